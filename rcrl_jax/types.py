@@ -1,0 +1,75 @@
+"""The typed containers that cross module borders.
+
+Written for one run: the fleet adds a leading run axis `R` to every array.
+"""
+
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import optax
+
+Params = Any  # a pytree of parameters, as Flax makes them
+
+
+class RunSpec(NamedTuple):
+    """What differs between the runs of a fleet and never changes within one."""
+
+    num_actions: chex.Array  # [] int32, size of the run's own action set
+
+
+class Pairs(NamedTuple):
+    """State-action pairs x = (s, a)."""
+
+    observation: chex.Array  # [N, 225, C, 25] uint8, see observations.py
+    action: chex.Array  # [N] int32
+
+
+class ContrastBatch(NamedTuple):
+    """Samples of the return-contrastive task; row i of the three belongs together."""
+
+    anchor: Pairs
+    positive: Pairs  # from the anchor's segment
+    negative: Pairs  # from anywhere in the run's replay
+
+
+class TransitionBatch(NamedTuple):
+    """n-step transitions for the RL loss."""
+
+    observation: chex.Array  # [B, 225, C, 25] uint8
+    action: chex.Array  # [B] int32
+    reward: chex.Array  # [B] float32, discounted sum over the window
+    discount: chex.Array  # [B] float32, gamma^k times the window's discounts; 0 if it terminated
+    next_observation: chex.Array  # [B, 225, C, 25] uint8, the state at the window's end
+    weight: chex.Array  # [B] float32, importance weights, at most 1
+
+
+class Batch(NamedTuple):
+    """Everything one update reads."""
+
+    transitions: TransitionBatch
+    contrast: ContrastBatch | None  # None when no auxiliary task reads it
+
+
+class TrainableParams(NamedTuple):
+    """All parameters under the one optimiser."""
+
+    agent: Params
+    auxiliary: dict[str, Params]  # by task name
+
+
+class LearnerState(NamedTuple):
+    """All that learning changes; a pytree that an update takes and returns."""
+
+    params: TrainableParams
+    target_params: Params  # of the agent alone
+    opt_state: optax.OptState
+    key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
+    updates: jax.Array  # [] int32
+
+
+class UpdateResult(NamedTuple):
+    """What an update tells the outside."""
+
+    cross_entropy: jax.Array  # [B], the per-transition loss from which priorities are made
+    metrics: dict[str, jax.Array]  # scalars, by the name they are logged under

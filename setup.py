@@ -1,0 +1,58 @@
+"""Package definition; `requirements.txt` holds the exact versions the tests run with."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
+
+setup(
+    name="rcrl-jax",
+    version=VERSION,
+    description="Return-based contrastive representation learning for RL in JAX",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
+    package_data={"rcrl_jax.reference": ["data/*.csv", "README.md"]},
+    install_requires=[
+        "absl-py>=2.1",
+        "ale-py>=0.12",
+        "chex>=0.1.90",
+        # Requires labmaze, which has no wheel for Python 3.13.
+        'dm-control>=1.0.28; python_version < "3.13"',
+        "dm-env>=1.6",
+        # 1.2.7 cannot be imported without the system's libEGL, not even for Atari.
+        "envpool>=1.2.5,<1.2.7",
+        "flax>=0.12",
+        "imageio-ffmpeg>=0.6",
+        "jax>=0.10",
+        "matplotlib>=3.9",
+        "ml-collections>=1.1",
+        "mujoco<4",  # dm-control 1.0.50 fails with mujoco 4
+        "numpy>=2",
+        "optax>=0.2.8",
+        "orbax-checkpoint>=0.11",
+        "pillow>=11",
+        "psutil>=6",
+        "rlax>=0.1.9",
+        "scipy>=1.14",
+        "tensorboardX>=2.6",
+        "tqdm>=4.66",
+    ],
+    extras_require={
+        "cuda12": ["jax[cuda12]"],
+        "cuda13": ["jax[cuda13]"],
+        "tpu": ["jax[tpu]"],
+        "test": ["hypothesis", "pytest", "ruff"],
+    },
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+    ],
+)
