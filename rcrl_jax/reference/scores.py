@@ -1,0 +1,210 @@
+"""Typed rows of the published score tables, and the comparison printed beside a run's own score."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib.resources
+import typing
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
+
+PAPER_COLUMN: dict[str, str] = {
+    "rainbow": "Rainbow",
+    "erainbow": "ERainbow",
+    "erainbow_sa": "ERainbow-sa",
+    "curl": "CURL",
+    "rcrl": "RCRL",
+    "rcrl_curl": "RCRL+CURL",
+}
+"""Preset name -> column of the RCRL paper's Table 1."""
+
+# Only three columns are the paper's own runs; its text gives 5 seeds, and the granularity of the
+# printed means gives 10 episodes a seed. The others equal Table 2 of CURL's paper in all 26 games.
+_RUNS_BEHIND: dict[str, str] = {
+    "Rainbow": "published, copied from CURL's paper",
+    "ERainbow": "published, copied from CURL's paper",
+    "ERainbow-sa": "published, 5 seeds, 10 episodes each",
+    "CURL": "published, copied from CURL's paper: 20 seeds, best in training",
+    "RCRL": "published, 5 seeds, 10 episodes each",
+    "RCRL+CURL": "published, 5 seeds, 10 episodes each",
+}
+
+
+class AtariScore(NamedTuple):
+    """Mean raw score of one agent on one game at 100k agent steps."""
+
+    game: str
+    agent: str
+    score: float
+    source: str
+
+
+class BudgetScore(NamedTuple):
+    """Mean raw score of one agent on one game after `env_interactions` agent steps."""
+
+    game: str
+    agent: str
+    env_interactions: int
+    score: float
+    source: str
+
+
+class SeedScore(NamedTuple):
+    """Score of one of CURL's 20 Atari-100k seeds on one game; rows of a game are not paired."""
+
+    game: str
+    seed_row: int
+    score: float
+    source: str
+
+
+class DmcScore(NamedTuple):
+    """Mean return, and its standard deviation where printed, after `env_steps` physics steps."""
+
+    task: str
+    agent: str
+    env_steps: int
+    mean: float
+    std: float | None
+    source: str
+
+
+@functools.cache
+def atari100k_scores() -> tuple[AtariScore, ...]:
+    """Every published Atari-100k score: 27 agents (Random and Human among them) on 26 games."""
+    return _read(_data("atari100k_scores.csv"), AtariScore)
+
+
+@functools.cache
+def atari1p5m_scores() -> tuple[BudgetScore, ...]:
+    """The RCRL paper's Table 2: two agents on five games at 100k and 1.5M agent steps."""
+    return _read(_data("atari1p5m_scores.csv"), BudgetScore)
+
+
+@functools.cache
+def curl_seed_scores() -> tuple[SeedScore, ...]:
+    """CURL's 20 seeds on each of the 26 games, from Tables 6 and 7 of its paper."""
+    return _read(_data("curl_atari100k_20seeds.csv"), SeedScore)
+
+
+@functools.cache
+def dmc_scores() -> tuple[DmcScore, ...]:
+    """Every published DMControl return: six tasks at 100k and 500k environment steps."""
+    return _read(_data("dmc_scores.csv"), DmcScore)
+
+
+@functools.cache
+def games() -> tuple[str, ...]:
+    """The 26 games of Atari-100k, in the paper's order."""
+    return tuple(dict.fromkeys(row.game for row in atari100k_scores()))
+
+
+def published(game: str, agent: str) -> float:
+    """Returns the published mean raw score of `agent` on `game` at 100k agent steps.
+
+    Args:
+        game: one of `games()`.
+        agent: a name of the table's column `agent`, for example `Random`, `Human`, `RCRL`.
+
+    Raises:
+        LookupError: no such game, or no such agent; the message lists those there are.
+    """
+    scores = _scores_by_agent()
+    if game not in games():
+        raise LookupError(f"no published scores for game {game!r}; there are: {', '.join(games())}")
+    if agent not in scores:
+        raise LookupError(f"no published scores of agent {agent!r}; there are: {', '.join(scores)}")
+    return scores[agent][game]
+
+
+def human_normalised(game: str, score: float) -> float:
+    """Returns (score - random) / (human - random): 0 is random play, 1 is the human tester.
+
+    Raises:
+        LookupError: `game` is not one of `games()`.
+    """
+    random, human = published(game, "Random"), published(game, "Human")
+    return (score - random) / (human - random)
+
+
+def comparison(game: str, preset: str, mean_score: float) -> str:
+    """Sets one run's mean score beside random play, the human tester and the paper's figure.
+
+    Args:
+        game: any game; one outside the paper's table gets a sentence that says so.
+        preset: any preset; one that is no row of the paper gets a line that says so.
+        mean_score: mean raw return of the run's final evaluation.
+
+    Returns:
+        A table of several lines, without a newline at its end.
+    """
+    if game not in games():
+        return f"{game}: no published scores; this run, {preset}, scored {mean_score:.4g}"
+    rows = [("random", published(game, "Random")), ("human", published(game, "Human"))]
+    column = PAPER_COLUMN.get(preset)
+    if column is not None:
+        rows.append((f"{column} ({_RUNS_BEHIND[column]})", published(game, column)))
+    rows.append((f"this run, {preset} (1 seed)", mean_score))
+    width = max(len(label) for label, _ in rows)
+    lines = [f"{game:<{width}}  {'score':>9}  human-normalised"]
+    lines += [
+        f"{label:<{width}}  {score:>9.1f}  {100 * human_normalised(game, score):>13.1f} %"
+        for label, score in rows
+    ]
+    if column is None:
+        lines.append(f"the paper has no figure for preset {preset}")
+    return "\n".join(lines)
+
+
+@functools.cache
+def _scores_by_agent() -> dict[str, dict[str, float]]:
+    scores: dict[str, dict[str, float]] = {}
+    for row in atari100k_scores():
+        scores.setdefault(row.agent, {})[row.game] = row.score
+    return scores
+
+
+def _data(name: str) -> Traversable:
+    return importlib.resources.files("rcrl_jax.reference") / "data" / name
+
+
+Row = typing.TypeVar("Row", bound=tuple)
+
+
+def _read(file: Traversable, row_type: type[Row]) -> tuple[Row, ...]:
+    """Reads a CSV whose header is exactly the fields of `row_type`, converting by annotation.
+
+    Raises:
+        ValueError: another header, a row of another length, or a cell of another type; the message
+            names file, line and column.
+    """
+    types = typing.get_type_hints(row_type)
+    with file.open("r", encoding="utf-8", newline="") as lines:
+        reader = csv.reader(lines)
+        header = next(reader, [])
+        if header != list(types):
+            raise ValueError(f"{file.name}: columns are {header}, expected {list(types)}")
+        rows = []
+        for cells in reader:
+            where = f"{file.name}, line {reader.line_num}"
+            if len(cells) != len(header):
+                raise ValueError(f"{where}: {len(cells)} cells, expected {len(header)}")
+            rows.append(
+                row_type(
+                    *(
+                        _cell(text, types[column], f"{where}, column {column}")
+                        for column, text in zip(header, cells, strict=True)
+                    )
+                )
+            )
+    return tuple(rows)
+
+
+def _cell(text: str, cell_type: typing.Any, where: str) -> str | int | float | None:
+    if cell_type == float | None:
+        return _cell(text, float, where) if text else None
+    try:
+        return cell_type(text)
+    except ValueError:
+        raise ValueError(f"{where}: {text!r} is not of type {cell_type.__name__}") from None
