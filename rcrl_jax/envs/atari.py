@@ -1,0 +1,100 @@
+"""The 26 Atari games of the 100k-step benchmark, through either of two emulator backends."""
+
+import difflib
+import importlib
+import logging
+from collections.abc import Sequence
+
+from rcrl_jax.envs.protocol import VectorEnvironment, validate_seeds
+
+ATARI_GAMES = (
+    "Alien",
+    "Amidar",
+    "Assault",
+    "Asterix",
+    "BankHeist",
+    "BattleZone",
+    "Boxing",
+    "Breakout",
+    "ChopperCommand",
+    "CrazyClimber",
+    "DemonAttack",
+    "Freeway",
+    "Frostbite",
+    "Gopher",
+    "Hero",
+    "Jamesbond",
+    "Kangaroo",
+    "Krull",
+    "KungFuMaster",
+    "MsPacman",
+    "Pong",
+    "PrivateEye",
+    "Qbert",
+    "RoadRunner",
+    "Seaquest",
+    "UpNDown",
+)
+"""The games of Table 1 of the RCRL paper, those of the Atari-100k benchmark."""
+
+ATARI_BACKENDS = ("auto", "envpool", "ale")
+
+
+def make_atari(
+    game: str, seeds: Sequence[int], *, backend: str = "auto", num_threads: int | None = None
+) -> VectorEnvironment:
+    """Makes R copies of one game, R = len(seeds).
+
+    Both backends: 4 emulator frames a step, maximum over the last two, grayscale, 84x84 by area
+    averaging, minimal action set, no sticky actions, random no-ops at the start of a game, no FIRE
+    at reset, lives reported but never acted upon, raw rewards, no frame limit. `description` of
+    the environment says all of it, with versions.
+
+    Args:
+        game: one of `ATARI_GAMES`.
+        seeds: one an environment, in [0, 2**31).
+        backend: 'envpool', 'ale' (ale_py.AtariVectorEnv), or 'auto': envpool where it can be
+            imported, ale elsewhere. The same seed starts different games on the two backends.
+        num_threads: CPU threads of this vector; None for one an environment, at most one a core.
+
+    Raises:
+        ValueError: unknown game or backend, or a bad seed.
+        ImportError: the backend that was asked for is not installed.
+    """
+    check_game(game)
+    if backend not in ATARI_BACKENDS:
+        raise ValueError(f"unknown Atari backend '{backend}': choose from {ATARI_BACKENDS}")
+    seeds = validate_seeds(seeds)
+    if backend == "auto":
+        try:
+            # OSError: a wheel can be installed and still lack a shared library of the system.
+            importlib.import_module("envpool")
+            backend = "envpool"
+        except (ImportError, OSError) as error:
+            logging.getLogger(__name__).warning(
+                "envpool cannot be imported (%s): using ale_py instead", error
+            )
+            backend = "ale"
+    # Imported here, since each needs a package that the other does not.
+    if backend == "envpool":
+        from rcrl_jax.envs.atari_envpool import EnvpoolAtari
+
+        return EnvpoolAtari(game, seeds, num_threads)
+    from rcrl_jax.envs.atari_ale import AleAtari
+
+    return AleAtari(game, seeds, num_threads)
+
+
+def check_game(game: str) -> None:
+    """Raises ValueError, with the nearest names, unless `game` is one of `ATARI_GAMES`."""
+    if game not in ATARI_GAMES:
+        raise ValueError(f"unknown game '{game}'{_suggestion(game)}")
+
+
+def _suggestion(game: str) -> str:
+    """': did you mean …' by the letters of the name; a list of all games if none is near."""
+    plain = {name.lower(): name for name in ATARI_GAMES}
+    near = difflib.get_close_matches(game.lower().replace("_", "").replace("-", ""), plain, n=3)
+    if near:
+        return ": did you mean " + " or ".join(plain[name] for name in near) + "?"
+    return ": choose from " + ", ".join(ATARI_GAMES)

@@ -1,0 +1,102 @@
+"""Atari through the vector environment of ale_py, the second backend."""
+
+import re
+
+import ale_py
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from rcrl_jax.envs.protocol import (
+    EnvironmentSpec,
+    TimeStep,
+    VectorEnvironment,
+    after_reset,
+    validate_actions,
+    validate_mask,
+)
+
+# The limit on a game's length is ours (agent_view.py); this one, in emulator frames, is never
+# reached.
+_NEVER = 2**30
+
+
+class AleAtari(VectorEnvironment):
+    """R copies of one game. See `rcrl_jax.envs.atari.make_atari`.
+
+    ale_py moves each result out of its staging buffer and allocates another one for the next. So
+    frames are not copied here.
+    """
+
+    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None):
+        """Takes the arguments of `make_atari`, validated."""
+        self._vector = ale_py.AtariVectorEnv(
+            # ROM names are in snake_case: 'UpNDown' is 'up_n_down'.
+            re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower(),
+            len(seeds),
+            num_threads=num_threads or 0,
+            # The C++ side has no mode without automatic resets. This one resets in the first step
+            # after the end of a game, unless the game was restarted before; ours always is.
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+            max_num_frames_per_episode=_NEVER,
+            stack_num=1,
+            frameskip=4,
+            maxpool=True,
+            noop_max=30,
+            img_height=84,
+            img_width=84,
+            grayscale=True,
+            full_action_space=False,
+            repeat_action_probability=0.0,
+            reward_clipping=False,
+            # Each of these would change or end the game between the agent's own steps.
+            episodic_life=False,
+            life_loss_info=False,
+            use_fire_reset=False,
+        )
+        self._seeds = seeds
+        self.num_envs = len(seeds)
+        num_actions = int(self._vector.single_action_space.n)
+        self.spec = EnvironmentSpec(frame_shape=(84, 84), num_actions=num_actions)
+        self.num_actions_per_env = np.full(self.num_envs, num_actions, np.int32)
+        self.description = {
+            "game": game,
+            "backend": "ale",
+            "backend_version": ale_py.__version__,
+            "emulator": f"ALE {ale_py.__version__}",
+            "frame_skip": 4,
+            "frame_pooling": "maximum of the last two emulator frames, then resize",
+            "grayscale": "palette luminance",
+            "resize": "84x84, area averaging",
+            "noops_at_reset": [0, 29],
+            "fire_at_reset": False,
+            "sticky_action_probability": 0.0,
+            "action_set": f"minimal ({num_actions} actions)",
+        }
+        self._last: TimeStep | None = None
+
+    def reset(self, mask: np.ndarray | None = None) -> TimeStep:
+        """See `VectorEnvironment.reset`."""
+        mask = validate_mask(mask, self.num_envs, first=self._last is None)
+        # Seeds start the environments' generators once; later games draw on.
+        seeds = self._seeds if self._last is None else None
+        observation, info = self._vector.reset(seed=seeds, options={"reset_mask": mask})
+        self._last = after_reset(self._last, mask, observation[mask, 0], info["lives"][mask])
+        return self._last
+
+    def send(self, actions: np.ndarray) -> None:
+        """See `VectorEnvironment.send`."""
+        validate_actions(actions, self.num_actions_per_env)
+        self._vector.send(actions)
+
+    def recv(self) -> TimeStep:
+        """See `VectorEnvironment.recv`."""
+        observation, reward, terminated, truncated, info = self._vector.recv()
+        self._last = TimeStep(
+            observation[:, 0], reward.astype(np.float32), info["lives"], terminated, truncated
+        )
+        return self._last
+
+    def close(self) -> None:
+        """Ends the environments and their threads."""
+        # The C++ side joins its threads when its last reference goes.
+        self._vector = None

@@ -1,0 +1,93 @@
+"""Atari through envpool, the default backend."""
+
+import envpool
+import numpy as np
+
+from rcrl_jax.envs.protocol import (
+    EnvironmentSpec,
+    TimeStep,
+    VectorEnvironment,
+    after_reset,
+    validate_actions,
+    validate_mask,
+)
+
+# The limit on a game's length is ours (agent_view.py); this one, in steps, is never reached.
+_NEVER = 2**30
+
+
+class EnvpoolAtari(VectorEnvironment):
+    """R copies of one game. See `rcrl_jax.envs.atari.make_atari`.
+
+    envpool hands each result over in memory of its own: `recv` releases the buffer to NumPy and
+    the workers write the next results into another one. So frames are not copied here.
+    """
+
+    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None):
+        """Takes the arguments of `make_atari`, validated."""
+        self._pool = envpool.make(
+            f"{game}-v5",
+            env_type="gymnasium",
+            num_envs=len(seeds),
+            num_threads=num_threads or 0,
+            # A list gives each environment its own generator, whatever its place in the pool.
+            seed=seeds.tolist(),
+            max_episode_steps=_NEVER,
+            stack_num=1,
+            frame_skip=4,
+            noop_max=30,
+            img_height=84,
+            img_width=84,
+            gray_scale=True,
+            use_inter_area_resize=True,
+            full_action_space=False,
+            repeat_action_probability=0.0,
+            reward_clip=False,
+            # Either of these two would act in the game between the agent's own steps.
+            episodic_life=False,
+            use_fire_reset=False,
+        )
+        self.num_envs = len(seeds)
+        num_actions = int(self._pool.action_space.n)
+        self.spec = EnvironmentSpec(frame_shape=(84, 84), num_actions=num_actions)
+        self.num_actions_per_env = np.full(self.num_envs, num_actions, np.int32)
+        self.description = {
+            "game": game,
+            "backend": "envpool",
+            "backend_version": envpool.__version__,
+            "emulator": f"ALE as built into envpool {envpool.__version__}",
+            "frame_skip": 4,
+            "frame_pooling": "maximum of the last two emulator frames, then resize",
+            "grayscale": "palette luminance",
+            "resize": "84x84, area averaging",
+            "noops_at_reset": [1, 30],
+            "fire_at_reset": False,
+            "sticky_action_probability": 0.0,
+            "action_set": f"minimal ({num_actions} actions)",
+        }
+        self._last: TimeStep | None = None
+
+    def reset(self, mask: np.ndarray | None = None) -> TimeStep:
+        """See `VectorEnvironment.reset`."""
+        mask = validate_mask(mask, self.num_envs, first=self._last is None)
+        # Results of a partial reset come in the order of the ids. A reset clears the pool's own
+        # note that the game has ended, and so the step in which it would restart it by itself.
+        observation, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))
+        self._last = after_reset(self._last, mask, observation[:, 0], info["lives"])
+        return self._last
+
+    def send(self, actions: np.ndarray) -> None:
+        """See `VectorEnvironment.send`."""
+        validate_actions(actions, self.num_actions_per_env)
+        self._pool.send(actions)
+
+    def recv(self) -> TimeStep:
+        """See `VectorEnvironment.recv`."""
+        observation, reward, terminated, truncated, info = self._pool.recv()
+        self._last = TimeStep(observation[:, 0], reward, info["lives"], terminated, truncated)
+        return self._last
+
+    def close(self) -> None:
+        """Ends the environments and their threads."""
+        # The pool joins its threads when its last reference goes.
+        self._pool = None

@@ -1,0 +1,115 @@
+"""Catch, a small pixel game for tests of learning.
+
+A ball falls one row a step in a 7x7 grid; the paddle in the bottom row moves left, stays or moves
+right. The game is over when the ball reaches the bottom: reward +1 if the paddle is there, else -1.
+Every game takes 6 steps, and every column can be reached in time.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rcrl_jax.envs.protocol import (
+    EnvironmentSpec,
+    TimeStep,
+    VectorEnvironment,
+    after_reset,
+    validate_actions,
+    validate_mask,
+    validate_seeds,
+)
+
+_GRID = 7
+# Cells of 10x10 pixels: 70 of the 84 pixels, since the data-efficient encoder (5x5 stride 5 twice,
+# no padding) sees only the top-left 75x75.
+_CELL = 10
+
+
+class _Catch(VectorEnvironment):
+    """R games of Catch; see `make_catch`."""
+
+    def __init__(self, seeds: np.ndarray):
+        self.num_envs = len(seeds)
+        self.spec = EnvironmentSpec(frame_shape=(84, 84), num_actions=3)
+        self.num_actions_per_env = np.full(self.num_envs, 3, np.int32)
+        self.description = {
+            "game": "Catch",
+            "backend": "catch",
+            "grid": [_GRID, _GRID],
+            "action_set": "left, stay, right",
+        }
+        self._seeds = seeds.astype(np.uint64)
+        self._games = np.zeros(self.num_envs, np.uint64)  # games started so far
+        self._ball_row = np.zeros(self.num_envs, np.int64)
+        self._ball_column = np.zeros(self.num_envs, np.int64)
+        self._paddle = np.zeros(self.num_envs, np.int64)
+        self._last: TimeStep | None = None
+
+    def reset(self, mask: np.ndarray | None = None) -> TimeStep:
+        """See `VectorEnvironment.reset`."""
+        mask = validate_mask(mask, self.num_envs, first=self._last is None)
+        column = _hash(self._seeds, self._games) % np.uint64(_GRID)
+        self._ball_column[mask] = column[mask].astype(np.int64)
+        self._ball_row[mask] = 0
+        self._paddle[mask] = _GRID // 2
+        self._games[mask] += np.uint64(1)
+        lives = np.zeros(self.num_envs, np.int32)
+        self._last = after_reset(self._last, mask, self._render()[mask], lives[mask])
+        return self._last
+
+    def send(self, actions: np.ndarray) -> None:
+        """See `VectorEnvironment.send`. Steps at once: there is nothing to wait for."""
+        validate_actions(actions, self.num_actions_per_env)
+        self._paddle = np.clip(self._paddle + actions - 1, 0, _GRID - 1)
+        self._ball_row = self._ball_row + 1
+        terminated = self._ball_row == _GRID - 1
+        caught = self._ball_column == self._paddle
+        self._last = TimeStep(
+            frame=self._render(),
+            reward=np.where(terminated, np.where(caught, 1, -1), 0).astype(np.float32),
+            lives=np.zeros(self.num_envs, np.int32),
+            terminated=terminated,
+            truncated=np.zeros(self.num_envs, bool),
+        )
+
+    def recv(self) -> TimeStep:
+        """See `VectorEnvironment.recv`."""
+        return self._last
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _render(self) -> np.ndarray:
+        """[R, 84, 84] uint8: ball and paddle white on black."""
+        rows = np.arange(self.num_envs)
+        grid = np.zeros((self.num_envs, _GRID, _GRID), np.uint8)
+        grid[rows, self._ball_row, self._ball_column] = 255
+        grid[rows, _GRID - 1, self._paddle] = 255
+        frame = np.zeros((self.num_envs, 84, 84), np.uint8)
+        frame[:, : _GRID * _CELL, : _GRID * _CELL] = grid.repeat(_CELL, axis=1).repeat(
+            _CELL, axis=2
+        )
+        return frame
+
+
+def make_catch(seeds: Sequence[int]) -> VectorEnvironment:
+    """Makes R = len(seeds) games of Catch; a seed, in [0, 2**31), fixes where the balls fall.
+
+    Actions: 0 left, 1 stay, 2 right.
+
+    Raises:
+        ValueError: a bad seed.
+    """
+    return _Catch(validate_seeds(seeds))
+
+
+def _hash(seeds: np.ndarray, counters: np.ndarray) -> np.ndarray:
+    """[R] uint64, random bits that depend on (seed, counter) alone.
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the two packed into 64 bits:
+    unlike a generator with a state, it draws for R environments at once, in any company.
+    """
+    x = (seeds << np.uint64(32)) + counters + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

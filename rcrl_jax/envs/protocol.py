@@ -1,0 +1,164 @@
+"""The protocol that every vector of environments keeps.
+
+Backends hand over single frames, raw rewards and the emulator's own ends of a game, and nothing
+else. Stacking, life loss, reward clipping and the frame limit are written once, for all of them,
+in `rcrl_jax.envs.agent_view`.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+
+class EnvironmentSpec(NamedTuple):
+    """What a network must know about an environment."""
+
+    frame_shape: tuple[int, int]
+    """Height and width of a frame, in pixels."""
+    num_actions: int
+    """Size of the action set; an action is an integer in [0, num_actions)."""
+
+
+class TimeStep(NamedTuple):
+    """What one step, or one reset, of R environments hands over.
+
+    The arrays are never written again by the environment. It may still read them, to repeat the
+    last frames in `VectorEnvironment.reset`, so they are read-only for the caller.
+    """
+
+    frame: np.ndarray
+    """[R, 84, 84] uint8, the newest frame; the game's final frame when it has just ended."""
+    reward: np.ndarray
+    """[R] float32, raw: not clipped, summed over the emulator frames of the step."""
+    lives: np.ndarray
+    """[R] int32, lives left; always 0 in games that do not count lives."""
+    terminated: np.ndarray
+    """[R] bool, the game is over."""
+    truncated: np.ndarray
+    """[R] bool, cut by the emulator itself. Normally never: the frame limit is ours."""
+
+
+class VectorEnvironment(Protocol):
+    """R environments that step together, on CPU threads, beside whatever the caller does.
+
+    The first call is `reset()`, of all environments. From then on `send` and `recv` alternate, and
+    `reset` may be called between a `recv` and the next `send`. An environment whose game has ended
+    must be restarted by `reset(mask)` before the next `send`: no backend restarts by itself.
+
+    Environment r is a function of its own seed and actions alone. It does not depend on the other
+    environments of the vector, on the number of threads, or on when the others are restarted.
+    """
+
+    spec: EnvironmentSpec
+    num_envs: int
+    """R, the number of environments."""
+    num_actions_per_env: np.ndarray
+    """[R] int32, the action-set size of each environment; `spec.num_actions` is the largest."""
+    description: dict[str, Any]
+    """For the manifest: backend, versions and every setting that changes a frame or a score."""
+
+    def reset(self, mask: np.ndarray | None = None) -> TimeStep:
+        """Starts the next game in the masked environments.
+
+        Args:
+            mask: [R] bool, the environments to restart, at least one; None restarts all.
+
+        Returns:
+            The first frames, with reward 0. Rows outside the mask are left alone and repeat their
+            last frame and lives.
+
+        Raises:
+            RuntimeError: the first reset does not cover all environments.
+            ValueError: the mask has another shape, or selects none.
+        """
+
+    def send(self, actions: np.ndarray) -> None:
+        """Starts one step of every environment and returns at once.
+
+        Args:
+            actions: [R] int32, each below the `num_actions_per_env` of its environment.
+
+        Raises:
+            ValueError: `actions` has another shape, or an action is out of range.
+        """
+
+    def recv(self) -> TimeStep:
+        """Waits for the step that `send` started."""
+
+    def step(self, actions: np.ndarray) -> TimeStep:
+        """`send` followed by `recv`."""
+        self.send(actions)
+        return self.recv()
+
+    def close(self) -> None:
+        """Ends the environments and their threads."""
+
+
+def validate_actions(actions: np.ndarray, num_actions_per_env: np.ndarray) -> None:
+    """Raises ValueError unless `actions` is [R] and every action is in its environment's range.
+
+    Emulators index their action table unchecked, so this is the last place to notice.
+    """
+    if np.shape(actions) != num_actions_per_env.shape:
+        raise ValueError(
+            f"actions must have shape {num_actions_per_env.shape}, got {np.shape(actions)}"
+        )
+    if np.any((actions < 0) | (actions >= num_actions_per_env)):
+        raise ValueError(
+            f"action out of range: {actions}, action-set sizes are {num_actions_per_env}"
+        )
+
+
+def validate_seeds(seeds: np.ndarray) -> np.ndarray:
+    """Returns `seeds` as [R] int32, or raises ValueError: emulators take non-negative int32."""
+    seeds = np.asarray(seeds)
+    if seeds.ndim != 1 or seeds.size == 0 or seeds.dtype.kind not in "iu":
+        raise ValueError(f"seeds must be a non-empty list of integers, one an environment: {seeds}")
+    if seeds.min() < 0 or seeds.max() > np.iinfo(np.int32).max:
+        raise ValueError(f"seeds must be in [0, 2**31), got {seeds}")
+    return seeds.astype(np.int32)
+
+
+def validate_mask(mask: np.ndarray | None, num_envs: int, *, first: bool) -> np.ndarray:
+    """Returns the mask of a reset as [R] bool; None selects all environments.
+
+    Raises:
+        RuntimeError: the first reset does not cover all environments.
+        ValueError: the mask has another shape, or selects none.
+    """
+    if mask is None:
+        return np.ones(num_envs, bool)
+    mask = np.asarray(mask, bool)
+    if mask.shape != (num_envs,) or not mask.any():
+        raise ValueError(f"mask must select some of {num_envs} environments, got {mask}")
+    if first and not mask.all():
+        raise RuntimeError("the first reset must restart all environments")
+    return mask
+
+
+def after_reset(
+    last: TimeStep | None, mask: np.ndarray, frame: np.ndarray, lives: np.ndarray
+) -> TimeStep:
+    """Makes the time step of a reset from the first frames of the restarted environments.
+
+    Args:
+        last: what the previous step or reset handed over; not needed when all are restarted.
+        mask: [R] bool, the M restarted environments.
+        frame: [M, 84, 84] uint8, their first frames.
+        lives: [M] int32, their lives.
+
+    Returns:
+        The first frames in the masked rows, the last frames in the others; reward 0 everywhere.
+    """
+    if not mask.all():
+        # `last` belongs to the caller by now: fill copies of it.
+        all_frames, all_lives = last.frame.copy(), last.lives.copy()
+        all_frames[mask], all_lives[mask] = frame, lives
+        frame, lives = all_frames, all_lives
+    return TimeStep(
+        frame=frame,
+        reward=np.zeros(mask.shape, np.float32),
+        lives=lives,
+        terminated=np.zeros(mask.shape, bool),
+        truncated=np.zeros(mask.shape, bool),
+    )
