@@ -1,0 +1,1 @@
+"""Segment replay, NumPy-backed and vectorised over runs."""

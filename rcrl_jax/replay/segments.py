@@ -1,0 +1,64 @@
+"""Segments: stretches of one episode whose state-action pairs count as having the same return."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+# (reward accumulated in the open segment with this transition's [R], its reward [R]) -> bool [R]
+SegmentRule = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def closes_at_reward(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
+    """Atari: the transition with a non-zero reward ends its segment and belongs to it.
+
+    All pairs of a segment then have the same undiscounted return (RCRL, appendix C.1).
+    """
+    del accumulated
+    return reward != 0
+
+
+class SegmentTable:
+    """First and last transition of every live segment, for R runs.
+
+    Segments are numbered in the order in which they open. A run of C live transitions has at
+    most C live segments, so the table is a ring of C entries.
+    """
+
+    def __init__(self, num_runs: int, capacity: int, closes: SegmentRule) -> None:
+        """Makes an empty table for `capacity` transitions a run."""
+        self._capacity = capacity
+        self._closes = closes
+        self._first = np.zeros((num_runs, capacity), np.int64)
+        self._last = np.full((num_runs, capacity), -1, np.int64)
+        self._rows = np.arange(num_runs)
+        self._number = np.zeros(num_runs, np.int64)  # of the open segment
+        self._is_new = np.ones(num_runs, bool)  # the next transition opens a segment
+        self._accumulated = np.zeros(num_runs, np.float64)
+
+    def add(self, index: np.ndarray, reward: np.ndarray, ended: np.ndarray) -> np.ndarray:
+        """Appends one transition a run.
+
+        Args:
+          index: `[R]`, the transitions' indices, growing with every call.
+          reward: `[R]`, their rewards.
+          ended: `[R] bool`, whether they are the last of their episodes.
+
+        Returns:
+          `[R] int64`, the numbers of the segments they belong to.
+        """
+        number = self._number
+        entry = number % self._capacity
+        self._first[self._rows, entry] = np.where(
+            self._is_new, index, self._first[self._rows, entry]
+        )
+        self._last[self._rows, entry] = index
+        self._accumulated += reward
+        self._is_new = self._closes(self._accumulated, reward) | ended
+        self._accumulated = np.where(self._is_new, 0.0, self._accumulated)
+        self._number = number + self._is_new
+        return number
+
+    def bounds(self, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and last transition of segments, both inclusive: `[R, N] -> [R, N], [R, N]`."""
+        rows, entry = self._rows[:, None], number % self._capacity
+        return self._first[rows, entry], self._last[rows, entry]
