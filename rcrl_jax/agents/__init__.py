@@ -1,0 +1,1 @@
+"""Pure-functional agents."""

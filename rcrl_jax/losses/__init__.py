@@ -1,0 +1,1 @@
+"""Losses as pure functions, written for one item and batched by `jax.vmap`."""

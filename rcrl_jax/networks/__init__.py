@@ -1,0 +1,1 @@
+"""Flax modules: encoders, noisy layers, dueling heads and the discriminator."""
