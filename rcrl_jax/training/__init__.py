@@ -1,0 +1,1 @@
+"""Training: the fleet, the loop, and the services around it."""

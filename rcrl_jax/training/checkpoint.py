@@ -1,0 +1,124 @@
+"""Checkpoints of a whole fleet: megabytes a run, because frames are rebuilt, not stored."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from rcrl_jax import types
+from rcrl_jax.replay.segment_replay import ReplayState
+from rcrl_jax.training import loop
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import HistoryState
+
+
+class Checkpoint(NamedTuple):
+    """All that the log of actions cannot rebuild, and that log."""
+
+    step: int
+    learner: types.LearnerState  # NumPy, leading axis R
+    late: loop.Update | None  # NumPy; priorities still to be written
+    replay: ReplayState
+    history: HistoryState
+
+
+class CheckpointStore:
+    """The newest checkpoint of a work directory, written atomically by orbax in the background."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        """Opens, and if need be creates, `directory`."""
+        self._manager = ocp.CheckpointManager(
+            directory.absolute(),
+            options=ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True),
+        )
+
+    @property
+    def latest_step(self) -> int | None:
+        """Agent steps of the newest whole checkpoint; None if there is none."""
+        return self._manager.latest_step()
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Saves, unless this step is saved already; returns before the bytes are on disk.
+
+        Raises:
+          OSError: this checkpoint, or the one before, could not be written.
+        """
+        if self.latest_step == checkpoint.step:
+            return
+        progress = {
+            "replay": checkpoint.replay._asdict(),
+            "history": checkpoint.history._asdict(),
+        }
+        if checkpoint.late is not None:
+            late = checkpoint.late
+            progress["late"] = {
+                "index": late.index,
+                "positive_is_anchor": late.positive_is_anchor,
+                **late.result._asdict(),
+            }
+        with _disk_errors():
+            self._manager.save(
+                checkpoint.step,
+                args=ocp.args.Composite(
+                    learner=ocp.args.StandardSave(checkpoint.learner),
+                    progress=ocp.args.StandardSave(progress),
+                ),
+            )
+
+    def restore(self, learner: types.LearnerState) -> Checkpoint:
+        """Reads the newest checkpoint.
+
+        Args:
+          learner: a learner state in NumPy of the same structure, for its types and shapes.
+        """
+        step = self.latest_step
+        saved = self._manager.restore(
+            step,
+            args=ocp.args.Composite(
+                learner=ocp.args.StandardRestore(learner),
+                progress=ocp.args.StandardRestore(),
+            ),
+        )
+        progress = jax.tree.map(np.asarray, saved.progress)
+        late = progress.get("late")
+        if late is not None:
+            result = types.UpdateResult(late["cross_entropy"], late["metrics"])
+            late = loop.Update(late["index"], result, late["positive_is_anchor"])
+        return Checkpoint(
+            step,
+            saved.learner,
+            late,
+            ReplayState(**progress["replay"]),
+            HistoryState(**progress["history"]),
+        )
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk."""
+        with _disk_errors():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Finishes writing."""
+        with _disk_errors():
+            self._manager.close()
+
+
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    """Turns what the storage library says of a full disk, a ValueError, into an OSError."""
+    try:
+        yield
+    except ValueError as error:
+        raise OSError(f"a checkpoint cannot be written: {error}") from error
+
+
+def snapshot(
+    fleet: Fleet, state: loop.LoopState, replay: ReplayState, history: HistoryState
+) -> Checkpoint:
+    """Copies to the host all that a checkpoint keeps; waits for the update under way."""
+    learner, late = fleet.to_host((state.learner, state.late))
+    return Checkpoint(state.step, learner, late, replay, history)

@@ -1,0 +1,138 @@
+"""Evaluation: whole games with the evaluation policy, in environments of their own."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax import observations, types
+from rcrl_jax.config import RainbowConfig
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.protocol import VectorEnvironment
+from rcrl_jax.training.fleet import Fleet
+
+# Makes one vector of environments from seeds [R, E], run by run; the games are bound in it.
+EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
+
+_TRAINING, _EVALUATION = 0, 1  # purposes of environment seeds
+
+
+class Evaluation(NamedTuple):
+    """Scores of R runs."""
+
+    returns: np.ndarray  # [R, E] float64, raw return of each game
+    cut: np.ndarray  # [R] int64, games that the frame limit ended
+    film: np.ndarray | None  # [T, 84, 84] uint8, the first run's first game, if asked for
+
+
+def training_seeds(seeds: Sequence[int]) -> np.ndarray:
+    """Environment seeds `[R, 1]` for training."""
+    return np.stack([_seeds((seed, _TRAINING), 1) for seed in seeds])
+
+
+def evaluation_seeds(seeds: Sequence[int], agent_steps: int, episodes: int) -> np.ndarray:
+    """Environment seeds `[R, E]` for the evaluation after `agent_steps`."""
+    return np.stack([_seeds((seed, _EVALUATION, agent_steps), episodes) for seed in seeds])
+
+
+def _seeds(entropy: tuple[int, ...], size: int) -> np.ndarray:
+    words = np.random.SeedSequence(entropy).generate_state(size, np.uint32)
+    return (words >> 1).astype(np.int32)  # emulators take non-negative 32-bit seeds
+
+
+def evaluate(
+    params: types.Params,
+    *,
+    fleet: Fleet,
+    make_environment: EnvironmentMaker,
+    config: RainbowConfig,
+    seeds: Sequence[int],
+    agent_steps: int,
+    episodes: int,
+    film: bool = False,
+    before_step: Callable[[], None] = lambda: None,
+) -> Evaluation:
+    """Plays `episodes` whole games a run, ten of them side by side.
+
+    Lives and reward clipping play no part, noise is off, and a share of `evaluation_epsilon` of
+    the actions is random. A game still running at the frame limit counts with what it has. The
+    result depends on the parameters, the seed and `agent_steps` alone.
+
+    Args:
+      params: agent parameters, leading axis R.
+      fleet: acts for the R runs.
+      make_environment: makes the environments.
+      config: protocol and frame stack.
+      seeds: `[R]`, the runs' seeds.
+      agent_steps: how long the runs have trained.
+      episodes: E, games a run.
+      film: whether to keep the frames of the first game.
+      before_step: called before every step; what it raises ends the evaluation.
+    """
+    all_seeds = evaluation_seeds(seeds, agent_steps, episodes)
+    parts = [
+        _play(
+            params,
+            fleet=fleet,
+            environment=AgentEnvironment(
+                make_environment(all_seeds[:, start : start + _AT_ONCE]),
+                stack_size=config.frame_stack,
+                life_loss_ends_episode=False,
+                clip_rewards=False,
+                max_episode_steps=config.max_episode_steps,
+            ),
+            counters=(agent_steps, start),
+            film=film and start == 0,
+            before_step=before_step,
+        )
+        for start in range(0, episodes, _AT_ONCE)
+    ]
+    return Evaluation(
+        np.concatenate([part.returns for part in parts], axis=1),
+        np.sum([part.cut for part in parts], axis=0),
+        parts[0].film,
+    )
+
+
+# Games a run side by side. A constant, since the random actions of a game depend on its place
+# among those played with it; more would only make emulators wait for the longest game.
+_AT_ONCE = 10
+
+
+def _play(
+    params: types.Params,
+    *,
+    fleet: Fleet,
+    environment: AgentEnvironment,
+    counters: tuple[int, ...],
+    film: bool,
+    before_step: Callable[[], None],
+) -> Evaluation:
+    """Plays one game in every environment, side by side, and closes them."""
+    games, runs = environment.num_envs, fleet.num_runs
+    returns = np.full(games, np.nan)
+    cut = np.zeros(games, bool)
+    try:
+        observation = environment.reset()
+        frames = [observation[0, -1]]
+        step = 0
+        while np.isnan(returns).any():
+            before_step()
+            patches = observations.stack_patches(observation)
+            patches = patches.reshape(runs, games // runs, *patches.shape[1:])
+            actions = fleet.act(params, patches, *counters, step, greedy=True)
+            outcome = environment.step(np.asarray(actions).reshape(-1))
+            first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
+            if film and np.isnan(returns[0]):
+                frames.append(outcome.frame[0])
+            returns = np.where(first, outcome.episode_return, returns)
+            cut |= first & outcome.truncated
+            observation = outcome.observation
+            step += 1
+    finally:
+        environment.close()
+    return Evaluation(
+        returns.reshape(runs, -1),
+        cut.reshape(runs, -1).sum(axis=1),
+        np.stack(frames) if film else None,
+    )

@@ -1,0 +1,475 @@
+"""One experiment from start to scores: the loop with its services around it."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+import numpy as np
+
+from rcrl_jax import observations, reference
+from rcrl_jax.agents import rainbow
+from rcrl_jax.config import RainbowConfig
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.replay import frames, segments
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.training import (
+    checkpoint,
+    curves,
+    evaluation,
+    layout,
+    loop,
+    manifest,
+    prediction,
+    records,
+    video,
+)
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import History
+
+FRAMES_PER_STEP = 4  # emulator frames of one agent step on Atari
+
+
+class RunId(NamedTuple):
+    """Which run of a fleet."""
+
+    game: str
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What an experiment is.
+
+    Attributes:
+      preset: name of the row of the paper.
+      config: its configuration.
+      runs: the runs of the fleet, those of one game side by side.
+      total_steps: agent steps of each run.
+      workdir: where everything is written.
+      eval_episodes: episodes of the final evaluation.
+      make_environment: makes the environments of all runs from seeds `[R, E]`.
+      record_period: agent steps between lines of metrics.
+      checkpoint_period: agent steps between checkpoints.
+      film: whether to write a video of the first run's first evaluation episode.
+      lift: how the fleet lifts functions over runs, see `Fleet`.
+      num_devices: how many devices share the runs.
+      frame_store: 'host' or 'device'.
+    """
+
+    preset: str
+    config: RainbowConfig
+    runs: tuple[RunId, ...]
+    total_steps: int
+    workdir: pathlib.Path
+    eval_episodes: int
+    make_environment: evaluation.EnvironmentMaker
+    record_period: int = 200
+    checkpoint_period: int = 10_000
+    film: bool = False
+    lift: str = "auto"
+    num_devices: int = 1
+    frame_store: str = "host"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """`[R]`."""
+        return tuple(run.seed for run in self.runs)
+
+    @property
+    def paths(self) -> list[layout.RunPaths]:
+        """`[R]`, the files of each run."""
+        return [layout.RunPaths(self.workdir, self.preset, *run) for run in self.runs]
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
+    """A signal stopped training after a checkpoint was written."""
+
+    def __init__(self, signum: int, step: int) -> None:
+        """Remembers which signal it was and the step that was saved."""
+        super().__init__(f"stopped by {signal.Signals(signum).name}, saved at step {step}")
+        self.signum = signum
+
+
+class Diverged(Exception):  # noqa: N818
+    """A loss is not finite."""
+
+
+class NotReproduced(Exception):  # noqa: N818
+    """The emulators did not repeat the frames of a checkpoint."""
+
+
+def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
+    """Trains, or resumes training, and evaluates; everything lands in the work directory.
+
+    Args:
+      plan: the experiment.
+      say: where lines for the person go.
+
+    Returns:
+      The mean final score of each run.
+
+    Raises:
+      WorkdirMismatch: the work directory belongs to another configuration.
+      Interrupted: SIGTERM or SIGINT came; the same call resumes.
+      Diverged: a loss became NaN; the state is kept under `<workdir>/diverged`.
+      NotReproduced: a resumed emulator did not repeat its frames.
+      OSError: a file cannot be written.
+    """
+    config = plan.config
+    paths = plan.paths
+    with contextlib.ExitStack() as stack:
+        environment = AgentEnvironment(
+            plan.make_environment(evaluation.training_seeds(plan.seeds)),
+            stack_size=config.frame_stack,
+            life_loss_ends_episode=config.life_loss_ends_episode,
+            clip_rewards=config.clip_rewards,
+            max_episode_steps=config.max_episode_steps,
+        )
+        stack.callback(environment.close)
+        _claim_workdir(plan, paths, environment, say)
+        if _is_finished(plan, paths):
+            say("this run is finished already: nothing to do")
+            return _report(plan, paths, say)
+
+        fleet = make_fleet(plan, environment)
+        memory = prediction.predict_memory(config, fleet, plan.frame_store)
+        prediction.check(memory, fleet.num_runs)
+        replay = make_replay(config, fleet, plan.seeds, plan.frame_store)
+        history = History(len(plan.runs), plan.total_steps)
+        store = checkpoint.CheckpointStore(paths[0].checkpoints)
+        stack.callback(store.close)
+        state = _start_or_resume(plan, fleet, environment, replay, history, store, say)
+        update_s = prediction.time_update(config, fleet, replay.frames_on_device)
+        say(prediction.describe(memory, update_s, plan.total_steps - state.step))
+        resume_at = state.step or None
+
+        recorders = [
+            stack.enter_context(records.RunRecorder(p, resume_at=resume_at)) for p in paths
+        ]
+        progress = stack.enter_context(records.Progress(plan.total_steps, start=state.step))
+        stopped_by = stack.enter_context(_signals())
+        clock = _Clock(state.step)
+        steps = loop.train(
+            state,
+            fleet=fleet,
+            environment=environment,
+            replay=replay,
+            history=history,
+            config=config,
+            total_steps=plan.total_steps,
+        )
+        for state, outcome, finished in steps:
+            _record_episodes(recorders, state.step, outcome)
+            # An update is `finished` every update_period steps: once in the window of that length
+            # which each record period begins with.
+            if finished is not None and state.step % plan.record_period < config.update_period:
+                rate = clock.rate(state.step)
+                _record_metrics(plan, recorders, state.step, finished, replay, rate)
+                if not _is_finite(finished):
+                    state_kept = checkpoint.snapshot(fleet, state, replay.state, history.state)
+                    _keep_diverged(plan, state_kept)
+            score = None
+            if state.step % config.evaluation_period == 0 and state.step < plan.total_steps:
+                result = _evaluate(plan, fleet, state, config.periodic_episodes)
+                for recorder, returns, cut in zip(
+                    recorders, result.returns, result.cut, strict=True
+                ):
+                    recorder.record_evaluation(counters(state.step), returns, episodes_cut=cut)
+                score = float(result.returns.mean())
+            progress.advance(1, last_score=score)
+            if state.step % plan.checkpoint_period == 0 or stopped_by:
+                store.save(checkpoint.snapshot(fleet, state, replay.state, history.state))
+            if stopped_by:
+                store.wait()
+                raise Interrupted(stopped_by[0], state.step)
+
+        store.save(checkpoint.snapshot(fleet, state, replay.state, history.state))
+        store.wait()
+
+        def stop_if_told() -> None:
+            if stopped_by:
+                raise Interrupted(stopped_by[0], state.step)
+
+        say(f"final evaluation: {plan.eval_episodes} episodes")
+        result = _evaluate(
+            plan, fleet, state, plan.eval_episodes, film=plan.film, before_step=stop_if_told
+        )
+        for run_paths, recorder, returns, cut in zip(
+            paths, recorders, result.returns, result.cut, strict=True
+        ):
+            lines = records.read_records(run_paths.evaluations)
+            if not lines or lines[-1]["agent_steps"] != state.step:  # else a killed process's
+                recorder.record_evaluation(counters(state.step), returns, episodes_cut=cut)
+            recorder.write_scores(counters(state.step), returns, episodes_cut=cut)
+    if result.film is not None:
+        video.write_video(paths[0].video, result.film)
+    return _report(plan, paths, say)
+
+
+def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
+    """The fleet of a plan, for its environments."""
+    return Fleet(
+        rainbow.make_agent(plan.config, environment.spec),
+        plan.seeds,
+        environment.num_actions_per_env.tolist(),
+        lift=plan.lift,
+        devices=jax.devices()[: plan.num_devices],
+    )
+
+
+def make_replay(
+    config: RainbowConfig, fleet: Fleet, seeds: Sequence[int], frame_store: str
+) -> SegmentReplay:
+    """An empty replay for the runs of a fleet.
+
+    Args:
+      config: sizes.
+      fleet: where frames on the device belong.
+      seeds: `[R]`.
+      frame_store: 'host' or 'device', where frames live.
+    """
+    layout_, capacity = observations.PATCHES, config.replay_capacity
+    if frame_store == "host":
+        store = frames.HostFrameStore(len(seeds), capacity, layout_)
+    else:
+        zeros = fleet.zeros((capacity + 2, *layout_.stored_shape), np.uint8)
+        store = frames.DeviceFrameStore(len(seeds), zeros, fleet.place, layout_)
+    return SegmentReplay(
+        store,
+        np.asarray(seeds),
+        capacity=config.replay_capacity,
+        closes_segment=segments.closes_at_reward,
+        frame_stack=config.frame_stack,
+        n_step=config.n_step,
+        discount=config.discount,
+        priority_exponent=config.priority_exponent,
+    )
+
+
+def counters(agent_steps: int) -> records.Counters:
+    """The three counts of an Atari run: its environment step is the agent's."""
+    return records.Counters(agent_steps, agent_steps, FRAMES_PER_STEP * agent_steps)
+
+
+def _claim_workdir(
+    plan: Plan,
+    paths: list[layout.RunPaths],
+    environment: AgentEnvironment,
+    say: Callable[[str], None],
+) -> None:
+    """Writes the manifests, or checks that those there describe the same runs.
+
+    The checkpoints of a work directory are those of one fleet: its runs are all there, or none.
+    """
+    others = set(plan.workdir.glob("*/*/seed_*/manifest.json")) - {p.manifest for p in paths}
+    missing = {p.manifest for p in paths if not p.manifest.exists()}
+    if others or (missing and paths[0].checkpoints.exists()):
+        run = min(others or missing).parent.relative_to(plan.workdir)
+        belongs = f"to {run} as well" if others else f"to other runs than {run}"
+        raise manifest.WorkdirMismatch(
+            f"{plan.workdir} belongs {belongs}; choose another --workdir or repeat the old command"
+        )
+    for r, (run_paths, run_id) in enumerate(zip(paths, plan.runs, strict=True)):
+        own_environment = _description(environment.description, r)
+        described = manifest.make_manifest(
+            preset=plan.preset,
+            config=plan.config,
+            game=run_id.game,
+            seed=run_id.seed,
+            steps=plan.total_steps,
+            backend=own_environment["backend"],
+            environment=own_environment,
+            protocol={
+                "score": "the agent at the last step",
+                "final_episodes": plan.eval_episodes,
+                "periodic_episodes": plan.config.periodic_episodes,
+                "evaluation_epsilon": plan.config.evaluation_epsilon,
+                "noise": "off",
+                "life_loss_ends_episode": False,
+                "clip_rewards": False,
+                "unfinished_episodes": "count with what they have at the frame limit",
+                "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
+            },
+        )
+        warning = manifest.check_same_run(run_paths.manifest, described)
+        if warning:
+            say(f"warning: {warning}")
+        if not run_paths.manifest.exists():
+            run_paths.directory.mkdir(parents=True, exist_ok=True)
+            layout.write_json_atomically(run_paths.manifest, described)
+
+
+def _description(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
+    """What the manifest of one run says of its environment: its own pool, no others."""
+    common = {name: value for name, value in environment.items() if name != "pools"}
+    for pool in environment.get("pools", ()):
+        if run < pool["num_envs"]:
+            own = {name: value for name, value in pool.items() if name != "num_envs"}
+            return {**own, **common}
+        run -= pool["num_envs"]
+    return common
+
+
+def _is_finished(plan: Plan, paths: list[layout.RunPaths]) -> bool:
+    """Whether every run has the scores that the plan asks for, and its film if it asks for one."""
+    if plan.film and not paths[0].video.exists():
+        return False
+    return all(
+        run_paths.scores.exists() and len(_final_returns(run_paths)) == plan.eval_episodes
+        for run_paths in paths
+    )
+
+
+def _final_returns(paths: layout.RunPaths) -> list[float]:
+    return json.loads(paths.scores.read_text(encoding="utf-8"))["returns"]
+
+
+def _report(plan: Plan, paths: list[layout.RunPaths], say: Callable[[str], None]) -> list[float]:
+    """Draws the curves and says what came out; returns the mean final score of each run."""
+    means = [float(np.mean(_final_returns(run_paths))) for run_paths in paths]
+    for run_paths, mean in zip(paths, means, strict=True):
+        curves.draw_learning_curve(run_paths)
+        say(reference.comparison(run_paths.game, plan.preset, mean))
+        say(f"results in {run_paths.directory}")
+    return means
+
+
+def _start_or_resume(
+    plan: Plan,
+    fleet: Fleet,
+    environment: AgentEnvironment,
+    replay: SegmentReplay,
+    history: History,
+    store: checkpoint.CheckpointStore,
+    say: Callable[[str], None],
+) -> loop.LoopState:
+    learner = fleet.init()
+    if store.latest_step is None:
+        return loop.LoopState(0, learner, environment.reset(), None)
+    saved = store.restore(fleet.to_host(learner))
+    say(f"resuming at step {saved.step} of {plan.total_steps}: rebuilding the replay")
+    observation = loop.rebuild(
+        saved.history.actions[:, : saved.step],
+        environment=environment,
+        replay=replay,
+        history=history,
+    )
+    if np.any(history.checksum != saved.history.checksum):
+        raise NotReproduced(
+            "the emulator did not repeat the frames of the checkpoint (another version or "
+            "backend?): install the versions in manifest.json, or start in another --workdir"
+        )
+    replay.restore(saved.replay)
+    return loop.LoopState(saved.step, fleet.place(saved.learner), observation, saved.late)
+
+
+def _record_episodes(
+    recorders: list[records.RunRecorder], step: int, outcome: loop.AgentStep
+) -> None:
+    for run in np.nonzero(outcome.finished)[0]:
+        recorders[run].record(
+            counters(step),
+            {
+                "episode_return": outcome.episode_return[run],
+                "episode_length": outcome.episode_length[run],
+            },
+        )
+
+
+def _record_metrics(
+    plan: Plan,
+    recorders: list[records.RunRecorder],
+    step: int,
+    finished: loop.Update,
+    replay: SegmentReplay,
+    steps_per_s: float,
+) -> None:
+    metrics = jax.tree.map(np.asarray, finished.result.metrics)
+    beta = loop.importance_exponent(plan.config, step, plan.total_steps)
+    for run, recorder in enumerate(recorders):
+        scalars = {name: float(value[run]) for name, value in metrics.items()}
+        scalars |= {"beta": beta, "steps_per_s": steps_per_s}
+        if "return_contrast" in plan.config.auxiliary:
+            lengths = np.quantile(replay.segment_lengths(run), (0.1, 0.5, 0.9))
+            scalars |= dict(
+                zip(
+                    ("segment_length_p10", "segment_length_p50", "segment_length_p90"),
+                    map(float, lengths),
+                    strict=True,
+                )
+            )
+            scalars["positive_is_anchor"] = float(finished.positive_is_anchor[run])
+        recorder.record(counters(step), scalars)
+
+
+def _is_finite(update: loop.Update) -> bool:
+    return all(np.isfinite(value).all() for value in update.result.metrics.values())
+
+
+def _keep_diverged(plan: Plan, state: checkpoint.Checkpoint) -> NoReturn:
+    kept = plan.workdir / "diverged"
+    store = checkpoint.CheckpointStore(kept)
+    store.save(state)
+    store.close()
+    raise Diverged(f"a loss is not finite at step {state.step}; the state is kept in {kept}")
+
+
+def _evaluate(
+    plan: Plan, fleet: Fleet, state: loop.LoopState, episodes: int, **options
+) -> evaluation.Evaluation:
+    return evaluation.evaluate(
+        state.learner.params.agent,
+        fleet=fleet,
+        make_environment=plan.make_environment,
+        config=plan.config,
+        seeds=plan.seeds,
+        agent_steps=state.step,
+        episodes=episodes,
+        **options,
+    )
+
+
+class _Clock:
+    def __init__(self, step: int) -> None:
+        self._last = step, time.monotonic()
+
+    def rate(self, step: int) -> float:
+        """Steps a second since the last call."""
+        (last_step, last_time), self._last = self._last, (step, time.monotonic())
+        return (step - last_step) / (self._last[1] - last_time)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Yields a list that SIGTERM and SIGINT append themselves to, instead of ending the process.
+
+    The step under way is finished and saved first. A second signal ends the process at once.
+    """
+    received: list[int] = []
+
+    def remember(signum, frame):
+        del frame
+        received.append(signum)
+        signal.signal(signum, signal.SIG_DFL)
+
+    names = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(name, remember) for name in names]
+    try:
+        yield received
+    finally:
+        for name, handler in zip(names, before, strict=True):
+            signal.signal(name, handler)
+
+
+def free_bytes(path: pathlib.Path) -> int:
+    """Free space on the disk that holds, or will hold, `path`."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free

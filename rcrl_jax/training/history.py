@@ -1,0 +1,54 @@
+"""The log of actions, from which the emulators and the replay can be rebuilt.
+
+Equal seeds and equal actions give equal Atari frames. So a checkpoint keeps one byte a step
+instead of a frame, and a checksum of all frames proves that the rebuilt ones are the same.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax.replay import counter_random
+
+
+class HistoryState(NamedTuple):
+    """A checkpoint's part of the history."""
+
+    actions: np.ndarray  # [R, total_steps] uint8; zero after the last step taken
+    checksum: np.ndarray  # [R] uint64
+
+
+class History:
+    """Actions taken so far, and a checksum over every frame that followed them."""
+
+    def __init__(self, num_runs: int, total_steps: int) -> None:
+        """Makes an empty log with room for `total_steps`."""
+        self._actions = np.zeros((num_runs, total_steps), np.uint8)
+        self._checksum = np.zeros(num_runs, np.uint64)
+        self._step = 0
+
+    def add(self, actions: np.ndarray, frames: np.ndarray) -> None:
+        """Logs `actions [R]` and the `frames [R, 84, 84] uint8` that followed."""
+        self._actions[:, self._step] = actions
+        self._checksum = _chain(self._checksum, frames)
+        self._step += 1
+
+    @property
+    def checksum(self) -> np.ndarray:
+        """`[R] uint64`; depends on every byte of every frame and on their order."""
+        return self._checksum
+
+    @property
+    def state(self) -> HistoryState:
+        """A copy for a checkpoint."""
+        return HistoryState(self._actions.copy(), self._checksum.copy())
+
+
+def _chain(checksum: np.ndarray, frames: np.ndarray) -> np.ndarray:
+    """The next link `[R]` of a hash modulo 2^64 over `frames [R, H, W] uint8`."""
+    words = frames.reshape(len(frames), -1).view(np.uint64)  # 84 * 84 bytes are 882 words
+    position = np.arange(words.shape[1], dtype=np.uint64) * counter_random.GOLDEN
+    with np.errstate(over="ignore"):
+        # Mixed before they are summed: a plain weighted sum misses exchanged words.
+        digest = counter_random.mix(words + position).sum(axis=1)
+        return counter_random.mix(checksum * np.uint64(0x100000001B3) + digest)

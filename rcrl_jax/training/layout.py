@@ -1,0 +1,146 @@
+"""Where the files of one run lie, and how they are written so that no reader sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run: `<workdir>/<preset>/<game>/seed_<n>/`.
+
+    Attributes:
+        workdir: directory of the whole fleet.
+        preset: row of the paper, for example `rcrl`.
+        game: game or task, for example `Pong`.
+        seed: the run's seed.
+    """
+
+    workdir: pathlib.Path
+    preset: str
+    game: str
+    seed: int
+
+    def __post_init__(self):
+        """Accepts the work directory as a string as well."""
+        object.__setattr__(self, "workdir", pathlib.Path(self.workdir))
+
+    @property
+    def directory(self) -> pathlib.Path:
+        """Directory that holds every file of this run alone."""
+        return self.workdir / self.preset / self.game / f"seed_{self.seed}"
+
+    @property
+    def manifest(self) -> pathlib.Path:
+        """What was run: configuration, protocol, versions, device."""
+        return self.directory / "manifest.json"
+
+    @property
+    def metrics(self) -> pathlib.Path:
+        """Losses and training episodes, one JSON object a line."""
+        return self.directory / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> pathlib.Path:
+        """Returns of every evaluation episode, one JSON object an evaluation."""
+        return self.directory / "evaluations.jsonl"
+
+    @property
+    def scores(self) -> pathlib.Path:
+        """The final evaluation."""
+        return self.directory / "scores.json"
+
+    @property
+    def curve(self) -> pathlib.Path:
+        """The learning curve, a picture."""
+        return self.directory / "curve.png"
+
+    @property
+    def video(self) -> pathlib.Path:
+        """One evaluation episode, a film."""
+        return self.directory / "evaluation.mp4"
+
+    @property
+    def tensorboard(self) -> pathlib.Path:
+        """Directory of TensorBoard's event files."""
+        return self.directory / "tensorboard"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Directory of the checkpoints, shared by the whole fleet."""
+        return self.workdir / "checkpoints"
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Yields a path to write to; puts that file in the place of `path` once the block succeeds.
+
+    A reader, or a process killed at any moment, finds the old file or the new one, whole. The
+    temporary file lies beside `path`, so the exchange is one rename in one file system, and keeps
+    its suffix, by which some writers choose a format. When the block raises, `path` is untouched.
+
+    Args:
+        path: file to replace; its directory exists.
+
+    Raises:
+        OSError: the file cannot be written, for example because no space is left.
+    """
+    path = pathlib.Path(path)
+    partial = path.with_name(f".partial.{path.name}")
+    try:
+        yield partial
+        # Without this the rename may reach the disk before the bytes do.
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def to_json_value(value: Any) -> Any:
+    """Converts NumPy and JAX values, paths and tuples to what JSON can hold.
+
+    NaN and the infinities become None: JSON has no word for them, and readers other than Python's
+    reject a file that holds one.
+
+    Raises:
+        TypeError: a value has no counterpart in JSON.
+    """
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_value(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "__array__"):
+        return to_json_value(np.asarray(value).tolist())
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
+
+
+def write_json_atomically(path: str | os.PathLike, value: Any) -> None:
+    """Writes `value` as indented JSON; `path` holds the old file or the new one, never half.
+
+    Args:
+        path: file to write; its directory exists.
+        value: anything that `to_json_value` accepts.
+
+    Raises:
+        TypeError: a value has no counterpart in JSON; the old file stays.
+        OSError: the file cannot be written; the old file stays.
+    """
+    text = json.dumps(to_json_value(value), indent=2, allow_nan=False)
+    with replacing(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,132 @@
+"""The training loop.
+
+    step t          host                                     device
+                    act(t) dispatched                        ... update(t-1) runs
+                    sample the batch of update(t)            act(t)
+                    update(t) dispatched                     update(t) starts
+                    fetch actions(t), emulators step         .
+                    priorities of update(t-1)                .
+                    add the transition                       .
+    step t+1        act(t+1) dispatched                      .
+                    sample the batch of update(t+1)          update(t) ends, act(t+1)
+
+The emulators and the sampling run on the CPU while the device updates. The host waits for
+nothing but the actions. The price, the same on every backend and in every run: a batch is drawn
+before the transition of its own step exists, and with the priorities of all updates but the last.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax import observations, types
+from rcrl_jax.config import RainbowConfig
+from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import History
+
+
+class Update(NamedTuple):
+    """An update and the indices of what it learned from."""
+
+    index: np.ndarray  # [R, B] int64
+    result: types.UpdateResult  # leading axis R; on the device, maybe still being computed
+    positive_is_anchor: np.ndarray  # [R]
+
+
+class LoopState(NamedTuple):
+    """All that the loop carries from step to step beside environment, replay and history."""
+
+    step: int  # agent steps taken
+    learner: types.LearnerState  # leading axis R
+    observation: np.ndarray  # [R, C, 84, 84] uint8, to act on next
+    late: Update | None  # the last update, whose priorities are not in the replay yet
+
+
+class Step(NamedTuple):
+    """What one step of the loop yields."""
+
+    state: LoopState  # its learner is consumed by the next step: copy what must last
+    outcome: AgentStep
+    finished: Update | None  # the update before the last one, which has been computed
+
+
+def train(
+    state: LoopState,
+    *,
+    fleet: Fleet,
+    environment: AgentEnvironment,
+    replay: SegmentReplay,
+    history: History,
+    config: RainbowConfig,
+    total_steps: int,
+) -> Iterator[Step]:
+    """Trains from `state` to `total_steps` agent steps, yielding after each of them."""
+    anchors = config.contrast_batch_size if "return_contrast" in config.auxiliary else 0
+    while state.step < total_steps:
+        step, learner, observation, late = state
+        actions = fleet.act(
+            learner.params.agent, observations.stack_patches(observation)[:, None], step
+        )
+        update = None
+        if step >= config.learn_start and step % config.update_period == 0:
+            beta = importance_exponent(config, step, total_steps)
+            sample = replay.sample(config.batch_size, anchors, beta)
+            learner, result = fleet.update(learner, sample.batch, replay.frames_on_device)
+            update = Update(sample.index, result, sample.positive_is_anchor)
+
+        actions = np.asarray(actions)[:, 0]
+        environment.send(actions)
+        if late is not None:
+            replay.update_priorities(late.index, np.asarray(late.result.cross_entropy))
+        outcome = environment.recv()
+        remember(replay, history, observation, actions, outcome)
+
+        state = LoopState(step + 1, learner, outcome.observation, update)
+        yield Step(state, outcome, finished=late)
+
+
+def remember(
+    replay: SegmentReplay,
+    history: History,
+    observation: np.ndarray,
+    actions: np.ndarray,
+    outcome: AgentStep,
+) -> None:
+    """Adds one step of all runs to the replay and to the history."""
+    replay.add(
+        observation[:, -1],
+        actions,
+        outcome.reward,
+        outcome.terminated,
+        outcome.truncated,
+        outcome.frame,
+    )
+    history.add(actions, outcome.frame)
+
+
+def rebuild(
+    actions: np.ndarray, *, environment: AgentEnvironment, replay: SegmentReplay, history: History
+) -> np.ndarray:
+    """Plays logged actions again, which brings back the emulators and the replay's transitions.
+
+    Args:
+      actions: `[R, steps] uint8`.
+
+    Returns:
+      The observation to act on next, `[R, C, 84, 84] uint8`.
+    """
+    observation = environment.reset()
+    for step_actions in actions.T.astype(np.int32):
+        outcome = environment.step(step_actions)
+        remember(replay, history, observation, step_actions, outcome)
+        observation = outcome.observation
+    return observation
+
+
+def importance_exponent(config: RainbowConfig, step: int, total_steps: int) -> float:
+    """beta, rising linearly from its initial value at the first update to 1 at the last step."""
+    progress = (step - config.learn_start) / max(total_steps - config.learn_start, 1)
+    return config.importance_exponent + (1.0 - config.importance_exponent) * progress

@@ -1,0 +1,183 @@
+"""What was run, written beside every score, and the check that a resumed run is the same run."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+import rcrl_jax
+from rcrl_jax.training import layout
+
+_DEPENDENCIES = ("jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py")
+
+
+class WorkdirMismatch(ValueError):  # noqa: N818 (the name says what is the matter)
+    """The work directory belongs to another configuration."""
+
+
+def make_manifest(
+    *,
+    preset: str,
+    config: Any,
+    game: str,
+    seed: int,
+    steps: int,
+    backend: str,
+    environment: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Describes one run so that a reader of its score can tell what was measured.
+
+    The section `run` defines the run; `check_same_run` compares it. The number of steps is part of
+    it because the importance-weight exponent is annealed over it: a longer run is another run from
+    its first update on.
+
+    Args:
+        preset: name of the preset.
+        config: the frozen dataclass of every hyperparameter.
+        game: game or task.
+        seed: the run's seed.
+        steps: agent steps to train for.
+        backend: name of the environment backend.
+        environment: what the environment does: resize filter, no-op range, life handling, limits.
+        protocol: how scores are taken: epsilon, episodes, noise.
+
+    Returns:
+        Plain JSON values, in the sections `run`, `environment`, `protocol`, `versions`, `device`
+        and `launch`.
+
+    Raises:
+        TypeError: a value has no counterpart in JSON, or `config` is not a dataclass instance.
+    """
+    return layout.to_json_value(
+        {
+            "run": {
+                "preset": preset,
+                "game": game,
+                "seed": seed,
+                "steps": steps,
+                "backend": backend,
+                "config": dataclasses.asdict(config),
+            },
+            "environment": environment,
+            "protocol": protocol,
+            **circumstances(),
+        }
+    )
+
+
+def circumstances() -> dict[str, Any]:
+    """With what, on what and how this process runs: sections `versions`, `device`, `launch`."""
+    devices = jax.devices()
+    return {
+        "versions": {
+            "rcrl_jax": rcrl_jax.__version__,
+            **{name: _version(name) for name in _DEPENDENCIES},
+            "python": platform.python_version(),
+            "git_commit": _git_commit(),
+        },
+        "device": {
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "host_cores": os.cpu_count(),
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        },
+        "launch": {
+            # The interpreter's own path says more about the machine than about the run.
+            "command": shlex.join(["python", *sys.orig_argv[1:]]),
+            "started_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        },
+    }
+
+
+def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:
+    """Checks that the manifest at `path`, if there is one, describes the same run as `manifest`.
+
+    Args:
+        path: the manifest of the work directory.
+        manifest: what is about to run, as `make_manifest` returns it.
+
+    Returns:
+        None if `path` does not exist or nothing differs that a resumed run depends on; else one
+        line that names what differs without making it another run: versions, device, the
+        environment's description, the evaluation protocol.
+
+    Raises:
+        WorkdirMismatch: `path` describes another run, or is not a manifest. The message is one
+            line and names up to three of the fields that differ.
+    """
+    path = pathlib.Path(path)
+    if not path.exists():
+        return None
+    try:
+        old = json.loads(path.read_text(encoding="utf-8"))
+        differing = list(_differences(old["run"], layout.to_json_value(manifest["run"])))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise WorkdirMismatch(f"{path} is not a manifest of this program") from error
+    if differing:
+        raise WorkdirMismatch(
+            f"{path.parent} belongs to another configuration: {_first_three(differing)}; "
+            "choose another --workdir or repeat the old command"
+        )
+    changed = [
+        difference
+        for section in ("environment", "protocol", "versions", "device")
+        for difference in _differences(old.get(section), manifest[section], section)
+    ]
+    return f"resumed under other circumstances: {_first_three(changed)}" if changed else None
+
+
+def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
+    """Yields `field old -> new` for every leaf that differs; a field on one side only counts."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in dict.fromkeys([*new, *old]):
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(old.get(key, "absent"), new.get(key, "absent"), inner)
+    elif old != new:
+        yield f"{name} {old} -> {new}"
+
+
+def _first_three(differences: list[str]) -> str:
+    more = len(differences) - 3
+    return ", ".join(differences[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of this source tree, with `-dirty` if it was edited, or None.
+
+    None as well for an installed copy that merely lies inside somebody's repository, as a virtual
+    environment does: that repository's commit would say nothing about this code.
+    """
+    here = pathlib.Path(__file__).resolve()
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here.parent), *arguments],
+            check=True, capture_output=True, text=True, timeout=10,
+        ).stdout.strip()  # fmt: skip
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)
+        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None

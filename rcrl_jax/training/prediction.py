@@ -1,0 +1,134 @@
+"""What a fleet will need, said before it starts."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import psutil
+
+from rcrl_jax import observations, types
+from rcrl_jax.config import RainbowConfig
+from rcrl_jax.replay import frames
+from rcrl_jax.training.fleet import Fleet
+
+_BYTES_A_SLOT = 64  # of a replay beside its frames: action, reward, flags, segments, sum tree
+_BYTES_A_RUN = 16 * 2**20  # emulator, history, records
+# An update holds, for each image, its pixels and three arrays of the first layer's size in float32.
+_ACTIVATIONS_AN_IMAGE = 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32)
+
+
+class DoesNotFit(ValueError):  # noqa: N818 - says what is the matter
+    """The fleet needs more memory than there is."""
+
+
+class Memory(NamedTuple):
+    """What a fleet needs and what there is, in bytes."""
+
+    host: int
+    device: int  # on each device; 0 where the device's memory is the host's
+    host_limit: int
+    device_limit: int | None
+
+
+def predict_memory(config: RainbowConfig, fleet: Fleet, frame_store: str) -> Memory:
+    """Adds up what the runs of a fleet will hold.
+
+    Args:
+      config: sizes.
+      fleet: the runs.
+      frame_store: 'host' or 'device', where frames will live.
+    """
+    runs = fleet.num_runs
+    slots = config.replay_capacity + 2
+    frame_bytes = runs * slots * int(np.prod(observations.PATCHES.stored_shape))
+    batch_bytes = _bytes(empty_batch(config, runs, frame_store))
+    state_bytes = _bytes(jax.eval_shape(fleet.init))
+    images = 2 * config.batch_size
+    if "return_contrast" in config.auxiliary:
+        images += 3 * config.contrast_batch_size
+    at_once = 1 if fleet.lift == "map" else runs
+    # The state before and after an update, and its gradients.
+    device = 3 * state_bytes + batch_bytes + at_once * images * _ACTIVATIONS_AN_IMAGE
+    host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
+    if frame_store == "device":
+        device += frame_bytes
+    else:
+        host += frame_bytes
+    available = psutil.virtual_memory().available
+    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    if limit is None:  # one memory for both
+        return Memory(host + device, 0, available, None)
+    return Memory(host, device // fleet.num_devices, available, limit)
+
+
+def check(memory: Memory, num_runs: int) -> None:
+    """Refuses a fleet that will not fit.
+
+    Raises:
+      DoesNotFit: one line with the numbers and the largest number of runs that fits.
+    """
+    needs = [("host", memory.host, memory.host_limit)]
+    if memory.device_limit is not None:
+        needs.append(("device", memory.device, memory.device_limit))
+    for name, needed, limit in needs:
+        if needed > limit:
+            raise DoesNotFit(
+                f"{num_runs} run(s) need {needed / 2**30:.1f} GiB of {name} memory and "
+                f"{limit / 2**30:.1f} GiB are free: {num_runs * limit // needed} run(s) fit "
+                "(or lower --config.replay_capacity)"
+            )
+
+
+def time_update(config: RainbowConfig, fleet: Fleet, frames_on_device: jax.Array | None) -> float:
+    """Seconds of one update of all runs, on throw-away states; compiles the real update."""
+    store = "host" if frames_on_device is None else "device"
+    batch = empty_batch(config, fleet.num_runs, store)
+    state = fleet.init()
+    durations = []
+    for _ in range(4):
+        start = time.perf_counter()
+        state, _ = fleet.update(state, batch, frames_on_device)
+        jax.block_until_ready(state)
+        durations.append(time.perf_counter() - start)
+    return min(durations[1:])  # the first one compiles
+
+
+def describe(memory: Memory, update_s: float, steps: int) -> str:
+    """One line for the person, before `steps` more steps are taken."""
+    device = f" and {memory.device / 2**30:.1f} GiB on each device" if memory.device else ""
+    minutes = update_s * steps / 60
+    return (
+        f"predicted: {memory.host / 2**30:.1f} GiB of host memory{device}; "
+        f"{1e3 * update_s:.1f} ms an update, {minutes:.0f} min of updates to go"
+    )
+
+
+def empty_batch(config: RainbowConfig, runs: int, frame_store: str) -> types.Batch:
+    """A batch of zeros with the shapes of a real one, leading axis R."""
+    stacks = _empty_stacks(config, runs, frame_store)
+
+    def pairs(size: int) -> types.Pairs:
+        return types.Pairs(stacks(size), np.zeros((runs, size), np.int32))
+
+    size = config.batch_size
+    ones = np.ones((runs, size), np.float32)
+    transitions = types.TransitionBatch(*pairs(size), ones, ones, stacks(size), ones)
+    if "return_contrast" not in config.auxiliary:
+        return types.Batch(transitions, None)
+    contrast = types.ContrastBatch(*(pairs(config.contrast_batch_size) for _ in range(3)))
+    return types.Batch(transitions, contrast)
+
+
+def _empty_stacks(config: RainbowConfig, runs: int, frame_store: str) -> Callable[[int], Any]:
+    layout = observations.PATCHES
+    if frame_store == "device":
+        return lambda size: frames.FrameReferences(
+            np.zeros((runs, size, config.frame_stack), np.int32), layout.stack_axis
+        )
+    return lambda size: np.zeros((runs, size, *layout.stack_shape(config.frame_stack)), np.uint8)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

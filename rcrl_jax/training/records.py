@@ -1,0 +1,277 @@
+"""The one door through which a run's numbers leave: JSON lines, TensorBoard, scores, progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+from rcrl_jax import reference
+from rcrl_jax.training import layout
+
+WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
+"""Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
+
+
+class Counters(NamedTuple):
+    """How far a run is, in every unit that papers count in.
+
+    Attributes:
+        agent_steps: actions chosen.
+        env_steps: steps of the environment as the benchmark counts them.
+        frames: frames of the emulator, four an agent step on Atari.
+    """
+
+    agent_steps: int
+    env_steps: int
+    frames: int
+
+
+class RunRecorder:
+    """Appends a run's metrics and evaluations to its files as they come in.
+
+    A resumed run continues the files as if it had never stopped: what was written after the
+    checkpoint is dropped, because the resumed run will write it again. For that to be exact, a
+    loop records everything that belongs to step k before it saves the checkpoint of step k.
+
+    Every line goes to the operating system at once, so a killed process loses at most the line it
+    was writing; the torn end of that line is dropped on resuming.
+    """
+
+    def __init__(self, paths: layout.RunPaths, *, resume_at: int | None):
+        """Opens the files, creating the run's directory.
+
+        Args:
+            paths: the run's files.
+            resume_at: agent steps of the checkpoint that the run continues from; lines of later
+                steps are dropped. None starts empty files.
+
+        Raises:
+            ValueError: a file to continue holds a line that is not a record.
+            OSError: a file cannot be written.
+        """
+        self._paths = paths
+        paths.directory.mkdir(parents=True, exist_ok=True)
+        last_step = -1 if resume_at is None else resume_at
+        for path in (paths.metrics, paths.evaluations):
+            _drop_after(path, last_step)
+        self._wall_before_s = max(
+            (record["wall_s"] for record in read_records(paths.metrics)), default=0.0
+        )
+        self._started_s = time.monotonic()
+        self._metrics = open(paths.metrics, "a", buffering=1, encoding="utf-8")
+        self._evaluations = open(paths.evaluations, "a", buffering=1, encoding="utf-8")
+        # tensorboardX names a file by the second, and overwrites one of the same name.
+        self._tensorboard = SummaryWriter(
+            str(paths.tensorboard),
+            purge_step=last_step + 1,
+            filename_suffix=f".from_{last_step + 1}",
+        )
+
+    def record(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
+        """Appends one line to metrics.jsonl and one point a scalar to TensorBoard.
+
+        Args:
+            counters: where the run stands.
+            scalars: name -> number; NaN is written as null. The line also gets `wall_s`, seconds of
+                training so far, time before a resumption included.
+        """
+        wall_s = round(self._wall_before_s + time.monotonic() - self._started_s, 3)
+        _append(self._metrics, {**counters._asdict(), "wall_s": wall_s, **scalars})
+        for name, value in scalars.items():
+            if math.isfinite(value):  # tensorboardX prints a line for every other value
+                self._tensorboard.add_scalar(name, float(value), counters.agent_steps)
+
+    def record_evaluation(
+        self, counters: Counters, returns: Sequence[float], *, episodes_cut: int
+    ) -> None:
+        """Appends one line to evaluations.jsonl and the mean return to TensorBoard.
+
+        Args:
+            counters: where the run stands.
+            returns: [episodes] raw return of each evaluation episode.
+            episodes_cut: how many of them the frame limit ended.
+
+        Raises:
+            ValueError: `returns` is empty.
+        """
+        mean = _summary(returns)["mean"]
+        evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut}
+        _append(self._evaluations, {**counters._asdict(), **evaluation})
+        self._tensorboard.add_scalar("evaluation_mean", mean, counters.agent_steps)
+
+    def write_scores(
+        self, counters: Counters, returns: Sequence[float], *, episodes_cut: int
+    ) -> None:
+        """Writes scores.json, the run's result: the evaluation of the agent at the last step.
+
+        Args:
+            counters: where the run stands, at its end.
+            returns: [episodes] raw return of each episode of the final evaluation.
+            episodes_cut: how many of them the frame limit ended.
+
+        Raises:
+            ValueError: `returns` is empty.
+        """
+        paths, summary = self._paths, _summary(returns)
+        human_normalised = (
+            reference.human_normalised(paths.game, summary["mean"])
+            if paths.game in reference.games()
+            else None
+        )
+        layout.write_json_atomically(
+            paths.scores,
+            {
+                "measured": "final evaluation: the agent at the last step",
+                "preset": paths.preset,
+                "game": paths.game,
+                "seed": paths.seed,
+                **counters._asdict(),
+                **summary,
+                "human_normalised_mean": human_normalised,
+                "episodes": len(returns),
+                "episodes_cut": episodes_cut,
+                "returns": returns,
+            },
+        )
+
+    def close(self) -> None:
+        """Closes the files; the recorder takes no more records."""
+        self._metrics.close()
+        self._evaluations.close()
+        self._tensorboard.close()
+
+    def __enter__(self) -> RunRecorder:
+        """Returns the recorder itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Closes the files, after an exception too."""
+        self.close()
+
+
+def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads a file of JSON lines; a last line that a killed process left torn is not returned.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line other than the last is not a JSON object; the message names it.
+    """
+    return [record for _, record in _read_lines(pathlib.Path(path))]
+
+
+class Progress:
+    """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
+
+    Both count agent steps and show steps/s, the time left and the last score.
+    """
+
+    def __init__(self, steps: int, *, start: int = 0, file: TextIO | None = None):
+        """Shows the first state.
+
+        Args:
+            steps: agent steps of the whole training.
+            start: agent steps already done by the checkpoint that training continues from.
+            file: where to show it; standard error if None.
+        """
+        file = file or sys.stderr
+        options: dict[str, Any] = {"total": steps, "initial": start, "file": file, "unit": " steps"}
+        if _has_width(file):
+            self._bar = tqdm(**options, dynamic_ncols=True)
+        else:
+            self._bar = _Lines(**options, mininterval=_LINE_EVERY_S, maxinterval=_LINE_EVERY_S)
+
+    def advance(self, steps: int = 1, *, last_score: float | None = None) -> None:
+        """Counts `steps` more agent steps.
+
+        Args:
+            steps: agent steps since the last call.
+            last_score: a score to show from now on, if there is a new one.
+        """
+        if last_score is not None:
+            self._bar.set_postfix_str(f"last score {last_score:.1f}", refresh=False)
+        self._bar.update(steps)
+
+    def close(self) -> None:
+        """Shows the last state."""
+        self._bar.close()
+
+    def __enter__(self) -> Progress:
+        """Returns the progress itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Shows the last state, after an exception too."""
+        self.close()
+
+
+_LINE_EVERY_S = 30.0
+
+
+def _has_width(file: TextIO) -> bool:
+    """Whether `file` is a terminal on which a bar fits; some report a width of 0."""
+    try:
+        return os.get_terminal_size(file.fileno()).columns > 0
+    except OSError:
+        return False
+
+
+class _Lines(tqdm):
+    """A tqdm that prints a line for every state it shows; files and logs keep a returned bar."""
+
+    def __init__(self, **options: Any):
+        bar_format = (
+            "{n_fmt}/{total_fmt} steps, {percentage:.1f} %, {rate_noinv_fmt}, {remaining} left"
+            "{postfix}"
+        )
+        super().__init__(bar_format=bar_format, miniters=1, **options)
+
+    @staticmethod
+    def status_printer(file: TextIO) -> Any:
+        return lambda line: print(line, file=file, flush=True)
+
+
+def _summary(returns: Sequence[float]) -> dict[str, float]:
+    if len(returns) == 0:
+        raise ValueError("an evaluation without episodes has no score")
+    return {
+        "mean": float(np.mean(returns)),
+        "median": float(np.median(returns)),
+        "std": float(np.std(returns)),
+    }
+
+
+def _append(file: TextIO, record: Mapping[str, Any]) -> None:
+    file.write(json.dumps(layout.to_json_value(record), allow_nan=False) + "\n")
+
+
+def _drop_after(path: pathlib.Path, last_step: int) -> None:
+    """Keeps the lines up to `last_step` agent steps, byte for byte; creates a missing file."""
+    lines = _read_lines(path) if path.exists() else ()
+    kept = [line for line, record in lines if record["agent_steps"] <= last_step]
+    with layout.replacing(path) as partial:
+        partial.write_bytes(b"".join(line + b"\n" for line in kept))
+
+
+def _read_lines(path: pathlib.Path) -> Iterable[tuple[bytes, dict[str, Any]]]:
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            # Whole lines end with a newline, so what follows the last one is torn, or empty.
+            if number == len(lines):
+                return
+            raise ValueError(f"{path}, line {number}: not a record: {error}") from None
+        yield line, record

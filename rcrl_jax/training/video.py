@@ -1,0 +1,61 @@
+"""Films of evaluation episodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+
+import imageio_ffmpeg
+import numpy as np
+
+from rcrl_jax.training import layout
+
+_SCALE = 4  # 84 x 84 pixels are a stamp on today's screens; also makes every size even, for H.264.
+
+
+def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) -> None:
+    """Writes frames as an H.264 MP4, each pixel enlarged to 4 x 4; `path` appears whole or not.
+
+    Args:
+        path: the film; its name ends with `.mp4` and its directory exists.
+        frames: [T, H, W] gray or [T, H, W, 3] RGB, uint8, T at least 1.
+        fps: frames a second; 15 is real time for Atari, where an agent step is 4 frames of 60 Hz.
+
+    Raises:
+        ValueError: `frames` has another shape or type.
+        RuntimeError: there is no ffmpeg, or it failed.
+        OSError: the film cannot be written.
+    """
+    is_gray, is_rgb = frames.ndim == 3, frames.ndim == 4 and frames.shape[-1] == 3
+    if frames.dtype != np.uint8 or not (is_gray or is_rgb) or frames.size == 0:
+        raise ValueError(
+            "frames must be a non-empty uint8 array [T, H, W] or [T, H, W, 3], got "
+            f"{frames.dtype} {list(frames.shape)}"
+        )
+    command = [
+        _ffmpeg(), "-v", "error", "-y",
+        "-f", "rawvideo", "-pix_fmt", "gray" if is_gray else "rgb24",
+        "-s", f"{frames.shape[2]}x{frames.shape[1]}", "-r", str(fps), "-i", "-",
+        "-vf", f"scale=iw*{_SCALE}:ih*{_SCALE}:flags=neighbor", "-pix_fmt", "yuv420p",
+    ]  # fmt: skip
+    with layout.replacing(path) as partial:
+        # imageio_ffmpeg's own writer forks, which JAX's threads forbid, and is silent when ffmpeg
+        # fails.
+        result = subprocess.run(
+            [*command, str(partial)], input=np.ascontiguousarray(frames).data, capture_output=True
+        )
+        if result.returncode != 0:
+            reason = result.stderr.decode(errors="replace").strip()
+            raise RuntimeError(f"ffmpeg could not write {path}: {reason}")
+
+
+def _ffmpeg() -> str:
+    with contextlib.suppress(RuntimeError):
+        if executable := shutil.which(imageio_ffmpeg.get_ffmpeg_exe()):
+            return executable
+    raise RuntimeError(
+        "no ffmpeg for the video: reinstall imageio-ffmpeg, which brings one, or name one in the "
+        "environment variable IMAGEIO_FFMPEG_EXE"
+    )
