@@ -1,0 +1,151 @@
+"""The problems the studies draw, and how much they measure."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax.tabular import abstractions, deep, pairs, returns, segments
+from rcrl_jax.tabular import mdp as mdps
+
+DELTA = 0.05  # Theorem 4.1 is checked at confidence 1 - delta
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much is measured."""
+
+    seeds: int  # independent datasets for each MDP and each n
+    mdps: int  # random MDPs of each family
+    restarts: int = 20  # of coordinate descent
+    deep_seeds: int = 5  # networks for each setting
+    deep_steps: int = 3000  # updates of a network
+
+
+QUICK = Scale(seeds=10, mdps=5, deep_seeds=1, deep_steps=300)
+
+FULL = Scale(seeds=50, mdps=30)
+
+
+class Problem(NamedTuple):
+    """An MDP, a policy and the horizon at which its returns are complete or cut."""
+
+    mdp: mdps.MDP
+    policy: np.ndarray  # [S, A]
+    horizon: int
+    resolution: float | None = None
+
+    def returns(self) -> returns.ReturnDistribution:
+        """The return distribution of every pair."""
+        return returns.return_distribution(self.mdp, self.policy, self.horizon, self.resolution)
+
+
+def deterministic(rng: np.random.Generator, discount: float = 1.0) -> Problem:
+    """A Garnet whose dynamics, rewards and policy are deterministic: every return is one number."""
+    mdp = mdps.garnet(rng, 16, 2, 1, (0.0, 3.0, 7.0, 10.0), True, discount)
+    policy = np.eye(2)[rng.integers(2, size=16)]
+    return Problem(mdp, policy, 6) if discount == 1.0 else Problem(mdp, policy, 80, 0.02)
+
+
+def stochastic(rng: np.random.Generator) -> Problem:
+    """A Garnet with random transitions, rewards and policy."""
+    return Problem(mdps.garnet(rng, 8, 2, 3), mdps.random_policy(rng, 8, 2), 8)
+
+
+def corridor(rng: np.random.Generator) -> Problem:
+    """A chain with random slip under the uniform policy."""
+    mdp = mdps.chain(8, rng.uniform(0.0, 0.3))
+    return Problem(mdp, mdps.uniform_policy(mdp), 16)
+
+
+def grid(rng: np.random.Generator, bits: int = 1) -> Problem:
+    """A grid world with random slip and distractor bits, under the uniform policy."""
+    mdp = mdps.grid_world(3, rng.uniform(0.0, 0.3), bits)
+    return Problem(mdp, mdps.uniform_policy(mdp), 16)
+
+
+def sparse(rng: np.random.Generator) -> Problem:
+    """Sparse rewards in episodes of five steps (the paper's Atari setting)."""
+    mdp = mdps.sparse_episodes(rng, 5, 3, 2)
+    return Problem(mdp, mdps.uniform_policy(mdp), 5)
+
+
+def dense(rng: np.random.Generator) -> Problem:
+    """A reward at every step, in episodes of five steps (the paper's DMControl setting)."""
+    mdp = mdps.dense_episodes(rng, 5, 3, 2)
+    return Problem(mdp, mdps.uniform_policy(mdp), 5)
+
+
+FAMILIES = {
+    "deterministic": deterministic,
+    "deterministic, discounted": lambda rng: deterministic(rng, 0.8),
+    "stochastic Garnet": stochastic,
+    "chain": corridor,
+    "grid, 1 distractor bit": grid,
+    "sparse episodes": sparse,
+    "dense episodes": dense,
+}
+
+
+def distracted(rng: np.random.Generator, bits: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Z^pi `[X, K]` and its classes `[X]`: a two-state Garnet behind distractor bits.
+
+    X = 4 * 2^bits and N_{pi,K} = 4 almost surely, so the right encoder merges 2^bits pairs a class.
+    """
+    mdp = mdps.with_distractors(mdps.garnet(rng, 2, 2, 2), bits)
+    policy = np.repeat(mdps.random_policy(rng, 2, 2), 2**bits, axis=0)
+    binned = returns.bin_returns(returns.return_distribution(mdp, policy, 4), bins)
+    return binned.probability, abstractions.coarsest_irrelevance(binned.probability)
+
+
+def four_kinds(rng: np.random.Generator) -> returns.ReturnDistribution:
+    """Returns 0 to 63 in four bells of standard deviation 5 about 12, 26, 38 and 52, jittered."""
+    centres = np.array([12.0, 26.0, 38.0, 52.0]) + rng.uniform(-2, 2, 4)
+    bells = np.exp(-((np.arange(64) - centres[:, None]) ** 2) / 50)
+    bells /= bells.sum(1, keepdims=True)
+    mdp = mdps.one_step(np.repeat(bells, 4, axis=0), tuple(range(64)))
+    return returns.return_distribution(mdp, np.ones((16, 1)), 1)
+
+
+class Episodic(NamedTuple):
+    """A segment-sampling problem, restricted to pairs that are visited."""
+
+    probability: np.ndarray  # [V, K] return law of the visited pairs
+    classes: np.ndarray  # [V]
+    law: segments.SegmentLaw  # over all X pairs; the positive may be the anchor
+    other_law: segments.SegmentLaw  # the positive is another step
+    visited: np.ndarray  # [V] indices into X
+    features: np.ndarray  # [S, F]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """d over the visited pairs, `[V]`."""
+        return self.law.visits[self.visited]
+
+    def segment_pairs(self, law: segments.SegmentLaw) -> pairs.PairLaw:
+        """The labelled law of segment sampling over the visited pairs."""
+        law = segments.segment_pairs(law)
+        rows = np.ix_(self.visited, self.visited)
+        return pairs.PairLaw(law.joint[rows], law.label[rows])
+
+
+def episodic(
+    rng: np.random.Generator,
+    bits: int,
+    make: Callable[[np.random.Generator, int, int, int], mdps.MDP],
+    threshold: float,
+    discount: float = 1.0,
+) -> Episodic:
+    """Episodes of four steps, two states wide, behind distractor bits, under the uniform policy."""
+    mdp = mdps.with_distractors(make(rng, 4, 2, 2), bits)
+    policy = mdps.uniform_policy(mdp)
+    trajectories = segments.enumerate_trajectories(mdp, policy, 4)
+    law, other_law = (
+        segments.segment_law(trajectories, threshold, discount, other) for other in (False, True)
+    )
+    visited = np.flatnonzero(law.visits > 0)
+    probability = returns.return_distribution(mdp, policy, 4).pmf[visited]
+    features = deep.factored_features(len(policy), bits)
+    classes = abstractions.coarsest_irrelevance(probability)
+    return Episodic(probability, classes, law, other_law, visited, features)
