@@ -1,0 +1,91 @@
+"""Flags and errors, the same for every program.
+
+A person's mistake is one clear line and exit code 2; nothing has been overwritten by then.
+"""
+
+import dataclasses
+import difflib
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from rcrl_jax.config import describe_fields
+
+# `--help` lists the flags that belong to the program; these belong to the one that asks for them.
+flags.disclaim_key_flags()
+
+USAGE_ERROR = 2
+
+Config = TypeVar("Config")
+
+
+def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) -> None:
+    """Defines --preset, and --config with every field of the preset that `argv` names.
+
+    The names of fields on the command line are checked here, because the flag library defines
+    their flags while this one is being defined.
+    """
+    flags.DEFINE_enum("preset", default, list(presets), "row of the paper's table")
+    # The preset must be known before its fields can be flags, so it is read ahead of the rest.
+    ahead = flags.FlagValues()
+    flags.DEFINE_string("preset", default, "", flag_values=ahead)
+    ahead(argv, known_only=True)
+    preset = presets.get(ahead.preset, presets[default])
+
+    names = [field.name for field in dataclasses.fields(preset)]
+    for argument in argv[1:]:
+        name = argument.partition("=")[0].lstrip("-").removeprefix("no")
+        field = name.removeprefix("config.")
+        if name.startswith("config.") and field not in names:
+            near = difflib.get_close_matches(field, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else "--help lists them"
+            refuse(f"unknown field {field!r} in {argument!r}: {hint}")
+    config_flags.DEFINE_config_dataclass(
+        "config",
+        _mutable_twin(preset),
+        f"hyperparameters of the preset ({ahead.preset}):\n{describe_fields(preset)}",
+        sys_argv=argv,
+    )
+
+
+def read_config(presets: Mapping[str, Config]) -> Config:
+    """The preset that the flags name, with their overrides.
+
+    Raises:
+      ValueError: a value is out of range; the message names the field.
+    """
+    config_type = type(presets[flags.FLAGS.preset])
+    return config_type(**vars(flags.FLAGS.config))
+
+
+def parse(argv: list[str]) -> list[str]:
+    """A flags parser for `absl.app.run`."""
+    asked = {argument.lstrip("-") for argument in argv[1:]}
+    if asked & {"help", "helpshort", "helpfull", "?"}:
+        app.usage(shorthelp="helpfull" not in asked, writeto_stdout=True, exitcode=0)
+    try:
+        # Before the person's own: without it the checkpoint library narrates every save.
+        rest = flags.FLAGS([argv[0], "--verbosity=-1", *argv[1:]])
+    except flags.Error as error:
+        refuse(str(error))
+    if len(rest) > 1:
+        refuse(f"unexpected argument {rest[1]!r}: flags look like --game=Pong")
+    return rest
+
+
+def refuse(message: str) -> NoReturn:
+    """Prints one line and ends the program with exit code 2."""
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def _mutable_twin(config: Any) -> Any:
+    """An instance with the same fields and values: the flag library assigns to attributes."""
+    fields = [
+        (field.name, field.type, dataclasses.field(default=getattr(config, field.name)))
+        for field in dataclasses.fields(config)
+    ]
+    return dataclasses.make_dataclass(type(config).__name__, fields)()
