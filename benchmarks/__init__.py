@@ -1,0 +1,1 @@
+"""Programs that measure the project on the machine at hand."""

@@ -1,0 +1,55 @@
+r"""Counts page faults and processor time of an update, with and without `keep_freed_memory`.
+
+    python -m benchmarks.page_faults                  # as training runs it
+    python -m benchmarks.page_faults --nokeep         # as the C library would have it
+"""
+
+import resource
+import sys
+
+from absl import app, flags
+
+from experiments import command_line
+from rcrl_jax import config
+from rcrl_jax.training import host_memory
+
+_KEEP = flags.DEFINE_bool("keep", True, "keep freed memory, as training does")
+_UPDATES = flags.DEFINE_integer("updates", 50, "updates to count over", lower_bound=1)
+
+
+def main(argv: list[str]) -> None:
+    """Runs updates of one run on arrays of zeros and prints the cost of one."""
+    del argv
+    if _KEEP.value:
+        host_memory.keep_freed_memory()
+    import jax
+
+    from rcrl_jax.agents import rainbow
+    from rcrl_jax.envs.protocol import EnvironmentSpec
+    from rcrl_jax.training import prediction
+    from rcrl_jax.training.fleet import Fleet
+
+    settings = command_line.read_config(config.ATARI_PRESETS)
+    fleet = Fleet(rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6)), (0,), (6,))
+    batch = prediction.empty_batch(settings, 1, "host")
+
+    learner = fleet.init()
+    for update in range(3 + _UPDATES.value):
+        if update == 3:  # the first ones compile and touch their memory for the first time
+            jax.block_until_ready(learner)
+            before = resource.getrusage(resource.RUSAGE_SELF)
+        learner, _ = fleet.update(learner, batch)
+        jax.block_until_ready(learner)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    for name, unit, scale in (
+        ("ru_minflt", "page faults", 1.0),
+        ("ru_utime", "ms of user time", 1e3),
+        ("ru_stime", "ms of kernel time", 1e3),
+    ):
+        each = scale * (getattr(after, name) - getattr(before, name)) / _UPDATES.value
+        print(f"{each:10.1f} {unit} an update")
+
+
+if __name__ == "__main__":
+    command_line.define_config(config.ATARI_PRESETS, "rcrl", sys.argv)
+    app.run(main, flags_parser=command_line.parse)

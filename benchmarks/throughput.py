@@ -1,0 +1,240 @@
+r"""Measures how fast training is, as a share of what this machine can do.
+
+    python -m benchmarks.throughput --preset=rcrl
+
+Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product rate
+and memory bandwidth, measured on the spot; the time of each part of a training step alone; the
+whole loop; the FLOP of one update and the share of the measured rate that the update reaches.
+Nothing else should be running meanwhile.
+"""
+
+import functools
+import json
+import pathlib
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from experiments import command_line
+from rcrl_jax import config
+from rcrl_jax.envs import atari, pools
+from rcrl_jax.training import host_memory
+
+_GAMES = flags.DEFINE_list("games", ["Pong"], "games that the runs are spread over, or all26")
+_BACKEND = flags.DEFINE_enum("backend", "auto", atari.ATARI_BACKENDS, "Atari emulators")
+_RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
+_STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", lower_bound=10)
+_REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", lower_bound=3)
+_LIFT = flags.DEFINE_enum("lift", "auto", ["auto", "map", "vmap"], "how the fleet computes")
+_FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
+_OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
+
+_WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
+
+
+def median_s(call: Callable[[], Any], repeats: int) -> float:
+    """Median wall-clock seconds of `call`, which must return only when its work is done."""
+    call()
+    durations = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        durations.append(time.perf_counter() - start)
+    return sorted(durations)[len(durations) // 2]
+
+
+def measure_machine(repeats: int) -> dict[str, float]:
+    """Rates of a large float32 matrix product and of a large copy."""
+    import jax
+    import jax.numpy as jnp
+
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    matrix = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(functools.partial(jnp.dot, precision="highest"))
+    product_s = median_s(lambda: product(matrix, matrix).block_until_ready(), repeats)
+
+    vector = jnp.ones(2**26, jnp.float32)
+    copy = jax.jit(lambda x: x + 1.0)
+    copy_s = median_s(lambda: copy(vector).block_until_ready(), repeats)
+    return {
+        "matmul_gflop_per_s": 2 * size**3 / product_s / 1e9,
+        "bandwidth_gb_per_s": 2 * vector.nbytes / copy_s / 1e9,  # read and written
+    }
+
+
+def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dict[str, float]:
+    """Times the parts of a step of `runs` runs, and the whole loop, in milliseconds."""
+    import jax
+    import numpy as np
+
+    from rcrl_jax import observations, types
+    from rcrl_jax.agents import rainbow
+    from rcrl_jax.envs.agent_view import AgentEnvironment
+    from rcrl_jax.training import evaluation, experiment, loop, prediction
+    from rcrl_jax.training.fleet import Fleet
+    from rcrl_jax.training.history import History
+
+    repeats, seeds = _REPEATS.value, tuple(range(runs))
+    games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
+    by_game = np.array_split(evaluation.training_seeds(seeds).reshape(-1), len(games))
+    environment = AgentEnvironment(
+        pools.concatenate(
+            [
+                atari.make_atari(game, own, backend=_BACKEND.value)
+                for game, own in zip(games, by_game, strict=True)
+                if own.size
+            ]
+        ),
+        stack_size=settings.frame_stack,
+        life_loss_ends_episode=settings.life_loss_ends_episode,
+        clip_rewards=settings.clip_rewards,
+        max_episode_steps=settings.max_episode_steps,
+    )
+    agent = rainbow.make_agent(settings, environment.spec)
+    fleet = Fleet(agent, seeds, environment.num_actions_per_env.tolist(), lift=_LIFT.value)
+    memory = prediction.predict_memory(settings, fleet, _FRAME_STORE.value)
+    prediction.check(memory, runs)
+    replay = experiment.make_replay(settings, fleet, seeds, _FRAME_STORE.value)
+    total_steps = settings.learn_start + _WARM_STEPS + _STEPS.value
+    steps = loop.train(
+        loop.LoopState(0, fleet.init(), environment.reset(), None),
+        fleet=fleet,
+        environment=environment,
+        replay=replay,
+        history=History(runs, total_steps),
+        config=settings,
+        total_steps=total_steps,
+    )
+    for step in steps:
+        if step.state.step == settings.learn_start + _WARM_STEPS:
+            jax.block_until_ready(step.state.learner)
+            start = time.perf_counter()
+    jax.block_until_ready(step.state.learner)
+    loop_s = (time.perf_counter() - start) / _STEPS.value
+
+    # The parts alone, each waited for.
+    learner = step.state.learner
+    patches = observations.stack_patches(step.state.observation)[:, None]
+    anchors = settings.contrast_batch_size if "return_contrast" in settings.auxiliary else 0
+    actions = np.zeros(runs, np.int32)
+
+    def act():
+        np.asarray(fleet.act(learner.params.agent, patches, 0))
+
+    def sample():
+        return replay.sample(settings.batch_size, anchors, 0.5)
+
+    drawn = sample()
+    cross_entropy = np.ones(drawn.index.shape, np.float32)
+
+    def remember():
+        loop.remember(replay, History(runs, 1), step.state.observation, actions, step.outcome)
+
+    def update():
+        nonlocal learner
+        learner, result = fleet.update(learner, drawn.batch, replay.frames_on_device)
+        jax.block_until_ready((learner, result))
+
+    parts = {
+        "act": act,
+        "environment": lambda: environment.step(actions),
+        "sample": sample,
+        "update": update,
+        "priorities": lambda: replay.update_priorities(drawn.index, cross_entropy),
+        "add": remember,
+    }
+    milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}
+    one = jax.tree.map(
+        lambda x: x[0],
+        (
+            types.RunSpec(environment.num_actions_per_env),
+            learner,
+            prediction.empty_batch(settings, 1, "host"),
+        ),
+    )
+    flop = jax.jit(agent.update).lower(*one).compile().cost_analysis()["flops"]
+    environment.close()
+    return {
+        "preset": preset,
+        "games": ",".join(_GAMES.value),
+        "runs": runs,
+        "agent_steps_per_s": runs / loop_s,
+        "loop_ms": 1e3 * loop_s,
+        **milliseconds,
+        "update_gflop_per_run": flop / 1e9,
+        "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
+        "host_gib": memory.host / 2**30,
+        "device_gib": memory.device / 2**30,
+    }
+
+
+def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
+    """The measurements as text."""
+    lines = [
+        f"float32 matrix product {machine['matmul_gflop_per_s']:.0f} GFLOP/s, "
+        f"memory {machine['bandwidth_gb_per_s']:.1f} GB/s"
+    ]
+    for f in fleets:
+        rest = f["loop_ms"] - f["update_ms"]
+        share = f["update_gflop_per_s"] / machine["matmul_gflop_per_s"]
+        cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
+        lines += [
+            "",
+            f"{f['preset']} on {f['games']}, {f['runs']} run(s): "
+            f"{f['agent_steps_per_s']:.1f} agent steps/s, {f['loop_ms']:.2f} ms a step, "
+            f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
+            f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"
+            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured rate",
+        ]
+        for part in ("act", "environment", "sample", "priorities", "add"):
+            lines.append(f"  {part:<12} {f[f'{part}_ms']:8.2f} ms")
+        lines.append(
+            f"  memory       host {f['host_gib']:.1f} GiB, device {f['device_gib']:.1f} GiB"
+        )
+        lines.append(
+            f"  loop - update{rest:8.2f} ms = {rest / f['loop_ms']:.0%} of the loop's time"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> None:
+    """Measures, prints and writes."""
+    del argv
+    host_memory.keep_freed_memory()
+    import jax
+
+    from rcrl_jax.training import layout, manifest
+
+    preset = flags.FLAGS.preset
+    try:
+        settings = command_line.read_config(config.ATARI_PRESETS)
+        runs = [int(r) for r in _RUNS.value]
+        if min(runs) < 1:
+            raise ValueError(f"--runs: must be positive, got {_RUNS.value}")
+        machine = measure_machine(_REPEATS.value)
+        fleets = [measure_fleet(preset, settings, r) for r in runs]
+    except (ValueError, ImportError) as error:
+        command_line.refuse(str(error))
+    print(report(machine, fleets))
+
+    kind = jax.devices()[0].device_kind
+    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
+    path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    measured = json.loads(path.read_text()) if path.exists() else {}
+    measured[preset] = {
+        "machine": machine,
+        "fleets": fleets,
+        **manifest.circumstances(),
+    }
+    layout.write_json_atomically(path, measured)
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    command_line.define_config(config.ATARI_PRESETS, "rcrl", sys.argv)
+    app.run(main, flags_parser=command_line.parse)
