@@ -1,0 +1,405 @@
+"""The agent: one update by hand, its target network, determinism, and its two policies."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import flatten_util
+from scipy import stats
+
+from rcrl_jax import types
+from rcrl_jax.agents import rainbow
+from rcrl_jax.auxiliary import return_contrast
+from rcrl_jax.config import ATARI_PRESETS, RainbowConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.losses import c51
+from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+
+ACTIONS, BATCH, ANCHORS = 4, 6, 5
+SPEC = EnvironmentSpec((84, 84), ACTIONS)
+RUN = types.RunSpec(np.int32(ACTIONS))
+SMALL = {
+    "hidden_size": 8, "num_atoms": 5, "v_max": 2.0, "discriminator_hidden": 8, "target_period": 3,
+}  # fmt: skip
+QUIET = {"noisy_sigma": 1e-12}  # noise too small to see: the loss does not depend on keys
+
+
+def config_of(preset: str, **changes) -> RainbowConfig:
+    return dataclasses.replace(ATARI_PRESETS[preset], **(SMALL | changes))
+
+
+@functools.cache
+def agent_of(preset: str, **changes):
+    """(agent, jitted update), made once for the whole module."""
+    agent = rainbow.make_agent(config_of(preset, **changes), SPEC)
+    return agent, jax.jit(functools.partial(agent.update, RUN))
+
+
+def fresh(preset: str, seed: int = 0, **changes) -> types.LearnerState:
+    return agent_of(preset, **changes)[0].init(jax.random.key(seed))
+
+
+def observations_of(rng, n: int) -> np.ndarray:
+    return rng.integers(0, 256, (n, 225, 4, 25), np.uint8)
+
+
+def batch_of(seed: int) -> types.Batch:
+    rng = np.random.default_rng(seed)
+    pairs = [
+        types.Pairs(observations_of(rng, ANCHORS), rng.integers(0, ACTIONS, ANCHORS, np.int32))
+        for _ in range(3)
+    ]
+    transitions = types.TransitionBatch(
+        observation=observations_of(rng, BATCH),
+        action=rng.integers(0, ACTIONS, BATCH, np.int32),
+        reward=rng.uniform(-1, 1, BATCH).astype(np.float32),
+        discount=(0.8 * (rng.random(BATCH) < 0.7)).astype(np.float32),
+        next_observation=observations_of(rng, BATCH),
+        weight=rng.uniform(0.2, 1, BATCH).astype(np.float32),
+    )
+    return types.Batch(transitions, types.ContrastBatch(*pairs))
+
+
+BATCHES = [batch_of(seed) for seed in range(2)]
+
+
+def shaken(tree, seed: int = 9, size: float = 0.05):
+    """The parameters with something added, so that target and online network differ.
+
+    The scale of the noise stays: some tests rely on there being none.
+    """
+    rng = np.random.default_rng(seed)
+
+    def shake(path, x):
+        is_sigma = path[-1].key.endswith("_sigma")
+        return x if is_sigma else x + size * rng.normal(size=x.shape).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(shake, tree)
+
+
+def assert_equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def assert_differ(one, other):
+    """Some leaf differs."""
+    assert any(
+        np.any(np.asarray(a) != np.asarray(b))
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+# --- the loss and the step, by hand ------------------------------------------------------------
+
+
+def total_loss(config, params, target_params, batch, key):
+    """The joint loss of one run, put together from parts tested on their own."""
+    network = RainbowNetwork(
+        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
+    )
+    online_key, target_key, *_ = jax.random.split(key, 2 + len(config.auxiliary))
+
+    def forward(params, observation, key):
+        return network.apply(params, observation, ACTIONS, noisy=True, rngs={"noise": key})
+
+    t = batch.transitions
+    cross_entropy = c51.double_q_cross_entropy(
+        forward(params.agent, t.observation, online_key),
+        t.action,
+        t.reward,
+        t.discount,
+        forward(target_params, t.next_observation, target_key),  # evaluates
+        forward(params.agent, t.next_observation, online_key),  # selects
+        c51.support(config.v_max, config.num_atoms),
+        ACTIONS,
+    )
+    loss, auxiliary = jnp.sum(t.weight * cross_entropy) / BATCH, jnp.zeros(())
+    if config.auxiliary:
+        task = return_contrast.make_return_contrast(
+            functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8
+        )
+        auxiliary, _ = task.loss(params.auxiliary["return_contrast"], params.agent, batch, None)
+    return loss + config.auxiliary_weight * auxiliary, (cross_entropy, loss, auxiliary)
+
+
+CASES = {
+    "erainbow": ("erainbow", {}),
+    "erainbow_sa": ("erainbow_sa", {}),
+    "rcrl": ("rcrl", {}),
+    # Adam undoes a common factor of its gradients unless its epsilon is large, as here: the
+    # weight and the clipping show.
+    "clipped": ("rcrl", {"auxiliary_weight": 3.0, "max_gradient_norm": 0.05, "adam_eps": 1.0}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_updates_by_hand(case):
+    preset, changes = CASES[case]
+    changes = {"learning_rate": 1e-2} | changes
+    config = config_of(preset, **changes)
+    state = fresh(preset, **changes)
+    state = state._replace(target_params=shaken(state.target_params))
+    _, update = agent_of(preset, **changes)
+    gradient = jax.jit(jax.grad(functools.partial(total_loss, config), has_aux=True))
+
+    # The optimiser on one long vector: clip, Adam with betas 0.9 and 0.999.
+    flat, unflatten = flatten_util.ravel_pytree(state.params)
+    theta = np.asarray(flat, np.float64)
+    mean, square = np.zeros_like(theta), np.zeros_like(theta)
+    for t, batch in enumerate(BATCHES, start=1):
+        _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
+        g, (cross_entropy, loss, auxiliary) = gradient(
+            unflatten(jnp.asarray(theta, jnp.float32)), state.target_params, batch, loss_key
+        )
+        g = np.asarray(flatten_util.ravel_pytree(g)[0], np.float64)
+        norm = np.sqrt(np.sum(g**2))
+        assert (norm > config.max_gradient_norm) == (case == "clipped")
+        g_clipped = g * min(1.0, config.max_gradient_norm / norm)
+        mean = 0.9 * mean + 0.1 * g_clipped
+        square = 0.999 * square + 0.001 * g_clipped**2
+        step = mean / (1 - 0.9**t) / (np.sqrt(square / (1 - 0.999**t)) + config.adam_eps)
+        theta = theta - config.learning_rate * step
+
+        state, result = update(state, batch)
+        np.testing.assert_allclose(result.cross_entropy, cross_entropy, rtol=1e-4)
+        metrics = {name: float(value) for name, value in result.metrics.items()}
+        assert metrics["loss_c51"] == pytest.approx(float(loss), rel=1e-4)
+        assert metrics["gradient_norm"] == pytest.approx(norm, rel=1e-3)  # before clipping
+        assert ("loss_return_contrast" in metrics) == (preset == "rcrl")
+        if preset == "rcrl":
+            assert metrics["loss_return_contrast"] == pytest.approx(float(auxiliary), rel=1e-4)
+        ours = np.asarray(flatten_util.ravel_pytree(state.params)[0])
+        np.testing.assert_allclose(ours, theta, rtol=1e-3, atol=0.01 * config.learning_rate)
+    assert np.abs(theta - np.asarray(flat)).max() > 1e-5
+
+
+def test_priorities_come_from_the_rl_loss_alone():
+    """Cross-entropies are neither weighted nor mixed with the auxiliary loss."""
+    _, base = agent_of("erainbow_sa", **QUIET)
+    _, rcrl = agent_of("rcrl", **QUIET)
+    state = fresh("rcrl", **QUIET)
+    batch = BATCHES[0]
+    unweighted = batch._replace(
+        transitions=batch.transitions._replace(weight=np.ones(BATCH, np.float32))
+    )
+    _, one = rcrl(state, batch)
+    _, two = rcrl(state, unweighted)
+    _, three = base(fresh("erainbow_sa", **QUIET), batch)
+    assert one.cross_entropy.shape == (BATCH,)
+    np.testing.assert_array_equal(one.cross_entropy, two.cross_entropy)
+    np.testing.assert_allclose(one.cross_entropy, three.cross_entropy, rtol=1e-5)
+    assert float(one.metrics["loss_c51"]) != float(two.metrics["loss_c51"])
+
+
+def test_an_auxiliary_weight_of_zero_gives_the_base_agent():
+    """Equal keys give equal initial parameters and equal noise, whatever tasks there are.
+
+    Only the last bits may differ, because the two updates are compiled to different programs.
+    """
+    changes = {"auxiliary_weight": 0.0}
+    with_task, base = fresh("rcrl", **changes), fresh("erainbow_sa")
+    assert_equal(with_task.params.agent, base.params.agent)
+    for batch in BATCHES:
+        with_task, _ = agent_of("rcrl", **changes)[1](with_task, batch)
+        base, _ = agent_of("erainbow_sa")[1](base, batch)
+    start = fresh("erainbow_sa").params.agent
+    for a, b, s in zip(
+        *map(jax.tree.leaves, (with_task.params.agent, base.params.agent, start)), strict=True
+    ):
+        np.testing.assert_allclose(a - s, b - s, rtol=0.01, atol=1e-6)
+    assert_differ(base.params.agent, start)
+
+
+def test_the_auxiliary_loss_changes_the_agent():
+    state, batch = fresh("rcrl"), BATCHES[0]
+    one, _ = agent_of("rcrl")[1](state, batch)
+    two, _ = agent_of("rcrl", auxiliary_weight=0.0)[1](state, batch)
+    assert_differ(one.params.agent["params"]["encoder"], two.params.agent["params"]["encoder"])
+    assert_differ(one.params.auxiliary, two.params.auxiliary)
+    assert_equal(two.params.auxiliary, state.params.auxiliary)  # no gradient, no step
+
+
+# --- noise -------------------------------------------------------------------------------------
+
+
+def test_online_and_target_network_draw_noise_of_their_own():
+    """With equal noise, a loss whose prediction is its own target has no gradient."""
+    t = BATCHES[0].transitions
+    batch = types.Batch(
+        t._replace(
+            action=np.zeros(BATCH, np.int32),
+            reward=np.zeros(BATCH, np.float32),
+            discount=np.ones(BATCH, np.float32),
+            next_observation=t.observation,
+        ),
+        None,
+    )
+
+    def gradient_norm(sigma: float) -> float:
+        config = config_of("erainbow", noisy_sigma=sigma)
+        agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 1))
+        run = types.RunSpec(np.int32(1))
+        _, result = jax.jit(agent.update)(run, agent.init(jax.random.key(0)), batch)
+        return float(result.metrics["gradient_norm"])
+
+    assert gradient_norm(QUIET["noisy_sigma"]) < 1e-4
+    assert gradient_norm(0.5) > 1e-2
+
+
+def test_noise_is_drawn_anew_for_every_update():
+    _, update = agent_of("erainbow_sa", noisy_sigma=0.5)
+    state, batch = fresh("erainbow_sa", noisy_sigma=0.5), BATCHES[0]
+    next_state, first = update(state, batch)
+    # The parameters of the first update with the key that it left behind.
+    _, second = update(state._replace(key=next_state.key), batch)
+    assert np.abs(first.cross_entropy - second.cross_entropy).max() > 1e-2
+
+
+# --- state -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ATARI_PRESETS)
+def test_updates_are_deterministic(preset):
+    _, update = agent_of(preset)
+    results = []
+    for _ in range(2):
+        state = fresh(preset)
+        for batch in BATCHES:
+            state, result = update(state, batch)
+        results.append((state, result))
+    assert_equal(*results)
+    assert_differ(fresh(preset, seed=1).params, fresh(preset).params)
+
+
+def test_the_target_network_is_copied_exactly_every_target_period_updates():
+    _, update = agent_of("rcrl")
+    state = fresh("rcrl")
+    assert_equal(state.target_params, state.params.agent)
+    expected = state.target_params
+    for i in range(1, 8):
+        state, _ = update(state, BATCHES[i % 2])
+        if i % SMALL["target_period"] == 0:
+            expected = state.params.agent
+        else:
+            assert_differ(expected, state.params.agent)
+        assert_equal(state.target_params, expected)  # no gradient ever reaches it
+        assert int(state.updates) == i
+
+
+def test_initial_state():
+    state = fresh("rcrl")
+    assert state.params.auxiliary.keys() == {"return_contrast"}
+    assert fresh("erainbow_sa").params.auxiliary == {}
+    assert int(state.updates) == 0
+    assert state.key.dtype == jnp.uint32  # raw key data, which every checkpoint format keeps
+    moments = jax.tree.leaves(state.opt_state)
+    assert not any(np.any(m) for m in moments)
+
+
+@pytest.mark.parametrize("preset", ATARI_PRESETS)
+def test_a_state_may_be_donated(preset):
+    agent, update = agent_of(preset)
+    expected, _ = update(fresh(preset), BATCHES[0])
+    donating = jax.jit(functools.partial(agent.update, RUN), donate_argnums=0)
+    state = jax.jit(agent.init)(jax.random.key(0))
+    kept = jax.tree.map(lambda x: np.array(x, copy=True), state)
+    once, _ = donating(state, BATCHES[0])
+    for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    # Twice from the same state: no buffer that was still needed has been written over.
+    again, _ = donating(jax.tree.map(jnp.asarray, kept), BATCHES[0])
+    assert_equal(once, again)
+
+
+def test_metrics_are_scalars():
+    _, result = agent_of("rcrl")[1](fresh("rcrl"), BATCHES[0])
+    assert set(result.metrics) == {
+        "loss_c51",
+        "q_mean",
+        "gradient_norm",
+        "loss_return_contrast",
+        "discriminator_accuracy_positive",
+        "discriminator_accuracy_negative",
+        "cosine_positive",
+        "cosine_negative",
+    }
+    assert all(value.shape == () for value in result.metrics.values())
+
+
+# --- acting ------------------------------------------------------------------------------------
+
+ACT_OBSERVATIONS = observations_of(np.random.default_rng(5), 3)
+
+
+def q_values(config, params) -> np.ndarray:
+    network = RainbowNetwork(
+        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
+    )
+    logits = network.apply(params, ACT_OBSERVATIONS, ACTIONS, noisy=False)
+    return np.asarray(c51.expected_return(logits, c51.support(config.v_max, config.num_atoms)))
+
+
+def actions(greedy: bool, keys: int, preset="erainbow_sa", **changes) -> np.ndarray:
+    """`[keys, 3]` actions for three observations, one row a key, from parameters well apart."""
+    agent, _ = agent_of(preset, **changes)
+    params = shaken(fresh(preset, **changes).params.agent)
+
+    def act_once(key):
+        return agent.act(RUN, params, ACT_OBSERVATIONS, key, greedy)
+
+    act = jax.jit(lambda keys: jax.lax.map(act_once, keys))
+    result = np.asarray(act(jax.random.split(jax.random.key(3), keys)))
+    assert result.dtype == np.int32
+    best = q_values(config_of(preset, **changes), params).argmax(axis=1)
+    return result, best
+
+
+def test_the_evaluation_policy_is_greedy_and_without_noise():
+    result, best = actions(True, 50, noisy_sigma=5.0, evaluation_epsilon=0.0)
+    np.testing.assert_array_equal(result, np.broadcast_to(best, result.shape))
+
+
+def test_the_evaluation_policy_takes_its_share_of_random_actions():
+    epsilon, size = 0.4, 600
+    result, best = actions(True, size, evaluation_epsilon=epsilon)
+    for column, greedy_action in zip(result.T, best, strict=True):
+        expected = np.full(ACTIONS, epsilon / ACTIONS)
+        expected[greedy_action] += 1 - epsilon
+        observed = np.bincount(column, minlength=ACTIONS)
+        assert stats.chisquare(observed, expected * size).pvalue > 1e-3
+    # Observations side by side explore independently of each other.
+    explores = result != best
+    both = np.mean(explores[:, 0] & explores[:, 1])
+    assert both == pytest.approx((epsilon * (ACTIONS - 1) / ACTIONS) ** 2, abs=0.05)
+
+
+def test_the_training_policy_explores_by_noise_alone():
+    quiet, best = actions(False, 20, **QUIET, evaluation_epsilon=1.0)
+    np.testing.assert_array_equal(quiet, np.broadcast_to(best, quiet.shape))
+    noisy, _ = actions(False, 200, noisy_sigma=5.0)
+    assert len({tuple(row) for row in noisy}) > 3
+
+
+def test_a_key_decides_the_action():
+    one, _ = actions(False, 30, noisy_sigma=5.0)
+    two, _ = actions(False, 30, noisy_sigma=5.0)
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_actions_that_the_run_does_not_have_are_never_taken(greedy):
+    agent, _ = agent_of("erainbow_sa", noisy_sigma=5.0, evaluation_epsilon=0.9)
+    params = shaken(fresh("erainbow_sa", noisy_sigma=5.0, evaluation_epsilon=0.9).params.agent)
+    act = jax.jit(
+        lambda keys: jax.lax.map(
+            lambda key: agent.act(
+                types.RunSpec(jnp.int32(2)), params, ACT_OBSERVATIONS, key, greedy
+            ),
+            keys,
+        )
+    )
+    taken = np.asarray(act(jax.random.split(jax.random.key(3), 100)))
+    assert set(taken.ravel()) == {0, 1}

@@ -1,0 +1,173 @@
+"""The return-contrastive loss by hand, its label, and where its gradient goes."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax import types
+from rcrl_jax.auxiliary import return_contrast
+from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+
+RNG = np.random.default_rng(0)
+KEY = jax.random.key(0)
+
+
+def batch_of(anchor, positive, negative) -> types.Batch:
+    return types.Batch(None, types.ContrastBatch(anchor, positive, negative))
+
+
+def linear_embed(params, observation, action):
+    """phi(s, a) = s * e_a with a state of two numbers."""
+    return observation * params[action]
+
+
+def random_pairs(n: int) -> types.Pairs:
+    return types.Pairs(
+        RNG.normal(size=(n, 2)).astype(np.float32), RNG.integers(0, 3, n).astype(np.int32)
+    )
+
+
+@pytest.fixture(scope="module")
+def small():
+    """(task, its parameters, the agent's parameters, a batch of five)."""
+    task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=4)
+    embedding = RNG.normal(size=(3, 2)).astype(np.float32)
+    return task, task.init(KEY), embedding, batch_of(*(random_pairs(5) for _ in range(3)))
+
+
+def slow(task_params, embedding, batch):
+    """Loss and metrics, pair by pair."""
+    p = jax.tree.map(np.asarray, task_params["params"])
+
+    def w(x, y):
+        hidden = np.concatenate([x, y]) @ p["Dense_0"]["kernel"] + p["Dense_0"]["bias"]
+        logit = np.maximum(hidden, 0) @ p["Dense_1"]["kernel"] + p["Dense_1"]["bias"]
+        return 1 / (1 + np.exp(-logit[0]))
+
+    def cosine(x, y):
+        return x @ y / np.sqrt((x @ x) * (y @ y))
+
+    anchor, positive, negative = (
+        [s * embedding[a] for s, a in zip(*pairs, strict=True)] for pairs in batch.contrast
+    )
+    same = [w(*pair) for pair in zip(anchor, positive, strict=True)]
+    other = [w(*pair) for pair in zip(anchor, negative, strict=True)]
+    loss = sum([(x - 0) ** 2 for x in same] + [(x - 1) ** 2 for x in other]) / 10
+    return loss, {
+        "discriminator_accuracy_positive": np.mean([x < 0.5 for x in same]),
+        "discriminator_accuracy_negative": np.mean([x >= 0.5 for x in other]),
+        "cosine_positive": np.mean([cosine(*p) for p in zip(anchor, positive, strict=True)]),
+        "cosine_negative": np.mean([cosine(*p) for p in zip(anchor, negative, strict=True)]),
+    }
+
+
+def test_loss_and_metrics_equal_slow_loops(small):
+    task, task_params, embedding, batch = small
+    loss, metrics = task.loss(task_params, jnp.asarray(embedding), batch, KEY)
+    expected_loss, expected_metrics = slow(task_params, embedding, batch)
+    assert loss.shape == ()
+    assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
+    assert metrics.keys() == expected_metrics.keys()
+    for name, value in metrics.items():
+        assert float(value) == pytest.approx(expected_metrics[name], rel=1e-4), name
+    # The two halves are told apart: with positives as negatives it is another number.
+    anchor, positive, negative = batch.contrast
+    swapped, _ = task.loss(task_params, embedding, batch_of(anchor, negative, positive), KEY)
+    assert abs(float(swapped) - expected_loss) > 1e-3
+
+
+def test_the_label_is_zero_for_positives_and_one_for_negatives():
+    """A discriminator made by hand: w is near 1 where the second state exceeds the first by 1."""
+    task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=1)
+    params = jax.tree.map(jnp.zeros_like, task.init(KEY))["params"]
+    params["Dense_0"]["kernel"] = jnp.array([[-1.0], [0.0], [1.0], [0.0]])
+    params["Dense_1"] = {"kernel": jnp.array([[20.0]]), "bias": jnp.array([-10.0])}
+    action = np.zeros(4, np.int32)
+    here = types.Pairs(np.zeros((4, 2), np.float32), action)
+    away = types.Pairs(np.ones((4, 2), np.float32), action)
+
+    def loss(positive, negative):
+        value, metrics = task.loss(
+            {"params": params}, jnp.ones((3, 2)), batch_of(here, positive, negative), KEY
+        )
+        return float(value), [
+            float(metrics[f"discriminator_accuracy_{kind}"]) for kind in ("positive", "negative")
+        ]
+
+    small_w = 1 / (1 + np.exp(10))
+    assert loss(here, away) == (pytest.approx(small_w**2), [1.0, 1.0])
+    assert loss(away, here) == (pytest.approx((1 - small_w) ** 2), [0.0, 0.0])
+    assert loss(here, here) == (pytest.approx(0.5, abs=1e-3), [1.0, 0.0])
+    assert loss(away, away) == (pytest.approx(0.5, abs=1e-3), [0.0, 1.0])
+
+
+def test_an_undecided_discriminator_loses_a_quarter():
+    task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=4)
+    params = jax.tree.map(jnp.zeros_like, task.init(KEY))  # w = 1/2 everywhere
+    batch = batch_of(*(random_pairs(5) for _ in range(3)))
+    assert float(task.loss(params, jnp.ones((3, 2)), batch, KEY)[0]) == pytest.approx(0.25)
+
+
+def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
+    task, task_params, embedding, _ = small
+    anchor = random_pairs(64)
+    # Positives equal their anchors; negatives are elsewhere.
+    negative = types.Pairs(anchor.observation + 3.0, anchor.action)
+    batch = batch_of(anchor, anchor, negative)
+    step = jax.jit(jax.value_and_grad(lambda p: task.loss(p, jnp.ones((3, 2)), batch, KEY)[0]))
+    first, _ = step(task_params)
+    for _ in range(300):
+        value, gradient = step(task_params)
+        task_params = jax.tree.map(lambda p, g: p - 0.5 * g, task_params, gradient)
+    assert float(value) < 0.2 * float(first)
+
+
+def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the_heads():
+    network = RainbowNetwork(5, 3, 4, 0.1, "state_action")
+    task = return_contrast.make_return_contrast(
+        functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8
+    )
+    actions = {"anchor": [0, 3], "positive": [3, 3], "negative": [0, 1]}
+    batch = batch_of(
+        *(
+            types.Pairs(RNG.integers(0, 256, (2, 225, 4, 25), np.uint8), np.array(a, np.int32))
+            for a in actions.values()
+        )
+    )
+    agent_params = network.init(KEY, batch.contrast.anchor.observation, 5, noisy=False)
+    to_task, to_agent = jax.grad(lambda *p: task.loss(*p, batch, KEY)[0], argnums=(0, 1))(
+        task.init(KEY), agent_params
+    )
+    reached = {
+        name: any(np.any(leaf != 0) for leaf in jax.tree.leaves(part))
+        for name, part in to_agent["params"].items()
+    }
+    assert reached == {
+        "encoder": True,
+        "action_embedding": True,
+        "value_hidden": False,
+        "value_out": False,
+        "advantage_hidden": False,
+        "advantage_out": False,
+    }
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_agent["params"]["encoder"]))
+    taken = np.any(np.asarray(to_agent["params"]["action_embedding"]) != 0, axis=1)
+    assert taken.tolist() == [True, True, False, True, False]  # actions 0, 1 and 3
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_task))
+
+
+def test_no_part_of_a_contrastive_sample_is_held_fixed(small):
+    """The gradient flows through anchors, positives and negatives alike."""
+    task, task_params, embedding, batch = small
+
+    def loss(observations):
+        pairs = [
+            types.Pairs(o, p.action) for o, p in zip(observations, batch.contrast, strict=True)
+        ]
+        return task.loss(task_params, jnp.asarray(embedding), batch_of(*pairs), KEY)[0]
+
+    gradients = jax.grad(loss)([jnp.asarray(p.observation) for p in batch.contrast])
+    assert all(np.abs(g).max() > 1e-5 for g in gradients)

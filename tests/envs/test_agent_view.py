@@ -1,0 +1,343 @@
+"""The agent's view: stacks, ends, clipping and returns, over scripted games."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, VectorEnvironment, after_reset
+
+FRAME_SHAPE = (2, 2)
+
+
+class Event(NamedTuple):
+    """What one scripted step brings."""
+
+    reward: float
+    lives: int
+    truncated: bool = False
+
+
+class Game(NamedTuple):
+    """A scripted game: it is over with its last event, unless that event is a truncation."""
+
+    lives: int
+    events: list[Event]
+
+
+def frame_of(row: int, game: int, t: int) -> np.ndarray:
+    """A frame that no other (environment, game, time) has, and that is not zero."""
+    return np.array([[row + 1, game + 1], [t + 1, 255]], np.uint8)
+
+
+class ScriptedEnvironment(VectorEnvironment):
+    """Plays a list of games, over and over, in each environment."""
+
+    def __init__(self, scripts: list[list[Game]]):
+        self.scripts = scripts
+        self.num_envs = len(scripts)
+        self.spec = EnvironmentSpec(FRAME_SHAPE, 2)
+        self.num_actions_per_env = np.full(self.num_envs, 2, np.int32)
+        self.description = {"backend": "scripted"}
+        self.game = np.full(self.num_envs, -1)
+        self.t = np.zeros(self.num_envs, int)
+        self.needs_reset = np.ones(self.num_envs, bool)
+        self.last = None
+
+    def reset(self, mask=None):
+        mask = np.ones(self.num_envs, bool) if mask is None else mask
+        self.game[mask] += 1
+        self.t[mask] = 0
+        self.needs_reset[mask] = False
+        rows = np.flatnonzero(mask)
+        frame = np.stack([frame_of(r, self.game[r], 0) for r in rows])
+        lives = np.array([self.current(r).lives for r in rows], np.int32)
+        self.last = after_reset(self.last, mask, frame, lives)
+        return self.last
+
+    def send(self, actions):
+        assert not self.needs_reset.any(), "stepped an environment whose game had ended"
+        self.t += 1
+
+    def recv(self):
+        rows = range(self.num_envs)
+        events = [self.current(r).events[self.t[r] - 1] for r in rows]
+        over = np.array([self.t[r] == len(self.current(r).events) for r in rows])
+        truncated = np.array([event.truncated for event in events])
+        self.needs_reset = over | truncated
+        self.last = TimeStep(
+            frame=np.stack([frame_of(r, self.game[r], self.t[r]) for r in rows]),
+            reward=np.array([event.reward for event in events], np.float32),
+            lives=np.array([event.lives for event in events], np.int32),
+            terminated=over & ~truncated,
+            truncated=truncated,
+        )
+        return self.last
+
+    def close(self):
+        pass
+
+    def current(self, r: int) -> Game:
+        return self.scripts[r][self.game[r] % len(self.scripts[r])]
+
+
+class Expected(NamedTuple):
+    """One row of an AgentStep, and of the running returns after it."""
+
+    frame: np.ndarray
+    reward: float
+    terminated: bool
+    truncated: bool
+    observation: np.ndarray
+    finished: bool
+    episode_return: float
+    episode_length: int
+    running_return: float
+
+
+def reference(row, games, num_steps, *, stack_size, life_loss_ends_episode, clip, limit):
+    """The slow, obvious view of one environment: a list of what each step must show."""
+
+    def stacked(frames_of_episode):
+        zeros = [np.zeros(FRAME_SHAPE, np.uint8)] * stack_size
+        return np.stack((zeros + frames_of_episode)[-stack_size:])
+
+    steps = []
+    game_number = -1
+    while True:
+        game_number += 1
+        game = games[game_number % len(games)]
+        rewards = []
+        lives = game.lives
+        frames = [frame_of(row, game_number, 0)]  # of the training episode
+        for t, event in enumerate(game.events, start=1):
+            if len(steps) == num_steps:
+                return steps
+            rewards.append(event.reward)
+            frame = frame_of(row, game_number, t)
+            game_over = t == len(game.events) and not event.truncated
+            cut = event.truncated or t == limit
+            life_lost = life_loss_ends_episode and 0 < event.lives < lives
+            lives = event.lives
+            if game_over or cut:
+                observation = stacked([frame_of(row, game_number + 1, 0)])
+            else:
+                frames = [frame] if life_lost else [*frames, frame]
+                observation = stacked(frames)
+            steps.append(
+                Expected(
+                    frame=frame,
+                    reward=max(-1.0, min(1.0, event.reward)) if clip else event.reward,
+                    terminated=game_over or life_lost,
+                    truncated=cut and not (game_over or life_lost),
+                    observation=observation,
+                    finished=game_over or cut,
+                    episode_return=sum(rewards) if game_over or cut else np.nan,
+                    episode_length=t if game_over or cut else 0,
+                    running_return=0.0 if game_over or cut else sum(rewards),
+                )
+            )
+            if game_over or cut:
+                break
+
+
+rewards = st.sampled_from([-5.0, -1.0, -0.5, 0.0, 0.0, 0.25, 1.0, 400.0])
+events = st.builds(
+    Event, reward=rewards, lives=st.integers(0, 3), truncated=st.sampled_from([False] * 9 + [True])
+)
+games = st.builds(Game, lives=st.integers(0, 3), events=st.lists(events, min_size=1, max_size=8))
+scripts = st.lists(st.lists(games, min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@given(
+    scripts=scripts,
+    stack_size=st.integers(1, 5),
+    life_loss_ends_episode=st.booleans(),
+    clip=st.booleans(),
+    limit=st.integers(1, 9),
+)
+@settings(deadline=None, max_examples=200)
+def test_agrees_with_the_obvious_reference(
+    scripts, stack_size, life_loss_ends_episode, clip, limit
+):
+    num_steps = 30
+    view = AgentEnvironment(
+        ScriptedEnvironment(scripts),
+        stack_size=stack_size,
+        life_loss_ends_episode=life_loss_ends_episode,
+        clip_rewards=clip,
+        max_episode_steps=limit,
+    )
+    expected = [
+        reference(
+            row,
+            games,
+            num_steps,
+            stack_size=stack_size,
+            life_loss_ends_episode=life_loss_ends_episode,
+            clip=clip,
+            limit=limit,
+        )
+        for row, games in enumerate(scripts)
+    ]
+
+    first = view.reset()
+    assert first.shape == (len(scripts), stack_size, *FRAME_SHAPE)
+    for row in range(len(scripts)):
+        np.testing.assert_array_equal(first[row, -1], frame_of(row, 0, 0))
+        assert not first[row, :-1].any()
+    seen = []
+    for _ in range(num_steps):
+        seen.append((view.step(np.zeros(len(scripts), np.int32)), view.running_return))
+    # Compared only now: whatever was handed over must still be what it was then.
+    for t, (step, running_return) in enumerate(seen):
+        for row in range(len(scripts)):
+            want = expected[row][t]
+            for name in step._fields:
+                np.testing.assert_array_equal(
+                    getattr(step, name)[row], getattr(want, name), err_msg=f"{name} at {t}, {row}"
+                )
+            assert running_return[row] == want.running_return
+
+
+def play(games, num_steps, *, limit=100, life_loss_ends_episode=True):
+    """Steps of one environment, unstacked: lists of `AgentStep`, without the leading axis."""
+    view = AgentEnvironment(
+        ScriptedEnvironment([games]),
+        stack_size=3,
+        life_loss_ends_episode=life_loss_ends_episode,
+        clip_rewards=True,
+        max_episode_steps=limit,
+    )
+    view.reset()
+    steps = [view.step(np.zeros(1, np.int32)) for _ in range(num_steps)]
+    return [type(step)(*(field[0] for field in step)) for step in steps]
+
+
+def times(observation):
+    """Which (game, t) each frame of a stack shows; None where it is zero."""
+    return [(f[0, 1] - 1, f[1, 0] - 1) if f.any() else None for f in observation]
+
+
+class TestByHand:
+    """Cases worked out by hand."""
+
+    def test_last_life_may_show_as_zero_before_the_game_is_over(self):
+        """Q*bert: 1 life left becomes 0, and the game goes on for a while."""
+        game = Game(1, [Event(0, 1), Event(0, 0), Event(25, 0), Event(0, 0)])
+        steps = play([game], 4)
+        assert [bool(s.terminated) for s in steps] == [False, False, False, True]
+        assert times(steps[2].observation) == [(0, 1), (0, 2), (0, 3)]
+        assert times(steps[3].observation) == [None, None, (1, 0)]
+        assert steps[3].episode_return == 25 and steps[3].episode_length == 4
+        assert steps[2].reward == 1
+
+    def test_life_loss_ends_the_training_episode_but_not_the_game(self):
+        game = Game(3, [Event(2, 3), Event(0, 2), Event(3, 2), Event(0, 2)])
+        steps = play([game], 4)
+        assert [bool(s.terminated) for s in steps] == [False, True, False, True]
+        assert [bool(s.finished) for s in steps] == [False, False, False, True]
+        assert times(steps[1].observation) == [None, None, (0, 2)]
+        assert times(steps[2].observation) == [None, (0, 2), (0, 3)]
+        assert np.isnan(steps[1].episode_return) and steps[1].episode_length == 0
+        assert steps[3].episode_return == 5 and steps[3].episode_length == 4
+
+    def test_life_loss_is_not_noticed_in_evaluation(self):
+        game = Game(3, [Event(0, 3), Event(0, 2), Event(0, 2)])
+        steps = play([game], 2, life_loss_ends_episode=False)
+        assert not steps[1].terminated
+        assert times(steps[1].observation) == [(0, 0), (0, 1), (0, 2)]
+
+    def test_lives_are_counted_anew_after_a_game(self):
+        """The second game starts with fewer lives than the first one ended with."""
+        games = [Game(3, [Event(0, 3)]), Game(1, [Event(0, 1), Event(0, 1)])]
+        steps = play(games, 3)
+        assert [bool(s.terminated) for s in steps] == [True, False, True]
+
+    def test_limit_truncates(self):
+        game = Game(0, [Event(1, 0)] * 10)
+        steps = play([game], 4, limit=3)
+        assert [bool(s.truncated) for s in steps] == [False, False, True, False]
+        assert not any(s.terminated for s in steps)
+        assert steps[2].episode_return == 3 and steps[2].episode_length == 3
+        assert times([steps[2].frame]) == [(0, 3)]
+        assert times(steps[2].observation) == [None, None, (1, 0)]
+        assert times(steps[3].observation) == [None, (1, 0), (1, 1)]
+
+    def test_a_cut_by_the_emulator_truncates(self):
+        steps = play([Game(0, [Event(1, 0), Event(1, 0, truncated=True)])], 3)
+        assert [bool(s.truncated) for s in steps] == [False, True, False]
+        assert [bool(s.finished) for s in steps] == [False, True, False]
+        assert not any(s.terminated for s in steps)
+        assert times(steps[1].observation) == [None, None, (1, 0)]
+
+    def test_game_over_at_the_limit_is_termination(self):
+        steps = play([Game(0, [Event(0, 0)] * 3)], 3, limit=3)
+        assert steps[2].terminated and not steps[2].truncated and steps[2].finished
+
+    def test_life_loss_at_the_limit_is_termination_and_restarts(self):
+        game = Game(3, [Event(0, 3), Event(0, 3), Event(1, 2), Event(0, 2)])
+        steps = play([game], 3, limit=3)
+        assert steps[2].terminated and not steps[2].truncated and steps[2].finished
+        assert steps[2].episode_return == 1
+        assert times(steps[2].observation) == [None, None, (1, 0)]
+
+    def test_limit_counts_the_game_not_the_life(self):
+        game = Game(3, [Event(0, 2), Event(0, 1)] + [Event(0, 1)] * 10)
+        steps = play([game], 4, limit=4)
+        assert [bool(s.finished) for s in steps] == [False, False, False, True]
+        assert steps[3].truncated
+
+
+def test_reset_in_mid_game_forgets_it():
+    environment = ScriptedEnvironment([[Game(0, [Event(7, 0)] * 10)]])
+    view = AgentEnvironment(
+        environment,
+        stack_size=2,
+        life_loss_ends_episode=True,
+        clip_rewards=False,
+        max_episode_steps=5,
+    )
+    view.reset()
+    for _ in range(4):
+        view.step(np.zeros(1, np.int32))
+    assert view.running_return == 28
+    observation = view.reset()
+    assert times(observation[0]) == [None, (1, 0)]
+    assert view.running_return == 0
+    steps = [view.step(np.zeros(1, np.int32)) for _ in range(5)]
+    assert [step.finished[0] for step in steps] == [False] * 4 + [True]
+
+
+def test_shapes_and_dtypes():
+    view = AgentEnvironment(
+        ScriptedEnvironment([[Game(0, [Event(7, 0)])]] * 3),
+        stack_size=4,
+        life_loss_ends_episode=False,
+        clip_rewards=True,
+        max_episode_steps=5,
+    )
+    view.reset()
+    step = view.step(np.zeros(3, np.int32))
+    assert {name: (value.shape, value.dtype.name) for name, value in step._asdict().items()} == {
+        "frame": ((3, *FRAME_SHAPE), "uint8"),
+        "reward": ((3,), "float32"),
+        "terminated": ((3,), "bool"),
+        "truncated": ((3,), "bool"),
+        "observation": ((3, 4, *FRAME_SHAPE), "uint8"),
+        "finished": ((3,), "bool"),
+        "episode_return": ((3,), "float64"),
+        "episode_length": ((3,), "int64"),
+    }
+    with pytest.raises(ValueError, match="read-only"):
+        step.observation[0] = 1
+
+
+@pytest.mark.parametrize("bad", [{"stack_size": 0}, {"max_episode_steps": 0}])
+def test_refuses_bad_settings(bad):
+    good = {"life_loss_ends_episode": True, "clip_rewards": True, "max_episode_steps": 5}
+    with pytest.raises(ValueError, match="must be >= 1"):
+        AgentEnvironment(ScriptedEnvironment([[Game(0, [Event(0, 0)])]]), **{**good, **bad})

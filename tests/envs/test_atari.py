@@ -1,0 +1,326 @@
+"""Atari: both backends against the raw emulator, against themselves, and against the protocol."""
+
+import sys
+
+import ale_py
+import numpy as np
+import pytest
+
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.atari import ATARI_BACKENDS, ATARI_GAMES, make_atari
+
+BACKENDS = ("envpool", "ale")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    return request.param
+
+
+class RawEmulator:
+    """One game in the bare emulator: the protocol's frames, rewards and lives by definition."""
+
+    def __init__(self, rom: str):
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(ale_py.roms.get_rom_path(rom))
+        self.actions = self.ale.getMinimalActionSet()
+
+    def reset(self, num_noops: int) -> np.ndarray:
+        """[84, 84] float, the first frame."""
+        self.ale.reset_game()
+        for _ in range(num_noops):
+            self.ale.act(ale_py.Action.NOOP)
+        return self.resize(self.ale.getScreenGrayscale())
+
+    def step(self, action: int) -> tuple[np.ndarray, float, int]:
+        """[84, 84] float frame, raw reward, lives; four emulator frames."""
+        reward, screens = 0, []
+        for _ in range(4):
+            reward += self.ale.act(self.actions[action])
+            screens.append(self.ale.getScreenGrayscale())
+        return self.resize(np.maximum(*screens[-2:])), reward, self.ale.lives()
+
+    @staticmethod
+    def resize(screen: np.ndarray) -> np.ndarray:
+        """[84, 84] float: area averaging of [210, 160], whose pixels measure 2/5 and 21/40."""
+        rows = screen.repeat(2, axis=0).reshape(84, 5, 160).mean(axis=1)
+        return rows.repeat(21, axis=1).reshape(84, 84, 40).mean(axis=2)
+
+    def games(self, num_noops, actions):
+        """One game for each number of no-ops: frames [K, T+1, 84, 84], rewards and lives [K, T]."""
+        frames, rewards, lives = [], [], []
+        for noops in num_noops:
+            first = self.reset(noops)
+            steps = [self.step(action) for action in actions]
+            frames.append([first] + [frame for frame, _, _ in steps])
+            rewards.append([reward for _, reward, _ in steps])
+            lives.append([life for _, _, life in steps])
+        return np.array(frames), np.array(rewards), np.array(lives)
+
+
+def play(environment, actions):
+    """The same actions in all environments: frames [R, T+1, 84, 84], rewards and lives [R, T]."""
+    frames, rewards, lives = [environment.reset().frame], [], []
+    for action in actions:
+        step = environment.step(np.full(environment.num_envs, action, np.int32))
+        assert not step.terminated.any() and not step.truncated.any()
+        frames.append(step.frame)
+        rewards.append(step.reward)
+        lives.append(step.lives)
+    return np.stack(frames, 1), np.stack(rewards, 1), np.stack(lives, 1)
+
+
+def nearest_game(frames, raw_frames):
+    """[R] index of the raw game nearest over all frames, and the largest difference to it."""
+    a = frames.reshape(len(frames), -1).astype(float)
+    b = raw_frames.reshape(len(raw_frames), -1)
+    squared_distance = -2 * a @ b.T + (b**2).sum(axis=1)  # up to what does not depend on b
+    nearest = squared_distance.argmin(axis=1)
+    return nearest, np.abs(a - b[nearest]).max()
+
+
+class TestAgainstTheRawEmulator:
+    """Frame skip, maximum, grayscale, resize, rewards, lives, no-ops, action order."""
+
+    def test_first_game(self, backend):
+        """Qbert: each number of no-ops gives another game, and a life is lost within 60 steps."""
+        actions = np.random.default_rng(0).integers(0, 6, 60)
+        environment = make_atari("Qbert", range(3), backend=backend)
+        frames, rewards, lives = play(environment, actions)
+        emulator = RawEmulator("qbert")
+        low, high = environment.description["noops_at_reset"]
+        openings, _, _ = emulator.games(range(low, high + 1), actions[:4])
+        nearest, _ = nearest_game(frames[:, :5], openings)
+        raw_frames, raw_rewards, raw_lives = emulator.games(low + nearest, actions)
+        # Half a grey level is what rounding to uint8 takes.
+        assert np.abs(frames - raw_frames).max() <= 0.51
+        np.testing.assert_array_equal(rewards, raw_rewards)
+        np.testing.assert_array_equal(lives, raw_lives)
+        assert raw_rewards.any() and (raw_lives < 4).any()
+
+    def test_range_of_noops_is_the_one_in_the_manifest(self, backend):
+        actions = [0, 3, 0, 2]
+        environment = make_atari("Qbert", range(4), backend=backend)
+        frames = np.concatenate([play(environment, actions)[0] for _ in range(40)])
+        # Up to 32: more no-ops than the manifest says would be noticed.
+        raw_frames, _, _ = RawEmulator("qbert").games(range(33), actions)
+        assert len({game.tobytes() for game in raw_frames}) == 33
+        noops, difference = nearest_game(frames, raw_frames)
+        assert difference <= 0.51
+        assert [noops.min(), noops.max()] == environment.description["noops_at_reset"]
+
+    def test_later_games_have_no_reset_step(self, backend):
+        """The step after an explicit reset acts in the game: it is no automatic reset.
+
+        Breakout: were the first action (FIRE) swallowed, the ball would start one step late.
+        """
+        environment = make_atari("Breakout", [0], backend=backend)
+        generator = np.random.default_rng(0)
+        step = environment.reset()
+        num_games = 0
+        while num_games < 2:
+            step = environment.step(generator.integers(0, 4, 1).astype(np.int32))
+            if step.terminated[0]:
+                num_games += 1
+                first = environment.reset(step.terminated)
+                assert first.lives[0] == 5 and first.reward[0] == 0 and not first.terminated[0]
+                assert np.abs(first.frame.astype(int) - step.frame).max() > 50
+        actions = [1, 2, 2, 3, 1, 3, 3, 2, 2, 2, 3, 0]
+        frames = [first.frame[0]] + [
+            environment.step(np.array([action], np.int32)).frame[0] for action in actions
+        ]
+        low, high = environment.description["noops_at_reset"]
+        raw_frames, _, _ = RawEmulator("breakout").games(range(low, high + 1), actions)
+        _, difference = nearest_game(np.array(frames)[None], raw_frames)
+        assert difference <= 0.51
+
+
+class TestDeterminism:
+    """An environment is a function of its seed and its actions alone."""
+
+    NUM_STEPS = 420  # Breakout by random actions: two or three games
+
+    def run(self, backend, seeds, *, num_threads=None, reset_others_every=None):
+        """Frames of the environment with seed 7, and how many games it finished."""
+        environment = make_atari("Breakout", seeds, backend=backend, num_threads=num_threads)
+        at = seeds.index(7)
+        own = np.random.default_rng(7)
+        others = np.random.default_rng(len(seeds))
+        frames = [environment.reset().frame[at].copy()]
+        num_games = 0
+        for t in range(1, self.NUM_STEPS + 1):
+            actions = others.integers(0, 4, len(seeds)).astype(np.int32)
+            actions[at] = own.integers(0, 4)
+            step = environment.step(actions)
+            frames.append(step.frame[at].copy())
+            mask = step.terminated.copy()
+            if reset_others_every and t % reset_others_every == 0:
+                mask |= np.arange(len(seeds)) != at
+            if mask.any():
+                first = environment.reset(mask)
+                if mask[at]:
+                    num_games += 1
+                    frames.append(first.frame[at].copy())
+                else:
+                    np.testing.assert_array_equal(first.frame[at], step.frame[at])
+        environment.close()
+        return np.array(frames), num_games
+
+    def test_same_frames_every_time_and_in_any_company(self, backend):
+        alone, num_games = self.run(backend, [7])
+        assert num_games >= 2
+        assert (alone[1:] != alone[:-1]).any(axis=(1, 2)).mean() > 0.9  # the game moves
+        company, _ = self.run(backend, [3, 7, 11], num_threads=2, reset_others_every=23)
+        np.testing.assert_array_equal(company, alone)
+        crowd, _ = self.run(backend, [7, 7, 1], num_threads=1)
+        np.testing.assert_array_equal(crowd, alone)
+
+    def test_seeds_differ(self, backend):
+        first = make_atari("Qbert", range(4), backend=backend).reset().frame
+        assert len({frame.tobytes() for frame in first}) > 1
+
+
+class TestProtocol:
+    """What every backend must keep."""
+
+    @pytest.mark.parametrize("game", ATARI_GAMES)
+    def test_every_game_starts(self, backend, game):
+        environment = make_atari(game, [1], backend=backend)
+        num_actions = environment.spec.num_actions
+        assert environment.spec.frame_shape == (84, 84) and 3 <= num_actions <= 18
+        assert environment.num_envs == 1
+        np.testing.assert_array_equal(environment.num_actions_per_env, [num_actions])
+        # The highest action exists, and acts.
+        for step in (environment.reset(), environment.step(np.array([num_actions - 1]))):
+            assert {
+                name: (value.shape, value.dtype.name) for name, value in step._asdict().items()
+            } == {
+                "frame": ((1, 84, 84), "uint8"),
+                "reward": ((1,), "float32"),
+                "lives": ((1,), "int32"),
+                "terminated": ((1,), "bool"),
+                "truncated": ((1,), "bool"),
+            }
+            assert np.ptp(step.frame[0]) > 0
+            assert not step.terminated.any() and not step.truncated.any()
+        environment.close()
+
+    def test_frames_are_never_written_again(self, backend):
+        environment = make_atari("Breakout", [1, 2], backend=backend)
+        generator = np.random.default_rng(0)
+        environment.reset()
+        handed_over = []
+        for t in range(200):
+            step = environment.step(generator.integers(0, 4, 2).astype(np.int32))
+            handed_over.append((step, [field.copy() for field in step]))
+            if t % 20 == 19:
+                environment.reset(np.array([True, False]))
+        for step, copies in handed_over:
+            for field, copy in zip(step, copies, strict=True):
+                np.testing.assert_array_equal(field, copy)
+
+    def test_reset_of_some_repeats_the_others(self, backend):
+        environment = make_atari("Seaquest", [1, 2, 3], backend=backend)
+        environment.reset()
+        for _ in range(30):
+            step = environment.step(np.array([1, 1, 1], np.int32))
+        reset = environment.reset(np.array([False, True, False]))
+        np.testing.assert_array_equal(reset.frame[[0, 2]], step.frame[[0, 2]])
+        np.testing.assert_array_equal(reset.lives[[0, 2]], step.lives[[0, 2]])
+        assert (reset.frame[1] != step.frame[1]).any()
+        assert not reset.reward.any()
+
+    def test_refuses_bad_actions_and_resets(self, backend):
+        environment = make_atari("Pong", [1, 2], backend=backend)
+        with pytest.raises(RuntimeError, match="first reset"):
+            environment.reset(np.array([True, False]))
+        environment.reset()
+        for actions in ([0, 6], [-1, 0], [0]):
+            with pytest.raises(ValueError, match="action"):
+                environment.send(np.array(actions, np.int32))
+        # Nothing was sent, and it still plays.
+        assert environment.step(np.zeros(2, np.int32)).frame.shape == (2, 84, 84)
+
+    def test_agent_view_of_whole_games(self, backend):
+        """Breakout: five lives a game, four of them lost with lives remaining."""
+        view = AgentEnvironment(
+            make_atari("Breakout", [5, 6], backend=backend),
+            life_loss_ends_episode=True,
+            clip_rewards=True,
+            max_episode_steps=10_000,
+        )
+        generator = np.random.default_rng(1)
+        assert view.reset().shape == (2, 4, 84, 84)
+        deaths, lengths = np.zeros(2, int), np.zeros(2, int)
+        finished = np.zeros(2, bool)
+        while not finished.all():
+            step = view.step(generator.integers(0, 4, 2).astype(np.int32))
+            deaths += np.where(finished, 0, step.terminated)
+            lengths += ~finished
+            for row in np.flatnonzero(step.finished & ~finished):
+                assert deaths[row] == 5
+                assert step.episode_length[row] == lengths[row]
+            finished |= step.finished
+        view.close()
+
+
+class TestMakeAtari:
+    """Choice of the backend, and errors."""
+
+    @pytest.mark.parametrize(
+        ("name", "near"),
+        [("pong", "Pong"), ("ms_pacman", "MsPacman"), ("Qbret", "Qbert"), ("JamesBond", "James")],
+    )
+    def test_unknown_game_suggests_the_nearest(self, name, near):
+        with pytest.raises(ValueError, match=f"^unknown game '{name}': did you mean .*{near}") as e:
+            make_atari(name, [0])
+        assert "\n" not in str(e.value)
+
+    def test_unknown_game_without_a_near_one_lists_all(self):
+        with pytest.raises(ValueError, match="choose from Alien, .* UpNDown$"):
+            make_atari("xyzzy", [0])
+
+    def test_unknown_backend(self):
+        with pytest.raises(ValueError, match="unknown Atari backend 'gym'"):
+            make_atari("Pong", [0], backend="gym")
+
+    @pytest.mark.parametrize("seeds", [[], [-1], [2**31], [0.5]])
+    def test_bad_seeds(self, seeds):
+        with pytest.raises(ValueError, match="seeds must be"):
+            make_atari("Pong", seeds)
+
+    def test_largest_seed(self, backend):
+        frame = make_atari("Pong", [2**31 - 1], backend=backend).reset().frame
+        assert frame.any()
+
+    def test_auto_is_envpool(self):
+        assert make_atari("Pong", [0]).description["backend"] == "envpool"
+
+    @pytest.mark.parametrize("error", [ImportError("no envpool"), OSError("libEGL.so.1")])
+    def test_auto_falls_back_to_ale(self, monkeypatch, caplog, error):
+        class Broken:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "envpool":
+                    raise error
+
+        for name in [name for name in sys.modules if name.partition(".")[0] == "envpool"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delitem(sys.modules, "rcrl_jax.envs.atari_envpool", raising=False)
+        monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+        assert make_atari("Pong", [0]).description["backend"] == "ale"
+        assert str(error) in caplog.text
+        with pytest.raises(type(error)):
+            make_atari("Pong", [0], backend="envpool")
+
+    def test_manifest_tells_the_backends_apart(self):
+        assert ATARI_BACKENDS == ("auto", *BACKENDS)
+        one, other = (make_atari("Pong", [0], backend=name).description for name in BACKENDS)
+        assert one.keys() == other.keys()
+        assert {key for key in one if one[key] != other[key]} == {
+            "backend",
+            "backend_version",
+            "emulator",
+            "noops_at_reset",
+        }

@@ -1,0 +1,123 @@
+"""Catch: its rules, its pixels, and what its randomness depends on."""
+
+import numpy as np
+import pytest
+
+from rcrl_jax.envs.catch import make_catch
+
+LEFT, STAY, RIGHT = 0, 1, 2
+
+
+def columns(step):
+    """Pixel column of the ball (top-most white pixel) and of the paddle (lowest row), [R] each."""
+    ball = step.frame.argmax(axis=1)  # [R, 84] first white pixel of each column; 0 where none
+    top = np.where(step.frame.any(axis=1), ball, 84)
+    return top.argmin(axis=1), step.frame[:, 69].argmax(axis=1)
+
+
+def games(environment, num_games, policy):
+    """[num_games, R] rewards; `policy` maps a time step to actions."""
+    rewards = []
+    step = environment.reset()
+    while len(rewards) < num_games:
+        step = environment.step(policy(step))
+        assert step.terminated.all() == step.terminated.any()  # all fall at the same pace
+        if step.terminated.all():
+            rewards.append(step.reward)
+            step = environment.reset(step.terminated)
+        else:
+            assert not step.reward.any()
+    return np.array(rewards)
+
+
+def follow(step):
+    ball, paddle = columns(step)
+    return (1 + np.sign(ball - paddle)).astype(np.int32)
+
+
+def test_following_the_ball_always_catches_it():
+    assert (games(make_catch(range(50)), 20, follow) == 1).all()
+
+
+def test_staying_catches_one_in_seven():
+    rewards = games(make_catch(range(100)), 50, lambda step: np.full(100, STAY, np.int32))
+    assert set(np.unique(rewards)) == {-1, 1}
+    # 5000 draws with p = 1/7: five standard deviations are 0.025.
+    assert abs((rewards == 1).mean() - 1 / 7) < 0.025
+
+
+def test_balls_fall_uniformly_and_independently():
+    environment = make_catch(range(200))
+    first = [columns(environment.reset())[0] // 10 for _ in range(50)]
+    drawn = np.array(first)  # [50, 200]
+    counts = np.bincount(drawn.ravel(), minlength=7)
+    expected = drawn.size / 7
+    assert len(counts) == 7
+    # Chi-square, 6 degrees of freedom: 22.5 is exceeded once in a thousand.
+    assert ((counts - expected) ** 2 / expected).sum() < 22.5
+    for one, other in ((drawn[1:], drawn[:-1]), (drawn[:, 1:], drawn[:, :-1])):
+        same = (one == other).mean()
+        assert abs(same - 1 / 7) < 0.02
+
+
+def test_a_game_takes_six_steps_and_stays_in_sight_of_the_encoder():
+    environment = make_catch([3])
+    step = environment.reset()
+    for t in range(6):
+        assert not step.terminated[0]
+        assert step.frame.shape == (1, 84, 84) and step.frame.dtype == np.uint8
+        assert (step.frame == 255).sum() == 200  # two blocks of 10x10
+        assert not step.frame[:, 70:].any() and not step.frame[:, :, 70:].any()
+        rows = np.flatnonzero(step.frame[0, :60].any(axis=1))
+        assert rows[0] == 10 * t and rows[-1] == 10 * t + 9
+        step = environment.step(np.array([STAY], np.int32))
+    assert step.terminated[0]
+
+
+def test_paddle_moves_one_cell_and_stops_at_the_walls():
+    environment = make_catch([3])
+    environment.reset()
+    for action, column in ((LEFT, 20), (LEFT, 10), (LEFT, 0), (LEFT, 0), (RIGHT, 10)):
+        step = environment.step(np.array([action], np.int32))
+        assert columns(step)[1][0] == column
+
+
+def test_an_environment_does_not_depend_on_its_company():
+    """The same frames alone, among others, and when the others are restarted at other times."""
+
+    def run(seeds, restart_others_at):
+        environment = make_catch(seeds)
+        at = list(seeds).index(11)
+        frames = [environment.reset().frame[at]]
+        for t in range(40):
+            step = environment.step(np.full(len(seeds), (t * 7 // 3) % 3, np.int32))
+            frames.append(step.frame[at])
+            mask = step.terminated | ((np.arange(len(seeds)) != at) & (t in restart_others_at))
+            if mask.any():
+                frames.append(environment.reset(mask).frame[at])
+        # Resets of others alone repeat the last frame; drop those repetitions.
+        return [f for f, g in zip(frames[1:], frames, strict=False) if (f != g).any()]
+
+    alone = run([11], ())
+    assert len(alone) > 40
+    for seeds, restarts in (([11, 5], (1, 2, 20)), ([2, 3, 11], ()), ([9, 11, 11], (5,))):
+        np.testing.assert_array_equal(run(seeds, restarts), alone)
+
+
+@pytest.mark.parametrize("seeds", [[], [-1], [2**31], [0.5], [[1]]])
+def test_refuses_bad_seeds(seeds):
+    with pytest.raises(ValueError, match="seeds must be"):
+        make_catch(seeds)
+
+
+def test_refuses_bad_actions_and_masks():
+    environment = make_catch([0, 1])
+    with pytest.raises(RuntimeError, match="first reset"):
+        environment.reset(np.array([True, False]))
+    environment.reset()
+    for actions in ([3, 0], [-1, 0], [0], [[0, 0]]):
+        with pytest.raises(ValueError, match="action"):
+            environment.send(np.array(actions, np.int32))
+    for mask in ([False, False], [True]):
+        with pytest.raises(ValueError, match="mask"):
+            environment.reset(np.array(mask))

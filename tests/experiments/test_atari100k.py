@@ -1,0 +1,192 @@
+"""The command on real games: ends with scores, survives signals and kills, refuses cleanly."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rcrl_jax import config
+from rcrl_jax.envs import atari
+from rcrl_jax.training import experiment, layout, records
+from tests.experiments.test_command_line import ROOT, assert_refused, command, environment
+from tests.training import toy
+
+GAME, SEED, STEPS = "Breakout", 1, 200
+SMALL = {
+    "hidden_size": 16,
+    "num_atoms": 11,
+    "batch_size": 8,
+    "contrast_batch_size": 8,
+    "discriminator_hidden": 16,
+    "n_step": 3,
+    "target_period": 20,
+    "learn_start": 40,
+    "replay_capacity": 300,
+    "max_episode_steps": 60,
+    "evaluation_period": 80,
+    "periodic_episodes": 2,
+}
+
+
+def arguments(workdir, *more: str, preset="rcrl", game=GAME) -> list[str]:
+    fields = [f"--config.{name}={value}" for name, value in SMALL.items()]
+    return [
+        f"--preset={preset}", f"--game={game}", f"--seed={SEED}", f"--steps={STEPS}",
+        f"--workdir={workdir}", "--eval_episodes=2", *fields, *more,
+    ]  # fmt: skip
+
+
+# The program with another period of checkpoints, which is no flag, or less free space.
+DRIVER = """
+import functools, runpy
+from rcrl_jax.training import experiment
+experiment.Plan = functools.partial(experiment.Plan, checkpoint_period=50, record_period=10)
+free_bytes = {free_bytes}
+if free_bytes is not None:
+    experiment.free_bytes = lambda path: free_bytes
+runpy.run_module("experiments.atari100k", run_name="__main__", alter_sys=True)
+"""
+
+
+def start(*flags: str, free_bytes=None, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER.format(free_bytes=free_bytes), *flags],
+        cwd=ROOT, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
+    stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def plan_of(workdir) -> experiment.Plan:
+    """What the command describes, to read its files with."""
+    return toy.make_plan(
+        workdir,
+        seeds=(SEED,),
+        config=dataclasses.replace(config.ATARI_PRESETS["rcrl"], **SMALL),
+        game=GAME,
+        make_environment=lambda seeds: atari.make_atari(GAME, seeds.reshape(-1)),
+    )
+
+
+def wait_for(process, workdir: pathlib.Path, *, checkpoint: int, step: int) -> None:
+    """Returns once a checkpoint is on disk and training has gone on to some step."""
+    saved = workdir / "checkpoints" / str(checkpoint)
+    metrics = layout.RunPaths(workdir, "rcrl", GAME, SEED).metrics
+
+    def last_step():
+        lines = records.read_records(metrics) if metrics.exists() else []
+        return lines[-1]["agent_steps"] if lines else 0
+
+    while not (saved.exists() and last_step() >= step):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.001)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("uninterrupted")
+    result = finish(start(*arguments(workdir)))
+    assert result.returncode == 0, result.stderr
+    return workdir, result
+
+
+def test_killed_and_terminated_it_ends_as_if_never_interrupted(tmp_path, uninterrupted):
+    flags = arguments(tmp_path)
+    killed = start(*flags)
+    # From the checkpoint of step 50 on there are priorities that came late.
+    wait_for(killed, tmp_path, checkpoint=50, step=60)
+    killed.send_signal(signal.SIGKILL)
+    assert finish(killed).returncode == -signal.SIGKILL
+
+    terminated = start(*flags)
+    time_to_stop = tmp_path / "checkpoints" / "100"
+    while not time_to_stop.exists():
+        assert terminated.poll() is None, terminated.communicate()[1]
+        time.sleep(0.001)
+    terminated.send_signal(signal.SIGTERM)
+    result = finish(terminated)
+    assert result.returncode == 128 + signal.SIGTERM, result.stderr
+    assert "resuming at step" in result.stdout
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("stopped by SIGTERM, saved at step ")
+    assert last.endswith(": the same command resumes")
+
+    result = finish(start(*flags))
+    assert result.returncode == 0, result.stderr
+    plan, reference = plan_of(tmp_path), plan_of(uninterrupted[0])
+    toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
+    assert toy.recorded(plan) == toy.recorded(reference)
+
+
+def test_scores_are_printed_beside_the_paper(uninterrupted):
+    workdir, result = uninterrupted
+    paths = layout.RunPaths(workdir, "rcrl", GAME, SEED)
+    for words in ("random", "human", "this run, rcrl", f"results in {paths.directory}"):
+        assert words in result.stdout
+    described = json.loads(paths.manifest.read_text())
+    assert described["run"]["game"] == GAME
+    assert described["environment"]["emulator"].startswith("ALE")
+    assert {"env_steps", "frames", "returns"} <= json.loads(paths.scores.read_text()).keys()
+    assert paths.curve.exists() and not paths.video.exists()
+
+
+@pytest.mark.parametrize(
+    "preset, backend, video", [("erainbow", "ale", True), ("erainbow_sa", "envpool", False)]
+)
+def test_each_preset_and_backend_from_start_to_scores(tmp_path, preset, backend, video):
+    flags = arguments("", f"--backend={backend}", *["--video"] * video, preset=preset, game="Pong")
+    flags.remove("--workdir=")
+    result = command(*flags, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    workdir = tmp_path / "runs" / f"{preset}-Pong-{SEED}"
+    paths = layout.RunPaths(workdir, preset, "Pong", SEED)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert json.loads(paths.manifest.read_text())["run"]["backend"] == backend
+    assert len(json.loads(paths.scores.read_text())["returns"]) == 2
+    assert "Traceback" not in result.stderr
+    if video:
+        assert paths.video.read_bytes()[4:8] == b"ftyp"
+
+
+def test_a_work_directory_of_another_configuration_is_refused(uninterrupted):
+    workdir, _ = uninterrupted
+    before = {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
+    for other in ("--config.batch_size=9", "--seed=2"):
+        result = command(*arguments(workdir), other)
+        assert_refused(result)
+        assert str(workdir) in result.stderr and "another --workdir" in result.stderr
+    assert before == {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
+
+
+def test_no_space_left_is_refused_before_anything_is_written(tmp_path):
+    result = finish(start(*arguments(tmp_path / "new"), free_bytes=10 << 20))
+    assert_refused(result)
+    assert "no space left: 10 MB free" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_work_directory_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    assert_refused(command(*arguments(tmp_path / "file" / "workdir")))
+    assert (tmp_path / "file").read_text() == "not a directory"
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    """A limit on the size of a file stands for a disk that fills up while training."""
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**14, 2**14))
+    result = finish(start(*arguments(tmp_path), preexec_fn=limit))
+    assert result.returncode == 2, result.stderr
+    # The storage library's own threads may complain too; the program's word is the last line.
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert "File too large" in result.stderr

@@ -1,0 +1,84 @@
+"""A person's mistake is one clear line and exit code 2; `--help` explains every flag."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rcrl_jax import config
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def command(*arguments: str, directory=ROOT) -> subprocess.CompletedProcess:
+    """Runs the program in `directory`."""
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.atari100k", *arguments],
+        cwd=directory, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize("preset", ["rcrl", "erainbow"])
+def test_help_lists_every_flag_and_every_field(preset):
+    result = command("--help", f"--preset={preset}")
+    assert result.returncode == 0
+    text = " ".join(result.stdout.split())
+    for flag in (
+        "--game", "--seed", "--preset", "--steps", "--workdir", "--eval_episodes", "--backend",
+        "--[no]video", "--config",
+    ):  # fmt: skip
+        assert f" {flag}: " in text, flag
+    chosen = config.ATARI_PRESETS[preset]
+    for field in dataclasses.fields(chosen):
+        value = " ".join(f"{getattr(chosen, field.name)!r}".split())
+        assert f"--config.{field.name}={value}: {field.metadata['meaning']}" in text, field.name
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--preset=rainbw"], ["preset", "rainbw", "erainbow"]),
+        (["--seeed=1"], ["seeed"]),
+        (["--seed=one"], ["seed", "one"]),
+        (["--seed=-1"], ["seed", "-1"]),
+        (["--seed=99999999999999999999"], ["seed", "99999999999999999999"]),
+        (["--steps=0"], ["steps", "0"]),
+        (["--eval_episodes=0"], ["eval_episodes"]),
+        (["--backend=mame"], ["backend", "mame", "envpool"]),
+        (["Pong"], ["'Pong'", "--game=Pong"]),
+        (["--seed"], ["seed"]),
+        (["--config.batch_sise=3"], ["batch_sise", "did you mean batch_size?"]),
+        (["--config.zzz=3"], ["zzz", "--help"]),
+        (["--noconfig.clip=1"], ["clip"]),
+        (["--config.batch_size=many"], ["batch_size", "many"]),
+        (["--config.batch_size=0"], ["batch_size", "at least 1", "0"]),
+        (["--config.clip_rewards=maybe"], ["clip_rewards", "maybe"]),
+        (["--config.learning_rate=nan"], ["learning_rate", "positive", "nan"]),
+        (["--config.evaluation_epsilon=1.5"], ["evaluation_epsilon", "[0, 1]", "1.5"]),
+        (["--config.auxiliary=curls"], ["auxiliary", "curls", "return_contrast"]),
+        (["--config.head=state"], ["return_contrast", "state_action"]),
+        (["--config=8"], ["config"]),
+        (["--game=pongg"], ["pongg", "did you mean Pong?"]),
+    ],
+    ids=lambda value: " ".join(value) if value[0].startswith("-") else None,
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
+    result = command(*arguments, directory=tmp_path)
+    assert_refused(result)
+    for word in says:
+        assert word in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def assert_refused(result: subprocess.CompletedProcess) -> None:
+    """Exit code 2, one line that begins with `error:` and nothing else."""
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
+    assert result.stdout == ""

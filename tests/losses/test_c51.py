@@ -1,0 +1,171 @@
+"""The distributional loss against numbers by hand, slow loops and rlax's projection."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rlax
+
+from rcrl_jax.losses import c51
+
+ATOMS = c51.support(2.0, 5)
+BATCH, ACTIONS = 16, 3
+
+
+def slow_projection(z, probabilities, atoms) -> np.ndarray:
+    """Each atom's mass is shared by its two neighbours on the support, the nearer one more."""
+    gap, result = atoms[1] - atoms[0], np.zeros(len(atoms))
+    for value, p in zip(z, probabilities, strict=True):
+        position = (min(max(value, atoms[0]), atoms[-1]) - atoms[0]) / gap
+        lower = min(int(position), len(atoms) - 2)
+        result[lower] += p * (lower + 1 - position)
+        result[lower + 1] += p * (position - lower)
+    return result
+
+
+def softmax(x) -> np.ndarray:
+    e = np.exp(np.asarray(x, np.float64))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def slow_loss(logits, actions, rewards, discounts, target_logits, selector_logits, atoms):
+    losses = []
+    for i in range(len(actions)):
+        best = np.argmax([np.sum(softmax(q) * atoms) for q in selector_logits[i]])
+        target = slow_projection(
+            rewards[i] + discounts[i] * atoms, softmax(target_logits[i][best]), atoms
+        )
+        losses.append(-np.sum(target * np.log(softmax(logits[i][actions[i]]))))
+    return np.array(losses)
+
+
+@pytest.fixture(scope="module")
+def arguments():
+    rng = np.random.default_rng(0)
+    logits, target, selector = rng.normal(0, 2, (3, BATCH, ACTIONS, 5)).astype(np.float32)
+    action = rng.integers(0, ACTIONS, BATCH).astype(np.int32)
+    reward = rng.uniform(-3, 3, BATCH).astype(np.float32)
+    discount = np.where(rng.random(BATCH) < 0.3, 0, 0.8).astype(np.float32)
+    return logits, action, reward, discount, target, selector, ATOMS
+
+
+def test_support():
+    assert ATOMS.tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
+    assert float(c51.support(10.0, 51)[25]) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_expected_return_by_hand():
+    logits = jnp.log(jnp.array([[0.1, 0.2, 0.3, 0.2, 0.2], [1, 0, 0, 0, 1]]) + 1e-20)
+    # -0.2 - 0.2 + 0 + 0.2 + 0.4
+    np.testing.assert_allclose(c51.expected_return(logits, ATOMS), [0.2, 0.0], atol=1e-6)
+
+
+def by_hand(reward, discount, selector=((0.0, 0.0, 9.0), (9.0, 0.0, 0.0))):
+    """Two actions, atoms -1, 0, 1; target probabilities of action 0: 1/4, 1/2, 1/4."""
+    return float(
+        c51.double_q_cross_entropy(
+            jnp.log(jnp.array([[[0.6, 0.3, 0.1], [0.2, 0.3, 0.5]]])),
+            jnp.array([1]),
+            jnp.array([reward]),
+            jnp.array([discount]),
+            jnp.log(jnp.array([[[0.25, 0.5, 0.25], [0.98, 0.01, 0.01]]])),
+            jnp.array([selector]),
+            c51.support(1.0, 3),
+            own_actions=2,
+        )[0]
+    )
+
+
+def test_cross_entropy_by_hand():
+    # Atoms -1, 0, 1 go to 0, 1/2, 1: masses 1/4 to atom 0, 1/2 halved between 0 and 1, 1/4 to 1.
+    assert by_hand(0.5, 0.5) == pytest.approx(-0.5 * np.log(0.3) - 0.5 * np.log(0.5))
+
+
+def test_a_terminal_target_is_the_reward_alone():
+    # 0.25 lies a quarter of the way from atom 0 to atom 1, whatever the next state's logits.
+    expected = -0.75 * np.log(0.3) - 0.25 * np.log(0.5)
+    assert by_hand(0.25, 0.0) == pytest.approx(expected)
+    assert by_hand(0.25, 0.0, ((9.0, 0.0, 0.0), (0.0, 0.0, 9.0))) == pytest.approx(expected)
+
+
+def test_a_target_beyond_the_support_counts_as_its_end():
+    assert by_hand(7.0, 0.0) == pytest.approx(-np.log(0.5))
+    assert by_hand(-7.0, 1.0) == pytest.approx(-np.log(0.2))
+
+
+def test_the_online_network_selects_and_the_target_network_evaluates():
+    # The target's own best is action 0. An online preference for action 1 must change the target.
+    other = by_hand(0.0, 1.0, ((9.0, 0.0, 0.0), (0.0, 0.0, 9.0)))
+    assert other == pytest.approx(-0.98 * np.log(0.2) - 0.01 * np.log(0.3) - 0.01 * np.log(0.5))
+    assert by_hand(0.0, 1.0) == pytest.approx(
+        -0.25 * np.log(0.2) - 0.5 * np.log(0.3) - 0.25 * np.log(0.5)
+    )
+
+
+def test_the_target_s_entropy_is_part_of_the_loss():
+    """A perfect prediction has the entropy of its target as loss, not zero, as in the source."""
+    probabilities = jnp.array([[[0.25, 0.5, 0.25]]])
+    logits = jnp.log(probabilities)
+    loss = c51.double_q_cross_entropy(
+        logits, jnp.array([0]), jnp.array([0.0]), jnp.array([1.0]), logits, logits,
+        c51.support(1.0, 3), own_actions=1,
+    )  # fmt: skip
+    assert float(loss[0]) == pytest.approx(1.5 * np.log(2))
+
+
+def test_equals_slow_loops(arguments):
+    loss = c51.double_q_cross_entropy(*arguments, ACTIONS)
+    assert loss.shape == (BATCH,)
+    np.testing.assert_allclose(loss, slow_loss(*map(np.asarray, arguments)), rtol=1e-5)
+
+
+def test_equals_rlax_s_projection(arguments):
+    logits, action, reward, discount, target, selector, atoms = arguments
+    best = np.argmax(c51.expected_return(selector, atoms), axis=-1)
+    rows = np.arange(BATCH)
+    projected = jax.vmap(rlax.categorical_l2_project, in_axes=(0, 0, None))(
+        reward[:, None] + discount[:, None] * atoms, jax.nn.softmax(target[rows, best]), atoms
+    )
+    log_p = jax.nn.log_softmax(logits[rows, action])
+    expected = -jnp.sum(projected * log_p, axis=-1)
+    np.testing.assert_allclose(c51.double_q_cross_entropy(*arguments, ACTIONS), expected, rtol=1e-5)
+
+
+def test_the_gradient_reaches_the_logits_of_the_action_taken_alone(arguments):
+    logits, action, *_ = arguments
+    gradients = jax.grad(
+        lambda *a: jnp.sum(c51.double_q_cross_entropy(*a, ACTIONS)), argnums=(0, 4, 5)
+    )(*arguments)
+    online, target, selector = map(np.asarray, gradients)
+    assert not target.any()
+    assert not selector.any()
+    taken = np.arange(ACTIONS) == action[:, None]
+    assert not online[~taken].any()
+    assert np.all(np.abs(online[taken]).max(axis=-1) > 1e-4)
+
+
+def test_shapes_are_checked(arguments):
+    logits, action, reward, discount, target, selector, atoms = arguments
+    with pytest.raises(AssertionError):
+        c51.double_q_cross_entropy(
+            logits, action[:, None], reward, discount, target, selector, atoms, ACTIONS
+        )
+    with pytest.raises(AssertionError):
+        c51.double_q_cross_entropy(
+            logits, action, reward, discount, target[:, :2], selector, atoms, ACTIONS
+        )
+
+
+def test_an_action_that_the_run_does_not_have_is_never_selected(arguments):
+    """Padding actions change nothing, however good they look."""
+    logits, action, reward, discount, target, selector, atoms = arguments
+    best = jnp.full((BATCH, 2, len(atoms)), -9.0).at[..., -1].set(9.0)
+
+    def padded(x):
+        return jnp.concatenate([x, best], axis=1)
+
+    loss = c51.double_q_cross_entropy(
+        padded(logits), action, reward, discount, padded(target), padded(selector), atoms, ACTIONS
+    )
+    expected = c51.double_q_cross_entropy(*arguments, ACTIONS)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)

@@ -1,0 +1,35 @@
+"""Squared error and cosine similarity by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax.losses import contrastive
+
+
+def test_squared_error_by_hand():
+    loss = contrastive.squared_error(jnp.array([0.0, 0.25, 1.0]), 1.0)
+    assert loss.tolist() == [1.0, 0.5625, 0.0]
+    assert contrastive.squared_error(jnp.array([0.25]), 0.0).tolist() == [0.0625]
+
+
+def test_the_gradient_of_the_squared_error_is_twice_the_difference():
+    assert float(jax.grad(contrastive.squared_error)(0.25, 1.0)) == -1.5
+
+
+def test_cosine_by_hand():
+    first = jnp.array([[3.0, 4.0], [1.0, 0.0], [2.0, 2.0], [1.0, 1.0]])
+    second = jnp.array([[4.0, 3.0], [0.0, 5.0], [9.0, 9.0], [-2.0, -2.0]])
+    similarity = contrastive.cosine_similarity(first, second)
+    np.testing.assert_allclose(similarity, [24 / 25, 0.0, 1.0, -1.0], atol=1e-6)
+
+
+def test_cosine_of_a_zero_vector_is_zero():
+    similarity = contrastive.cosine_similarity(jnp.zeros((1, 3)), jnp.ones((1, 3)))
+    assert similarity.tolist() == [0.0]
+
+
+def test_shapes_are_checked():
+    with pytest.raises(AssertionError):
+        contrastive.cosine_similarity(jnp.ones((2, 3)), jnp.ones((1, 3)))

@@ -1,0 +1,99 @@
+"""The encoder's matrix products against the convolutions they stand for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax import observations
+from rcrl_jax.networks.encoders import DataEfficientEncoder
+
+STACK = 4
+ENCODER = DataEfficientEncoder()
+
+
+@pytest.fixture(scope="module")
+def stacks() -> np.ndarray:
+    """`[3, C, 84, 84] uint8`."""
+    return np.random.default_rng(0).integers(0, 256, (3, STACK, 84, 84), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return ENCODER.init(jax.random.key(0), jnp.zeros((1, 225, STACK, 25), jnp.uint8))
+
+
+def convolve(images, kernel, bias):
+    """`[N, H, W, in] -> [N, H', W', out]`, stride 5, no padding."""
+    return (
+        jax.lax.conv_general_dilated(
+            images, kernel, (5, 5), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        + bias
+    )
+
+
+def convolutional(params, stacks):
+    """The published encoder on raw pixels."""
+    p = params["params"]
+    images = jnp.moveaxis(stacks, 1, -1).astype(jnp.float32) / 255.0
+    cells = jax.nn.relu(convolve(images, p["conv1_kernel"], p["conv1_bias"]))
+    features = jax.nn.relu(convolve(cells, p["conv2_kernel"], p["conv2_bias"]))
+    return features.reshape(len(stacks), -1)
+
+
+def ours(params, stacks):
+    return ENCODER.apply(params, observations.stack_patches(stacks))
+
+
+def test_equals_the_convolutions(params, stacks):
+    psi = ours(params, stacks)
+    assert psi.shape == (3, 576)
+    assert psi.dtype == jnp.float32
+    assert np.mean(np.asarray(psi) > 0) > 0.2
+    np.testing.assert_allclose(psi, convolutional(params, stacks), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_equal_those_of_the_convolutions(params, stacks):
+    direction = np.random.default_rng(1).normal(size=(3, 576)).astype(np.float32)
+    one, other = (
+        jax.grad(lambda p, f=f: jnp.sum(f(p, stacks) * direction))(params)
+        for f in (ours, convolutional)
+    )
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * float(jnp.abs(b).max()))
+
+
+def test_only_the_top_left_75_by_75_pixels_matter(params, stacks):
+    changed = stacks.copy()
+    changed[:, :, 75:, :] = 0
+    changed[:, :, :, 75:] = 0
+    np.testing.assert_allclose(
+        convolutional(params, changed), convolutional(params, stacks), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_array_equal(ours(params, changed), ours(params, stacks))
+    changed[:, :, 74, 74] ^= 255  # the last one that does
+    assert np.any(np.asarray(ours(params, changed)) != np.asarray(ours(params, stacks)))
+
+
+def test_initial_values_are_uniform_within_one_over_the_root_of_the_fan_in(params):
+    p = params["params"]
+    assert {n: a.shape for n, a in p.items()} == {
+        "conv1_kernel": (5, 5, 4, 32),
+        "conv1_bias": (32,),
+        "conv2_kernel": (5, 5, 32, 64),
+        "conv2_bias": (64,),
+    }
+    for name, fan_in in (("conv1", 100), ("conv2", 800)):
+        for part in ("kernel", "bias"):
+            values = np.asarray(p[f"{name}_{part}"]) * np.sqrt(fan_in)
+            assert np.abs(values).max() <= 1.0
+            assert np.abs(values).max() > 0.85
+            assert np.std(values) == pytest.approx(1 / np.sqrt(3), rel=0.25)
+
+
+def test_inputs_are_checked(params):
+    with pytest.raises(AssertionError):
+        ENCODER.apply(params, jnp.zeros((1, 225, 4, 25), jnp.float32))
+    with pytest.raises(AssertionError):
+        ENCODER.apply(params, jnp.zeros((225, 4, 25), jnp.uint8))

@@ -1,0 +1,172 @@
+"""The dueling heads, by hand, for both presets of the advantage stream."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax.networks.encoders import DataEfficientEncoder
+from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+
+ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
+
+
+def make(head: str):
+    network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, head)
+    return network, network.init(jax.random.key(1), observation(1), ACTIONS, noisy=False)
+
+
+def observation(n: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (n, 225, 4, 25), np.uint8)
+
+
+@pytest.fixture(scope="module", params=["state", "state_action"])
+def made(request):
+    return request.param, *make(request.param)
+
+
+def dense(layer, x) -> np.ndarray:
+    kernel = np.concatenate(np.asarray(layer["kernel_mu"]), axis=1)  # group by group
+    return np.asarray(x) @ kernel + np.ravel(layer["bias_mu"])
+
+
+def test_logits_by_hand(made):
+    head, network, params = made
+    p, obs = params["params"], observation(2)
+    logits = np.asarray(network.apply(params, obs, ACTIONS, noisy=False))
+    assert logits.shape == (2, ACTIONS, ATOMS)
+    psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
+    for i in range(2):
+        value = dense(p["value_out"], np.maximum(dense(p["value_hidden"], psi[i]), 0))
+        advantages = []
+        for a in range(ACTIONS):
+            if head == "state_action":
+                x, columns = psi[i] * np.asarray(p["action_embedding"][a]), slice(None)
+            else:
+                x, columns = psi[i], slice(a * ATOMS, (a + 1) * ATOMS)
+            hidden = np.maximum(dense(p["advantage_hidden"], x), 0)
+            advantages.append(dense(p["advantage_out"], hidden)[columns])
+        assert np.std(advantages, axis=0).max() > 1e-3  # actions do differ
+        expected = value + advantages - np.mean(advantages, axis=0)
+        np.testing.assert_allclose(logits[i], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_of_the_parameters(made):
+    head, _, params = made
+    shapes = {
+        name: layer["kernel_mu"].shape
+        for name, layer in params["params"].items()
+        if name != "encoder" and name != "action_embedding"
+    }
+    assert shapes == {
+        "value_hidden": (1, EMBEDDING_SIZE, HIDDEN),
+        "value_out": (1, HIDDEN, ATOMS),
+        "advantage_hidden": (1, EMBEDDING_SIZE, HIDDEN),
+        "advantage_out": (ACTIONS if head == "state" else 1, HIDDEN, ATOMS),
+    }
+    assert ("action_embedding" in params["params"]) == (head == "state_action")
+
+
+def test_scale_of_the_parameters(made):
+    head, _, params = made
+    for name in ("value_hidden", "value_out", "advantage_hidden", "advantage_out"):
+        layer = params["params"][name]
+        _, fan_in, fan_out = layer["kernel_mu"].shape
+        np.testing.assert_allclose(layer["kernel_sigma"], SIGMA / np.sqrt(fan_in), rtol=1e-6)
+        np.testing.assert_allclose(layer["bias_sigma"], SIGMA / np.sqrt(fan_out), rtol=1e-6)
+        assert np.abs(layer["kernel_mu"]).max() <= 1 / np.sqrt(fan_in)
+    if head == "state_action":
+        e = np.asarray(params["params"]["action_embedding"])
+        assert e.shape == (ACTIONS, EMBEDDING_SIZE)
+        assert np.std(e) == pytest.approx(1.0, abs=0.05)
+        assert np.abs(np.corrcoef(e)[np.triu_indices(ACTIONS, 1)]).max() < 0.15
+
+
+def test_every_layer_draws_noise_of_its_own(made):
+    _, network, params = made
+    # Outputs that are nothing but the noise of the layers' biases.
+    bare = jax.tree_util.tree_map_with_path(
+        lambda path, x: jnp.ones_like(x) if path[-1].key == "bias_sigma" else jnp.zeros_like(x),
+        params,
+    )
+    _, captured = network.apply(
+        bare, observation(1), ACTIONS, noisy=True, rngs={"noise": jax.random.key(0)},
+        capture_intermediates=True,
+    )  # fmt: skip
+    draws = {
+        name: np.asarray(layer["__call__"][0])[0, :ATOMS]
+        for name, layer in captured["intermediates"].items()
+        if name.startswith(("value", "advantage"))
+    }
+    assert len(draws) == 4
+    for one, other in itertools.combinations(draws.values(), 2):
+        assert not np.isclose(one, other).any()
+
+
+def test_noise_changes_with_the_key_and_can_be_switched_off(made):
+    _, network, params = made
+    obs = observation(1)
+    noisy = [
+        network.apply(params, obs, ACTIONS, noisy=True, rngs={"noise": jax.random.key(k)})
+        for k in (0, 0, 1)
+    ]
+    off = network.apply(params, obs, ACTIONS, noisy=False, rngs={"noise": jax.random.key(0)})
+    np.testing.assert_array_equal(noisy[0], noisy[1])
+    np.testing.assert_array_equal(off, network.apply(params, obs, ACTIONS, noisy=False))
+    assert np.abs(noisy[0] - noisy[2]).max() > 1e-3
+    assert np.abs(noisy[0] - off).max() > 1e-3
+
+
+def test_the_embedding_is_psi_times_the_vector_of_the_action():
+    network, params = make("state_action")
+    obs, action = observation(4), np.array([2, 0, 2, 1])
+    psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
+    phi = network.apply(params, obs, action, method="embed")
+    expected = np.asarray(psi) * np.asarray(params["params"]["action_embedding"])[action]
+    np.testing.assert_array_equal(phi, expected)
+    assert np.any(phi[0] != phi[2])
+
+
+def test_the_value_stream_reads_the_state_alone():
+    network, params = make("state_action")
+    p = params["params"]
+    other = {"params": p | {"action_embedding": p["action_embedding"] * -2.0}}
+    # The mean over actions is the value: advantages add up to zero.
+    one, two = (
+        network.apply(q, observation(2), ACTIONS, noisy=False).mean(axis=1) for q in (params, other)
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["state", "state_action"])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_network_with_padded_actions_is_the_one_without(head, noisy):
+    """Initial values, noise and logits of the run's own actions do not depend on the padding."""
+    padded = RainbowNetwork(ACTIONS + 4, ATOMS, HIDDEN, 0.5, head)
+    own = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, 0.5, head)
+    key = jax.random.key(1)
+    own_params = own.init(key, observation(1), ACTIONS, noisy=False)
+    padded_params = padded.init(key, observation(1), ACTIONS, noisy=False)
+    rngs = {"noise": jax.random.key(2)}
+    expected = own.apply(own_params, observation(2), ACTIONS, noisy=noisy, rngs=rngs)
+    logits = padded.apply(padded_params, observation(2), ACTIONS, noisy=noisy, rngs=rngs)
+    assert logits.shape == (2, ACTIONS + 4, ATOMS)
+    np.testing.assert_allclose(logits[:, :ACTIONS], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["state", "state_action"])
+def test_padded_actions_get_no_gradient(head):
+    padded = RainbowNetwork(ACTIONS + 2, ATOMS, HIDDEN, SIGMA, head)
+    params = padded.init(jax.random.key(1), observation(1), ACTIONS, noisy=False)
+    gradient = jax.grad(
+        lambda p: padded.apply(p, observation(2), ACTIONS, noisy=False)[:, :ACTIONS, 0].sum()
+        + padded.apply(p, observation(2), ACTIONS, noisy=False)[:, 1, 1].sum()
+    )(params)["params"]
+    if head == "state_action":
+        by_action = gradient["action_embedding"]
+    else:
+        by_action = gradient["advantage_out"]["bias_mu"]
+    reached = np.any(np.asarray(by_action) != 0, axis=1)
+    assert reached.tolist() == [True] * ACTIONS + [False] * 2

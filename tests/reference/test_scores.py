@@ -1,0 +1,177 @@
+"""The published tables against cells read off the papers by hand, and what follows from them."""
+
+import collections
+import statistics
+
+import pytest
+
+from rcrl_jax import reference
+from rcrl_jax.reference import scores
+
+_COLUMNS = ("Human", "SimPLe", "Rainbow", "ERainbow", "ERainbow-sa", "CURL", "RCRL", "RCRL+CURL")
+
+# Rows of the paper's Table 1, transcribed from its text.
+_TABLE_1 = {
+    "Alien": (7127.7, 616.9, 318.7, 739.9, 813.8, 558.2, 854.2, 912.2),
+    "BankHeist": (753.1, 34.2, 15.6, 51.0, 96.0, 131.6, 107.2, 99.0),
+    "Boxing": (12.1, 9.1, -24.8, 0.2, 2.2, 1.2, 2.7, 6.7),
+    "Freeway": (29.6, 20.3, 0.0, 27.9, 26.5, 26.7, 26.6, 25.4),
+    "Hero": (30826.4, 2656.6, 487.0, 6857.0, 4787.9, 6279.3, 6454.1, 7647.4),
+    "Pong": (14.6, 12.8, -20.6, -19.3, -18.3, -16.5, -16.9, -18.72),
+    "RoadRunner": (7845.0, 5640.6, 1588.5, 9600.0, 5392.0, 5661.0, 6138.0, 5392.0),
+    "UpNDown": (11693.2, 3350.3, 504.6, 2877.4, 3235.2, 2955.2, 4210.2, 3127.8),
+}
+
+
+@pytest.mark.parametrize("game", _TABLE_1)
+def test_cells_equal_the_papers_table(game):
+    assert tuple(reference.published(game, agent) for agent in _COLUMNS) == _TABLE_1[game]
+
+
+def test_random_scores_equal_the_constants_of_spr():
+    random = {"Alien": 227.8, "Boxing": 0.1, "Pong": -20.7, "PrivateEye": 24.9, "RoadRunner": 11.5}
+    assert {game: reference.published(game, "Random") for game in random} == random
+
+
+def test_tables_are_complete_and_name_no_cell_twice():
+    cells = collections.Counter((row.game, row.agent) for row in reference.atari100k_scores())
+    assert set(cells.values()) == {1}
+    assert len(cells) == 26 * 27
+    assert len(reference.games()) == 26
+
+    budgets = {(row.game, row.agent, row.env_interactions) for row in reference.atari1p5m_scores()}
+    assert len(budgets) == len(reference.atari1p5m_scores()) == 5 * 2 * 2
+
+    seeds = collections.Counter(row.game for row in reference.curl_seed_scores())
+    assert seeds == dict.fromkeys(reference.games(), 20)
+
+    tasks = {(row.task, row.agent, row.env_steps) for row in reference.dmc_scores()}
+    assert len(tasks) == len(reference.dmc_scores()) == 234
+    assert {row.env_steps for row in reference.dmc_scores()} == {100_000, 500_000}
+
+
+def test_the_short_table_repeats_the_long_one_at_100k():
+    at_100k = [row for row in reference.atari1p5m_scores() if row.env_interactions == 100_000]
+    assert len(at_100k) == 10
+    for row in at_100k:
+        assert row.score == reference.published(row.game, row.agent)
+
+
+def test_curl_seeds_average_to_curls_column():
+    for game in reference.games():
+        seeds = [row.score for row in reference.curl_seed_scores() if row.game == game]
+        # The seeds are printed with fewer digits than the mean.
+        assert statistics.fmean(seeds) == pytest.approx(
+            reference.published(game, "CURL"), rel=2e-4, abs=0.06
+        )
+
+
+def test_dmc_rows_without_a_standard_deviation_have_none():
+    rows = {(row.task, row.agent, row.env_steps): row for row in reference.dmc_scores()}
+    curl = rows["finger_spin", "CURL", 100_000]
+    assert (curl.mean, curl.std) == (767.0, 56.0)
+    assert any(row.std is None for row in rows.values())
+
+
+def _human_normalised(agent):
+    return {
+        game: reference.human_normalised(game, reference.published(game, agent))
+        for game in reference.games()
+    }
+
+
+@pytest.mark.parametrize(
+    ("agent", "percent"),
+    [
+        ("Human", 100.0),
+        ("Random", 0.0),
+        ("SimPLe", 14.4),
+        ("Rainbow", 0.0),
+        ("ERainbow", 16.1),
+        ("CURL", 17.5),
+        ("RCRL", 18.5),
+        ("RCRL+CURL", 19.6),
+    ],
+)
+def test_medians_equal_the_printed_row(agent, percent):
+    median = 100 * statistics.median(_human_normalised(agent).values())
+    assert median == pytest.approx(percent, abs=0.05)
+
+
+def test_the_median_of_erainbow_sa_is_not_the_printed_one_and_rounding_of_boxing_explains_it():
+    normalised = _human_normalised("ERainbow-sa")
+    assert 100 * statistics.median(normalised.values()) == pytest.approx(16.86, abs=0.005)
+
+    # 2.16 is printed as 2.2, and Boxing is one of the two games in the middle.
+    normalised["Boxing"] = reference.human_normalised("Boxing", 2.16)
+    assert 100 * statistics.median(normalised.values()) == pytest.approx(16.7, abs=0.05)
+
+
+def test_rcrl_beats_the_baseline_of_its_own_code_on_21_games():
+    rcrl, baseline = _human_normalised("RCRL"), _human_normalised("ERainbow-sa")
+    assert sum(rcrl[game] > baseline[game] for game in reference.games()) == 21
+
+
+def test_every_paper_column_is_complete_and_says_what_runs_are_behind_it():
+    for column in reference.PAPER_COLUMN.values():
+        assert len(_human_normalised(column)) == 26
+        assert f"({scores._RUNS_BEHIND[column]})" in reference.comparison(
+            "Pong", _preset_of(column), 0.0
+        )
+
+
+def _preset_of(column):
+    return {column: preset for preset, column in reference.PAPER_COLUMN.items()}[column]
+
+
+def test_unknown_game_and_agent_are_named_with_what_there_is():
+    with pytest.raises(LookupError, match="game 'Catch'; there are: Alien, .*UpNDown"):
+        reference.published("Catch", "Random")
+    with pytest.raises(LookupError, match="agent 'rcrl'; there are: .*RCRL"):
+        reference.published("Pong", "rcrl")
+    with pytest.raises(LookupError, match="'Catch'"):
+        reference.human_normalised("Catch", 1.0)
+
+
+def test_comparison_table():
+    assert reference.comparison("RoadRunner", "rcrl", 5649.06).splitlines() == [
+        "RoadRunner                                       score  human-normalised",
+        "random                                            11.5            0.0 %",
+        "human                                           7845.0          100.0 %",
+        "RCRL (published, 5 seeds, 10 episodes each)     6138.0           78.2 %",
+        "this run, rcrl (1 seed)                         5649.1           72.0 %",
+    ]
+
+
+def test_comparison_does_not_call_a_copied_column_the_papers_own_runs():
+    for preset in ("rainbow", "erainbow", "curl"):
+        table = reference.comparison("Pong", preset, -20.0)
+        assert "copied from CURL's paper" in table
+        assert "5 seeds" not in table
+
+
+def test_comparison_says_what_is_missing():
+    assert reference.comparison("Catch", "rcrl", 0.87) == (
+        "Catch: no published scores; this run, rcrl, scored 0.87"
+    )
+    *_, last = reference.comparison("Pong", "my_own", 3.0).splitlines()
+    assert last == "the paper has no figure for preset my_own"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"t.csv: columns are \[\], expected \['game', 'agent', 'score', 'source'\]"),
+        ("game,agent,source,score\n", "t.csv: columns are .* expected"),
+        ("game,agent,score,source\nPong,RCRL,1.0\n", "t.csv, line 2: 3 cells, expected 4"),
+        (
+            "game,agent,score,source\nPong,RCRL,1.0,x\nPong,CURL,high,x\n",
+            "t.csv, line 3, column score: 'high' is not of type float",
+        ),
+    ],
+)
+def test_damaged_tables_are_rejected_with_the_place(tmp_path, text, message):
+    file = tmp_path / "t.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        scores._read(file, scores.AtariScore)

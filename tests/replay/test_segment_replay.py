@@ -1,0 +1,439 @@
+"""The replay against a slow reference over random episodes, and its sampling statistics."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.replay.driver import DISCOUNT, Pair, pattern
+from tests.replay.reference import ZEROS, Event
+
+REWARDS = (0.0, 0.0, 0.0, 1.0, -1.0, 0.5)
+ENDS = ((False, False),) * 7 + ((True, False), (False, True), (True, True))
+
+
+@st.composite
+def scenarios(draw):
+    """(sizes of the replay, `[T][R]` events); rings are small, so the head comes round often."""
+    frame_stack, n_step = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    capacity = 2 * (n_step + frame_stack) + draw(st.integers(0, 12))
+    runs = draw(st.integers(1, 3))
+    event = st.builds(
+        lambda action, reward, ends: Event(action, reward, *ends),
+        st.integers(0, 5),
+        st.sampled_from(REWARDS),
+        st.sampled_from(ENDS),
+    )
+    steps = draw(st.integers(1, 3 * capacity))
+    script = draw(st.lists(st.tuples(*[event] * runs), min_size=steps, max_size=steps))
+    sizes = {"capacity": capacity, "frame_stack": frame_stack, "n_step": n_step}
+    return runs, sizes, script
+
+
+def assert_priorities_equal(pair: Pair) -> None:
+    """The sampleable starts and their priorities are the reference's."""
+    for run, reference in enumerate(pair.slow):
+        expected = np.zeros(pair.capacity)
+        for index in reference.starts():
+            expected[index % pair.capacity] = reference.priority[index]
+        np.testing.assert_array_equal(pair.fast.state.priorities[run], expected)
+        assert pair.fast.state.max_priority[run] == reference.max_priority
+
+
+def assert_batch_equal(pair: Pair, sample) -> None:
+    """Every transition of the batch is the reference's window of the index it came from."""
+    t = sample.batch.transitions
+    for run, reference in enumerate(pair.slow):
+        starts = set(reference.starts())
+        for b, index in enumerate(sample.index[run].tolist()):
+            assert index in starts
+            window = reference.window(index)
+            np.testing.assert_array_equal(t.observation[run, b], window.observation)
+            np.testing.assert_array_equal(t.next_observation[run, b], window.next_observation)
+            assert t.action[run, b] == window.action
+            assert t.reward[run, b] == pytest.approx(window.reward, abs=1e-6)
+            assert t.discount[run, b] == pytest.approx(window.discount, abs=1e-7)
+
+
+def contrast_indices(pair: Pair, sample, run: int):
+    """Indices of anchors, positives and negatives, read off their frames; actions are checked."""
+    reference, result = pair.slow[run], []
+    for pairs in sample.batch.contrast:
+        indices = reference.index_of(pairs.observation[run])
+        actions = [reference.transition(i).action for i in indices]
+        np.testing.assert_array_equal(pairs.action[run], actions)
+        result.append(indices)
+    return result
+
+
+def assert_contrast_equal(pair: Pair, sample) -> None:
+    """Anchors are starts, positives of the anchor's segment, negatives anything alive."""
+    for run, reference in enumerate(pair.slow):
+        anchor, positive, negative = contrast_indices(pair, sample, run)
+        assert set(anchor) <= set(reference.starts())
+        assert set(negative) == set(reference.pairs())  # 60 draws a live pair: none is missed
+        assert sample.positive_is_anchor[run] == np.mean(anchor == positive)
+        for a in set(anchor.tolist()):
+            drawn, segment = set(positive[anchor == a].tolist()), set(reference.segment(a))
+            assert drawn <= segment
+            if np.sum(anchor == a) > 25 * len(segment):
+                assert drawn == segment
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenarios(), st.integers(0, 2**32 - 1))
+def test_equals_the_reference_over_random_episodes(scenario, seed):
+    runs, sizes, script = scenario
+    pair = Pair(runs, seeds=seed + np.arange(runs), **sizes)
+    rng = np.random.default_rng(seed)
+    for step, events in enumerate(script):
+        pair.add(list(events))
+        assert_priorities_equal(pair)
+        if pair.can_sample and step % 5 == 0:
+            sample = pair.fast.sample(8, 0, 0.5)
+            assert_batch_equal(pair, sample)
+            late = pair.add(list(events)) or sample.index  # as the loop: one step in between
+            pair.update_priorities(late, rng.uniform(0.01, 9.0, late.shape).astype(np.float32))
+            assert_priorities_equal(pair)
+    if pair.can_sample:
+        assert_contrast_equal(pair, pair.fast.sample(8, 60 * sizes["capacity"], 0.5))
+
+
+def play(text: str, **sizes) -> Pair:
+    pair = Pair(1, **sizes)
+    for event in pattern(text):
+        pair.add([event])
+    return pair
+
+
+def windows(pair: Pair) -> dict[int, tuple[float, float]]:
+    """(reward, discount) of every start, by index."""
+    sample = pair.fast.sample(500, 0, 0.5)
+    t = sample.batch.transitions
+    return {
+        i: (float(r), float(d))
+        for i, r, d in zip(sample.index[0].tolist(), t.reward[0], t.discount[0], strict=True)
+    }
+
+
+def test_windows_by_hand():
+    g = DISCOUNT
+    # index            0123   4567 8(frame)  9..
+    pair = play("..+T  .+.C          ...+.", capacity=40, n_step=3)
+    expected = {
+        0: (g**2, g**3),  # complete, bootstraps from index 3
+        1: (g, 0.0),  # reaches the terminal transition
+        2: (1.0, 0.0),
+        3: (0.0, 0.0),
+        4: (g, g**3),
+        5: (1.0, g**3),  # ends at the cut exactly: three steps, from the final frame
+        6: (0.0, g**2),  # shortened by the cut: two steps
+        7: (0.0, g),
+        9: (0.0, g**3),
+        10: (g**2, g**3),  # 11 waits for frame 14
+    }
+    found = windows(pair)
+    assert found.keys() == expected.keys()
+    for index, window in expected.items():
+        assert found[index] == pytest.approx(window, abs=1e-6)
+
+
+def test_truncation_bootstraps_from_its_final_frame_and_termination_from_nothing():
+    pair = play("..C ..T ..B .", capacity=40, frame_stack=2, n_step=1)
+    sample = pair.fast.sample(200, 0, 0.5)
+    t = sample.batch.transitions
+    ends = {i: t.next_observation[0, b] for b, i in enumerate(sample.index[0].tolist())}
+    episode = pair.slow[0]
+    np.testing.assert_array_equal(ends[2], episode.observation(0, 3))  # a frame never acted on
+    np.testing.assert_array_equal(ends[1], episode.observation(0, 2))
+    np.testing.assert_array_equal(ends[6], [ZEROS, ZEROS])
+    np.testing.assert_array_equal(ends[9], [ZEROS, ZEROS])  # terminated wins over truncated
+
+
+def test_stacks_are_filled_with_zeros_before_the_start_of_an_episode():
+    pair = play("...T ....", capacity=40, frame_stack=4, n_step=1)
+    sample = pair.fast.sample(200, 0, 0.5)
+    is_zero = {
+        i: (stack == 0).all(axis=(1, 2)).tolist()
+        for i, stack in zip(
+            sample.index[0].tolist(), sample.batch.transitions.observation[0], strict=True
+        )
+    }
+    assert is_zero[0] == is_zero[4] == [True, True, True, False]
+    assert is_zero[1] == is_zero[5] == [True, True, False, False]
+    assert is_zero[3] == [False] * 4
+
+
+def positives(pair: Pair, anchors: int = 4000) -> dict[int, list[int]]:
+    """Positives drawn for each anchor."""
+    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, anchors, 0.5), 0)
+    return {a: positive[anchor == a].tolist() for a in set(anchor.tolist())}
+
+
+def test_segments_by_hand():
+    # The rewarding transition belongs to the segment it closes; episode ends close it as well.
+    # index    012 34 5 67 8(frame) 9 10 11
+    pair = play("..+ .+ - .C . .", capacity=40, n_step=1)
+    drawn = {a: set(p) for a, p in positives(pair).items()}
+    assert drawn[0] == drawn[1] == drawn[2] == {0, 1, 2}
+    assert drawn[3] == drawn[4] == {3, 4}
+    assert drawn[5] == {5}  # alone: its own positive
+    assert drawn[6] == drawn[7] == {6, 7}
+    # The open segment counts, its newest transition too, which is not a start yet.
+    assert drawn[9] == {9, 10}
+    assert drawn.keys() == {0, 1, 2, 3, 4, 5, 6, 7, 9}
+
+
+def test_a_segment_cut_by_the_head_keeps_its_live_part():
+    pair = play("." * 23 + "+" + "." * 6, capacity=20, frame_stack=3, n_step=2)
+    # 30 written, 20 kept, and the two after the head have lost frames of their stacks: 12..29.
+    drawn = {a: set(p) for a, p in positives(pair).items()}
+    assert min(drawn) == 12
+    assert drawn[12] == set(range(12, 24))
+    assert drawn[25] == set(range(24, 30))
+
+
+def chi_square(observed, expected) -> float:
+    """p-value of counts; small where they do not follow the expected shares."""
+    expected = np.asarray(expected, float)
+    return stats.chisquare(observed, expected / expected.sum() * np.sum(observed)).pvalue
+
+
+def counts(indices, values) -> list[int]:
+    assert set(np.unique(indices)) <= set(values)
+    return [int(np.sum(indices == v)) for v in values]
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Pair:
+    """A ring that has come round, with cut segments, truncation frames and uneven priorities."""
+    pair = play("..+....T.C.C.C..-...C......+...C....T.....+..", capacity=40, n_step=3)
+    starts = np.array([pair.slow[0].starts()])
+    pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
+    return pair
+
+
+def draws_one_by_one(pair: Pair, size: int = 2000) -> np.ndarray:
+    """Transitions, anchors, places of positives in their segments, negatives: `[4, size]`."""
+    segments = {i: pair.slow[0].segment(i) for i in pair.slow[0].starts()}
+    rows = []
+    for _ in range(size):  # a single stratum each: independent draws
+        sample = pair.fast.sample(1, 1, 0.5)
+        anchor, positive, negative = (i[0] for i in contrast_indices(pair, sample, 0))
+        place = segments[anchor].index(positive) / max(len(segments[anchor]) - 1, 1)
+        rows.append((sample.index[0, 0], anchor, place, negative))
+    return np.array(rows).T
+
+
+def test_transitions_and_anchors_are_drawn_in_proportion_to_priority(mixed):
+    reference = mixed.slow[0]
+    starts = reference.starts()
+    priorities = [reference.priority[i] for i in starts]
+    transitions, anchors, places, negatives = draws_one_by_one(mixed)
+    assert chi_square(counts(transitions, starts), priorities) > 1e-3
+    assert chi_square(counts(anchors, starts), priorities) > 1e-3
+    assert chi_square(counts(anchors, starts), np.ones(len(starts))) < 1e-6  # it can fail
+    # Nothing is drawn with the numbers of something else.
+    ranks = [np.array(values) % mixed.capacity for values in (transitions, anchors)]
+    correlation = np.corrcoef([*ranks, places, negatives])
+    assert np.abs(correlation - np.eye(4)).max() < 0.1
+
+
+def test_sampling_is_stratified(mixed):
+    reference = mixed.slow[0]
+    starts = sorted(reference.starts(), key=lambda i: i % mixed.capacity)  # in the tree's order
+    share = np.array([reference.priority[i] for i in starts])
+    size = 16
+    expected = share / share.sum() * size
+    for _ in range(50):
+        drawn = mixed.fast.sample(size, 0, 0.5).index[0]
+        # Mass of k strata holds between k - 1 and k + 1 draws, whatever the random numbers.
+        observed = np.cumsum([np.sum(drawn == i) for i in starts])
+        assert np.all(np.abs(observed - np.cumsum(expected)) <= 1)
+    ranks = [starts.index(i) for i in drawn]
+    assert ranks == sorted(ranks)
+
+
+def test_positives_are_uniform_in_the_live_segment(mixed):
+    reference = mixed.slow[0]
+    drawn = positives(mixed, 20_000)
+    long = [a for a in drawn if len(reference.segment(a)) > 1]
+    p_values = [
+        chi_square(counts(np.array(drawn[a]), s), np.ones(len(s)))
+        for a in long
+        for s in [reference.segment(a)]
+    ]
+    assert len(p_values) > 10
+    assert min(p_values) > 1e-3 / len(p_values)
+
+
+def test_negatives_are_uniform_over_live_pairs_with_truncation_frames_among_them(mixed):
+    reference = mixed.slow[0]
+    live, pairs = 40 - 1, reference.pairs()
+    assert live - len(pairs) == 4  # frames of truncations, to be avoided
+    _, _, negative = contrast_indices(mixed, mixed.fast.sample(1, 20_000, 0.5), 0)
+    assert chi_square(counts(negative, pairs), np.ones(len(pairs))) > 1e-3
+
+
+def test_importance_weights_by_hand():
+    pair = play("......", capacity=40, n_step=1, exponent=0.5)
+    pair.update_priorities(np.array([[0, 1, 2, 3, 4]]), np.array([[1.0, 4.0, 4.0, 9.0, 16.0]]))
+    # Priorities 1, 2, 2, 3, 4 of 12. With N = 5 transitions, w = (5 p)^-beta over the largest.
+    p = np.array([1, 2, 2, 3, 4]) / 12
+    sample = pair.fast.sample(64, 0, 0.4)
+    index = sample.index[0]
+    assert set(index) == set(range(5))
+    w = (5 * p[index]) ** -0.4
+    np.testing.assert_allclose(sample.batch.transitions.weight[0], w / w.max(), rtol=1e-6)
+    assert pair.fast.sample(64, 0, 0.0).batch.transitions.weight[0].tolist() == [1.0] * 64
+
+
+def test_weights_are_over_the_largest_of_their_own_run():
+    pair = Pair(2, capacity=40, n_step=1)
+    for event in pattern("...."):
+        pair.add([event, event])
+    pair.update_priorities(np.array([[0, 1, 2]] * 2), np.array([[1.0, 4.0, 9.0], [25.0, 25, 100]]))
+    weight = pair.fast.sample(32, 0, 1.0).batch.transitions.weight
+    np.testing.assert_allclose(np.unique(weight[0]), [1 / 3, 1 / 2, 1], rtol=1e-6)
+    np.testing.assert_allclose(np.unique(weight[1]), [1 / 2, 1], rtol=1e-6)
+
+
+def test_new_transitions_get_the_largest_priority_ever_seen():
+    pair = play("...", capacity=40, n_step=1)
+    assert pair.fast.state.priorities[0, :3].tolist() == [1.0, 1.0, 0.0]
+    pair.update_priorities(np.array([[0, 1]]), np.array([[16.0, 0.25]]))
+    pair.update_priorities(np.array([[0, 1]]), np.array([[0.04, 0.25]]))
+    pair.add([Event(0, 0.0)])
+    np.testing.assert_allclose(pair.fast.state.priorities[0, :4], [0.2, 0.5, 4.0, 0.0])
+
+
+def test_a_loss_of_zero_does_not_remove_a_transition_for_good():
+    pair = play("...", capacity=40, n_step=1)
+    pair.fast.update_priorities(np.array([[0, 1]]), np.array([[0.0, 0.0]], np.float32))
+    sample = pair.fast.sample(16, 0, 0.5)
+    assert set(sample.index[0]) == {0, 1}
+    assert np.isfinite(sample.batch.transitions.weight).all()
+    pair.fast.update_priorities(np.array([[0]]), np.array([[4.0]], np.float32))
+    assert pair.fast.state.priorities[0, 0] == 2.0
+
+
+def test_priorities_of_overwritten_and_broken_transitions_are_ignored():
+    pair = play("." * 12, capacity=16, frame_stack=3, n_step=2)
+    index = np.array([[0, 1, 2, 3, 4, 5]])
+    for event in pattern("." * 6):
+        pair.add([event])
+    # 18 written: 0 and 1 are overwritten, 2 and 3 have lost frames of their stacks.
+    before = pair.fast.state.priorities[0].copy()
+    assert before[[0, 1, 2, 3]].tolist() == [0.0] * 4  # slots 0 and 1: 16 and 17, not ready yet
+    pair.fast.update_priorities(index, np.full(index.shape, 49.0, np.float32))
+    after = pair.fast.state.priorities[0]
+    assert after[[4, 5]].tolist() == [7.0, 7.0]
+    np.testing.assert_array_equal(np.delete(after, [4, 5]), np.delete(before, [4, 5]))
+    for event in pattern("..."):
+        pair.add([event])
+    # Slot 0 holds 16 by now, which is ready: a late priority of 0 must not become its.
+    kept = pair.fast.state.priorities[0, 0]
+    assert kept > 0
+    pair.fast.update_priorities(np.array([[0]]), np.array([[1.0]], np.float32))
+    assert pair.fast.state.priorities[0, 0] == kept
+
+
+def flat(sample):
+    t, c = sample.batch
+    arrays = [sample.index, sample.positive_is_anchor, *t]
+    return arrays + [a for pairs in c for a in pairs]
+
+
+def test_a_runs_samples_are_the_same_alone_and_in_a_fleet():
+    scripts = [pattern(p * 3) for p in ("..+....C..T.", "C.C.C..+-T..", "............")]
+    seeds = np.array([11, 5, 7])
+    fleet = Pair(3, capacity=24, seeds=seeds)
+    alone = [Pair(1, capacity=24, seeds=seeds[[r]]) for r in range(3)]
+    for r in range(3):
+        alone[r].slow[0].run = r  # the same frames
+    rng = np.random.default_rng(0)
+    for step, events in enumerate(zip(*scripts, strict=True)):
+        fleet.add(list(events))
+        for pair, event in zip(alone, events, strict=True):
+            pair.add([event])
+        if step < 6:
+            continue
+        sample = fleet.fast.sample(4, 6, 0.5)
+        for r, pair in enumerate(alone):
+            for one, many in zip(flat(pair.fast.sample(4, 6, 0.5)), flat(sample), strict=True):
+                np.testing.assert_array_equal(one[0], many[r])
+        losses = rng.uniform(0.1, 4.0, sample.index.shape).astype(np.float32)
+        fleet.fast.update_priorities(sample.index, losses)
+        for r, pair in enumerate(alone):
+            pair.fast.update_priorities(sample.index[[r]], losses[[r]])
+    for r, pair in enumerate(alone):
+        for one, many in zip(pair.fast.state, fleet.fast.state, strict=True):
+            np.testing.assert_array_equal(one[0], many[r])
+
+
+def test_two_calls_draw_differently_and_runs_of_other_seeds_too():
+    pair = Pair(2, capacity=200, seeds=[3, 4], n_step=1)
+    for event in pattern("." * 150):
+        pair.add([event, event])
+    first, second = pair.fast.sample(32, 32, 0.5), pair.fast.sample(32, 32, 0.5)
+    assert np.any(first.index != second.index)
+    assert np.any(first.index[0] != first.index[1])
+
+
+def test_a_restored_replay_goes_on_exactly():
+    text = "..+....C..T." * 3
+    first = play(text, capacity=24)
+    for _ in range(3):
+        sample = first.fast.sample(4, 6, 0.5)
+        first.fast.update_priorities(sample.index, np.full((1, 4), 5.5, np.float32))
+    saved = first.fast.state
+    expected = [np.copy(a) for a in flat(first.fast.sample(4, 6, 0.5))]
+    second = play(text, capacity=24)
+    second.fast.restore(saved)
+    for a, b in zip(expected, flat(second.fast.sample(4, 6, 0.5)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for pair in (first, second):
+        pair.add([Event(0, 0.0)])
+    for a, b in zip(first.fast.state, second.fast.state, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_state_is_a_copy():
+    pair = play("......", capacity=24)
+    state = pair.fast.state
+    before = [np.copy(a) for a in state]
+    pair.update_priorities(np.array([[0, 1]]), np.array([[16.0, 0.25]]))
+    pair.fast.sample(2, 0, 0.5)
+    for a, b in zip(state, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_batch_types_and_absent_contrast():
+    pair = play("......", capacity=24, frame_stack=4)
+    t, contrast = pair.fast.sample(5, 0, 0.5).batch
+    assert contrast is None
+    assert t.observation.shape == t.next_observation.shape == (1, 5, 4, 2, 2)
+    assert {name: str(a.dtype) for name, a in t._asdict().items()} == {
+        "observation": "uint8",
+        "action": "int32",
+        "reward": "float32",
+        "discount": "float32",
+        "next_observation": "uint8",
+        "weight": "float32",
+    }
+
+
+def test_segment_lengths():
+    assert play("..+ .+ - .C . .", capacity=40).fast.segment_lengths(0).tolist() == [3, 2, 1, 2, 2]
+    assert play("..+", capacity=40).fast.segment_lengths(0).tolist() == [3]
+    assert Pair(1, capacity=40).fast.segment_lengths(0).tolist() == []
+
+
+@pytest.mark.parametrize("text", ["." * 23 + "+" + "." * 6, ".C" * 17 + "..", ".C." * 9 + "+."])
+def test_segment_lengths_count_the_live_part_only(text):
+    pair = play(text, capacity=20, frame_stack=3, n_step=2)
+    reference = pair.slow[0]
+    names = [reference.segment_name(i) for i in reference.pairs()]
+    expected = [names.count(name) for name in dict.fromkeys(names)]
+    assert pair.fast.segment_lengths(0).tolist() == expected

@@ -1,0 +1,124 @@
+"""The sum tree against plain sums."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcrl_jax.replay.sum_tree import WIDTH, SumTree
+
+# One level, a full one, one leaf more, a ragged end; three levels, by a little and by more.
+SIZES = (1, 5, WIDTH, WIDTH + 1, 3 * WIDTH - 7, WIDTH**2 + 3, 4 * WIDTH**2 + 1)
+
+
+def filled(leaves) -> SumTree:
+    leaves = np.asarray(leaves, float)
+    tree = SumTree(*leaves.shape)
+    rows, slots = np.indices(leaves.shape)
+    tree.set(rows, slots, leaves)
+    return tree
+
+
+def assert_sums_are_exact(tree: SumTree) -> None:
+    """Every sum equals, to the last bit, that of a tree built from the leaves at once."""
+    fresh = SumTree(*tree.leaves.shape)
+    fresh.leaves = tree.leaves
+    np.testing.assert_array_equal(tree.total, fresh.total)
+    # `find` reads every level: equal sums choose equal leaves at every edge of mass.
+    edges = np.cumsum(tree.leaves, axis=1)
+    np.testing.assert_array_equal(tree.find(edges), fresh.find(edges))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.sampled_from(SIZES),
+    st.integers(1, 3),
+    st.integers(0, 2**32 - 1),
+    st.floats(0.0, 0.95),
+)
+def test_equals_a_plain_cumulative_sum(size, runs, seed, share_of_zeros):
+    rng = np.random.default_rng(seed)
+    # Multiples of 1/8 add up exactly, so that edges of mass are exact as well.
+    leaves = rng.integers(1, 100, (runs, size)) / 8
+    leaves[rng.random(leaves.shape) < share_of_zeros] = 0.0
+    leaves[:, rng.integers(size)] = 1.0
+    tree = filled(leaves)
+    np.testing.assert_array_equal(tree.leaves, leaves)
+    np.testing.assert_array_equal(tree.total, leaves.sum(axis=1))
+
+    mass = rng.random((runs, 50)) * tree.total[:, None]
+    sums = np.cumsum(leaves, axis=1)
+    starts = (sums - leaves)[:, :: max(size // 64, 1)]  # edges: the first mass of a leaf is its own
+    for masses in (mass, starts):
+        expected = np.stack(
+            [np.searchsorted(s, m, side="right") for s, m in zip(sums, masses, strict=True)]
+        )
+        inside = masses < tree.total[:, None]
+        np.testing.assert_array_equal(tree.find(masses)[inside], expected[inside])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_updates_equal_a_plain_array_and_sums_do_not_drift(size):
+    rng = np.random.default_rng(size)
+    tree, plain = SumTree(2, size), np.zeros((2, size))
+    for _ in range(1000):  # 1e5 updates, of magnitudes that float32 or running sums would mix up
+        rows, slots = rng.integers(2, size=100), rng.integers(size, size=100)
+        values = 10.0 ** rng.uniform(-9, 6, 100) * (rng.random(100) < 0.8)
+        tree.set(rows, slots, values)
+        plain[rows, slots] = values
+    np.testing.assert_array_equal(tree.leaves, plain)
+    np.testing.assert_allclose(tree.total, plain.sum(axis=1), rtol=1e-12)
+    assert_sums_are_exact(tree)
+    tree.set(*np.indices((2, size)), 0.0)
+    assert tree.total.tolist() == [0.0, 0.0]  # nothing is left over
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(SIZES), st.integers(0, 2**32 - 1))
+def test_a_leaf_of_zero_is_never_found(size, seed):
+    rng = np.random.default_rng(seed)
+    leaves = 10.0 ** rng.uniform(-12, 3, (2, size))  # sums that do not add up exactly
+    leaves[rng.random(leaves.shape) < 0.7] = 0.0
+    leaves[:, rng.integers(size)] = 1e-3
+    tree = filled(leaves)
+    sums = np.cumsum(leaves, axis=1)
+    edges = np.concatenate(
+        [
+            np.zeros((2, 1)),
+            sums,
+            np.nextafter(sums, 0),
+            np.nextafter(sums, np.inf),
+            tree.total[:, None],
+            np.nextafter(tree.total, 0)[:, None],
+        ],
+        axis=1,
+    )
+    found = tree.find(edges)
+    assert np.all(np.take_along_axis(leaves, found, axis=1) > 0)
+
+
+def test_of_entries_that_coincide_the_last_counts():
+    tree = SumTree(1, 100)
+    tree.set(np.zeros(3, int), np.array([70, 70, 3]), np.array([1.0, 2.0, 4.0]))
+    assert tree.leaves[0, [3, 70]].tolist() == [4.0, 2.0]
+    assert tree.total.tolist() == [6.0]
+
+
+def test_rows_broadcast_and_runs_stay_apart():
+    tree = SumTree(3, 70)
+    tree.set(np.array([[0], [2]]), np.array([[1, 69], [5, 6]]), 2.0)
+    expected = np.zeros((3, 70))
+    expected[0, [1, 69]] = expected[2, [5, 6]] = 2.0
+    np.testing.assert_array_equal(tree.leaves, expected)
+    assert tree.total.tolist() == [4.0, 0.0, 4.0]
+    assert tree.get(np.array([[0], [1]]), np.array([[1, 2]])).tolist() == [[2.0, 0.0], [0.0, 0.0]]
+
+
+def test_leaves_are_copies():
+    tree = filled([[1.0, 2.0]])
+    tree.leaves[0, 0] = 9.0
+    assert tree.total.tolist() == [3.0]
+    values = np.array([[4.0, 5.0]])
+    tree.leaves = values
+    values[0, 0] = 0.0
+    assert tree.total.tolist() == [9.0]

@@ -1,0 +1,45 @@
+"""The order of pixels between the replay and the network."""
+
+import numpy as np
+
+from rcrl_jax import observations
+
+
+def test_every_pixel_lies_where_the_docstring_says():
+    frame = np.arange(84 * 84).reshape(84, 84)
+    patches = observations.pack_patches(frame)
+    assert patches.shape == (225, 25)
+    for row, column in [(0, 0), (4, 4), (5, 0), (0, 5), (26, 3), (74, 74), (37, 61)]:
+        big_i, small_i, y = row // 25, row // 5 % 5, row % 5
+        big_j, small_j, x = column // 25, column // 5 % 5, column % 5
+        cell = ((big_i * 3 + big_j) * 5 + small_i) * 5 + small_j
+        assert patches[cell, 5 * y + x] == frame[row, column]
+
+
+def test_exactly_the_top_left_75_by_75_pixels_are_kept():
+    frame = np.arange(84 * 84).reshape(84, 84)
+    kept = np.sort(observations.pack_patches(frame), axis=None)
+    np.testing.assert_array_equal(kept, np.sort(frame[:75, :75], axis=None))
+
+
+def test_leading_axes_are_carried_along():
+    frames = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
+    patches = observations.pack_patches(frames)
+    for i in range(2):
+        for j in range(3):
+            np.testing.assert_array_equal(patches[i, j], observations.pack_patches(frames[i, j]))
+
+
+def test_stacks_of_packed_frames_are_packed_stacks():
+    stack = np.random.default_rng(0).integers(0, 256, (6, 4, 84, 84), np.uint8)
+    packed = observations.stack_patches(stack)
+    assert packed.shape == (6, *observations.PATCHES.stack_shape(4)) == (6, 225, 4, 25)
+    for c in range(4):
+        np.testing.assert_array_equal(packed[:, :, c], observations.PATCHES.pack(stack[:, c]))
+
+
+def test_layout_places_the_stack_axis():
+    layout = observations.Layout(lambda f: f, (84, 84), stack_axis=-1)
+    assert layout.stack_shape(4) == (84, 84, 4)
+    layout = observations.Layout(lambda f: f, (84, 84), stack_axis=-3)
+    assert layout.stack_shape(4) == (4, 84, 84)

@@ -1,0 +1,111 @@
+"""Checks that need eight devices; `test_fleet_devices.py` runs them in a process of their own."""
+
+import dataclasses
+import sys
+
+import jax
+import numpy as np
+
+from rcrl_jax.agents import rainbow
+from rcrl_jax.config import ATARI_PRESETS
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.catch import make_catch
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.training import experiment, loop
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import History
+
+CONFIG = dataclasses.replace(
+    ATARI_PRESETS["rcrl"], learn_start=40, n_step=3, batch_size=8, contrast_batch_size=8,
+    hidden_size=32, discriminator_hidden=32, replay_capacity=200, target_period=20,
+    learning_rate=1e-3,
+)  # fmt: skip
+STEPS = 240  # 200 updates; the ring of 200 slots wraps
+
+
+def train(seeds, num_actions, padded_to, *, lift="map", devices=1, frame_store="host"):
+    """Parameters and priorities of each run after STEPS steps of Catch."""
+    environment = AgentEnvironment(
+        make_catch(np.array(seeds)),
+        stack_size=CONFIG.frame_stack,
+        life_loss_ends_episode=True,
+        clip_rewards=True,
+        max_episode_steps=100,
+    )
+    agent = rainbow.make_agent(CONFIG, EnvironmentSpec((84, 84), padded_to))
+    fleet = Fleet(agent, seeds, num_actions, lift=lift, devices=jax.devices()[:devices])
+    replay = experiment.make_replay(CONFIG, fleet, seeds, frame_store)
+    history = History(len(seeds), STEPS)
+    start = loop.LoopState(0, fleet.init(), environment.reset(), None)
+    *_, last = loop.train(
+        start, fleet=fleet, environment=environment, replay=replay, history=history,
+        config=CONFIG, total_steps=STEPS,
+    )  # fmt: skip
+    params = fleet.to_host(last.state.learner.params)
+    return params, replay.state.priorities, history.state.actions
+
+
+def run_of(result, r):
+    return jax.tree.map(lambda x: x[r], result)
+
+
+def assert_equal(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def same_actions(one, other, steps):
+    """Whether two runs took the same first actions: rounding has not changed a choice yet."""
+    return np.array_equal(one[2][..., :steps], other[2][..., :steps])
+
+
+def check_sharded_equals_alone():
+    """Five runs on eight, four and three devices are, bit for bit, the five runs alone."""
+    seeds, actions = (3, 1, 4, 15, 9), (3,) * 5
+    whole = train(seeds, actions, 3)
+    for devices in (8, 4, 3):
+        assert_equal(whole, train(seeds, actions, 3, devices=devices))
+    for r, seed in enumerate(seeds):
+        assert_equal(run_of(whole, r), run_of(train((seed,), (3,), 3), 0))
+
+
+def check_company_does_not_matter():
+    assert_equal(
+        run_of(train((7, 8), (3, 3), 3), 1), run_of(train((5, 6, 8), (3, 3, 3), 3), 2)
+    )
+
+
+def check_device_store_equals_host_store():
+    seeds = (1, 2, 3)
+    host = train(seeds, (3,) * 3, 3)
+    assert_equal(host, train(seeds, (3,) * 3, 3, frame_store="device"))
+    assert_equal(host, train(seeds, (3,) * 3, 3, frame_store="device", devices=2))
+
+
+def check_vmap_equals_map():
+    """Within rounding, for as long as rounding has not changed an action."""
+    seeds = (1, 2, 3)
+    mapped, batched = train(seeds, (3,) * 3, 3), train(seeds, (3,) * 3, 3, lift="vmap")
+    assert same_actions(mapped, batched, CONFIG.learn_start + 50)
+    if np.array_equal(mapped[2], batched[2]):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3),
+            mapped[0], batched[0],
+        )  # fmt: skip
+
+
+def check_padded_actions():
+    """A run whose actions are padded is the run without padding, and never chooses the padding."""
+    own = train((1,), (3,), 3)
+    padded = train((1, 2), (3, 3), 7)
+    assert padded[2].max() < 3
+    assert same_actions(own, run_of(padded, slice(0, 1)), CONFIG.learn_start + 50)
+    start = Fleet(rainbow.make_agent(CONFIG, EnvironmentSpec((84, 84), 7)), (1,), (3,)).init()
+    embedding = padded[0].agent["params"]["action_embedding"]
+    initial = np.asarray(start.params.agent["params"]["action_embedding"])
+    np.testing.assert_array_equal(embedding[0, 3:], initial[0, 3:])  # no gradient
+    assert np.abs(embedding[0, :3] - initial[0, :3]).min() > 0
+
+
+if __name__ == "__main__":
+    assert jax.device_count() == 8
+    globals()[sys.argv[1]]()

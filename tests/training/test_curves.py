@@ -1,0 +1,152 @@
+"""What the learning curve shows."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from rcrl_jax.training import curves, layout, records
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that `draw_learning_curve` draws."""
+    drawn = []
+    canvas = curves.FigureCanvasAgg
+
+    def keeping(figure):
+        drawn.append(figure)
+        return canvas(figure)
+
+    monkeypatch.setattr(curves, "FigureCanvasAgg", keeping)
+    return drawn
+
+
+def _train(paths, *, contrast=False, episodes=True, evaluations=True):
+    """Writes the records of a small run."""
+    rng = np.random.default_rng(0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        for step in range(0, 1001, 10):
+            counters = records.Counters(step, step, 4 * step)
+            metrics = {"loss_c51": 1.0}
+            if contrast:
+                metrics |= {
+                    "cosine_positive": 0.9,
+                    "cosine_negative": float("nan") if step == 0 else 0.1,
+                    "discriminator_accuracy_positive": 0.75,
+                    "discriminator_accuracy_negative": 0.5,
+                }
+            recorder.record(counters, metrics)
+            if episodes:
+                recorder.record(counters, {"episode_return": rng.normal(), "episode_length": 10})
+            if evaluations and step in (500, 1000):
+                recorder.record_evaluation(counters, [0.0, 1.0, 2.0], episodes_cut=0)
+        if evaluations:  # the final evaluation has more episodes at the same step
+            recorder.record_evaluation(counters, [4.0, 5.0, 6.0, 7.0], episodes_cut=0)
+
+
+def _line(axes, label):
+    (line,) = [line for line in axes.lines if line.get_label() == label]
+    return line
+
+
+def test_returns_means_and_range(tmp_path, figures):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 3)
+    _train(paths)
+    curves.draw_learning_curve(paths)
+    (axes,) = figures[0].axes
+    assert axes.get_title(loc="left") == "rcrl on Pong, seed 3"
+    assert axes.get_xlabel() == "agent steps"
+
+    mean = _line(axes, "mean of an evaluation")
+    np.testing.assert_array_equal(mean.get_xydata(), [[500, 1.0], [1000, 5.5]])
+    dots = _line(axes, "evaluation episode")
+    np.testing.assert_array_equal(dots.get_xdata(), [500] * 3 + [1000] * 4)
+    np.testing.assert_array_equal(dots.get_ydata(), [0, 1, 2, 4, 5, 6, 7])
+    assert len(_line(axes, "training episode").get_xdata()) == 101
+    (band,) = axes.collections
+    corners = {tuple(corner) for corner in np.round(band.get_paths()[0].vertices, 6)}
+    assert corners == {(500, 0.2), (500, 1.8), (1000, 4.3), (1000, 6.7)}
+
+
+def test_contrast_has_its_own_panel_and_gaps_for_nan(tmp_path, figures):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    _train(paths, contrast=True)
+    curves.draw_learning_curve(paths)
+    returns, contrast = figures[0].axes
+    assert returns.get_xlabel() == ""
+    assert contrast.get_xlabel() == "agent steps"
+    assert [line.get_label() for line in contrast.lines] == [
+        "cosine, positive", "accuracy, positive", "cosine, negative", "accuracy, negative",
+    ]  # fmt: skip
+    negative = _line(contrast, "cosine, negative").get_ydata()
+    assert np.isnan(negative[0])
+    assert set(negative[1:]) == {0.1}
+    assert set(_line(contrast, "accuracy, positive").get_ydata()) == {0.75}
+
+
+@pytest.mark.parametrize(
+    ("episodes", "evaluations"), [(True, False), (False, True), (False, False)]
+)
+def test_a_run_that_has_only_begun_is_drawn_too(tmp_path, episodes, evaluations):
+    paths = layout.RunPaths(tmp_path, "erainbow", "Pong", 0)
+    _train(paths, episodes=episodes, evaluations=evaluations)
+    curves.draw_learning_curve(paths)
+    with Image.open(paths.curve) as picture:
+        picture.verify()
+
+
+def _references(game, preset, returns):
+    axes = Figure().subplots()
+    axes.plot(returns)
+    curves._draw_references(axes, game, preset)
+    return {line.get_label(): line.get_ydata()[0] for line in axes.lines[1:]}
+
+
+def test_published_scores_are_dashed_lines_and_say_so():
+    assert _references("Pong", "erainbow_sa", [-21.0, -15.0]) == {
+        "random -20.7": -20.7,
+        "ERainbow-sa, published -18.3": -18.3,
+    }
+
+
+def test_the_human_score_is_drawn_only_where_it_does_not_flatten_the_curve():
+    assert "human 7845" in _references("RoadRunner", "rcrl", [0.0, 7000.0])
+    assert "human 7845" not in _references("RoadRunner", "rcrl", [0.0, 100.0])
+    assert "human 34971" not in " ".join(_references("Hero", "rcrl", [0.0, 6000.0]))
+
+
+def test_no_line_for_what_was_never_published():
+    assert _references("Catch", "rcrl", [0.0, 1.0]) == {}
+    assert set(_references("Pong", "my_own", [-21.0, -15.0])) == {"random -20.7"}
+
+
+def test_the_picture_of_a_full_run_is_small(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "RoadRunner", 0)
+    rng = np.random.default_rng(0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        for step in range(0, 100_001, 100):
+            counters = records.Counters(step, step, 4 * step)
+            recorder.record(counters, {"episode_return": rng.gamma(2, 2000)})
+            noise = rng.uniform(size=4)
+            recorder.record(
+                counters,
+                {
+                    "cosine_positive": noise[0],
+                    "cosine_negative": noise[1],
+                    "discriminator_accuracy_positive": noise[2],
+                    "discriminator_accuracy_negative": noise[3],
+                },
+            )
+            if step % 10_000 == 0:
+                recorder.record_evaluation(counters, rng.gamma(2, 2000, 100), episodes_cut=0)
+    curves.draw_learning_curve(paths)
+    assert paths.curve.stat().st_size < 150_000
+    with Image.open(paths.curve) as picture:
+        assert picture.format == "PNG"
+        assert picture.size == (900, 792)
+
+
+def test_a_run_without_records_has_no_curve(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        curves.draw_learning_curve(layout.RunPaths(tmp_path, "rcrl", "Pong", 0))

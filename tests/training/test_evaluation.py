@@ -1,0 +1,187 @@
+"""Scores are the raw returns of whole first games, in environments of their own."""
+
+import numpy as np
+import pytest
+
+from rcrl_jax import observations
+from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, after_reset, validate_mask
+from rcrl_jax.training import evaluation
+from tests.training import toy
+
+LIMIT = 8
+CONFIG = toy.make_config("erainbow", max_episode_steps=LIMIT, frame_stack=3)
+
+
+class ScriptedGames:
+    """Environments whose games are lists of (reward, lives after it); see `VectorEnvironment`.
+
+    Every frame is filled with a number of its own: 1, 2, 3, ... in the order of an environment's
+    frames.
+    """
+
+    def __init__(self, games: list[list[list[tuple[float, int]]]]):
+        self.num_envs = len(games)
+        self.spec = EnvironmentSpec((84, 84), 3)
+        self.num_actions_per_env = np.full(self.num_envs, 3, np.int32)
+        self.description = {"backend": "scripted"}
+        self.is_closed = False
+        self._games = games
+        self._game = np.full(self.num_envs, -1)
+        self._step = np.zeros(self.num_envs, int)
+        self._frames = np.zeros(self.num_envs, np.uint8)
+        self._last = None
+
+    def reset(self, mask=None):
+        mask = validate_mask(mask, self.num_envs, first=self._last is None)
+        self._game[mask] += 1
+        self._step[mask] = 0
+        frame = self._next_frames(mask)[mask]
+        lives = np.full(mask.sum(), 3, np.int32)
+        self._last = after_reset(self._last, mask, frame, lives)
+        return self._last
+
+    def send(self, actions):
+        script = [g[i][s] for g, i, s in zip(self._games, self._game, self._step, strict=True)]
+        ends = [len(g[i]) for g, i in zip(self._games, self._game, strict=True)]
+        self._step += 1
+        self._last = TimeStep(
+            frame=self._next_frames(np.ones(self.num_envs, bool)),
+            reward=np.array([reward for reward, _ in script], np.float32),
+            lives=np.array([lives for _, lives in script], np.int32),
+            terminated=self._step == np.array(ends),
+            truncated=np.zeros(self.num_envs, bool),
+        )
+
+    def recv(self):
+        return self._last
+
+    def close(self):
+        self.is_closed = True
+
+    def _next_frames(self, mask):
+        self._frames[mask] += 1
+        return np.broadcast_to(self._frames[:, None, None], (self.num_envs, 84, 84)).copy()
+
+
+class Spy:
+    """Stands for a fleet; remembers what it is asked."""
+
+    num_runs = 2
+
+    def __init__(self):
+        self.calls = []
+
+    def act(self, params, observation, *counters, greedy=False):
+        self.calls.append((params, observation, counters, greedy))
+        return np.zeros(observation.shape[:2], np.int32)
+
+
+ENDLESS = [[(1.0, 3)] * 20]
+GAMES = [
+    # A life is lost on the way; the next game would be worth 1000.
+    [[(5.0, 3), (0.0, 2), (-3.0, 0)], [(1000.0, 3)] * 20],
+    ENDLESS,
+    [[(-7.0, 3)], [(1000.0, 3), (1000.0, 0)], [(1000.0, 3)] * 20],
+    # Ends by itself in the very step of the limit: not cut.
+    [[(0.5, 3)] * (LIMIT - 1) + [(100.0, 0)], [(1000.0, 3)] * 20],
+]
+
+
+def _evaluate(games=GAMES, seeds=(4, 9), film=False, **options):
+    spy, made = Spy(), []
+
+    def make_environment(environment_seeds):
+        made.append((environment_seeds, ScriptedGames(games)))
+        return made[-1][1]
+
+    def call():
+        return evaluation.evaluate(
+            "parameters", fleet=spy, make_environment=make_environment, config=CONFIG, seeds=seeds,
+            agent_steps=70, episodes=len(games) // len(seeds), film=film, **options,
+        )  # fmt: skip
+
+    return call, spy, made
+
+
+def test_raw_return_of_the_first_game_of_each_environment():
+    call, spy, made = _evaluate()
+    result = call()
+    np.testing.assert_array_equal(result.returns, [[2.0, LIMIT], [-7.0, 0.5 * 7 + 100.0]])
+    np.testing.assert_array_equal(result.cut, [1, 0])
+    assert result.film is None
+    ((environment_seeds, environment),) = made
+    np.testing.assert_array_equal(environment_seeds, evaluation.evaluation_seeds((4, 9), 70, 2))
+    assert environment.is_closed
+    assert len(spy.calls) == LIMIT
+
+
+def test_it_stops_when_the_last_first_game_is_over():
+    call, spy, _ = _evaluate([GAMES[0], GAMES[2]])
+    np.testing.assert_array_equal(call().returns, [[2.0], [-7.0]])
+    assert len(spy.calls) == 3
+
+
+def test_the_policy_is_greedy_and_sees_stacks_that_a_lost_life_does_not_cut():
+    call, spy, _ = _evaluate()
+    call()
+    assert all(params == "parameters" and greedy for params, _, _, greedy in spy.calls)
+    assert [counters for _, _, counters, _ in spy.calls] == [(70, 0, t) for t in range(LIMIT)]
+    # Frames 1, 2 and 3 of the first game, a life lost at 3; then game over and 5, a new game's.
+    seen = [_frame_numbers(observation)[0, 0] for _, observation, _, _ in spy.calls]
+    assert seen[:5] == [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 5], [0, 5, 6]]
+    # Run by run: the second run's first game is the third environment's.
+    assert _frame_numbers(spy.calls[1][1])[1, 0] == [0, 0, 3]
+
+
+def _frame_numbers(observation: np.ndarray) -> np.ndarray:
+    """`[R, E]` lists of the numbers that the frames of each stack are filled with."""
+    assert observation.shape == (2, 2, *observations.PATCHES.stack_shape(3))
+    numbers = np.empty((2, 2), object)
+    for place in np.ndindex(2, 2):
+        frames = np.moveaxis(observation[place], observations.PATCHES.stack_axis, 0)
+        assert all(len(np.unique(frame)) == 1 for frame in frames)
+        numbers[place] = [int(frame.flat[0]) for frame in frames]
+    return numbers
+
+
+@pytest.mark.parametrize("first_game, frames", [(GAMES[0], 4), (ENDLESS, LIMIT + 1), (GAMES[2], 2)])
+def test_the_film_shows_the_first_game_from_its_first_to_its_final_frame(first_game, frames):
+    call, _, _ = _evaluate([first_game, ENDLESS], film=True)
+    film = call().film
+    assert film.shape == (frames, 84, 84) and film.dtype == np.uint8
+    assert film[:, 0, 0].tolist() == list(range(1, frames + 1))
+
+
+def test_what_is_raised_before_a_step_ends_it_and_closes_the_environments():
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def before_step():
+        if len(spy.calls) == 3:
+            raise Stop
+
+    call, spy, made = _evaluate(before_step=before_step)
+    with pytest.raises(Stop):
+        call()
+    assert len(spy.calls) == 3
+    assert made[0][1].is_closed
+
+
+def test_environment_seeds_differ_between_training_evaluations_runs_and_games():
+    runs = range(12)
+    everything = [
+        evaluation.training_seeds(runs),
+        *(evaluation.evaluation_seeds(runs, steps, 10) for steps in (0, 1, 10_000, 100_000)),
+    ]
+    assert [seeds.shape for seeds in everything] == [(12, 1)] + [(12, 10)] * 4
+    flat = np.concatenate([seeds.ravel() for seeds in everything])
+    assert len(np.unique(flat)) == flat.size
+    assert flat.dtype == np.int32 and flat.min() >= 0
+
+
+def test_environment_seeds_do_not_depend_on_company():
+    together = evaluation.evaluation_seeds((3, 5, 8), 400, 6)
+    np.testing.assert_array_equal(together[1:2], evaluation.evaluation_seeds((5,), 400, 6))
+    np.testing.assert_array_equal(
+        evaluation.training_seeds((3, 5, 8))[1:2], evaluation.training_seeds((5,))
+    )

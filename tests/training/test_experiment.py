@@ -1,0 +1,269 @@
+"""Experiments end, stop, resume and refuse as they promise; resuming is exact, bit for bit."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from rcrl_jax.training import experiment, manifest, records
+from tests.training import toy
+
+
+def run(plan) -> list[str]:
+    """Runs; returns the lines that were said."""
+    lines = []
+    experiment.run(plan, lines.append)
+    return "\n".join(lines).splitlines()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """A run that is never interrupted."""
+    plan = toy.make_plan(tmp_path_factory.mktemp("reference"))
+    run(plan)
+    return plan
+
+
+def contents(directory) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def assert_same_result(plan, reference) -> None:
+    """What was learnt, remembered and recorded is equal."""
+    toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
+    assert toy.recorded(plan) == toy.recorded(reference)
+
+
+# --- what a run leaves ------------------------------------------------------------------------
+
+
+def test_files(reference):
+    paths = toy.paths_of(reference)
+    assert paths.directory == reference.workdir / "rcrl" / "Catch" / "seed_3"
+    assert {path.name for path in paths.directory.iterdir()} == {
+        "manifest.json", "metrics.jsonl", "evaluations.jsonl", "scores.json", "curve.png",
+        "tensorboard",
+    }  # fmt: skip
+    assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints"}
+    assert paths.curve.read_bytes().startswith(b"\x89PNG")
+
+
+def test_manifest(reference):
+    described = json.loads(toy.paths_of(reference).manifest.read_text())
+    assert described["run"]["steps"] == toy.STEPS
+    assert described["run"]["seed"] == 3
+    assert described["run"]["backend"] == "catch"
+    assert described["run"]["config"]["learning_rate"] == 1e-3
+    assert described["protocol"]["final_episodes"] == 5
+    assert described["protocol"]["evaluation_epsilon"] == 0.1
+    assert described["environment"]["life_loss_ends_episode"] is True
+
+
+def test_metrics(reference):
+    lines = records.read_records(toy.paths_of(reference).metrics)
+    for line in lines:
+        assert (
+            line["env_steps"] == line["agent_steps"] and line["frames"] == 4 * line["agent_steps"]
+        )
+    losses = [line for line in lines if "loss_c51" in line]
+    # The first update is at step 30 and has been computed when step 32 is over.
+    assert [line["agent_steps"] for line in losses] == list(range(40, toy.STEPS + 1, 10))
+    for line in losses:
+        assert set(line) == {
+            "agent_steps", "env_steps", "frames", "wall_s", "steps_per_s", "beta",
+            "loss_c51", "q_mean", "gradient_norm", "loss_return_contrast",
+            "discriminator_accuracy_positive", "discriminator_accuracy_negative",
+            "cosine_positive", "cosine_negative", "positive_is_anchor",
+            "segment_length_p10", "segment_length_p50", "segment_length_p90",
+        }  # fmt: skip
+        assert all(np.isfinite(list(line.values())))
+        assert line["steps_per_s"] > 0
+        assert line["segment_length_p90"] <= 6  # a game of Catch, the only reward at its end
+        assert 0 <= line["positive_is_anchor"] <= 1
+    assert losses[-1]["beta"] == 1.0
+    games = [line for line in lines if "episode_return" in line]
+    assert [line["agent_steps"] for line in games] == list(range(6, toy.STEPS + 1, 6))
+    assert all(abs(game["episode_return"]) == 1 and game["episode_length"] == 6 for game in games)
+
+
+def test_evaluations_and_scores(reference):
+    paths = toy.paths_of(reference)
+    lines = records.read_records(paths.evaluations)
+    assert [line["agent_steps"] for line in lines] == [60, 120, 180, 240]
+    assert [len(line["returns"]) for line in lines] == [3, 3, 3, 5]
+    scores = json.loads(paths.scores.read_text())
+    assert scores["agent_steps"] == toy.STEPS and scores["frames"] == 4 * toy.STEPS
+    assert scores["returns"] == lines[-1]["returns"] and scores["episodes_cut"] == 0
+    assert scores["mean"] == np.mean(scores["returns"])
+
+
+def test_a_checkpoint_costs_a_fraction_of_the_frames(reference):
+    saved = toy.last_checkpoint(reference)
+    # Per step of log or ring: an action, and a priority.
+    assert saved.history.actions.nbytes == toy.STEPS
+    assert saved.replay.priorities.nbytes == 8 * reference.config.replay_capacity
+    assert saved.late is not None
+    assert int(saved.learner.updates[0]) == toy.STEPS - reference.config.learn_start
+
+
+def test_a_finished_run_stays_as_it_is(reference):
+    before = contents(reference.workdir)
+    lines = run(reference)
+    assert any("finished already" in line for line in lines)
+    assert any("Catch" in line for line in lines)  # the scores are said again
+    after = contents(reference.workdir)
+    curve = str(toy.paths_of(reference).curve.relative_to(reference.workdir))
+    assert before.pop(curve) and after.pop(curve)  # drawn again
+    assert before == after
+
+
+# --- resuming ---------------------------------------------------------------------------------
+
+
+class Interruption:
+    """Makes games of Catch, and sends this process a signal in the middle of one step."""
+
+    def __init__(self, signum: int, *, num_envs: int, step: int):
+        self._signum, self._num_envs, self._step = signum, num_envs, step
+
+    def __call__(self, seeds):
+        environment = toy.make_catch(seeds)
+        if seeds.size == self._num_envs:
+            send, self._sent = environment.send, 0
+
+            def send_and_signal(actions):
+                self._sent += 1
+                if self._sent == self._step:
+                    os.kill(os.getpid(), self._signum)
+                send(actions)
+
+            environment.send = send_and_signal
+        return environment
+
+
+def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
+    plan = toy.make_plan(tmp_path / "interrupted")
+    interruptions = [
+        (signal.SIGTERM, 1, 20),  # before learning
+        (signal.SIGINT, 1, 73),  # amid learning, and between two lines of metrics
+        (signal.SIGTERM, 1, 100),  # when a checkpoint is due anyway
+    ]
+    for signum, num_envs, step in interruptions:
+        make = Interruption(signum, num_envs=num_envs, step=step)
+        before = signal.getsignal(signum)
+        with pytest.raises(experiment.Interrupted) as stop:
+            run(toy.make_plan(plan.workdir, make_environment=make))
+        assert signal.getsignal(signum) is before
+        assert stop.value.signum == signum
+        assert str(stop.value) == f"stopped by {signal.Signals(signum).name}, saved at step {step}"
+        saved = toy.last_checkpoint(plan)
+        assert saved.step == step
+        assert (saved.late is not None) == (step > plan.config.learn_start)
+        if step == 20:
+            shutil.copytree(plan.workdir, tmp_path / "other_emulator")
+            seen = contents(plan.workdir)
+
+    # Emulators that do something else are noticed, and nothing is lost by that.
+    wrong = tmp_path / "other_emulator"
+    with pytest.raises(experiment.NotReproduced, match="did not repeat the frames"):
+        run(toy.make_plan(wrong, make_environment=lambda seeds: toy.make_catch(seeds ^ 1)))
+    assert contents(wrong) == seen
+
+    # The final evaluation is not waited for: the state is saved already.
+    make = Interruption(signal.SIGTERM, num_envs=plan.eval_episodes, step=2)
+    with pytest.raises(experiment.Interrupted, match="saved at step 240"):
+        run(toy.make_plan(plan.workdir, make_environment=make))
+    assert not toy.paths_of(plan).scores.exists()
+
+    lines = run(plan)
+    assert "resuming at step 240 of 240: rebuilding the replay" in lines
+    assert_same_result(plan, reference)
+
+    # Killed between the line of the final evaluation and the scores: there is one line still.
+    toy.paths_of(plan).scores.unlink()
+    run(plan)
+    assert_same_result(plan, reference)
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path, reference):
+    plan = toy.make_plan(tmp_path)
+    metrics = toy.paths_of(plan).metrics
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.training.toy", str(tmp_path)],
+        cwd=toy.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        # Somewhere after the checkpoint of step 100, wherever the process is by then.
+        while not (metrics.exists() and _last_step(metrics) > 110):
+            assert process.poll() is None, "it ended before it was killed"
+            time.sleep(0.001)
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    assert not toy.paths_of(plan).scores.exists()
+    lines = run(plan)
+    (resumed,) = (line for line in lines if line.startswith("resuming at step "))
+    assert resumed.split()[3] in ("50", "100", "150", "200")
+    assert_same_result(plan, reference)
+
+
+def _last_step(metrics) -> int:
+    lines = records.read_records(metrics)
+    return lines[-1]["agent_steps"] if lines else 0
+
+
+# --- refusing ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"overrides": {"learning_rate": 0.5}}, "config.learning_rate 0.001 -> 0.5"),
+        ({"total_steps": toy.STEPS + 1}, "steps 240 -> 241"),
+        ({"seeds": (4,)}, "belongs to rcrl/Catch/seed_3 as well"),
+        ({"seeds": (3, 4)}, "belongs to other runs than rcrl/Catch/seed_4"),
+        ({"preset": "erainbow_sa"}, "belongs to rcrl/Catch/seed_3 as well"),
+        ({"game": "Pong"}, "belongs to rcrl/Catch/seed_3 as well"),
+    ],
+)
+def test_a_work_directory_of_another_run_is_refused_untouched(reference, change, message):
+    before = contents(reference.workdir)
+    with pytest.raises(manifest.WorkdirMismatch) as refusal:
+        run(toy.make_plan(reference.workdir, **change))
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)
+    assert contents(reference.workdir) == before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
+    # Updates four steps apart: they are recorded, and watched, all the same.
+    plan = toy.make_plan(tmp_path, overrides={"learning_rate": 1e36, "update_period": 4})
+    with pytest.raises(experiment.Diverged) as stop:
+        run(plan)
+    assert str(tmp_path / "diverged") in str(stop.value) and "\n" not in str(stop.value)
+    lines = records.read_records(toy.paths_of(plan).metrics)
+    losses = [line for line in lines if "loss_c51" in line]
+    assert losses[-1]["loss_c51"] is None
+    assert losses[-1]["agent_steps"] < 100
+    kept = experiment.checkpoint.CheckpointStore(tmp_path / "diverged")
+    state = kept.restore(toy.learner_like(plan))
+    kept.close()
+    assert state.step == losses[-1]["agent_steps"]
+    assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
+    assert not toy.paths_of(plan).scores.exists()
+
+
+def test_free_space_of_a_directory_that_is_not_there_yet(tmp_path):
+    free = experiment.free_bytes(tmp_path / "not" / "yet")
+    assert 0 < free <= shutil.disk_usage(tmp_path).total

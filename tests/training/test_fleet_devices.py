@@ -1,0 +1,68 @@
+"""Fleets on eight simulated devices, and the update lowered for devices that are not here."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from rcrl_jax import config
+from rcrl_jax.agents import rainbow
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.training import prediction
+from rcrl_jax.training.fleet import Fleet
+
+
+def test_sharded_fleets_on_eight_devices():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.sharded_fleets", "check_sharded_equals_alone"],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("preset", sorted(config.ATARI_PRESETS))
+@pytest.mark.parametrize("frame_store", ["host", "device"])
+def test_the_update_lowers_for_accelerators(preset, frame_store):
+    settings, runs = config.ATARI_PRESETS[preset], 2
+    agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 18))
+    fleet = Fleet(agent, range(runs), [6, 18], lift="vmap")
+    batch = prediction.empty_batch(settings, runs, frame_store)
+    frames = np.zeros((runs, 4, 225, 25), np.uint8) if frame_store == "device" else None
+    exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
+        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+    )
+    assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
+
+
+def test_a_fleet_that_does_not_fit_is_refused_with_the_numbers():
+    memory = prediction.Memory(host=10 * 2**30, device=0, host_limit=4 * 2**30, device_limit=None)
+    with pytest.raises(prediction.DoesNotFit, match=r"10\.0 GiB of host.* 4\.0 GiB.*: 8 run"):
+        prediction.check(memory, num_runs=20)
+    device = prediction.Memory(2**30, 9 * 2**30, 4 * 2**30, 3 * 2**30)
+    with pytest.raises(prediction.DoesNotFit, match=r"9\.0 GiB of device"):
+        prediction.check(device, num_runs=3)
+    prediction.check(prediction.Memory(2**30, 2**30, 2**30, 2**30), num_runs=1)
+
+
+def test_predicted_memory_grows_with_the_runs_and_moves_with_the_frames():
+    settings = config.ATARI_PRESETS["rcrl"]
+    agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6))
+    one, two = (
+        prediction.predict_memory(settings, Fleet(agent, range(r), [6] * r), "host").host
+        for r in (1, 2)
+    )
+    frames = 100_002 * 225 * 25
+    assert frames < one < 1.5 * frames
+    assert 1.9 * one < two + prediction._ACTIVATIONS_AN_IMAGE * 256 < 2.2 * one
+
+
+def test_bad_fleets_are_refused():
+    agent = rainbow.make_agent(config.ATARI_PRESETS["rcrl"], EnvironmentSpec((84, 84), 6))
+    with pytest.raises(ValueError, match="lift"):
+        Fleet(agent, (0,), (6,), lift="pmap")
+    with pytest.raises(ValueError, match="2 seeds for 1"):
+        Fleet(agent, (0, 1), (6,))

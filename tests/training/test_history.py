@@ -1,0 +1,80 @@
+"""The log of actions, and a checksum that notices frames that are not the same."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcrl_jax.training.history import History
+
+RUNS, STEPS = 2, 6
+
+
+def _log(actions: np.ndarray, frames: np.ndarray) -> History:
+    """Logs `actions [T, R]` and `frames [T, R, 84, 84]`."""
+    history = History(actions.shape[1], STEPS)
+    for step_actions, step_frames in zip(actions, frames, strict=True):
+        history.add(step_actions, step_frames)
+    return history
+
+
+def _episode(seed=0):
+    rng = np.random.default_rng(seed)
+    actions = rng.integers(0, 18, (STEPS, RUNS))
+    return actions, rng.integers(0, 256, (STEPS, RUNS, 84, 84), np.uint8)
+
+
+def test_actions_are_kept_in_order_and_zero_after_the_last():
+    actions, frames = _episode()
+    state = _log(actions[:4], frames[:4]).state
+    assert state.actions.dtype == np.uint8 and state.actions.shape == (RUNS, STEPS)
+    np.testing.assert_array_equal(state.actions[:, :4], actions[:4].T)
+    np.testing.assert_array_equal(state.actions[:, 4:], 0)
+
+
+def test_a_state_is_a_copy():
+    actions, frames = _episode()
+    history = _log(actions[:3], frames[:3])
+    state = history.state
+    before = state.actions.copy(), state.checksum.copy()
+    history.add(actions[3], frames[3])
+    np.testing.assert_array_equal(state.actions, before[0])
+    np.testing.assert_array_equal(state.checksum, before[1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    step=st.integers(0, STEPS - 1),
+    row=st.integers(0, 83),
+    column=st.integers(0, 83),
+    change=st.integers(1, 255),
+    noise=st.booleans(),
+)
+def test_one_changed_byte_changes_the_checksum_of_its_run_alone(step, row, column, change, noise):
+    actions, frames = _episode()
+    if not noise:
+        frames[:] = 0  # a black screen: sums of products have nothing to hide behind
+    changed = frames.copy()
+    changed[step, 1, row, column] ^= np.uint8(change)
+    before, after = _log(actions, frames).checksum, _log(actions, changed).checksum
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+def test_order_of_frames_changes_the_checksum():
+    actions, frames = _episode()
+    checksums = {int(_log(actions, frames).checksum[0])}
+    for first in range(STEPS):
+        for second in range(first):
+            swapped = frames.copy()
+            swapped[[first, second]] = frames[[second, first]]
+            checksums.add(int(_log(actions, swapped).checksum[0]))
+    assert len(checksums) == 1 + STEPS * (STEPS - 1) // 2
+
+
+def test_equal_frames_give_equal_checksums_in_any_company():
+    actions, frames = _episode()
+    together = _log(actions, frames).checksum
+    for run in range(RUNS):
+        alone = _log(actions[:, [run]], frames[:, [run]]).checksum
+        assert together[run] == alone[0]
+    assert together[0] != together[1]

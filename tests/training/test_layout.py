@@ -1,0 +1,142 @@
+"""Where files lie, and that a file is replaced whole or not at all."""
+
+import errno
+import json
+import math
+import os
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcrl_jax.training import layout
+
+
+def test_paths_of_a_run():
+    paths = layout.RunPaths("/w", "rcrl", "Pong", 3)
+    run = pathlib.Path("/w/rcrl/Pong/seed_3")
+    assert paths.directory == run
+    assert paths.manifest == run / "manifest.json"
+    assert paths.metrics == run / "metrics.jsonl"
+    assert paths.evaluations == run / "evaluations.jsonl"
+    assert paths.scores == run / "scores.json"
+    assert paths.curve == run / "curve.png"
+    assert paths.video == run / "evaluation.mp4"
+    assert paths.tensorboard == run / "tensorboard"
+    assert paths.checkpoints == pathlib.Path("/w/checkpoints")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def _without_non_finite(value):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_without_non_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_non_finite(item) for key, item in value.items()}
+    return value
+
+
+def _reject_constant(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+@given(value=_JSON)
+@settings(deadline=None)
+def test_json_round_trip_with_null_for_what_json_cannot_say(tmp_path_factory, value):
+    path = tmp_path_factory.mktemp("json") / "value.json"
+    layout.write_json_atomically(path, value)
+    read = json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
+    assert read == _without_non_finite(value)
+
+
+def test_arrays_tuples_and_paths_become_plain_json():
+    value = {
+        "float32": np.float32(0.5),
+        "int64": np.int64(7),
+        "bool": np.True_,
+        "nan": np.float32("nan"),
+        "numpy": np.array([[1.0, np.inf], [-np.inf, 2.0]]),
+        "jax": jnp.arange(3),
+        "jax_scalar": jnp.float32(1.5),
+        "tuple": (1, (2,)),
+        "path": pathlib.Path("a/b"),
+        1: "number",
+    }
+    assert layout.to_json_value(value) == {
+        "float32": 0.5,
+        "int64": 7,
+        "bool": True,
+        "nan": None,
+        "numpy": [[1.0, None], [None, 2.0]],
+        "jax": [0, 1, 2],
+        "jax_scalar": 1.5,
+        "tuple": [1, [2]],
+        "path": "a/b",
+        "1": "number",
+    }
+
+
+def test_what_json_cannot_hold_leaves_the_old_file(tmp_path):
+    path = tmp_path / "scores.json"
+    layout.write_json_atomically(path, {"mean": 1.0})
+    with pytest.raises(TypeError, match="complex"):
+        layout.write_json_atomically(path, {"mean": 2.0, "bad": 1j})
+    assert json.loads(path.read_text()) == {"mean": 1.0}
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), layout.replacing(path) as partial:
+        partial.write_text("half of the ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        layout.write_json_atomically(path, {"mean": 2.0})
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_the_bytes_are_on_disk_before_the_name_points_to_them(tmp_path, monkeypatch):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    order = []
+    fsync, replace = os.fsync, os.replace
+
+    def noting_fsync(descriptor):
+        order.append(("fsync", os.fstat(descriptor).st_size, path.read_text()))
+        fsync(descriptor)
+
+    def noting_replace(source, target):
+        order.append(("replace", pathlib.Path(source).parent, pathlib.Path(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "replace", noting_replace)
+    with layout.replacing(path) as partial:
+        assert partial.suffix == ".json"
+        partial.write_text("the new one")
+    assert order == [("fsync", len("the new one"), "old"), ("replace", tmp_path, path)]
+    assert path.read_text() == "the new one"

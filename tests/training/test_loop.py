@@ -1,0 +1,231 @@
+"""The loop's order of events, its schedule, and a replay that comes back from logged actions."""
+
+import jax
+import numpy as np
+import pytest
+
+from rcrl_jax import observations, types
+from rcrl_jax.training import loop
+from rcrl_jax.training.history import History
+from tests.training import toy
+
+RUNS = (4, 9)
+LEARN_START, STEPS = 6, 16
+
+
+class ScriptedFleet:
+    """Acts by the step's number alone and counts updates instead of learning."""
+
+    def __init__(self, log):
+        self._log = log
+
+    def init(self):
+        return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0)
+
+    def act(self, params, observation, *counters, greedy=False):
+        self._log.append(("act", params, observation, counters, greedy))
+        rng = np.random.default_rng(counters)
+        return rng.integers(0, 3, observation.shape[:2]).astype(np.int32)
+
+    def update(self, state, batch, frames_on_device):
+        assert frames_on_device is None
+        self._log.append(("update", state.updates, batch))
+        shape = batch.transitions.action.shape
+        cross_entropy = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
+        result = types.UpdateResult(cross_entropy.astype(np.float32), {})
+        return state._replace(updates=state.updates + 1), result
+
+
+class Spy:
+    """Logs calls of some methods of an object, with what they were given and gave back."""
+
+    def __init__(self, target, log, names):
+        self._target, self._log, self._names = target, log, names
+
+    def __getattr__(self, name):
+        attribute = getattr(self._target, name)
+        if name not in self._names:
+            return attribute
+
+        def call(*arguments):
+            result = attribute(*arguments)
+            self._log.append((name, arguments, result))
+            return result
+
+        return call
+
+
+def _train(config, total_steps=STEPS, runs=RUNS):
+    """Runs a scripted loop; returns the log of its events and what it yielded."""
+    log = []
+    steps = list(
+        toy.training(
+            config, runs, total_steps, ScriptedFleet(log),
+            environment=Spy(toy.view(config, runs), log, ("reset", "send", "recv")),
+            replay=Spy(
+                toy.make_replay(config, runs), log, ("add", "sample", "update_priorities")
+            ),
+        )
+    )  # fmt: skip
+    assert log.pop(0)[0] == "reset"
+    return log, steps
+
+
+def _events(log, name):
+    return [event for event in log if event[0] == name]
+
+
+@pytest.mark.parametrize("update_period", [1, 3])
+def test_order_of_events(update_period):
+    """As the module's drawing says, with `update_period` steps between the updates."""
+    config = toy.make_config("rcrl", learn_start=LEARN_START, update_period=update_period)
+    log, steps = _train(config)
+    expected, late = [], False
+    for step in range(STEPS):
+        updates = step >= LEARN_START and step % update_period == 0
+        expected += ["act"] + ["sample", "update"] * updates + ["send"]
+        expected += ["update_priorities"] * late + ["recv", "add"]
+        late = updates
+    assert [event[0] for event in log] == expected
+    assert len(_events(log, "update")) == len(range(LEARN_START, STEPS, update_period))
+    assert [step.state.step for step in steps] == list(range(1, STEPS + 1))
+
+
+def test_priorities_are_one_update_late_and_those_of_their_own_update():
+    log, steps = _train(toy.make_config("rcrl", learn_start=LEARN_START))
+    sampled = [sample for _, _, sample in _events(log, "sample")]
+    late = [step.state.late for step in steps]
+    assert late[:LEARN_START] == [None] * LEARN_START
+    for number, (sample, update) in enumerate(zip(sampled, late[LEARN_START:], strict=True)):
+        assert update.index is sample.index
+        assert update.positive_is_anchor is sample.positive_is_anchor
+        assert _events(log, "update")[number][1:] == (number, sample.batch)
+    written = [arguments for _, arguments, _ in _events(log, "update_priorities")]
+    assert len(written) == len(sampled) - 1  # those of the last update are in the last state
+    for (index, cross_entropy), update in zip(written, late[LEARN_START:-1], strict=True):
+        assert index is update.index
+        np.testing.assert_array_equal(cross_entropy, update.result.cross_entropy)
+    # An update is handed out for the records once the next step has waited for it.
+    assert [step.finished for step in steps[1:]] == late[:-1]
+    assert steps[0].finished is None
+
+
+def test_each_step_acts_with_its_own_counter_and_the_newest_parameters():
+    log, _ = _train(toy.make_config("rcrl", learn_start=LEARN_START))
+    assert [counters for _, _, _, counters, _ in _events(log, "act")] == [
+        (t,) for t in range(STEPS)
+    ]
+    assert all(params == "agent" and not greedy for _, params, _, _, greedy in _events(log, "act"))
+
+
+def test_the_replay_gets_the_frame_acted_on_and_what_followed():
+    config = toy.make_config("rcrl", learn_start=LEARN_START)
+    log, steps = _train(config)
+    resets = 0
+    for step, (act, add) in enumerate(zip(_events(log, "act"), _events(log, "add"), strict=True)):
+        frame, action, reward, terminated, truncated, next_frame = add[1]
+        newest = act[2][:, 0, :, -1]  # [R, 1, 225, C, 25] -> [R, 225, 25]
+        np.testing.assert_array_equal(observations.pack_patches(frame), newest)
+        outcome = steps[step].outcome
+        np.testing.assert_array_equal(action, _events(log, "send")[step][1][0])
+        np.testing.assert_array_equal(reward, outcome.reward)
+        np.testing.assert_array_equal(terminated, outcome.terminated)
+        np.testing.assert_array_equal(truncated, outcome.truncated)
+        np.testing.assert_array_equal(next_frame, outcome.frame)
+        resets += outcome.finished.sum()
+    assert resets > 0
+
+
+def test_batch_sizes_and_the_schedule_of_importance_weights():
+    config = toy.make_config("rcrl", learn_start=LEARN_START, importance_exponent=0.4)
+    log, _ = _train(config)
+    arguments = [arguments for _, arguments, _ in _events(log, "sample")]
+    assert {sizes[:2] for sizes in arguments} == {(8, 8)}
+    np.testing.assert_allclose(
+        [beta for _, _, beta in arguments],
+        [0.4, 0.46, 0.52, 0.58, 0.64, 0.7, 0.76, 0.82, 0.88, 0.94],
+    )
+    assert loop.importance_exponent(config, STEPS, STEPS) == 1.0
+    log, _ = _train(toy.make_config("erainbow", learn_start=LEARN_START))
+    assert {arguments[1] for _, arguments, _ in _events(log, "sample")} == {0}
+
+
+def test_nothing_is_learnt_before_learn_start():
+    log, steps = _train(toy.make_config("rcrl", learn_start=STEPS))
+    assert {event[0] for event in log} == {"act", "send", "recv", "add"}
+    assert steps[-1].state.learner.updates == 0
+
+
+# --- rebuilding -------------------------------------------------------------------------------
+
+
+# Games of 6 steps are cut after 5 or played out, and the ring's head passes several times.
+REBUILT = [{"max_episode_steps": 5}, {"max_episode_steps": 100}]
+
+
+def _trained(config, total_steps):
+    log = []
+    environment, replay = toy.view(config, RUNS), toy.make_replay(config, RUNS)
+    history = History(len(RUNS), total_steps)
+    fleet = ScriptedFleet(log)
+    *_, last = toy.training(
+        config, RUNS, total_steps, fleet, environment=environment, replay=replay, history=history
+    )
+    return last.state, environment, replay, history
+
+
+@pytest.mark.parametrize("overrides", REBUILT)
+@pytest.mark.parametrize("steps", [4, 47, 160])
+def test_logged_actions_bring_back_emulators_and_replay(overrides, steps):
+    config = toy.make_config("rcrl", learn_start=LEARN_START, replay_capacity=60, **overrides)
+    state, environment, replay, history = _trained(config, steps)
+
+    again = toy.view(config, RUNS)
+    rebuilt, log = toy.make_replay(config, RUNS), History(len(RUNS), steps)
+    observation = loop.rebuild(
+        history.state.actions, environment=again, replay=rebuilt, history=log
+    )
+    rebuilt.restore(replay.state)
+    np.testing.assert_array_equal(observation, state.observation)
+    toy.assert_equal_trees(log.state, history.state)
+    toy.assert_equal_trees(rebuilt.state, replay.state)
+    for run in range(len(RUNS)):
+        np.testing.assert_array_equal(rebuilt.segment_lengths(run), replay.segment_lengths(run))
+
+    # From here on both go the same way, frames, segments, windows and priorities included.
+    continued = []
+    for emulators, memory in ((environment, replay), (again, rebuilt)):
+        *_, last = loop.train(
+            state._replace(step=steps, late=None, learner=ScriptedFleet([]).init()),
+            fleet=ScriptedFleet([]),
+            environment=emulators,
+            replay=memory,
+            history=History(len(RUNS), 30),
+            config=config,
+            total_steps=steps + 30,
+        )
+        samples = [jax.tree.map(np.array, memory.sample(16, 16, 0.5)) for _ in range(4)]
+        continued.append((last.state.observation, last.outcome, samples, memory.state))
+    toy.assert_equal_trees(*continued)
+
+
+def test_the_checksum_tells_a_changed_action_and_another_emulator():
+    config = toy.make_config("rcrl", learn_start=LEARN_START)
+    _, _, _, history = _trained(config, 40)
+
+    def checksum(actions, seeds=RUNS):
+        log = History(len(RUNS), 40)
+        loop.rebuild(
+            actions,
+            environment=toy.view(config, seeds),
+            replay=toy.make_replay(config, seeds),
+            history=log,
+        )
+        return log.checksum
+
+    actions = history.state.actions
+    np.testing.assert_array_equal(checksum(actions), history.checksum)
+    changed = actions.copy()
+    changed[1, 0] = (changed[1, 0] + 1) % 3  # in the paddle's first position every action shows
+    assert (checksum(changed) == history.checksum).tolist() == [True, False]
+    assert not np.any(checksum(actions, seeds=(5, 10)) == history.checksum)

@@ -1,0 +1,245 @@
+"""What a manifest says, and when a work directory is refused."""
+
+import copy
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rcrl_jax
+from rcrl_jax.training import layout, manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    n_step: int = 20
+    learning_rate: float = 1e-4
+    auxiliary: tuple[str, ...] = ("return_contrast",)
+    head: str = "state_action"
+    bound: float = float("inf")
+
+
+def _make(**changes):
+    arguments = {
+        "preset": "rcrl",
+        "config": _Config(),
+        "game": "Pong",
+        "seed": 0,
+        "steps": 100_000,
+        "backend": "envpool",
+        "environment": {"resize": "area", "noop_max": 30},
+        "protocol": {"epsilon": 0.001, "episodes": 10},
+    }
+    return manifest.make_manifest(**{**arguments, **changes})
+
+
+def test_contents(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
+    monkeypatch.setattr(
+        sys, "orig_argv", ["/some/where/python3", "-m", "experiments.atari100k", "--game=My Game"]
+    )
+    made = _make()
+    assert list(made) == ["run", "environment", "protocol", "versions", "device", "launch"]
+    assert made["run"] == {
+        "preset": "rcrl",
+        "game": "Pong",
+        "seed": 0,
+        "steps": 100_000,
+        "backend": "envpool",
+        "config": {
+            "n_step": 20,
+            "learning_rate": 1e-4,
+            "auxiliary": ["return_contrast"],
+            "head": "state_action",
+            "bound": None,
+        },
+    }
+    assert made["environment"] == {"resize": "area", "noop_max": 30}
+    assert made["protocol"] == {"epsilon": 0.001, "episodes": 10}
+    assert made["versions"]["rcrl_jax"] == rcrl_jax.__version__
+    assert made["versions"]["jax"] == jax.__version__
+    assert set(made["versions"]) == {
+        "rcrl_jax", "jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py",
+        "python", "git_commit",
+    }  # fmt: skip
+    assert made["device"] == {
+        "platform": jax.devices()[0].platform,
+        "kind": jax.devices()[0].device_kind,
+        "count": jax.device_count(),
+        "host_cores": os.cpu_count(),
+        "xla_flags": "--xla_gpu_deterministic_ops=true",
+    }
+    assert made["launch"]["command"] == "python -m experiments.atari100k '--game=My Game'"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", made["launch"]["started_utc"])
+    assert made == json.loads(json.dumps(made, allow_nan=False))
+
+
+def test_a_dependency_that_is_not_installed_has_no_version(monkeypatch):
+    monkeypatch.setattr(manifest, "_DEPENDENCIES", ("jax", "no_such_distribution"))
+    assert _make()["versions"]["no_such_distribution"] is None
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """The path of a manifest that `_make()` wrote."""
+    path = tmp_path / "manifest.json"
+    layout.write_json_atomically(path, _make())
+    return path
+
+
+def test_no_manifest_is_no_conflict(tmp_path):
+    assert manifest.check_same_run(tmp_path / "manifest.json", _make()) is None
+
+
+def test_the_same_run_later_is_no_conflict(stored):
+    later = _make()
+    later["launch"] = {"command": "another", "started_utc": "2031-01-01T00:00:00+00:00"}
+    assert manifest.check_same_run(stored, later) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preset": "erainbow"}, "preset rcrl -> erainbow"),
+        ({"game": "Breakout"}, "game Pong -> Breakout"),
+        ({"seed": 1}, "seed 0 -> 1"),
+        ({"steps": 200_000}, "steps 100000 -> 200000"),
+        ({"backend": "ale_py"}, "backend envpool -> ale_py"),
+        ({"config": _Config(n_step=3)}, "config.n_step 20 -> 3"),
+        ({"config": _Config(auxiliary=())}, "config.auxiliary ['return_contrast'] -> []"),
+        ({"config": _Config(bound=1.0)}, "config.bound None -> 1.0"),
+    ],
+)
+def test_another_run_is_refused_in_one_line(stored, changes, message):
+    before = stored.read_bytes()
+    with pytest.raises(manifest.WorkdirMismatch) as raised:
+        manifest.check_same_run(stored, _make(**changes))
+    text = str(raised.value)
+    assert text == (
+        f"{stored.parent} belongs to another configuration: {message}; "
+        "choose another --workdir or repeat the old command"
+    )
+    assert "\n" not in text
+    assert stored.read_bytes() == before
+
+
+def test_a_mismatch_is_a_value_error():
+    assert issubclass(manifest.WorkdirMismatch, ValueError)
+
+
+def test_three_differences_are_named_and_the_others_counted(stored):
+    changed = _make(game="Boxing", seed=7, config=_Config(n_step=1, learning_rate=1.0, head="s"))
+    with pytest.raises(
+        manifest.WorkdirMismatch,
+        match=r": game Pong -> Boxing, seed 0 -> 7, config.n_step 20 -> 1 and 2 more; ",
+    ):
+        manifest.check_same_run(stored, changed)
+
+
+_FIELDS = {
+    "n_step": st.integers(1, 5),
+    "learning_rate": st.sampled_from([1e-4, 1e-3, 2e-4]),
+    "auxiliary": st.sampled_from([(), ("return_contrast",), ("curl", "return_contrast")]),
+    "head": st.sampled_from(["state", "state_action"]),
+}
+
+
+@given(old=st.fixed_dictionaries(_FIELDS), new=st.fixed_dictionaries(_FIELDS))
+@settings(deadline=None)
+def test_every_differing_field_counts_and_no_other(tmp_path_factory, old, new):
+    path = tmp_path_factory.mktemp("run") / "manifest.json"
+    base = _make()
+    stored, wanted = copy.deepcopy(base), copy.deepcopy(base)
+    stored["run"]["config"], wanted["run"]["config"] = dict(old), dict(new)
+    layout.write_json_atomically(path, stored)
+    differing = [name for name in _FIELDS if old[name] != new[name]]
+    if not differing:
+        assert manifest.check_same_run(path, wanted) is None
+        return
+    with pytest.raises(manifest.WorkdirMismatch) as raised:
+        manifest.check_same_run(path, wanted)
+    text = str(raised.value)
+    named = re.findall(r"config\.(\w+) ", text)
+    assert set(named) <= set(differing)
+    assert len(named) == min(3, len(differing))
+    assert ("and 1 more" in text) == (len(differing) == 4)
+
+
+def test_a_field_that_only_one_side_has_is_a_difference(stored):
+    grown, shrunk = _make(), _make()
+    grown["run"]["config"]["new_field"] = 5
+    with pytest.raises(manifest.WorkdirMismatch, match=r": config.new_field absent -> 5; "):
+        manifest.check_same_run(stored, grown)
+    del shrunk["run"]["config"]["head"]
+    with pytest.raises(manifest.WorkdirMismatch, match=r": config.head state_action -> absent; "):
+        manifest.check_same_run(stored, shrunk)
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value", "message"),
+    [
+        ("versions", "jax", "99.0", f"versions.jax {jax.__version__} -> 99.0"),
+        ("device", "kind", "TPU v5e", "-> TPU v5e"),
+        ("environment", "resize", "bilinear", "environment.resize area -> bilinear"),
+        ("protocol", "episodes", 100, "protocol.episodes 10 -> 100"),
+    ],
+)
+def test_other_circumstances_are_a_warning(stored, section, field, value, message):
+    changed = _make()
+    changed[section][field] = value
+    warning = manifest.check_same_run(stored, changed)
+    assert warning.startswith("resumed under other circumstances: ")
+    assert warning.endswith(message)
+    assert "\n" not in warning
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"run": 3}', '"run"', "\x00\x00"])
+def test_a_file_that_is_no_manifest_is_refused(tmp_path, text):
+    path = tmp_path / "manifest.json"
+    path.write_text(text)
+    with pytest.raises(manifest.WorkdirMismatch):
+        manifest.check_same_run(path, _make())
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A git repository with one committed file, which poses as the manifest module."""
+    module = tmp_path / "manifest.py"
+    module.write_text("one\n")
+
+    def git(*arguments):
+        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, timeout=30)
+
+    git("init", "--quiet")
+    git("add", "manifest.py")
+    git("commit", "--quiet", "-m", "one")
+    monkeypatch.setattr(manifest, "__file__", str(module))
+    return tmp_path
+
+
+def test_commit_of_a_clean_and_of_an_edited_tree(repository):
+    clean = manifest._git_commit()
+    assert re.fullmatch(r"[0-9a-f]{40}", clean)
+    (repository / "manifest.py").write_text("two\n")
+    assert manifest._git_commit() == f"{clean}-dirty"
+
+
+def test_a_copy_installed_inside_somebodys_repository_has_no_commit(repository, monkeypatch):
+    installed = repository / ".venv" / "manifest.py"
+    installed.parent.mkdir()
+    installed.write_text("one\n")
+    monkeypatch.setattr(manifest, "__file__", str(installed))
+    assert manifest._git_commit() is None
+
+
+def test_no_git_no_commit(repository, monkeypatch):
+    monkeypatch.setenv("PATH", str(repository))
+    assert manifest._git_commit() is None

@@ -1,0 +1,312 @@
+"""Records survive a kill, and an interrupted run's files equal an uninterrupted run's."""
+
+import io
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+
+import numpy as np
+import pytest
+import tqdm.std
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboardX.proto.event_pb2 import Event
+
+from rcrl_jax.training import layout, records
+
+
+def _counters(agent_steps):
+    return records.Counters(agent_steps, agent_steps, 4 * agent_steps)
+
+
+def _record(recorder, events):
+    """Records events (step, kind); kinds are those of the training loop."""
+    for step, kind in events:
+        if kind == "losses":
+            recorder.record(_counters(step), {"loss_c51": step / 7, "beta": float("nan")})
+        elif kind == "episode":
+            recorder.record(_counters(step), {"episode_return": -1.5, "episode_length": step})
+        else:
+            recorder.record_evaluation(_counters(step), [1.0, float(step)], episodes_cut=1)
+
+
+def _read(paths):
+    """Returns both files' records without what may differ between equal runs."""
+    return [
+        [
+            {key: value for key, value in line.items() if key not in records.WALL_CLOCK_KEYS}
+            for line in records.read_records(path)
+        ]
+        for path in (paths.metrics, paths.evaluations)
+    ]
+
+
+def test_lines(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        recorder.record(
+            records.Counters(10, 20, 80),
+            {"loss_c51": np.float32(0.5), "beta": float("nan"), "updates": 3},
+        )
+        recorder.record_evaluation(
+            records.Counters(11, 22, 88), np.array([-1.0, 2.0]), episodes_cut=1
+        )
+    (line,) = paths.metrics.read_text().splitlines()
+    metrics = json.loads(line)
+    assert metrics.pop("wall_s") >= 0
+    assert metrics == {
+        "agent_steps": 10, "env_steps": 20, "frames": 80,
+        "loss_c51": 0.5, "beta": None, "updates": 3,
+    }  # fmt: skip
+    assert list(metrics)[:3] == ["agent_steps", "env_steps", "frames"]
+    assert paths.evaluations.read_text() == (
+        '{"agent_steps": 11, "env_steps": 22, "frames": 88, "returns": [-1.0, 2.0], "mean": 0.5, '
+        '"episodes_cut": 1}\n'
+    )
+
+
+_EVENTS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["losses", "episode", "evaluation"])), max_size=12
+).map(
+    lambda gaps: [(sum(gap for gap, _ in gaps[: i + 1]), kind) for i, (_, kind) in enumerate(gaps)]
+)
+
+
+@given(data=st.data(), events=_EVENTS, torn_bytes=st.integers(0, 500))
+@settings(deadline=None, max_examples=60)
+def test_an_interrupted_run_equals_an_uninterrupted_one(data, events, torn_bytes):
+    last = events[-1][0] if events else 0
+    checkpoint = data.draw(st.integers(0, last), label="step of the checkpoint")
+    killed_after = data.draw(
+        st.integers(sum(step <= checkpoint for step, _ in events), len(events)),
+        label="events before the kill",
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        whole = layout.RunPaths(directory, "whole", "Pong", 0)
+        cut = layout.RunPaths(directory, "cut", "Pong", 0)
+        with records.RunRecorder(whole, resume_at=None) as recorder:
+            _record(recorder, events)
+
+        with records.RunRecorder(cut, resume_at=None) as recorder:
+            _record(recorder, events[:killed_after])
+        for path in (cut.metrics, cut.evaluations):
+            _tear(path, torn_bytes, keep_up_to=checkpoint)
+        with records.RunRecorder(cut, resume_at=checkpoint) as recorder:
+            _record(recorder, [event for event in events if event[0] > checkpoint])
+
+        assert _read(cut) == _read(whole)
+        assert cut.evaluations.read_bytes() == whole.evaluations.read_bytes()
+
+
+def _tear(path, torn_bytes, *, keep_up_to):
+    """Cuts bytes off the last line, if it was written after the checkpoint."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and json.loads(lines[-1])["agent_steps"] > keep_up_to:
+        lines[-1] = lines[-1][: max(0, len(lines[-1]) - torn_bytes)]
+        path.write_bytes(b"".join(lines))
+
+
+def test_resuming_keeps_earlier_lines_byte_for_byte_and_later_ones_not(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        _record(recorder, [(5, "losses"), (10, "episode"), (10, "losses"), (11, "losses")])
+    lines = paths.metrics.read_bytes().splitlines(keepends=True)
+    with records.RunRecorder(paths, resume_at=10):
+        pass
+    assert paths.metrics.read_bytes() == b"".join(lines[:3])
+
+
+def test_a_new_run_starts_empty_files_where_an_old_one_left_some(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        _record(recorder, [(0, "losses"), (0, "evaluation")])
+    with records.RunRecorder(paths, resume_at=None):
+        pass
+    assert _read(paths) == [[], []]
+
+
+def test_training_time_goes_on_where_it_stopped(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths.directory.mkdir(parents=True)
+    paths.metrics.write_text(
+        '{"agent_steps": 1, "wall_s": 1000.5}\n{"agent_steps": 9, "wall_s": 5000.0}\n'
+    )
+    with records.RunRecorder(paths, resume_at=1) as recorder:
+        _record(recorder, [(2, "losses")])
+    assert 1000.5 <= records.read_records(paths.metrics)[-1]["wall_s"] < 1100
+
+
+def test_a_killed_process_loses_no_whole_line(tmp_path):
+    script = f"""
+import os, signal
+from rcrl_jax.training import layout, records
+paths = layout.RunPaths({str(tmp_path)!r}, "rcrl", "Pong", 0)
+recorder = records.RunRecorder(paths, resume_at=None)
+for step in range(1, 101):
+    recorder.record(records.Counters(step, step, 4 * step), {{"loss_c51": 0.5}})
+recorder.record_evaluation(records.Counters(100, 100, 400), [1.0] * 100, episodes_cut=0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", script], timeout=60, cwd=pathlib.Path.cwd())
+    assert killed.returncode == -signal.SIGKILL
+    metrics, evaluations = _read(layout.RunPaths(tmp_path, "rcrl", "Pong", 0))
+    assert [line["agent_steps"] for line in metrics] == list(range(1, 101))
+    assert len(evaluations) == 1
+
+
+@pytest.mark.parametrize("torn", ["", "{", '{"agent_steps": 2', '{"a": {}', "\x00\x00\x00", "12"])
+def test_a_torn_last_line_is_not_read(tmp_path, torn):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"agent_steps": 1}\n' + torn)
+    assert records.read_records(path) == [{"agent_steps": 1}]
+
+
+def test_a_last_line_that_lacks_only_its_end_is_read_and_ended(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths.directory.mkdir(parents=True)
+    paths.evaluations.write_text('{"agent_steps": 1, "mean": 3.0}')
+    with records.RunRecorder(paths, resume_at=1) as recorder:
+        recorder.record_evaluation(_counters(2), [4.0], episodes_cut=0)
+    assert [line["mean"] for line in records.read_records(paths.evaluations)] == [3.0, 4.0]
+
+
+def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"agent_steps": 1}\n{"agent_st\n{"agent_steps": 3}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: not a record"):
+        records.read_records(path)
+    path.write_text('{"agent_steps": 1}\n[]\n')
+    with pytest.raises(ValueError, match="line 2: not a record: not an object"):
+        records.read_records(path)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        records.read_records(tmp_path / "metrics.jsonl")
+
+
+def _events(directory):
+    """Reads TensorBoard's files, in the order in which they were written."""
+    for path in sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        file = io.BytesIO(path.read_bytes())
+        while header := file.read(12):  # length and its checksum
+            yield Event.FromString(file.read(struct.unpack("<Q", header[:8])[0]))
+            file.read(4)  # checksum of the event
+
+
+def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeats(tmp_path, capfd):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        _record(recorder, [(5, "losses"), (12, "evaluation")])
+    (first,) = paths.tensorboard.iterdir()
+    os.utime(first, (0, 0))
+    events = list(_events(paths.tensorboard))
+    scalars = [(e.step, v.tag, v.simple_value) for e in events for v in e.summary.value]
+    assert scalars == [(5, "loss_c51", pytest.approx(5 / 7)), (12, "evaluation_mean", 6.5)]
+
+    with records.RunRecorder(paths, resume_at=10):
+        pass
+    starts = [event.step for event in _events(paths.tensorboard) if event.session_log.status]
+    assert starts == [0, 11]
+    assert capfd.readouterr().out == ""
+
+
+def test_scores(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 4)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        recorder.write_scores(
+            records.Counters(100, 200, 800), [-20.7, 14.6, -20.7, 14.6], episodes_cut=2
+        )
+    assert json.loads(paths.scores.read_text()) == {
+        "measured": "final evaluation: the agent at the last step",
+        "preset": "rcrl",
+        "game": "Pong",
+        "seed": 4,
+        "agent_steps": 100,
+        "env_steps": 200,
+        "frames": 800,
+        "mean": pytest.approx(-3.05),
+        "median": pytest.approx(-3.05),
+        "std": pytest.approx(17.65),
+        "human_normalised_mean": pytest.approx(0.5),  # Random -20.7, Human 14.6
+        "episodes": 4,
+        "episodes_cut": 2,
+        "returns": [-20.7, 14.6, -20.7, 14.6],
+    }
+
+
+def test_scores_of_a_game_without_published_scores(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Catch", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        recorder.write_scores(_counters(1), np.array([1.0, 0.0]), episodes_cut=0)
+    assert json.loads(paths.scores.read_text())["human_normalised_mean"] is None
+
+
+def test_an_evaluation_without_episodes_has_no_score(tmp_path):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        with pytest.raises(ValueError, match="without episodes"):
+            recorder.record_evaluation(_counters(1), [], episodes_cut=0)
+        with pytest.raises(ValueError, match="without episodes"):
+            recorder.write_scores(_counters(1), [], episodes_cut=0)
+    assert not paths.scores.exists()
+
+
+class _Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
+    clock = _Clock()
+    monkeypatch.setattr(tqdm.std, "time", clock)
+    file = io.StringIO()
+    with records.Progress(100, start=20, file=file) as progress:
+        for step in range(80):
+            clock.now += 1.0
+            progress.advance(last_score=12.5 if step == 40 else None)
+    assert file.getvalue().rstrip("\n").split("\n") == [
+        "20/100 steps, 20.0 %, ? steps/s, ? left",
+        "50/100 steps, 50.0 %,  1.00 steps/s, 00:50 left",
+        "80/100 steps, 80.0 %,  1.00 steps/s, 00:20 left, last score 12.5",
+        "100/100 steps, 100.0 %,  1.00 steps/s, 00:00 left, last score 12.5",
+    ]
+
+
+def _progress_on_a_terminal(columns):
+    """Everything that a terminal of so many columns is sent."""
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    with open(theirs, "w") as file:
+        with records.Progress(100, file=file) as progress:
+            progress.advance(100, last_score=-3.25)
+        file.write("END")
+    sent = b""
+    while not sent.endswith(b"END"):
+        sent += os.read(ours, 1000)
+    os.close(ours)
+    return sent.decode().removesuffix("END")
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_redrawn():
+    sent = _progress_on_a_terminal(columns=100)
+    assert sent.count("\n") == 1
+    last_state = sent.rstrip().split("\r")[-1]
+    assert last_state.startswith("100%|")
+    assert "100/100" in last_state
+    assert "last score -3.2" in last_state
+
+
+def test_progress_on_a_terminal_without_a_width_is_lines():
+    assert "100/100 steps, 100.0 %" in _progress_on_a_terminal(columns=0)

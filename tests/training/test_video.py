@@ -1,0 +1,116 @@
+"""Films are read back frame by frame."""
+
+import os
+import re
+import stat
+import subprocess
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from rcrl_jax.training import video
+
+
+def _read(path):
+    """Returns ffmpeg's description of a film, and its frames as RGB."""
+    ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
+    command = [ffmpeg, "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    result = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    description = result.stderr.decode().partition("Output #0")[0]
+    width, height = map(int, re.search(r", (\d+)x(\d+)", description).groups())
+    frames = np.frombuffer(result.stdout, np.uint8).reshape(-1, height, width, 3)
+    return description, frames.astype(int)
+
+
+def _squares():
+    """[6, 84, 84]: a bright square that moves 12 pixels a frame over a dark ground."""
+    frames = np.full((6, 84, 84), 40, np.uint8)
+    for t in range(6):
+        frames[t, 36:48, 12 * t : 12 * t + 12] = 200
+    return frames
+
+
+def test_gray_frames_come_back_four_times_as_large(tmp_path):
+    frames = _squares()
+    path = tmp_path / "film.mp4"
+    video.write_video(path, frames, fps=15)
+    description, read = _read(path)
+    assert "Video: h264" in description
+    assert " 15 fps" in description
+    assert read.shape == (6, 336, 336, 3)
+    centres = read[:, 2::4, 2::4]  # one pixel of each 4 x 4 block
+    assert np.abs(centres - frames[..., None]).mean() < 2
+    assert np.abs(centres[3, 42, 42] - 200).max() < 8
+    assert np.abs(centres[3, 42, 30] - 40).max() < 8
+    edge = read[3, 168, 142:146, 0]  # two pixels on either side of the square's left edge
+    assert np.abs(edge - [40, 40, 200, 200]).max() < 16  # sharp: enlarged, not smoothed
+    assert os.listdir(tmp_path) == ["film.mp4"]
+
+
+def test_colours_come_back(tmp_path):
+    frames = np.zeros((3, 20, 31, 3), np.uint8)
+    frames[..., :] = (200, 60, 30)
+    video.write_video(tmp_path / "film.mp4", frames, fps=30)
+    description, read = _read(tmp_path / "film.mp4")
+    assert " 30 fps" in description
+    assert read.shape == (3, 80, 124, 3)
+    assert np.abs(read - np.array([200, 60, 30])).max() < 12
+
+
+def test_a_view_and_a_single_frame_are_films_too(tmp_path):
+    frames = _squares().transpose(0, 2, 1)[2:3]
+    video.write_video(tmp_path / "film.mp4", frames)
+    _, read = _read(tmp_path / "film.mp4")
+    assert np.abs(read[:, 2::4, 2::4] - frames[..., None]).mean() < 2
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        np.zeros((2, 8, 8), np.float32),
+        np.zeros((8, 8), np.uint8),
+        np.zeros((2, 8, 8, 4), np.uint8),
+        np.zeros((0, 8, 8), np.uint8),
+    ],
+)
+def test_what_is_no_film_is_refused(tmp_path, frames):
+    with pytest.raises(ValueError, match=r"uint8 array \[T, H, W\] or \[T, H, W, 3\], got"):
+        video.write_video(tmp_path / "film.mp4", frames)
+    assert os.listdir(tmp_path) == []
+
+
+def test_missing_ffmpeg_is_said_and_the_old_film_stays(tmp_path, monkeypatch):
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"old")
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "no-such-program"))
+    with pytest.raises(RuntimeError, match="no ffmpeg for the video: reinstall imageio-ffmpeg"):
+        video.write_video(path, _squares())
+
+    def none_found():
+        raise RuntimeError("No ffmpeg exe could be found.")
+
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", none_found)
+    with pytest.raises(RuntimeError, match="no ffmpeg for the video: reinstall imageio-ffmpeg"):
+        video.write_video(path, _squares())
+    assert path.read_bytes() == b"old"
+
+
+def test_a_failing_ffmpeg_is_quoted_and_the_old_film_stays(tmp_path, monkeypatch):
+    program = tmp_path / "ffmpeg"
+    program.write_text(
+        "#!/bin/sh\n"
+        "for last; do :; done\n"
+        "cat > /dev/null\n"
+        'echo half > "$last"\n'
+        'echo "No space left on device" >&2\n'
+        "exit 1\n"
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(program))
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError, match=r"could not write .*film\.mp4: No space left on device"):
+        video.write_video(path, _squares())
+    assert path.read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == ["ffmpeg", "film.mp4"]
