@@ -18,6 +18,21 @@ def squared_error(prediction: jax.Array, label: jax.Array | float) -> jax.Array:
     return jnp.square(prediction - label)
 
 
+def info_nce(logits: jax.Array) -> jax.Array:
+    """Cross-entropy of each query against all keys, its own key lying on the diagonal.
+
+    van den Oord et al. (2018), equation 4, with the bilinear logits of CURL (section 4.4).
+
+    Args:
+      logits: similarity of query i and key j, `[B, B]`.
+
+    Returns:
+      `[B]`, one loss a query.
+    """
+    chex.assert_rank(logits, 2)
+    return jax.nn.logsumexp(logits, axis=-1) - jnp.diagonal(logits)
+
+
 def cosine_similarity(first: jax.Array, second: jax.Array) -> jax.Array:
     """Cosine of the angle between vectors: `[..., d], [..., d] -> [...]` (RCRL, section 5.2)."""
     chex.assert_equal_shape([first, second])

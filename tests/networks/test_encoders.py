@@ -43,7 +43,7 @@ def convolutional(params, stacks):
 
 
 def ours(params, stacks):
-    return ENCODER.apply(params, observations.stack_patches(stacks))
+    return ENCODER.apply(params, observations.PATCHES.stack(stacks))
 
 
 def test_equals_the_convolutions(params, stacks):

@@ -1,0 +1,130 @@
+"""SAC's losses by hand, against rlax, and densities against numerical integration."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rlax
+from scipy import integrate, stats
+
+from rcrl_jax.losses import sac
+
+OWN = np.array([True, True, False])
+
+
+def policy_of(mean, log_std) -> sac.Policy:
+    return sac.Policy(jnp.asarray(mean, jnp.float32), jnp.asarray(log_std, jnp.float32))
+
+
+def density_of(action: np.ndarray, mean: float, std: float) -> np.ndarray:
+    """The density of tanh(u), u ~ N(mean, std), by `sample_action` from the noise that gives it."""
+    noise = (np.arctanh(action) - mean) / std
+    policy = policy_of(np.full((len(action), 1), mean), np.full((len(action), 1), np.log(std)))
+    back, log_density = sac.sample_action(policy, jnp.float32(noise[:, None]), np.array([True]))
+    np.testing.assert_allclose(back[:, 0], action, atol=1e-4)
+    return np.exp(np.asarray(log_density, np.float64))
+
+
+@pytest.mark.parametrize("mean, std", [(0.0, 1.0), (0.7, 0.3), (-1.2, 0.6)])
+def test_the_density_integrates_to_one_and_to_the_probability_of_any_interval(mean, std):
+    for low, high in [(-1, 1), (-0.5, 0.2), (0.1, 0.95)]:
+        # Substituting a = tanh(x) spreads the ends, where the density may be steep.
+        x = np.linspace(np.arctanh(max(low, -0.99999)), np.arctanh(min(high, 0.99999)), 4001)
+        mass = integrate.simpson(density_of(np.tanh(x), mean, std) / np.cosh(x) ** 2, x=x)
+        ends = stats.norm(mean, std).cdf(x[[0, -1]])
+        assert mass == pytest.approx(ends[1] - ends[0], abs=1e-3)
+        if (low, high) == (-1, 1):
+            assert mass == pytest.approx(1.0, abs=2e-3)
+
+
+def test_the_density_equals_rlax_and_that_of_independent_components():
+    rng = np.random.default_rng(0)
+    mean, std = rng.normal(size=(5, 3)), np.exp(rng.normal(size=(5, 3)) * 0.3 - 1)
+    noise = rng.normal(size=(5, 3)).astype(np.float32)
+    everything = np.ones(3, bool)
+    policy = policy_of(mean, np.log(std))
+    action, log_density = sac.sample_action(policy, noise, everything)
+    u = mean + std * noise
+    normal = stats.norm(mean, std).logpdf(u).sum(axis=1)
+    np.testing.assert_allclose(action, np.tanh(u), rtol=1e-5)
+    expected = normal - np.log(1 - np.tanh(u) ** 2).sum(axis=1)
+    np.testing.assert_allclose(log_density, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        normal, rlax.gaussian_diagonal().logprob(u, mean, std), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_the_log_density_is_finite_where_tanh_rounds_to_one():
+    policy = policy_of([[30.0]], [[-10.0]])
+    value, gradient = jax.value_and_grad(
+        lambda p: sac.sample_action(p, jnp.ones((1, 1)), np.array([True]))[1][0]
+    )(policy)
+    # -0.5 (1 + log 2 pi) + 10 less the log of tanh's slope, which is 4 exp(-2 u) there
+    expected = -0.5 * (1 + np.log(2 * np.pi)) + 10 - (np.log(4) - 60)
+    assert value == pytest.approx(expected, abs=1e-3)
+    assert gradient.mean[0, 0] == pytest.approx(2.0)
+
+
+def test_components_that_a_run_does_not_have_count_for_nothing():
+    rng = np.random.default_rng(1)
+    mean, log_std, noise = rng.normal(size=(3, 4, 3)).astype(np.float32)
+    action, log_density = sac.sample_action(policy_of(mean, log_std), noise, OWN)
+    fewer = policy_of(mean[:, :2], log_std[:, :2])
+    own_action, own_density = sac.sample_action(fewer, noise[:, :2], OWN[:2])
+    np.testing.assert_array_equal(action[:, :2], own_action)
+    np.testing.assert_array_equal(action[:, 2], 0)
+    np.testing.assert_allclose(log_density, own_density, rtol=1e-6)
+    assert sac.mean_action(policy_of(mean, log_std), OWN)[:, 2].tolist() == [0] * 4
+
+    def density(policy):
+        return sac.sample_action(policy, noise, OWN)[1].sum()
+
+    gradient = jax.grad(density)(policy_of(mean, log_std))
+    assert not gradient.mean[:, 2].any() and not gradient.log_std[:, 2].any()
+    assert gradient.mean[:, :2].all() and gradient.log_std[:, :2].all()
+
+
+# Numbers small enough for a head: r + 0.9 (min(3, 2) - 0.5 (-4)) = 1 + 0.9 * 4 = 4.6.
+R_T, DISCOUNT_T = jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0])
+Q_T, LOG_DENSITY_T, ALPHA = jnp.array([[3.0, 2.0], [3.0, 2.0]]), jnp.array([-4.0, -4.0]), 0.5
+
+
+def test_the_target_by_hand():
+    target = sac.soft_target(R_T, DISCOUNT_T, Q_T, LOG_DENSITY_T, ALPHA)
+    np.testing.assert_allclose(target, [4.6, 1.0], rtol=1e-6)
+    gradients = jax.grad(
+        lambda *arguments: sac.soft_target(*arguments).sum(), argnums=(0, 1, 2, 3)
+    )(R_T, DISCOUNT_T, Q_T, LOG_DENSITY_T, ALPHA)
+    assert not any(gradient.any() for gradient in gradients)
+
+
+def test_the_critics_loss_is_the_sum_of_two_squared_td_errors_of_rlax():
+    q_tm1 = jnp.array([[4.0, 5.0], [1.5, 0.0]])
+    target = sac.soft_target(R_T, DISCOUNT_T, Q_T, LOG_DENSITY_T, ALPHA)
+    loss = sac.critic_loss(q_tm1, target)
+    np.testing.assert_allclose(loss, [0.6**2 + 0.4**2, 0.5**2 + 1.0], rtol=1e-5)
+    soft_value = jnp.min(Q_T, axis=-1) - ALPHA * LOG_DENSITY_T
+    td = jax.vmap(rlax.td_learning)
+    errors = [td(q_tm1[:, i], R_T, DISCOUNT_T, soft_value) for i in range(2)]
+    np.testing.assert_allclose(loss, errors[0] ** 2 + errors[1] ** 2, rtol=1e-5)
+
+
+def test_the_actor_s_loss_by_hand_and_through_the_smaller_critic_alone():
+    loss = sac.actor_loss(Q_T, LOG_DENSITY_T, ALPHA)
+    np.testing.assert_allclose(loss, [-2.0 - 2.0] * 2)
+    gradient = jax.grad(lambda q: sac.actor_loss(q, LOG_DENSITY_T, ALPHA).sum())(Q_T)
+    np.testing.assert_array_equal(gradient, [[0.0, -1.0], [0.0, -1.0]])
+    assert jax.grad(lambda a: sac.actor_loss(Q_T, LOG_DENSITY_T, a).sum())(ALPHA) == 0.0
+
+
+@pytest.mark.parametrize("target_entropy, slope", [(-2.0, 1.0), (6.0, -1.0)])
+def test_the_temperature_falls_while_the_entropy_is_above_its_target(target_entropy, slope):
+    log_alpha = jnp.log(ALPHA)
+    loss = sac.temperature_loss(log_alpha, LOG_DENSITY_T, target_entropy)
+    np.testing.assert_allclose(loss, ALPHA * (4.0 - target_entropy), rtol=1e-6)
+    gradient = jax.grad(lambda x: sac.temperature_loss(x, LOG_DENSITY_T, target_entropy).sum())
+    assert np.sign(gradient(log_alpha)) == slope
+    by_density = jax.grad(
+        lambda d: sac.temperature_loss(log_alpha, d, target_entropy).sum()
+    )(LOG_DENSITY_T)
+    assert not by_density.any()
