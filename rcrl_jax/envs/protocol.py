@@ -13,10 +13,13 @@ import numpy as np
 class EnvironmentSpec(NamedTuple):
     """What a network must know about an environment."""
 
-    frame_shape: tuple[int, int]
-    """Height and width of a frame, in pixels."""
+    frame_shape: tuple[int, ...]
+    """[84, 84] gray pixels on Atari; [H, W, 3] pixels, or [D], a state vector, on DMControl."""
     num_actions: int
-    """Size of the action set; an action is an integer in [0, num_actions)."""
+    """Size of the action set, of which an action is an integer; or, where actions are vectors, the
+    number of their components."""
+    frame_dtype: type[np.generic] = np.uint8
+    """uint8 for pixels, float32 for state vectors."""
 
 
 class TimeStep(NamedTuple):
@@ -27,15 +30,15 @@ class TimeStep(NamedTuple):
     """
 
     frame: np.ndarray
-    """[R, 84, 84] uint8, the newest frame; the game's final frame when it has just ended."""
+    """[R, *frame_shape], the newest frame; the game's final frame when it has just ended."""
     reward: np.ndarray
-    """[R] float32, raw: not clipped, summed over the emulator frames of the step."""
+    """[R] float32, raw: not clipped, summed over the frames that the step repeats its action."""
     lives: np.ndarray
     """[R] int32, lives left; always 0 in games that do not count lives."""
     terminated: np.ndarray
     """[R] bool, the game is over."""
     truncated: np.ndarray
-    """[R] bool, cut by the emulator itself. Normally never: the frame limit is ours."""
+    """[R] bool, cut by the emulator itself: DMControl's time limit. On Atari the limit is ours."""
 
 
 class VectorEnvironment(Protocol):
@@ -53,7 +56,8 @@ class VectorEnvironment(Protocol):
     num_envs: int
     """R, the number of environments."""
     num_actions_per_env: np.ndarray
-    """[R] int32, the action-set size of each environment; `spec.num_actions` is the largest."""
+    """[R] int32, the own `num_actions` of each environment; `spec.num_actions` is the largest,
+    or more."""
     description: dict[str, Any]
     """For the manifest: backend, versions and every setting that changes a frame or a score."""
 
@@ -76,7 +80,9 @@ class VectorEnvironment(Protocol):
         """Starts one step of every environment and returns at once.
 
         Args:
-            actions: [R] int32, each below the `num_actions_per_env` of its environment.
+            actions: [R] int32, each below the `num_actions_per_env` of its environment; or
+                [R, A] float32 in [-1, 1], A = `spec.num_actions`, of which an environment reads its
+                own first components.
 
         Raises:
             ValueError: `actions` has another shape, or an action is out of range.
