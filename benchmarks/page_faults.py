@@ -30,8 +30,9 @@ def main(argv: list[str]) -> None:
     from rcrl_jax.training.fleet import Fleet
 
     settings = command_line.read_config(config.ATARI_PRESETS)
-    fleet = Fleet(rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6)), (0,), (6,))
-    batch = prediction.empty_batch(settings, 1, "host")
+    agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6))
+    fleet = Fleet(agent, (0,), (6,))
+    batch = prediction.empty_batch(settings, agent, 1, "host")
 
     learner = fleet.init()
     for update in range(3 + _UPDATES.value):

@@ -4,11 +4,14 @@ Every field carries its meaning, its unit and its source, because `--help` print
 
     K    github.com/Kaixhin/Rainbow, the codebase RCRL builds on, with its data-efficient flags
     RCRL Liu et al., "Return-Based Contrastive Representation Learning for RL", ICLR 2021
+    CURL Srinivas et al., "CURL", ICML 2020, tables of the appendix; where they are silent,
+         github.com/MishaLaskin/curl, the codebase that RCRL uses for DMControl
+    AE   Yarats et al., "Improving Sample Efficiency in Model-Free RL from Images" (SAC+AE)
     ours not stated anywhere; the reason stands in docs/decisions.md
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 
 def setting(default: Any, meaning: str, source: str) -> Any:
@@ -137,7 +140,178 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
 """The rows of the paper's Atari table; presets differ only where the paper's systems differ."""
 
 
-def describe_fields(config: RainbowConfig) -> str:
+@dataclasses.dataclass(frozen=True)
+class SacConfig:
+    """SAC from pixels or from the state vector, with optional auxiliary tasks, on DMControl.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message names the field.
+    """
+
+    # Observation
+    observation: str = setting(
+        "pixels", "what the agent sees: 'pixels' or the 'state' vector", "CURL / RCRL section 5.1"
+    )
+    frame_stack: int = setting(3, "frames in an observation", "CURL")
+    render_size: int = setting(100, "height and width of a rendered frame [pixels]", "CURL")
+    crop_size: int = setting(84, "height and width of what the network reads [pixels]", "CURL")
+    augmentation: str = setting(
+        "random_crop",
+        "how an update crops every observation: 'random_crop' or 'center_crop'",
+        "CURL",
+    )
+
+    # Network
+    filters: int = setting(32, "channels of each of the four convolutions", "CURL")
+    embedding_size: int = setting(50, "width of psi(s), from pixels", "CURL / RCRL appendix C.2")
+    hidden_size: int = setting(1024, "units of both hidden layers of actor and critics", "CURL")
+    log_std_min: float = setting(-10.0, "lower bound of the policy's log sigma", "CURL")
+    log_std_max: float = setting(2.0, "upper bound of the policy's log sigma", "CURL")
+
+    # Auxiliary tasks
+    auxiliary: tuple[str, ...] = setting(
+        (),
+        "auxiliary tasks added to the critic's loss: 'return_contrast', 'curl', 'reconstruction'",
+        "RCRL section 4.3 / CURL / AE",
+    )
+    auxiliary_weight: float = setting(1.0, "weight of every auxiliary loss", "RCRL appendix C.1")
+    contrast_batch_size: int = setting(64, "anchors in an update [pairs]", "RCRL appendix C.1")
+    discriminator_hidden: int = setting(256, "units of the discriminator's hidden layer", "ours")
+    segment_threshold: float = setting(
+        1.0, "a segment ends once the reward accumulated in it exceeds this", "RCRL appendix C.2"
+    )
+    segment_reward: str = setting(
+        "agent_step",
+        "what the threshold is held against: 'agent_step', the sum over the action repeat, or "
+        "'env_step', the mean over it",
+        "ours",
+    )
+    latent_penalty: float = setting(
+        1e-6, "weight of |psi(s)|^2 / 2 in the reconstruction loss", "AE"
+    )
+    decoder_weight_decay: float = setting(1e-7, "weight decay of the decoder", "AE")
+
+    # Learning
+    batch_size: int = setting(512, "transitions in an update", "CURL (its code: 32 or 128)")
+    learning_rate: float = setting(
+        1e-3, "step size of Adam for actor, critic and auxiliary tasks; 2e-4 on cheetah_run", "CURL"
+    )
+    temperature_learning_rate: float = setting(1e-4, "step size of Adam for log alpha", "CURL")
+    temperature_beta1: float = setting(0.5, "first moment's decay in Adam for log alpha", "CURL")
+    initial_temperature: float = setting(0.1, "alpha at the start", "CURL")
+    discount: float = setting(0.99, "discount of one agent step", "CURL")
+    actor_period: int = setting(2, "updates between steps of actor and temperature", "CURL")
+    target_period: int = setting(2, "updates between steps of the target networks", "CURL")
+    critic_tau: float = setting(0.01, "step of the target critics towards the critics", "CURL")
+    encoder_tau: float = setting(0.05, "step of the target encoder towards the encoder", "CURL")
+    learn_start: int = setting(1000, "agent steps at random before the first update", "CURL")
+    update_period: int = setting(1, "agent steps between updates", "CURL")
+
+    # Replay
+    replay_capacity: int = setting(100_000, "transitions kept in one run's replay", "CURL")
+
+    # Evaluation
+    evaluation_period: int = setting(10_000, "environment steps between evaluations", "CURL")
+    periodic_episodes: int = setting(10, "episodes of an evaluation during training", "CURL")
+
+    # Fixed by the algorithm and the benchmark, under the names that training reads of any agent:
+    # one-step targets, uniform replay, the policy's mean in evaluation, raw rewards, and only the
+    # suite's own time limit of 1000 environment steps, which no number of agent steps exceeds.
+    n_step: ClassVar[int] = 1
+    priority_exponent: ClassVar[float] = 0.0
+    importance_exponent: ClassVar[float] = 1.0
+    evaluation_epsilon: ClassVar[float] = 0.0
+    clip_rewards: ClassVar[bool] = False
+    life_loss_ends_episode: ClassVar[bool] = False
+    max_episode_steps: ClassVar[int] = 1000
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        _check_choice("observation", self.observation, ("pixels", "state"))
+        _check_choice("augmentation", self.augmentation, ("random_crop", "center_crop"))
+        _check_choice("segment_reward", self.segment_reward, ("agent_step", "env_step"))
+        if len(set(self.auxiliary)) != len(self.auxiliary):
+            raise ValueError(f"auxiliary: a task is named twice in {self.auxiliary}")
+        for task in self.auxiliary:
+            _check_choice("auxiliary", task, ("return_contrast", "curl", "reconstruction"))
+        for name in _SAC_AT_LEAST_ONE:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1, got {getattr(self, name)}")
+        for name in _SAC_POSITIVE:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: must be positive, got {getattr(self, name)}")
+        for name in _SAC_FRACTIONS:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: must lie in [0, 1], got {getattr(self, name)}")
+        for name in _SAC_NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: must not be negative, got {getattr(self, name)}")
+        if self.observation == "state":
+            for task in ("curl", "reconstruction"):
+                if task in self.auxiliary:
+                    raise ValueError(f"auxiliary: {task!r} needs observation='pixels'")
+        if not self.log_std_min < self.log_std_max:
+            raise ValueError(
+                f"log_std_min: must be below log_std_max = {self.log_std_max}, "
+                f"got {self.log_std_min}"
+            )
+        if self.crop_size > self.render_size:
+            raise ValueError(
+                f"crop_size: must be at most render_size = {self.render_size}, "
+                f"got {self.crop_size}"
+            )
+        if self.crop_size < 15:
+            raise ValueError(
+                f"crop_size: four convolutions need at least 15 pixels, got {self.crop_size}"
+            )
+        if self.replay_capacity < 2 * (1 + self.frame_stack):
+            raise ValueError(
+                "replay_capacity: must be at least 2 * (1 + frame_stack) = "
+                f"{2 * (1 + self.frame_stack)}, got {self.replay_capacity}"
+            )
+        if self.learn_start < 3:
+            raise ValueError(
+                "learn_start: must be at least 3, so that there is a transition to sample, got "
+                f"{self.learn_start}"
+            )
+
+
+_SAC_AT_LEAST_ONE = (
+    "frame_stack", "filters", "embedding_size", "hidden_size", "contrast_batch_size",
+    "discriminator_hidden", "batch_size", "actor_period", "target_period", "update_period",
+    "evaluation_period", "periodic_episodes",
+)  # fmt: skip
+_SAC_POSITIVE = (
+    "segment_threshold", "learning_rate", "temperature_learning_rate", "initial_temperature",
+)  # fmt: skip
+_SAC_FRACTIONS = ("discount", "temperature_beta1", "critic_tau", "encoder_tau")
+_SAC_NOT_NEGATIVE = ("auxiliary_weight", "latent_penalty", "decoder_weight_decay")
+
+
+_PIXEL_SAC = SacConfig(augmentation="center_crop")
+_SAC_AUG = SacConfig()
+DMC_PRESETS: dict[str, SacConfig] = {
+    "state_sac": SacConfig(
+        observation="state", frame_stack=1, augmentation="center_crop", batch_size=128
+    ),
+    "pixel_sac": _PIXEL_SAC,
+    "sac_ae": dataclasses.replace(_PIXEL_SAC, auxiliary=("reconstruction",)),
+    "sac_aug": _SAC_AUG,
+    "curl_sac": dataclasses.replace(_SAC_AUG, auxiliary=("curl",)),
+    "rcrl_sac": dataclasses.replace(_SAC_AUG, auxiliary=("return_contrast",)),
+    "rcrl_curl_sac": dataclasses.replace(_SAC_AUG, auxiliary=("return_contrast", "curl")),
+}
+"""The systems of the paper's DMControl figure that share this code, with two of our own.
+
+`sac_aug` is the random crop alone, which every gain of the rows after it must be held against.
+"""
+
+
+Config = RainbowConfig | SacConfig
+"""A configuration of either agent family; what both have goes by one name."""
+
+
+def describe_fields(config: Config) -> str:
     """One line a field of `config`: its flag, default, meaning and source, for `--help`."""
     return "\n".join(
         f"--config.{field.name}={getattr(config, field.name)!r}: "

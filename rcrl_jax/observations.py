@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 Array = Any  # a NumPy or a JAX array: the functions below only reshape, slice and transpose
 
 PATCH = 5  # side and stride of both convolutions [pixels, then cells]
@@ -21,14 +23,22 @@ class Layout:
     """A way to store single frames and to stack them.
 
     Attributes:
-      pack: `[..., 84, 84] -> [..., *stored_shape]`, what the replay keeps of a frame.
+      pack: `[..., *frame_shape] -> [..., *stored_shape]`, what the replay keeps of a frame.
       stored_shape: shape of one stored frame.
       stack_axis: where the stack axis goes within a stack of stored frames, from the end.
+      dtype: of frames, stored or not.
     """
 
     pack: Callable[[Array], Array]
     stored_shape: tuple[int, ...]
     stack_axis: int
+    dtype: type[np.generic] = np.uint8
+
+    def stack(self, frames: Array) -> Array:
+        """Observations from whole stacks: `[..., C, *frame_shape] -> [..., *stack_shape]`."""
+        packed = self.pack(frames)
+        first = packed.ndim - len(self.stored_shape) - 1
+        return np.moveaxis(packed, first, self.stack_axis)
 
     def stack_shape(self, size: int) -> tuple[int, ...]:
         """Shape of an observation of `size` frames."""
@@ -68,6 +78,10 @@ def pack_patches(frames: Array) -> Array:
 PATCHES = Layout(pack_patches, (CELLS, PATCH**2), stack_axis=-2)
 
 
-def stack_patches(stacked_frames: Array) -> Array:
-    """Observations from whole stacks: `[..., C, 84, 84] -> [..., 225, C, 25]`."""
-    return pack_patches(stacked_frames).swapaxes(-3, -2)
+def as_rendered(frame_shape: tuple[int, ...], dtype: type[np.generic]) -> Layout:
+    """Frames as the environment hands them over, stacked beside their last axis.
+
+    Images `[H, W, 3]` make observations `[..., H, W, C, 3]`, whose last two axes together are the
+    channels of a convolution; vectors `[D]` make observations `[..., C, D]`.
+    """
+    return Layout(lambda frames: frames, frame_shape, stack_axis=-2, dtype=dtype)

@@ -1,6 +1,9 @@
 """The typed containers that cross module borders.
 
-Written for one run: the fleet adds a leading run axis `R` to every array.
+Written for one run: the fleet adds a leading run axis `R` to every array. `obs` stands for the
+shape of an observation, which is the agent's layout: `225, C, 25` for Rainbow (observations.py),
+`H, W, C, 3` or `C, D` for SAC; `act` for that of an action: nothing for a number out of a set,
+`A` for a vector.
 """
 
 from typing import Any, NamedTuple
@@ -15,14 +18,14 @@ Params = Any  # a pytree of parameters, as Flax makes them
 class RunSpec(NamedTuple):
     """What differs between the runs of a fleet and never changes within one."""
 
-    num_actions: chex.Array  # [] int32, size of the run's own action set
+    num_actions: chex.Array  # [] int32, the run's own actions, or components of its actions
 
 
 class Pairs(NamedTuple):
     """State-action pairs x = (s, a)."""
 
-    observation: chex.Array  # [N, 225, C, 25] uint8, see observations.py
-    action: chex.Array  # [N] int32
+    observation: chex.Array  # [N, *obs]
+    action: chex.Array  # [N, *act]
 
 
 class ContrastBatch(NamedTuple):
@@ -36,11 +39,11 @@ class ContrastBatch(NamedTuple):
 class TransitionBatch(NamedTuple):
     """n-step transitions for the RL loss."""
 
-    observation: chex.Array  # [B, 225, C, 25] uint8
-    action: chex.Array  # [B] int32
+    observation: chex.Array  # [B, *obs]
+    action: chex.Array  # [B, *act]
     reward: chex.Array  # [B] float32, discounted sum over the window
     discount: chex.Array  # [B] float32, gamma^k times the window's discounts; 0 if it terminated
-    next_observation: chex.Array  # [B, 225, C, 25] uint8, the state at the window's end
+    next_observation: chex.Array  # [B, *obs], the state at the window's end
     weight: chex.Array  # [B] float32, importance weights, at most 1
 
 
@@ -62,7 +65,7 @@ class LearnerState(NamedTuple):
     """All that learning changes; a pytree that an update takes and returns."""
 
     params: TrainableParams
-    target_params: Params  # of the agent alone
+    target_params: Params  # of the agent alone, as much as it has targets for
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32

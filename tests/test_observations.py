@@ -32,7 +32,7 @@ def test_leading_axes_are_carried_along():
 
 def test_stacks_of_packed_frames_are_packed_stacks():
     stack = np.random.default_rng(0).integers(0, 256, (6, 4, 84, 84), np.uint8)
-    packed = observations.stack_patches(stack)
+    packed = observations.PATCHES.stack(stack)
     assert packed.shape == (6, *observations.PATCHES.stack_shape(4)) == (6, 225, 4, 25)
     for c in range(4):
         np.testing.assert_array_equal(packed[:, :, c], observations.PATCHES.pack(stack[:, c]))

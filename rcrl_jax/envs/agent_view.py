@@ -36,7 +36,7 @@ class AgentStep(NamedTuple):
     """What one action of each of R environments led to. All arrays are the caller's to keep."""
 
     frame: np.ndarray
-    """[R, 84, 84] uint8, the frame that followed the action; the final one if the game ended."""
+    """[R, *frame_shape], the frame that followed the action; the final one if the game ended."""
     reward: np.ndarray
     """[R] float32, clipped to [-1, 1] if the view clips."""
     terminated: np.ndarray
@@ -44,7 +44,7 @@ class AgentStep(NamedTuple):
     truncated: np.ndarray
     """[R] bool, the game was cut at the frame limit: bootstraps. Never set with `terminated`."""
     observation: np.ndarray
-    """[R, S, 84, 84] uint8, the stack to act on next, oldest frame first.
+    """[R, S, *frame_shape], the stack to act on next, oldest frame first.
 
     After an end it is zero but for the first frame of what follows: the first frame after the
     reset, or, after a life loss, the frame just seen.
@@ -95,8 +95,8 @@ class AgentEnvironment:
         self._life_loss_ends_episode = life_loss_ends_episode
         self._clip_rewards = clip_rewards
         self._max_episode_steps = max_episode_steps
-        num_envs, frame_shape = environment.num_envs, environment.spec.frame_shape
-        self._observation = np.zeros((num_envs, stack_size, *frame_shape), np.uint8)
+        num_envs, spec = environment.num_envs, environment.spec
+        self._observation = np.zeros((num_envs, stack_size, *spec.frame_shape), spec.frame_dtype)
         self._lives = np.zeros(num_envs, np.int32)
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
@@ -134,7 +134,7 @@ class AgentEnvironment:
         return self._return.copy()
 
     def reset(self) -> np.ndarray:
-        """Starts the next game everywhere; returns the stacks to act on, [R, S, 84, 84] uint8."""
+        """Starts the next game everywhere; returns the stacks to act on, [R, S, *frame_shape]."""
         first = self._environment.reset()
         self._lives = first.lives
         self._return[:] = 0.0
@@ -143,7 +143,7 @@ class AgentEnvironment:
         return self._observation
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts one step with `actions` [R] int32 and returns at once; `recv` must follow."""
+        """Starts one step with `actions` [R, *act] and returns at once; `recv` must follow."""
         self._environment.send(actions)
 
     def recv(self) -> AgentStep:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax.losses.sac import Policy
-from rcrl_jax.networks import initializers
+from rcrl_jax.networks import convolution, initializers
 
 STRIDES = (2, 1, 1, 1)
 
@@ -35,6 +35,20 @@ def _dense(features: int, name: str | None = None) -> nn.Dense:
     return nn.Dense(features, kernel_init=nn.initializers.orthogonal(), name=name)
 
 
+class _Convolution(nn.Module):
+    """A 3x3 convolution without padding, with a bias."""
+
+    filters: int
+    stride: int = 1
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        init = initializers.delta_orthogonal(math.sqrt(2.0))
+        kernel = self.param("kernel", init, (3, 3, x.shape[-1], self.filters))
+        bias = self.param("bias", nn.initializers.zeros, (self.filters,))
+        return convolution.convolve(x, kernel, self.stride) + bias
+
+
 class Convolutions(nn.Module):
     """Four 3x3 convolutions without padding, the first of stride 2."""
 
@@ -49,14 +63,7 @@ class Convolutions(nn.Module):
         x = jax.lax.optimization_barrier(observation.astype(jnp.float32) / 255.0)
         x = x.reshape(*x.shape[:3], -1)
         for stride in STRIDES:
-            convolution = nn.Conv(
-                self.filters,
-                (3, 3),
-                stride,
-                padding="VALID",
-                kernel_init=initializers.delta_orthogonal(math.sqrt(2.0)),
-            )
-            x = nn.relu(convolution(x))
+            x = nn.relu(_Convolution(self.filters, stride)(x))
         return x.reshape(x.shape[0], -1)
 
 
@@ -116,13 +123,17 @@ class Decoder(nn.Module):
     @nn.compact
     def __call__(self, embedding: jax.Array) -> jax.Array:
         """Maps `[N, d]` to `[N, size, size, channels]`."""
-        init = initializers.delta_orthogonal(math.sqrt(2.0))
         side = conv_sizes(self.size)[-1]
         x = nn.relu(_dense(side * side * self.filters)(embedding))
         x = x.reshape(-1, side, side, self.filters)
         for _ in STRIDES[1:]:
-            x = nn.ConvTranspose(self.filters, (3, 3), padding="VALID", kernel_init=init)(x)
-            x = nn.relu(x)
-        x = nn.ConvTranspose(self.channels, (3, 3), (2, 2), padding="VALID", kernel_init=init)(x)
-        # An even size is one more than twice the last convolution's reach; odd sizes end there.
+            x = nn.relu(_Convolution(self.filters)(_spread(x, 1)))
+        x = _Convolution(self.channels)(_spread(x, STRIDES[0]))
+        # The first convolution of an even size leaves its last row and column out.
         return jnp.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, : self.size, : self.size]
+
+
+def _spread(x: jax.Array, stride: int) -> jax.Array:
+    """What a convolution reads so that it is the reverse of one with `stride`."""
+    edges = (2, 2, stride - 1)
+    return jax.lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), edges, edges, (0, 0, 0)))

@@ -38,12 +38,12 @@ class HostFrameStore:
         """Reserves `num_runs * (capacity + 1)` frames; memory is committed as they are written."""
         self.zero_slot = capacity  # stays all zero: frames before the start of an episode
         self._layout = layout
-        self._frames = np.zeros((num_runs, capacity + 1, *layout.stored_shape), np.uint8)
+        self._frames = np.zeros((num_runs, capacity + 1, *layout.stored_shape), layout.dtype)
         self._offsets = np.arange(num_runs)[:, None, None] * (capacity + 1)
         self._buffers: dict[tuple[str, int], list[np.ndarray]] = {}
 
     def write(self, rows: np.ndarray, slots: np.ndarray, frames: np.ndarray) -> None:
-        """Stores `frames [n, 84, 84] uint8` of runs `rows [n]` at `slots [n]`."""
+        """Stores `frames [n, *frame_shape]` of runs `rows [n]` at `slots [n]`."""
         self._frames[rows, slots] = self._layout.pack(frames)
 
     def gather(self, name: str, slots: np.ndarray) -> np.ndarray:
@@ -54,14 +54,16 @@ class HostFrameStore:
           slots: `[R, N, C] int64`, newest frame last.
 
         Returns:
-          Observations `[R, N, ...] uint8` in the layout's order, valid until the next call but
+          Observations `[R, N, ...]` in the layout's order, valid until the next call but
           one with this name.
         """
         runs, size, stack = slots.shape
         buffers = self._buffers.get((name, size))
         if buffers is None:
             shape = (runs, size, *self._layout.stack_shape(stack))
-            buffers = self._buffers[name, size] = [_aligned_empty(shape), _aligned_empty(shape)]
+            buffers = self._buffers[name, size] = [
+                _aligned_empty(shape, self._layout.dtype) for _ in range(2)
+            ]
         buffers.reverse()
         by_frame = np.moveaxis(buffers[0], self._layout.stack_axis, 2)  # a view [R, N, C, ...]
         flat = self._frames.reshape(-1, *self._layout.stored_shape)
@@ -86,7 +88,7 @@ class DeviceFrameStore:
 
         Args:
           num_runs: R; R' may be larger.
-          zeros: `[R', capacity + 2, *stored_shape] uint8`, as `Fleet.zeros` makes it.
+          zeros: `[R', capacity + 2, *stored_shape]`, as `Fleet.zeros` makes it.
           place: moves host arrays `[R, ...]` to where the runs are, `Fleet.place`.
           layout: how frames are stored and stacked.
         """
@@ -101,9 +103,9 @@ class DeviceFrameStore:
         )
 
     def write(self, rows: np.ndarray, slots: np.ndarray, frames: np.ndarray) -> None:
-        """Stores `frames [n, 84, 84] uint8` of runs `rows [n]` at `slots [n]`."""
+        """Stores `frames [n, *frame_shape]` of runs `rows [n]` at `slots [n]`."""
         all_slots = np.full(self._num_runs, self._unused_slot, np.int32)
-        all_frames = np.zeros((self._num_runs, *self._layout.stored_shape), np.uint8)
+        all_frames = np.zeros((self._num_runs, *self._layout.stored_shape), self._layout.dtype)
         all_slots[rows], all_frames[rows] = slots, self._layout.pack(frames)
         self.on_device = self._write(self.on_device, *self._place((all_slots, all_frames)))
 
@@ -113,8 +115,8 @@ class DeviceFrameStore:
         return FrameReferences(slots.astype(np.int32), self._layout.stack_axis)
 
 
-def _aligned_empty(shape: tuple[int, ...]) -> np.ndarray:
-    size = int(np.prod(shape))
+def _aligned_empty(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size].reshape(shape)
+    return raw[start : start + size].view(dtype).reshape(shape)

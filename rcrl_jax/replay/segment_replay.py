@@ -67,6 +67,8 @@ class SegmentReplay:
         n_step: int,
         discount: float,
         priority_exponent: float,
+        action_shape: tuple[int, ...] = (),
+        action_dtype: type[np.generic] = np.int32,
     ) -> None:
         """Makes an empty replay.
 
@@ -78,7 +80,9 @@ class SegmentReplay:
           frame_stack: frames in an observation.
           n_step: length of the multi-step window [agent steps].
           discount: gamma, of one agent step.
-          priority_exponent: priority = cross-entropy ** exponent.
+          priority_exponent: priority = cross-entropy ** exponent; 0 samples uniformly.
+          action_shape: of one action: nothing for a number out of a set.
+          action_dtype: of an action.
         """
         self._frames = frame_store
         self._seeds = np.asarray(seeds)
@@ -90,7 +94,7 @@ class SegmentReplay:
 
         runs = len(self._seeds)
         self._rows = np.arange(runs)
-        self._action = np.zeros((runs, capacity), np.int32)
+        self._action = np.zeros((runs, capacity, *action_shape), action_dtype)
         self._reward = np.zeros((runs, capacity), np.float32)
         self._terminated = np.zeros((runs, capacity), bool)
         self._is_last = np.zeros((runs, capacity), bool)  # of its episode, either way
@@ -125,12 +129,12 @@ class SegmentReplay:
         """Appends one transition to every run.
 
         Args:
-          frame: `[R, H, W] uint8`, the newest frame of the observation acted on.
-          action: `[R] int32`.
+          frame: `[R, *frame_shape]`, the newest frame of the observation acted on.
+          action: `[R, *act]`.
           reward: `[R] float32`, as the loss shall see it.
           terminated: `[R] bool`, the episode ended and nothing follows.
           truncated: `[R] bool`, the episode was cut and its value continues.
-          next_frame: `[R, H, W] uint8`, the frame that followed; kept where truncated.
+          next_frame: `[R, *frame_shape]`, the frame that followed; kept where truncated.
         """
         index = self._count.copy()
         ended = terminated | truncated

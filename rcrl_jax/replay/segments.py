@@ -17,6 +17,20 @@ def closes_at_reward(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
     return reward != 0
 
 
+def closes_above(threshold: float) -> SegmentRule:
+    """DMControl: a segment ends with the transition that lifts its reward above `threshold`.
+
+    The returns of its pairs then differ by at most the threshold and one reward (RCRL, appendix
+    C.2). A reward is that of an agent step, summed over the action repeat.
+    """
+
+    def closes(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
+        del reward
+        return accumulated > threshold
+
+    return closes
+
+
 class SegmentTable:
     """First and last transition of every live segment, for R runs.
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import observations, types
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax import types
+from rcrl_jax.config import Config
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.fleet import Fleet
@@ -22,7 +22,7 @@ class Evaluation(NamedTuple):
 
     returns: np.ndarray  # [R, E] float64, raw return of each game
     cut: np.ndarray  # [R] int64, games that the frame limit ended
-    film: np.ndarray | None  # [T, 84, 84] uint8, the first run's first game, if asked for
+    film: np.ndarray | None  # [T, *frame_shape], the first run's first game, if asked for
 
 
 def training_seeds(seeds: Sequence[int]) -> np.ndarray:
@@ -45,7 +45,7 @@ def evaluate(
     *,
     fleet: Fleet,
     make_environment: EnvironmentMaker,
-    config: RainbowConfig,
+    config: Config,
     seeds: Sequence[int],
     agent_steps: int,
     episodes: int,
@@ -118,10 +118,10 @@ def _play(
         step = 0
         while np.isnan(returns).any():
             before_step()
-            patches = observations.stack_patches(observation)
-            patches = patches.reshape(runs, games // runs, *patches.shape[1:])
-            actions = fleet.act(params, patches, *counters, step, greedy=True)
-            outcome = environment.step(np.asarray(actions).reshape(-1))
+            stacks = fleet.agent.layout.stack(observation)
+            stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
+            actions = np.asarray(fleet.act(params, stacks, *counters, step, greedy=True))
+            outcome = environment.step(actions.reshape(games, *actions.shape[2:]))
             first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
             if film and np.isnan(returns[0]):
                 frames.append(outcome.frame[0])

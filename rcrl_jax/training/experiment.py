@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from rcrl_jax import observations, reference
-from rcrl_jax.agents import rainbow
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax import reference
+from rcrl_jax.agents import families
+from rcrl_jax.config import Config, SacConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay import frames, segments
 from rcrl_jax.replay.segment_replay import SegmentReplay
@@ -32,8 +32,6 @@ from rcrl_jax.training import (
 )
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
-
-FRAMES_PER_STEP = 4  # emulator frames of one agent step on Atari
 
 
 class RunId(NamedTuple):
@@ -55,6 +53,8 @@ class Plan:
       workdir: where everything is written.
       eval_episodes: episodes of the final evaluation.
       make_environment: makes the environments of all runs from seeds `[R, E]`.
+      action_repeat: environment steps of an agent step, as the benchmark counts them.
+      frames_per_step: frames of an agent step: emulated on Atari, rendered on DMControl.
       record_period: agent steps between lines of metrics.
       checkpoint_period: agent steps between checkpoints.
       film: whether to write a video of the first run's first evaluation episode.
@@ -64,12 +64,14 @@ class Plan:
     """
 
     preset: str
-    config: RainbowConfig
+    config: Config
     runs: tuple[RunId, ...]
     total_steps: int
     workdir: pathlib.Path
     eval_episodes: int
     make_environment: evaluation.EnvironmentMaker
+    action_repeat: int = 1
+    frames_per_step: int = 4
     record_period: int = 200
     checkpoint_period: int = 10_000
     film: bool = False
@@ -86,6 +88,17 @@ class Plan:
     def paths(self) -> list[layout.RunPaths]:
         """`[R]`, the files of each run."""
         return [layout.RunPaths(self.workdir, self.preset, *run) for run in self.runs]
+
+    @property
+    def evaluation_period(self) -> int:
+        """Agent steps between evaluations; the configuration has environment steps."""
+        return max(self.config.evaluation_period // self.action_repeat, 1)
+
+    def counters(self, agent_steps: int) -> records.Counters:
+        """The three counts of a run after `agent_steps`."""
+        return records.Counters(
+            agent_steps, self.action_repeat * agent_steps, self.frames_per_step * agent_steps
+        )
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
@@ -141,8 +154,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         fleet = make_fleet(plan, environment)
         memory = prediction.predict_memory(config, fleet, plan.frame_store)
         prediction.check(memory, fleet.num_runs)
-        replay = make_replay(config, fleet, plan.seeds, plan.frame_store)
-        history = History(len(plan.runs), plan.total_steps)
+        replay = make_replay(config, fleet, plan.seeds, plan.frame_store, plan.action_repeat)
+        history = History(len(plan.runs), plan.total_steps, fleet.agent.action.shape)
         store = checkpoint.CheckpointStore(paths[0].checkpoints)
         stack.callback(store.close)
         state = _start_or_resume(plan, fleet, environment, replay, history, store, say)
@@ -166,7 +179,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
             total_steps=plan.total_steps,
         )
         for state, outcome, finished in steps:
-            _record_episodes(recorders, state.step, outcome)
+            _record_episodes(plan, recorders, state.step, outcome)
             # An update is `finished` every update_period steps: once in the window of that length
             # which each record period begins with.
             if finished is not None and state.step % plan.record_period < config.update_period:
@@ -176,12 +189,12 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
                     state_kept = checkpoint.snapshot(fleet, state, replay.state, history.state)
                     _keep_diverged(plan, state_kept)
             score = None
-            if state.step % config.evaluation_period == 0 and state.step < plan.total_steps:
+            if state.step % plan.evaluation_period == 0 and state.step < plan.total_steps:
                 result = _evaluate(plan, fleet, state, config.periodic_episodes)
                 for recorder, returns, cut in zip(
                     recorders, result.returns, result.cut, strict=True
                 ):
-                    recorder.record_evaluation(counters(state.step), returns, episodes_cut=cut)
+                    recorder.record_evaluation(plan.counters(state.step), returns, episodes_cut=cut)
                 score = float(result.returns.mean())
             progress.advance(1, last_score=score)
             if state.step % plan.checkpoint_period == 0 or stopped_by:
@@ -206,8 +219,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         ):
             lines = records.read_records(run_paths.evaluations)
             if not lines or lines[-1]["agent_steps"] != state.step:  # else a killed process's
-                recorder.record_evaluation(counters(state.step), returns, episodes_cut=cut)
-            recorder.write_scores(counters(state.step), returns, episodes_cut=cut)
+                recorder.record_evaluation(plan.counters(state.step), returns, episodes_cut=cut)
+            recorder.write_scores(plan.counters(state.step), returns, episodes_cut=cut)
     if result.film is not None:
         video.write_video(paths[0].video, result.film)
     return _report(plan, paths, say)
@@ -216,7 +229,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
 def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
     """The fleet of a plan, for its environments."""
     return Fleet(
-        rainbow.make_agent(plan.config, environment.spec),
+        families.make_agent(plan.config, environment.spec),
         plan.seeds,
         environment.num_actions_per_env.tolist(),
         lift=plan.lift,
@@ -225,37 +238,44 @@ def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
 
 
 def make_replay(
-    config: RainbowConfig, fleet: Fleet, seeds: Sequence[int], frame_store: str
+    config: Config,
+    fleet: Fleet,
+    seeds: Sequence[int],
+    frame_store: str,
+    action_repeat: int = 1,
 ) -> SegmentReplay:
     """An empty replay for the runs of a fleet.
 
     Args:
       config: sizes.
-      fleet: where frames on the device belong.
+      fleet: whose agent reads it, and where frames on the device belong.
       seeds: `[R]`.
       frame_store: 'host' or 'device', where frames live.
+      action_repeat: environment steps of an agent step.
     """
-    layout_, capacity = observations.PATCHES, config.replay_capacity
+    layout_, capacity = fleet.agent.layout, config.replay_capacity
+    closes_segment = segments.closes_at_reward
+    if isinstance(config, SacConfig):
+        steps = action_repeat if config.segment_reward == "env_step" else 1
+        # A mean above the threshold is a sum above as many thresholds as there are summands.
+        closes_segment = segments.closes_above(config.segment_threshold * steps)
     if frame_store == "host":
         store = frames.HostFrameStore(len(seeds), capacity, layout_)
     else:
-        zeros = fleet.zeros((capacity + 2, *layout_.stored_shape), np.uint8)
+        zeros = fleet.zeros((capacity + 2, *layout_.stored_shape), layout_.dtype)
         store = frames.DeviceFrameStore(len(seeds), zeros, fleet.place, layout_)
     return SegmentReplay(
         store,
         np.asarray(seeds),
         capacity=config.replay_capacity,
-        closes_segment=segments.closes_at_reward,
+        closes_segment=closes_segment,
         frame_stack=config.frame_stack,
         n_step=config.n_step,
         discount=config.discount,
         priority_exponent=config.priority_exponent,
+        action_shape=fleet.agent.action.shape,
+        action_dtype=fleet.agent.action.dtype,
     )
-
-
-def counters(agent_steps: int) -> records.Counters:
-    """The three counts of an Atari run: its environment step is the agent's."""
-    return records.Counters(agent_steps, agent_steps, FRAMES_PER_STEP * agent_steps)
 
 
 def _claim_workdir(
@@ -371,11 +391,11 @@ def _start_or_resume(
 
 
 def _record_episodes(
-    recorders: list[records.RunRecorder], step: int, outcome: loop.AgentStep
+    plan: Plan, recorders: list[records.RunRecorder], step: int, outcome: loop.AgentStep
 ) -> None:
     for run in np.nonzero(outcome.finished)[0]:
         recorders[run].record(
-            counters(step),
+            plan.counters(step),
             {
                 "episode_return": outcome.episode_return[run],
                 "episode_length": outcome.episode_length[run],
@@ -392,10 +412,11 @@ def _record_metrics(
     steps_per_s: float,
 ) -> None:
     metrics = jax.tree.map(np.asarray, finished.result.metrics)
-    beta = loop.importance_exponent(plan.config, step, plan.total_steps)
     for run, recorder in enumerate(recorders):
         scalars = {name: float(value[run]) for name, value in metrics.items()}
-        scalars |= {"beta": beta, "steps_per_s": steps_per_s}
+        scalars["steps_per_s"] = steps_per_s
+        if plan.config.priority_exponent:
+            scalars["beta"] = loop.importance_exponent(plan.config, step, plan.total_steps)
         if "return_contrast" in plan.config.auxiliary:
             lengths = np.quantile(replay.segment_lengths(run), (0.1, 0.5, 0.9))
             scalars |= dict(
@@ -406,7 +427,7 @@ def _record_metrics(
                 )
             )
             scalars["positive_is_anchor"] = float(finished.positive_is_anchor[run])
-        recorder.record(counters(step), scalars)
+        recorder.record(plan.counters(step), scalars)
 
 
 def _is_finite(update: loop.Update) -> bool:

@@ -60,6 +60,8 @@ class Fleet:
         devices = devices or jax.devices()[:1]
         if lift == "auto":
             lift = "map" if devices[0].platform == "cpu" else "vmap"
+        self.agent = agent
+        self.starts_at_random = agent.act_at_random is not None
         self.num_runs = len(seeds)
         self._copies = -self.num_runs % len(devices)
         self.num_devices = len(devices)
@@ -78,6 +80,9 @@ class Fleet:
         def act(run, params, observation, key_data, counters, *, greedy):
             return agent.act(run, params, observation, _key(key_data, _ACT, *counters), greedy)
 
+        def act_at_random(run, key_data, counters):
+            return agent.act_at_random(run, _key(key_data, _ACT, *counters), 1)
+
         def update(run, state, batch, frames):
             return agent.update(run, state, _resolve(batch, frames))
 
@@ -87,6 +92,7 @@ class Fleet:
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
             for greedy in (False, True)
         }
+        self._act_at_random = jax.jit(over_runs(act_at_random, shared=(2,)))
         self._update = jax.jit(over_runs(update, in_place=1), donate_argnums=2)
 
     def init(self) -> types.LearnerState:
@@ -100,17 +106,23 @@ class Fleet:
 
         Args:
           params: agent parameters of this fleet.
-          observation: `[R, N, ...] uint8`, N observations a run.
+          observation: `[R, N, *obs]`, N observations a run.
           *counters: where in its life the run stands; equal counters draw equal noise.
           greedy: the evaluation policy instead of the training policy.
 
         Returns:
-          `[R, N] int32`.
+          `[R, N, *act]`.
         """
         counters = tuple(np.int32(counter) for counter in counters)
         actions = self._act[greedy](
             self._runs_here, self._runs, params, self.place(observation), self._keys, counters
         )
+        return actions[: self.num_runs] if self._copies else actions
+
+    def act_at_random(self, *counters: int) -> jax.Array:
+        """Actions `[R, 1, *act]` of agents that act at random before their first update."""
+        counters = tuple(np.int32(counter) for counter in counters)
+        actions = self._act_at_random(self._runs_here, self._runs, self._keys, counters)
         return actions[: self.num_runs] if self._copies else actions
 
     def update(

@@ -1,7 +1,8 @@
 """The log of actions, from which the emulators and the replay can be rebuilt.
 
-Equal seeds and equal actions give equal Atari frames. So a checkpoint keeps one byte a step
-instead of a frame, and a checksum of all frames proves that the rebuilt ones are the same.
+Equal seeds and equal actions give equal frames. So a checkpoint keeps one byte a step on Atari, or
+the few numbers of a vector on DMControl, instead of a frame, and a checksum of all frames proves
+that the rebuilt ones are the same.
 """
 
 from typing import NamedTuple
@@ -14,21 +15,30 @@ from rcrl_jax.replay import counter_random
 class HistoryState(NamedTuple):
     """A checkpoint's part of the history."""
 
-    actions: np.ndarray  # [R, total_steps] uint8; zero after the last step taken
+    actions: np.ndarray  # [R, total_steps, *act]; zero after the last step taken
     checksum: np.ndarray  # [R] uint64
 
 
 class History:
     """Actions taken so far, and a checksum over every frame that followed them."""
 
-    def __init__(self, num_runs: int, total_steps: int) -> None:
-        """Makes an empty log with room for `total_steps`."""
-        self._actions = np.zeros((num_runs, total_steps), np.uint8)
+    def __init__(
+        self, num_runs: int, total_steps: int, action_shape: tuple[int, ...] = ()
+    ) -> None:
+        """Makes an empty log with room for `total_steps`.
+
+        Args:
+          num_runs: R.
+          total_steps: steps of a run.
+          action_shape: of one action; nothing for a number below 256.
+        """
+        dtype = np.float32 if action_shape else np.uint8
+        self._actions = np.zeros((num_runs, total_steps, *action_shape), dtype)
         self._checksum = np.zeros(num_runs, np.uint64)
         self._step = 0
 
     def add(self, actions: np.ndarray, frames: np.ndarray) -> None:
-        """Logs `actions [R]` and the `frames [R, 84, 84] uint8` that followed."""
+        """Logs `actions [R, *act]` and the `frames [R, *frame_shape]` that followed."""
         self._actions[:, self._step] = actions
         self._checksum = _chain(self._checksum, frames)
         self._step += 1
@@ -45,7 +55,7 @@ class History:
 
 
 def _chain(checksum: np.ndarray, frames: np.ndarray) -> np.ndarray:
-    """The next link `[R]` of a hash modulo 2^64 over `frames [R, H, W] uint8`."""
+    """The next link `[R]` of a hash modulo 2^64 over `frames [R, ...]` of 8 n bytes each."""
     words = frames.reshape(len(frames), -1).view(np.uint64)  # 84 * 84 bytes are 882 words
     position = np.arange(words.shape[1], dtype=np.uint64) * counter_random.GOLDEN
     with np.errstate(over="ignore"):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import observations, types
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax import types
+from rcrl_jax.config import Config
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training.fleet import Fleet
@@ -41,7 +41,7 @@ class LoopState(NamedTuple):
 
     step: int  # agent steps taken
     learner: types.LearnerState  # leading axis R
-    observation: np.ndarray  # [R, C, 84, 84] uint8, to act on next
+    observation: np.ndarray  # [R, C, *frame_shape], to act on next
     late: Update | None  # the last update, whose priorities are not in the replay yet
 
 
@@ -60,16 +60,18 @@ def train(
     environment: AgentEnvironment,
     replay: SegmentReplay,
     history: History,
-    config: RainbowConfig,
+    config: Config,
     total_steps: int,
 ) -> Iterator[Step]:
     """Trains from `state` to `total_steps` agent steps, yielding after each of them."""
     anchors = config.contrast_batch_size if "return_contrast" in config.auxiliary else 0
     while state.step < total_steps:
         step, learner, observation, late = state
-        actions = fleet.act(
-            learner.params.agent, observations.stack_patches(observation)[:, None], step
-        )
+        if step < config.learn_start and fleet.starts_at_random:
+            actions = fleet.act_at_random(step)
+        else:
+            stacks = fleet.agent.layout.stack(observation)[:, None]
+            actions = fleet.act(learner.params.agent, stacks, step)
         update = None
         if step >= config.learn_start and step % config.update_period == 0:
             beta = importance_exponent(config, step, total_steps)
@@ -113,20 +115,22 @@ def rebuild(
     """Plays logged actions again, which brings back the emulators and the replay's transitions.
 
     Args:
-      actions: `[R, steps] uint8`.
+      actions: `[R, steps, *act]`, logged.
 
     Returns:
-      The observation to act on next, `[R, C, 84, 84] uint8`.
+      The observation to act on next, `[R, C, *frame_shape]`.
     """
     observation = environment.reset()
-    for step_actions in actions.T.astype(np.int32):
+    if actions.dtype == np.uint8:  # numbers out of a set, kept in a byte each
+        actions = actions.astype(np.int32)
+    for step_actions in actions.swapaxes(0, 1):
         outcome = environment.step(step_actions)
         remember(replay, history, observation, step_actions, outcome)
         observation = outcome.observation
     return observation
 
 
-def importance_exponent(config: RainbowConfig, step: int, total_steps: int) -> float:
+def importance_exponent(config: Config, step: int, total_steps: int) -> float:
     """beta, rising linearly from its initial value at the first update to 1 at the last step."""
     progress = (step - config.learn_start) / max(total_steps - config.learn_start, 1)
     return config.importance_exponent + (1.0 - config.importance_exponent) * progress

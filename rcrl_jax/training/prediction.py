@@ -8,15 +8,14 @@ import jax
 import numpy as np
 import psutil
 
-from rcrl_jax import observations, types
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax import types
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.config import Config
 from rcrl_jax.replay import frames
 from rcrl_jax.training.fleet import Fleet
 
 _BYTES_A_SLOT = 64  # of a replay beside its frames: action, reward, flags, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
-# An update holds, for each image, its pixels and three arrays of the first layer's size in float32.
-_ACTIVATIONS_AN_IMAGE = 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32)
 
 
 class DoesNotFit(ValueError):  # noqa: N818 - says what is the matter
@@ -32,7 +31,7 @@ class Memory(NamedTuple):
     device_limit: int | None
 
 
-def predict_memory(config: RainbowConfig, fleet: Fleet, frame_store: str) -> Memory:
+def predict_memory(config: Config, fleet: Fleet, frame_store: str) -> Memory:
     """Adds up what the runs of a fleet will hold.
 
     Args:
@@ -42,15 +41,17 @@ def predict_memory(config: RainbowConfig, fleet: Fleet, frame_store: str) -> Mem
     """
     runs = fleet.num_runs
     slots = config.replay_capacity + 2
-    frame_bytes = runs * slots * int(np.prod(observations.PATCHES.stored_shape))
-    batch_bytes = _bytes(empty_batch(config, runs, frame_store))
+    layout = fleet.agent.layout
+    frame_bytes = np.dtype(layout.dtype).itemsize * int(np.prod(layout.stored_shape))
+    frame_bytes *= runs * slots
+    batch_bytes = _bytes(empty_batch(config, fleet.agent, runs, frame_store))
     state_bytes = _bytes(jax.eval_shape(fleet.init))
     images = 2 * config.batch_size
     if "return_contrast" in config.auxiliary:
         images += 3 * config.contrast_batch_size
     at_once = 1 if fleet.lift == "map" else runs
     # The state before and after an update, and its gradients.
-    device = 3 * state_bytes + batch_bytes + at_once * images * _ACTIVATIONS_AN_IMAGE
+    device = 3 * state_bytes + batch_bytes + at_once * images * fleet.agent.image_bytes
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
     if frame_store == "device":
         device += frame_bytes
@@ -81,10 +82,10 @@ def check(memory: Memory, num_runs: int) -> None:
             )
 
 
-def time_update(config: RainbowConfig, fleet: Fleet, frames_on_device: jax.Array | None) -> float:
+def time_update(config: Config, fleet: Fleet, frames_on_device: jax.Array | None) -> float:
     """Seconds of one update of all runs, on throw-away states; compiles the real update."""
     store = "host" if frames_on_device is None else "device"
-    batch = empty_batch(config, fleet.num_runs, store)
+    batch = empty_batch(config, fleet.agent, fleet.num_runs, store)
     state = fleet.init()
     durations = []
     for _ in range(4):
@@ -105,12 +106,13 @@ def describe(memory: Memory, update_s: float, steps: int) -> str:
     )
 
 
-def empty_batch(config: RainbowConfig, runs: int, frame_store: str) -> types.Batch:
+def empty_batch(config: Config, agent: Agent, runs: int, frame_store: str) -> types.Batch:
     """A batch of zeros with the shapes of a real one, leading axis R."""
-    stacks = _empty_stacks(config, runs, frame_store)
+    stacks = _empty_stacks(config, agent, runs, frame_store)
 
     def pairs(size: int) -> types.Pairs:
-        return types.Pairs(stacks(size), np.zeros((runs, size), np.int32))
+        actions = np.zeros((runs, size, *agent.action.shape), agent.action.dtype)
+        return types.Pairs(stacks(size), actions)
 
     size = config.batch_size
     ones = np.ones((runs, size), np.float32)
@@ -121,13 +123,16 @@ def empty_batch(config: RainbowConfig, runs: int, frame_store: str) -> types.Bat
     return types.Batch(transitions, contrast)
 
 
-def _empty_stacks(config: RainbowConfig, runs: int, frame_store: str) -> Callable[[int], Any]:
-    layout = observations.PATCHES
+def _empty_stacks(
+    config: Config, agent: Agent, runs: int, frame_store: str
+) -> Callable[[int], Any]:
+    layout = agent.layout
     if frame_store == "device":
         return lambda size: frames.FrameReferences(
             np.zeros((runs, size, config.frame_stack), np.int32), layout.stack_axis
         )
-    return lambda size: np.zeros((runs, size, *layout.stack_shape(config.frame_stack)), np.uint8)
+    shape = layout.stack_shape(config.frame_stack)
+    return lambda size: np.zeros((runs, size, *shape), layout.dtype)
 
 
 def _bytes(tree: Any) -> int:

@@ -47,7 +47,7 @@ def test_convolutions_are_four_of_3_by_3_with_the_stack_s_channels_frame_by_fram
     assert sac.conv_sizes(SIZE) == [8, 6, 4, 2]
     expected = x.reshape(3, SIZE, SIZE, 3 * STACK) / 255.0
     for layer, stride in enumerate((2, 1, 1, 1)):
-        layer_params = params["params"][f"Conv_{layer}"]
+        layer_params = params["params"][f"_Convolution_{layer}"]
         expected = jax.nn.relu(
             lax.conv_general_dilated(
                 expected.astype(np.float32), layer_params["kernel"], (stride, stride), "VALID",

@@ -26,7 +26,7 @@ def test_stacks_of_whole_frames_come_in_the_network_s_order():
     stacked = frames[np.arange(2)[:, None, None], slots]  # [R, N, C, 84, 84]
     gathered = store.gather("observation", slots)
     assert gathered.shape == (2, 3, 225, 4, 25)
-    np.testing.assert_array_equal(gathered, observations.stack_patches(stacked))
+    np.testing.assert_array_equal(gathered, observations.PATCHES.stack(stacked))
 
 
 def test_the_zero_slot_is_zero_in_every_run():

@@ -6,6 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from rcrl_jax import observations
+from rcrl_jax.replay import frames, segments
+from rcrl_jax.replay.segment_replay import SegmentReplay
 from tests.replay.driver import DISCOUNT, Pair, pattern
 from tests.replay.reference import ZEROS, Event
 
@@ -437,3 +440,46 @@ def test_segment_lengths_count_the_live_part_only(text):
     names = [reference.segment_name(i) for i in reference.pairs()]
     expected = [names.count(name) for name in dict.fromkeys(names)]
     assert pair.fast.segment_lengths(0).tolist() == expected
+
+
+# --- uniform replay of vectors, as for continuous control --------------------------------------
+
+
+def test_with_exponent_zero_sampling_is_uniform_whatever_the_losses_and_weights_are_one():
+    pair = Pair(capacity=40, n_step=1, exponent=0.0)
+    for event in pattern("." * 30):
+        pair.add([event])
+    counts = np.zeros(30, int)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sample = pair.fast.sample(16, 0, 1.0)
+        np.testing.assert_array_equal(sample.batch.transitions.weight, 1.0)
+        pair.fast.update_priorities(sample.index, rng.exponential(size=(1, 16)).astype("f4"))
+        counts += np.bincount(sample.index[0], minlength=30)
+    assert counts[29] == 0  # the state that follows it is not known yet
+    assert stats.chisquare(counts[:29]).pvalue > 1e-3
+
+
+def test_actions_and_states_are_vectors_of_floats():
+    capacity, states = 12, observations.as_rendered((3,), np.float32)
+    replay = SegmentReplay(
+        frames.HostFrameStore(2, capacity, states), np.arange(2), capacity=capacity,
+        closes_segment=segments.closes_above(1.0), frame_stack=2, n_step=1, discount=0.9,
+        priority_exponent=0.0, action_shape=(4,), action_dtype=np.float32,
+    )  # fmt: skip
+    rng, no = np.random.default_rng(0), np.zeros(2, bool)
+    state = rng.normal(size=(20, 2, 3)).astype(np.float32)
+    action = rng.uniform(-1, 1, (20, 2, 4)).astype(np.float32)
+    for t in range(19):
+        replay.add(state[t], action[t], np.full(2, 0.4, np.float32), no, no, state[t + 1])
+    sample = replay.sample(8, 5, 1.0)
+    transitions, anchor = sample.batch.transitions, sample.batch.contrast.anchor
+    before, after = transitions.observation, transitions.next_observation
+    assert before.shape == (2, 8, 2, 3) and anchor.action.shape == (2, 5, 4)
+    for run in range(2):
+        for i, t in enumerate(sample.index[run]):
+            np.testing.assert_array_equal(transitions.action[run, i], action[t, run])
+            np.testing.assert_array_equal(before[run, i], state[t - 1 : t + 1, run])
+            np.testing.assert_array_equal(after[run, i], state[t : t + 2, run])
+    # Segments of 0.4 + 0.4 + 0.4 > 1: three steps each.
+    assert replay.segment_lengths(0).max() == 3

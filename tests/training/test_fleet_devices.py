@@ -30,7 +30,7 @@ def test_the_update_lowers_for_accelerators(preset, frame_store):
     settings, runs = config.ATARI_PRESETS[preset], 2
     agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 18))
     fleet = Fleet(agent, range(runs), [6, 18], lift="vmap")
-    batch = prediction.empty_batch(settings, runs, frame_store)
+    batch = prediction.empty_batch(settings, agent, runs, frame_store)
     frames = np.zeros((runs, 4, 225, 25), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames

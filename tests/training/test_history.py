@@ -78,3 +78,20 @@ def test_equal_frames_give_equal_checksums_in_any_company():
         alone = _log(actions[:, [run]], frames[:, [run]]).checksum
         assert together[run] == alone[0]
     assert together[0] != together[1]
+
+
+def test_vectors_are_kept_as_they_are_and_so_are_frames_of_other_types():
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (STEPS, RUNS, 3)).astype(np.float32)
+    states = rng.normal(size=(STEPS, RUNS, 4)).astype(np.float32)
+    history = History(RUNS, STEPS, action_shape=(3,))
+    for step_actions, step_states in zip(actions[:4], states, strict=False):
+        history.add(step_actions, step_states)
+    kept = history.state.actions
+    assert kept.dtype == np.float32
+    np.testing.assert_array_equal(kept[:, :4], actions[:4].swapaxes(0, 1))
+    assert not kept[:, 4:].any()
+    other = History(RUNS, STEPS, action_shape=(3,))
+    for step_states in (*states[:3], np.nextafter(states[3], 9.0)):
+        other.add(actions[0], step_states)
+    assert not np.any(other.checksum == history.checksum)

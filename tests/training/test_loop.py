@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations, types
+from rcrl_jax.agents import rainbow
+from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import loop
 from rcrl_jax.training.history import History
 from tests.training import toy
@@ -15,6 +17,9 @@ LEARN_START, STEPS = 6, 16
 
 class ScriptedFleet:
     """Acts by the step's number alone and counts updates instead of learning."""
+
+    starts_at_random = False
+    agent = rainbow.make_agent(toy.make_config("rcrl"), EnvironmentSpec((84, 84), 3))
 
     def __init__(self, log):
         self._log = log

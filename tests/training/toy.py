@@ -82,7 +82,7 @@ def make_fleet(config, seeds, environment=None) -> Fleet:
 
 
 def make_replay(config, seeds) -> SegmentReplay:
-    return experiment.make_replay(config, None, seeds, "host")
+    return experiment.make_replay(config, make_fleet(config, seeds), seeds, "host")
 
 
 def training(config, seeds, total_steps, fleet, *, environment=None, replay=None, history=None):

@@ -1,0 +1,159 @@
+"""Control through the same loop as Atari: every preset trains and resumes, in any company."""
+
+import dataclasses
+import functools
+import json
+import os
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import dmc as program
+from rcrl_jax.config import DMC_PRESETS
+from rcrl_jax.envs import dmc
+from rcrl_jax.training import checkpoint, evaluation, experiment, loop, records
+from rcrl_jax.training.history import History
+from tests.training import toy, toy_control
+
+
+def run(plan) -> None:
+    experiment.run(plan, lambda line: None)
+
+
+def environment_of(plan):
+    return experiment.AgentEnvironment(
+        plan.make_environment(evaluation.training_seeds(plan.seeds)),
+        stack_size=plan.config.frame_stack,
+        life_loss_ends_episode=False,
+        clip_rewards=False,
+        max_episode_steps=plan.config.max_episode_steps,
+    )
+
+
+def last_checkpoint(plan) -> checkpoint.Checkpoint:
+    shapes = jax.eval_shape(experiment.make_fleet(plan, environment_of(plan)).init)
+    like = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
+    try:
+        return store.restore(like)
+    finally:
+        store.close()
+
+
+def run_and_stop(plan, step) -> None:
+    """Runs as if SIGTERM came in the middle of a step."""
+    make, steps = plan.make_environment, []
+
+    def make_and_signal(seeds):
+        environment = make(seeds)
+        if seeds.shape[1] == 1:  # for training
+            send = environment.send
+
+            def send_and_signal(actions):
+                steps.append(0)
+                if len(steps) == step:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                send(actions)
+
+            environment.send = send_and_signal
+        return environment
+
+    with pytest.raises(experiment.Interrupted, match=f"saved at step {step}"):
+        run(dataclasses.replace(plan, make_environment=make_and_signal))
+
+
+@pytest.fixture(autouse=True)
+def one_compilation(monkeypatch):
+    """Equal plans share a fleet, whose functions hold no state, within a test."""
+    made, make = {}, experiment.make_fleet
+
+    def make_once(plan, environment):
+        key = plan.preset, plan.runs
+        if key not in made:
+            made[key] = make(plan, environment)
+        return made[key]
+
+    monkeypatch.setattr(experiment, "make_fleet", make_once)
+
+
+@pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
+def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
+    whole = toy_control.make_plan(tmp_path / "whole", preset)
+    run(whole)
+    parts = dataclasses.replace(whole, workdir=tmp_path / "parts")
+    run_and_stop(parts, 73)
+    run(parts)
+    toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(whole))
+    assert toy.recorded(parts) == toy.recorded(whole)
+
+    lines = records.read_records(whole.paths[0].metrics)
+    assert all(line["env_steps"] == 2 * line["agent_steps"] for line in lines)
+    assert all(line["frames"] == line["agent_steps"] for line in lines)
+    losses = [line for line in lines if "loss_critic" in line]
+    assert [line["agent_steps"] for line in losses] == list(range(30, toy_control.STEPS + 1, 10))
+    assert all(np.isfinite(list(line.values())).all() for line in losses)
+    assert ("segment_length_p50" in losses[-1]) == ("return_contrast" in whole.config.auxiliary)
+    assert "beta" not in losses[-1]
+    # Every 80 environment steps are every 40 agent steps.
+    evaluations = records.read_records(whole.paths[0].evaluations)
+    assert [line["agent_steps"] for line in evaluations] == [40, 80, 120]
+    scores = json.loads(whole.paths[0].scores.read_text())
+    assert len(scores["returns"]) == 2 and scores["env_steps"] == 240
+    assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
+
+
+def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(tmp_path):
+    """All six side by side, from states: their networks have the same shapes."""
+    tasks = tuple(dmc.DMC_TASKS)
+    plan = toy_control.make_plan(tmp_path / "whole", "state_sac", total_steps=200)
+    plan = dataclasses.replace(
+        plan,
+        config=dataclasses.replace(plan.config, evaluation_period=2000),
+        runs=tuple(experiment.RunId(task, 3) for task in tasks),
+        eval_episodes=1,
+        make_environment=functools.partial(program.make_environment, tasks, 1, plan.config),
+        checkpoint_period=1000,
+    )
+    run(plan)
+    parts = dataclasses.replace(plan, workdir=tmp_path / "parts")
+    run_and_stop(parts, 110)
+    run(parts)
+    toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(plan))
+    for r, task in enumerate(tasks):
+        assert toy.recorded(parts, r) == toy.recorded(plan, r)
+        described = json.loads(plan.paths[r].manifest.read_text())
+        assert described["environment"]["task"] == task
+        assert described["environment"]["action_repeat"] == dmc.DMC_TASKS[task].action_repeat
+
+
+def train(own, seeds):
+    """Learner, replay and log of runs with `own` action components, from states."""
+    plan = toy_control.make_plan("", "state_sac", own, seeds)
+    environment = environment_of(plan)
+    fleet = experiment.make_fleet(plan, environment)
+    replay = experiment.make_replay(plan.config, fleet, seeds, "host")
+    history = History(len(seeds), 60, fleet.agent.action.shape)
+    *_, last = loop.train(
+        loop.LoopState(0, fleet.init(), environment.reset(), None), fleet=fleet,
+        environment=environment, replay=replay, history=history, config=plan.config,
+        total_steps=60,
+    )  # fmt: skip
+    return fleet.to_host(last.state.learner), replay.state, history.state
+
+
+def test_a_run_is_the_same_run_beside_one_with_more_actions():
+    together = train((1, 3), (4, 5))
+    for r, (own, seed) in enumerate([((1,), 4), ((3,), 5)]):
+        of_one = jax.tree.map(lambda x, r=r: x[r : r + 1], together)
+        toy.assert_equal_trees(of_one, train(own, (seed,)))
+
+
+def test_before_learning_actions_are_uniform_and_afterwards_the_policy_s():
+    _, _, history = train((3,), (7,))
+    actions = history.actions[0]
+    start = toy_control.SMALL["learn_start"]
+    assert actions[:start].std() > 0.5
+    # A fresh policy has a standard deviation of exp(-4).
+    assert actions[start : start + 5].std() < 0.3

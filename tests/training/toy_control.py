@@ -1,0 +1,126 @@
+"""Reach, a control task small enough for tests: pixels or state, actions of one to three numbers.
+
+A dot is moved along a line towards a mark; the reward of a step is one less the distance. Only the
+first component of an action moves the dot. Episodes are cut after ten steps and never terminate.
+"""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from rcrl_jax import config
+from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, VectorEnvironment, after_reset
+from rcrl_jax.replay import counter_random
+from rcrl_jax.training import experiment
+
+STEPS, ROOM, EPISODE = 120, 3, 10
+SIZE, CROP = 20, 17  # pixels; four convolutions leave 2 x 2
+SMALL = {
+    "render_size": SIZE,
+    "crop_size": CROP,
+    "filters": 4,
+    "embedding_size": 6,
+    "hidden_size": 16,
+    "discriminator_hidden": 16,
+    "batch_size": 8,
+    "contrast_batch_size": 4,
+    "learn_start": 20,
+    "replay_capacity": 80,  # the ring's head comes round before the last step
+    "evaluation_period": 80,
+    "periodic_episodes": 2,
+}
+
+
+class Reach(VectorEnvironment):
+    """R games of Reach; `own[r]` is the number of components of run r's actions."""
+
+    def __init__(self, seeds: np.ndarray, own, observation: str):
+        self.num_envs = len(seeds)
+        pixels = observation == "pixels"
+        self.spec = (
+            EnvironmentSpec((SIZE, SIZE, 3), ROOM)
+            if pixels
+            else EnvironmentSpec((4,), ROOM, np.float32)
+        )
+        self.num_actions_per_env = np.array(own, np.int32)
+        self.description = {"backend": "reach", "observation": observation}
+        self._pixels, self._seeds = pixels, seeds
+        self._episodes = np.zeros(self.num_envs, np.int64)
+        self._dot, self._mark = np.zeros(self.num_envs), np.zeros(self.num_envs)
+        self._time = np.zeros(self.num_envs, int)
+        self._last = None
+
+    def reset(self, mask=None):
+        mask = np.ones(self.num_envs, bool) if mask is None else mask
+        places = counter_random.uniform(self._seeds, 0, self._episodes, 2)
+        self._dot[mask], self._mark[mask] = places[mask].T
+        self._episodes[mask] += 1
+        self._time[mask] = 0
+        lives = np.zeros(self.num_envs, np.int32)
+        self._last = after_reset(self._last, mask, self._frame()[mask], lives[mask])
+        return self._last
+
+    def send(self, actions):
+        assert actions.shape == (self.num_envs, ROOM) and actions.dtype == np.float32
+        absent = np.arange(ROOM) >= self.num_actions_per_env[:, None]
+        assert not actions[absent].any() and np.all(np.abs(actions) <= 1)
+        self._dot = np.clip(self._dot + 0.25 * actions[:, 0], 0.0, 1.0)
+        self._time += 1
+        never = np.zeros(self.num_envs, bool)
+        reward = 1.0 - np.abs(self._dot - self._mark)
+        self._last = TimeStep(
+            self._frame(), reward.astype(np.float32), never.astype(np.int32), never,
+            self._time == EPISODE,
+        )  # fmt: skip
+
+    def recv(self):
+        return self._last
+
+    def close(self):
+        pass
+
+    def _frame(self):
+        if not self._pixels:
+            return np.stack([self._dot, self._mark, 0 * self._dot, 0 * self._dot], 1).astype("f4")
+        frame = np.zeros((self.num_envs, SIZE, SIZE, 3), np.uint8)
+        rows = np.arange(self.num_envs)
+        for channel, place, top in ((0, self._dot, 4), (1, self._mark, 10)):
+            column = (3 + place * (SIZE - 9)).astype(int)  # in every crop
+            for y in range(5):
+                for x in range(3):
+                    frame[rows, top + y, column + x, channel] = 255
+        return frame
+
+
+def make_config(preset: str, **overrides) -> config.SacConfig:
+    return dataclasses.replace(config.DMC_PRESETS[preset], **{**SMALL, **overrides})
+
+
+def make_reach(own, observation):
+    """An environment maker for runs with `own [R]` action components each."""
+
+    def make(seeds):
+        runs, episodes = seeds.shape
+        assert runs == len(own)
+        return Reach(seeds.reshape(-1), np.repeat(own, episodes), observation)
+
+    return make
+
+
+def make_plan(workdir, preset, own=(2,), seeds=(3,), overrides=None, **changes) -> experiment.Plan:
+    settings = make_config(preset, **(overrides or {}))
+    plan = experiment.Plan(
+        preset=preset,
+        config=settings,
+        runs=tuple(experiment.RunId("reach", seed) for seed in seeds),
+        total_steps=STEPS,
+        workdir=pathlib.Path(workdir),
+        eval_episodes=2,
+        make_environment=make_reach(own, settings.observation),
+        action_repeat=2,
+        frames_per_step=1,
+        record_period=10,
+        checkpoint_period=50,
+    )
+    return dataclasses.replace(plan, **changes)
