@@ -1,19 +1,28 @@
-# Two commands do all the set-up:
-#   make atari GAME=Pong SEED=0     trains RCRL on a game; the same command resumes
-#   make test                       runs the linter and every test
+# Three commands do all the set-up:
+#   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
+#   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
+#   make test                           runs the linter and every test
 PYTHON ?= python3
 BIN := .venv/bin
 GAME ?= Pong
+TASK ?= cheetah_run
 SEED ?= 0
-PRESET ?= rcrl
 ARGS ?=
+# What DMControl renders with, in software; either of EGL and OSMesa is enough.
+RENDERER := libegl1 libgl1-mesa-dri
 
-.PHONY: atari test clean
+.PHONY: atari dmc test clean
+
+atari: PRESET ?= rcrl
+dmc: PRESET ?= rcrl_sac
 
 atari: .venv/installed
 	$(BIN)/python -m experiments.atari100k --game=$(GAME) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
 
-test: .venv/installed
+dmc: .venv/installed .venv/renders
+	$(BIN)/python -m experiments.dmc --task=$(TASK) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
+
+test: .venv/installed .venv/renders
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest
 
@@ -24,6 +33,15 @@ test: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
+
+# Asks the program whether something renders; if not, installs it where that is possible, and says
+# what is missing where it is not.
+.venv/renders: .venv/installed
+	@$(BIN)/python -m rcrl_jax.envs.dmc 2>/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq $(RENDERER); } || true
+	@$(BIN)/python -m rcrl_jax.envs.dmc
+	@touch $@
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -7,34 +7,26 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=64.
 """
 
-import errno
 import functools
 import itertools
-import pathlib
 import sys
 from collections.abc import Sequence
 
 import numpy as np
 from absl import app, flags
 
-from experiments import command_line
+from experiments import command_line, launch
 from rcrl_jax import config
 from rcrl_jax.envs import atari, pools
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training import host_memory
 
-_SPACE_NEEDED = 100 * 2**20  # bytes a run: two checkpoints, records, curve, video
-_LARGEST_SEED = 2**31 - 1
+flags.adopt_module_key_flags(launch)
 
 _GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
-_SEED = flags.DEFINE_integer("seed", 0, "seed of the run", lower_bound=0, upper_bound=_LARGEST_SEED)
 _GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all26")
-_SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet for every game: 0,1,2 or 0:5")
 _STEPS = flags.DEFINE_integer(
     "steps", 100_000, "agent steps to train for (4 emulator frames each)", lower_bound=1
-)
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
 _EVAL_EPISODES = flags.DEFINE_integer(
     "eval_episodes", 100, "episodes of the final evaluation", lower_bound=1
@@ -42,16 +34,6 @@ _EVAL_EPISODES = flags.DEFINE_integer(
 _BACKEND = flags.DEFINE_enum(
     "backend", "auto", atari.ATARI_BACKENDS, "Atari emulators; auto: envpool, or else ale"
 )
-_VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
-_LIFT = flags.DEFINE_enum(
-    "lift", "auto", ["auto", "map", "vmap"],
-    "how a fleet computes: one run after the other, or batched; auto: map on a CPU, else vmap",
-)  # fmt: skip
-_DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
-_FRAME_STORE = flags.DEFINE_enum(
-    "frame_store", "auto", ["auto", "host", "device"],
-    "where the replay's frames live; auto: host on a CPU, else device",
-)  # fmt: skip
 
 
 def main(argv: list[str]) -> None:
@@ -59,59 +41,24 @@ def main(argv: list[str]) -> None:
     del argv
     host_memory.keep_freed_memory()
     # Imported late: the line above must come before JAX starts its threads.
-    import jax
+    from rcrl_jax.training import experiment
 
-    from rcrl_jax.training import experiment, manifest, prediction
-
-    preset = flags.FLAGS.preset
     try:
-        games, seeds = _read_games(), _read_seeds()
-        runs = tuple(experiment.RunId(*run) for run in itertools.product(games, seeds))
-        name = f"{preset}-{'+'.join(games) if len(games) < 26 else 'all26'}"
-        name += f"-{_SEEDS.value or _SEED.value}".replace(":", "to")
-        on_cpu = jax.default_backend() == "cpu"
+        games, seeds = _read_games(), launch.read_seeds()
         plan = experiment.Plan(
-            preset=preset,
+            preset=flags.FLAGS.preset,
             config=command_line.read_config(config.ATARI_PRESETS),
-            runs=runs,
+            runs=tuple(experiment.RunId(*run) for run in itertools.product(games, seeds)),
             total_steps=_STEPS.value,
-            workdir=pathlib.Path(_WORKDIR.value or f"runs/{name}"),
             eval_episodes=_EVAL_EPISODES.value,
             make_environment=functools.partial(
                 make_environment, games, len(seeds), _BACKEND.value
             ),
-            film=_VIDEO.value,
-            lift=_LIFT.value,
-            num_devices=_read_devices(jax.device_count()),
-            frame_store={"auto": "host" if on_cpu else "device"}.get(
-                _FRAME_STORE.value, _FRAME_STORE.value
-            ),
+            **launch.plan_options("+".join(games) if len(games) < 26 else "all26"),
         )
     except ValueError as error:
         command_line.refuse(str(error))
-    try:
-        free, needed = experiment.free_bytes(plan.workdir), len(runs) * _SPACE_NEEDED
-        if free < needed:
-            raise OSError(
-                errno.ENOSPC,
-                f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
-                str(plan.workdir),
-            )
-        experiment.run(plan)
-    except (
-        manifest.WorkdirMismatch,
-        prediction.DoesNotFit,
-        experiment.NotReproduced,
-        ImportError,
-        OSError,
-    ) as error:
-        command_line.refuse(str(error))
-    except experiment.Interrupted as stop:
-        print(f"{stop}: the same command resumes", file=sys.stderr)
-        sys.exit(128 + stop.signum)
-    except experiment.Diverged as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    launch.run(plan)
 
 
 def make_environment(
@@ -137,39 +84,10 @@ def _read_games() -> tuple[str, ...]:
     games = tuple(_GAMES.value or (_GAME.value,))
     if games == ("all26",):
         return atari.ATARI_GAMES
-    if len(set(games)) != len(games):
-        raise ValueError(f"--games: a game is named twice in {','.join(games)}")
+    games = launch.read_names("games", games)
     for game in games:
         atari.check_game(game)
     return games
-
-
-def _read_seeds() -> tuple[int, ...]:
-    if _SEEDS.value is None:
-        return (_SEED.value,)
-    try:
-        if ":" in _SEEDS.value:
-            first, end = (int(part) for part in _SEEDS.value.split(":"))
-            seeds = tuple(range(first, end))
-        else:
-            seeds = tuple(int(part) for part in _SEEDS.value.split(","))
-    except ValueError:
-        seeds = ()
-    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0 or max(seeds) > _LARGEST_SEED:
-        raise ValueError(
-            f"--seeds: expected different seeds like 0,1,2 or a range like 0:5, got {_SEEDS.value}"
-        )
-    return seeds
-
-
-def _read_devices(available: int) -> int:
-    if _DEVICES.value == "all":
-        return available
-    if not _DEVICES.value.isdigit() or not 1 <= int(_DEVICES.value) <= available:
-        raise ValueError(
-            f"--devices: expected all or a number from 1 to {available}, got {_DEVICES.value}"
-        )
-    return int(_DEVICES.value)
 
 
 if __name__ == "__main__":

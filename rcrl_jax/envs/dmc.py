@@ -279,3 +279,10 @@ def _wait(connection) -> None:
 def _close_all(connections) -> None:
     for connection in connections:
         connection.close()
+
+
+if __name__ == "__main__":  # `make` asks before it starts what renders
+    try:
+        print(f"DMControl renders with {find_renderer()}")
+    except ImportError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,138 @@
+r"""Trains the systems of the paper's DMControl figure: one run, or a fleet in one program.
+
+    python -m experiments.dmc --task=cheetah_run --seed=0
+    python -m experiments.dmc --tasks=reacher_easy,ball_in_cup_catch --seeds=0:5
+
+The same command in the same work directory resumes. Every hyperparameter of the preset is a flag:
+--config.batch_size=128.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from absl import app, flags
+
+from experiments import command_line, launch
+from rcrl_jax import config
+from rcrl_jax.envs import dmc
+from rcrl_jax.envs.protocol import VectorEnvironment
+from rcrl_jax.training import host_memory
+
+flags.adopt_module_key_flags(launch)
+
+_TASK_NAMES = ", ".join(dmc.DMC_TASKS)
+_TASK = flags.DEFINE_string("task", "cheetah_run", f"task to train on: {_TASK_NAMES}")
+_TASKS = flags.DEFINE_list(
+    "tasks", None, "tasks of a fleet, of one action repeat and one learning rate"
+)
+_STEPS = flags.DEFINE_integer(
+    "steps", 500_000, "environment steps to train for (action repeats counted)", lower_bound=1
+)
+_EVAL_EPISODES = flags.DEFINE_integer(
+    "eval_episodes", 10, "episodes of the final evaluation", lower_bound=1
+)
+
+LEARNING_RATES = {"cheetah_run": 2e-4}
+"""Where CURL's learning rate is not that of the other tasks (CURL, table 3)."""
+
+
+def presets_of(task: str) -> dict[str, config.SacConfig]:
+    """The presets with a task's own learning rate."""
+    if task not in LEARNING_RATES:
+        return config.DMC_PRESETS
+    return {
+        name: dataclasses.replace(preset, learning_rate=LEARNING_RATES[task])
+        for name, preset in config.DMC_PRESETS.items()
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Runs the experiment that the flags describe."""
+    del argv
+    host_memory.keep_freed_memory()
+    # Imported late: the line above must come before JAX starts its threads.
+    from rcrl_jax.training import experiment
+
+    try:
+        tasks, seeds = _read_tasks(), launch.read_seeds()
+        settings = command_line.read_config(config.DMC_PRESETS)
+        repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
+        options = launch.plan_options("+".join(tasks))
+        if options["film"] and settings.observation == "state":
+            raise ValueError("--video: there are no frames to film with observation='state'")
+        if _STEPS.value < repeat:
+            raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
+        plan = experiment.Plan(
+            preset=flags.FLAGS.preset,
+            config=settings,
+            runs=tuple(experiment.RunId(*run) for run in itertools.product(tasks, seeds)),
+            total_steps=_STEPS.value // repeat,
+            eval_episodes=_EVAL_EPISODES.value,
+            make_environment=functools.partial(make_environment, tasks, len(seeds), settings),
+            action_repeat=repeat,
+            frames_per_step=1,
+            **options,
+        )
+    except ValueError as error:
+        command_line.refuse(str(error))
+    launch.run(plan)
+
+
+def make_environment(
+    tasks: Sequence[str], seeds_per_task: int, settings: config.SacConfig, seeds: np.ndarray
+) -> VectorEnvironment:
+    """The environments of a fleet in the order of its runs.
+
+    Args:
+      tasks: the tasks.
+      seeds_per_task: runs of each task.
+      settings: what is observed.
+      seeds: `[R, E]`, environment seeds; R = tasks * seeds_per_task, run by run.
+    """
+    per_task = seeds_per_task * seeds.shape[1]
+    return dmc.make_dmc(
+        [task for task in tasks for _ in range(per_task)],
+        seeds.reshape(-1),
+        observation=settings.observation,
+        render_size=settings.render_size,
+    )
+
+
+def _read_tasks() -> tuple[str, ...]:
+    """The tasks that the flags name; they train in one program only if they keep one step.
+
+    A fleet's runs take their agent steps together and share one configuration.
+    """
+    tasks = launch.read_names("tasks", _TASKS.value or (_TASK.value,))
+    for task in tasks:
+        dmc.check_task(task)
+    for other in tasks[1:]:
+        for what, of in (
+            ("action repeat", lambda task: dmc.DMC_TASKS[task].action_repeat),
+            ("learning rate", lambda task: LEARNING_RATES.get(task)),
+        ):
+            if of(tasks[0]) != of(other):
+                raise ValueError(
+                    f"--tasks: {tasks[0]} and {other} differ in {what}: start two fleets"
+                )
+    return tasks
+
+
+def _first_task(argv: list[str]) -> str:
+    """The task that decides the presets, read before the flags that depend on it."""
+    ahead = flags.FlagValues()
+    flags.DEFINE_string("task", _TASK.default, "", flag_values=ahead)
+    flags.DEFINE_list("tasks", None, "", flag_values=ahead)
+    with contextlib.suppress(flags.Error):  # the parser of all flags will say what is wrong
+        ahead(argv, known_only=True)
+    return (ahead["tasks"].value or [ahead["task"].value])[0]
+
+
+if __name__ == "__main__":
+    command_line.define_config(presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
+    app.run(main, flags_parser=command_line.parse)

@@ -1,0 +1,127 @@
+"""What the training programs share: flags of a fleet, and how a run that ends early is reported."""
+
+import errno
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from experiments import command_line
+
+_SPACE_NEEDED = 100 * 2**20  # bytes a run: two checkpoints, records, curve, video
+_LARGEST_SEED = 2**31 - 1
+
+_SEED = flags.DEFINE_integer("seed", 0, "seed of the run", lower_bound=0, upper_bound=_LARGEST_SEED)
+_SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "where everything is written [default: runs/<preset>-<what>-<seeds>]"
+)
+_VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
+_LIFT = flags.DEFINE_enum(
+    "lift", "auto", ["auto", "map", "vmap"],
+    "how a fleet computes: one run after the other, or batched; auto: map on a CPU, else vmap",
+)  # fmt: skip
+_DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
+_FRAME_STORE = flags.DEFINE_enum(
+    "frame_store", "auto", ["auto", "host", "device"],
+    "where the replay's frames live; auto: host on a CPU, else device",
+)  # fmt: skip
+
+
+def read_seeds() -> tuple[int, ...]:
+    """The seeds that the flags name.
+
+    Raises:
+      ValueError: they are no seeds.
+    """
+    if _SEEDS.value is None:
+        return (_SEED.value,)
+    try:
+        if ":" in _SEEDS.value:
+            first, end = (int(part) for part in _SEEDS.value.split(":"))
+            seeds = tuple(range(first, end))
+        else:
+            seeds = tuple(int(part) for part in _SEEDS.value.split(","))
+    except ValueError:
+        seeds = ()
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0 or max(seeds) > _LARGEST_SEED:
+        raise ValueError(
+            f"--seeds: expected different seeds like 0,1,2 or a range like 0:5, got {_SEEDS.value}"
+        )
+    return seeds
+
+
+def plan_options(what: str) -> dict[str, Any]:
+    """The fields of a plan that these flags decide.
+
+    Args:
+      what: the games or tasks, for the name of the default work directory.
+
+    Raises:
+      ValueError: a flag's value is out of range.
+    """
+    import jax  # late: a program sets up the host's memory before JAX starts its threads
+
+    name = f"{flags.FLAGS.preset}-{what}-{_SEEDS.value or _SEED.value}".replace(":", "to")
+    frame_store = _FRAME_STORE.value
+    if frame_store == "auto":
+        frame_store = "host" if jax.default_backend() == "cpu" else "device"
+    return {
+        "workdir": pathlib.Path(_WORKDIR.value or f"runs/{name}"),
+        "film": _VIDEO.value,
+        "lift": _LIFT.value,
+        "num_devices": _read_devices(jax.device_count()),
+        "frame_store": frame_store,
+    }
+
+
+def _read_devices(available: int) -> int:
+    if _DEVICES.value == "all":
+        return available
+    if not _DEVICES.value.isdigit() or not 1 <= int(_DEVICES.value) <= available:
+        raise ValueError(
+            f"--devices: expected all or a number from 1 to {available}, got {_DEVICES.value}"
+        )
+    return int(_DEVICES.value)
+
+
+def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
+    """`names` as given to `--flag`, once it is sure that none is there twice.
+
+    Raises:
+      ValueError: one is.
+    """
+    if len(set(names)) != len(names):
+        raise ValueError(f"--{flag}: a {flag[:-1]} is named twice in {','.join(names)}")
+    return tuple(names)
+
+
+def run(plan) -> None:
+    """Runs the plan; whatever ends it early is one line and an exit code."""
+    from rcrl_jax.training import experiment, manifest, prediction
+
+    try:
+        free, needed = experiment.free_bytes(plan.workdir), len(plan.runs) * _SPACE_NEEDED
+        if free < needed:
+            raise OSError(
+                errno.ENOSPC,
+                f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
+                str(plan.workdir),
+            )
+        experiment.run(plan)
+    except (
+        manifest.WorkdirMismatch,
+        prediction.DoesNotFit,
+        experiment.NotReproduced,
+        ImportError,
+        OSError,
+    ) as error:
+        command_line.refuse(str(error))
+    except experiment.Interrupted as stop:
+        print(f"{stop}: the same command resumes", file=sys.stderr)
+        sys.exit(128 + stop.signum)
+    except experiment.Diverged as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,109 @@
+"""The DMControl command: from start to scores on a real task, and mistakes in one line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from experiments import dmc as program
+from rcrl_jax.config import DMC_PRESETS
+from rcrl_jax.envs import dmc
+from rcrl_jax.training import layout, records
+from tests.experiments.test_command_line import ROOT, assert_refused, environment
+
+SMALL = {
+    "render_size": 24,
+    "crop_size": 20,
+    "filters": 4,
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "discriminator_hidden": 16,
+    "batch_size": 8,
+    "contrast_batch_size": 4,
+    "learn_start": 20,
+    "replay_capacity": 400,
+    "periodic_episodes": 1,
+}
+
+
+def command(*arguments, directory=ROOT, **variables) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.dmc", *arguments],
+        cwd=directory, env={**environment(), **variables}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def small(workdir, task, preset, env_steps):
+    fields = [f"--config.{name}={value}" for name, value in SMALL.items()]
+    return [
+        f"--task={task}", f"--preset={preset}", f"--steps={env_steps}", f"--workdir={workdir}",
+        "--eval_episodes=1", "--seed=1", *fields,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("preset, task", [("rcrl_sac", "cartpole_swingup")])
+def test_from_start_to_scores(tmp_path, preset, task):
+    """Half an episode of frames, learnt from."""
+    result = command(*small(tmp_path, task, preset, 8 * 60))
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    paths = layout.RunPaths(tmp_path, preset, task, 1)
+    described = json.loads(paths.manifest.read_text())
+    assert described["run"]["steps"] == 60 and described["run"]["backend"] == "dm_control"
+    assert described["environment"]["action_repeat"] == 8
+    assert described["environment"]["task"] == task
+    scores = json.loads(paths.scores.read_text())
+    assert (scores["agent_steps"], scores["env_steps"], scores["frames"]) == (60, 480, 60)
+    assert scores["episodes_cut"] == 1 and 0 <= scores["mean"] <= 1000
+    assert any("loss_return_contrast" in line for line in records.read_records(paths.metrics))
+    again = command(*small(tmp_path, task, preset, 8 * 60))
+    assert "finished already" in again.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--task=cheeta_run"], ["cheeta_run", "did you mean cheetah_run?"]),
+        (["--tasks=cheetah_run,reacher_easy"], ["learning rate", "two fleets"]),
+        (["--tasks=finger_spin,cartpole_swingup"], ["action repeat", "two fleets"]),
+        (["--tasks=finger_spin,finger_spin"], ["named twice"]),
+        (["--preset=rcrl"], ["preset", "rcrl_sac"]),
+        (["--config.crop_size=101"], ["crop_size", "render_size = 100"]),
+        (["--config.auxiliary=('curl',)", "--preset=state_sac"], ["curl", "pixels"]),
+        (["--preset=state_sac", "--video"], ["--video", "state"]),
+        (["--steps=3"], ["--steps", "action repeat, 4"]),
+        (["--task"], ["task"]),
+    ],
+    ids=lambda value: " ".join(value) if value[0].startswith("-") else None,
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
+    result = command(*arguments, directory=tmp_path)
+    assert_refused(result)
+    for word in says:
+        assert word in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_renderer_is_one_line_that_names_the_packages(tmp_path):
+    result = command(directory=tmp_path, MUJOCO_GL="nonsense")
+    assert_refused(result)
+    assert "libegl1" in result.stderr and "libosmesa6" in result.stderr
+
+
+def test_a_task_s_learning_rate_is_its_own():
+    assert {p.learning_rate for p in program.presets_of("cheetah_run").values()} == {2e-4}
+    for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
+        assert program.presets_of(task) == DMC_PRESETS
+    help_text = command("--helpfull", "--tasks=cheetah_run", COLUMNS="200").stdout
+    assert "--config.learning_rate=0.0002" in help_text
+
+
+def test_make_s_question_has_a_line_for_an_answer():
+    ask = [sys.executable, "-m", "rcrl_jax.envs.dmc"]
+    answer = subprocess.run(ask, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert answer.stdout == f"DMControl renders with {dmc.find_renderer()}\n"
+    nothing = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "nonsense"}
+    refusal = subprocess.run(ask, cwd=ROOT, env=nothing, capture_output=True, text=True)
+    assert refusal.returncode == 1 and refusal.stderr.startswith("error: nothing renders")
