@@ -49,6 +49,13 @@ class RainbowConfig:
     contrast_batch_size: int = setting(64, "anchors in an update [pairs]", "RCRL appendix C.1")
     discriminator_hidden: int = setting(256, "units of the discriminator's hidden layer", "ours")
 
+    precision: str = setting(
+        "tf32",
+        "inputs of matrix products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); "
+        "parameters and sums are float32; a CPU computes every choice in float32",
+        "ours",
+    )
+
     # Learning
     batch_size: int = setting(32, "transitions in an update", "K")
     learning_rate: float = setting(1e-4, "step size of Adam", "K")
@@ -85,6 +92,7 @@ class RainbowConfig:
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         _check_choice("head", self.head, ("state", "state_action"))
+        _check_choice("precision", self.precision, ("float32", "tf32", "bfloat16"))
         if len(set(self.auxiliary)) != len(self.auxiliary):
             raise ValueError(f"auxiliary: a task is named twice in {self.auxiliary}")
         for task in self.auxiliary:

@@ -13,7 +13,7 @@ from rcrl_jax.auxiliary import return_contrast, task
 from rcrl_jax.config import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
-from rcrl_jax.networks import rainbow
+from rcrl_jax.networks import precision, rainbow
 
 
 def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
@@ -119,13 +119,17 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         target_params = optax.periodic_update(
             params.agent, state.target_params, updates, config.target_period
         )
-        metrics["gradient_norm"] = optax.global_norm(gradients)
+        metrics["gradient_norm"] = optax.tree.norm(gradients)
         state = types.LearnerState(
             params, target_params, opt_state, jax.random.key_data(key), updates
         )
         return state, types.UpdateResult(cross_entropy, metrics)
 
-    return agent.Agent(init, act, update)
+    return agent.Agent(
+        init,
+        precision.at_precision(act, config.precision),
+        precision.at_precision(update, config.precision),
+    )
 
 
 def _make_tasks(
