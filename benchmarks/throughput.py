@@ -1,10 +1,12 @@
 r"""Measures how fast training is, as a share of what this machine can do.
 
     python -m benchmarks.throughput --preset=rcrl
+    python -m benchmarks.throughput --preset=rcrl_sac --config.batch_size=512
 
-Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product rate
-and memory bandwidth, measured on the spot; the time of each part of a training step alone; the
-whole loop; the FLOP of one update and the share of the measured rate that the update reaches.
+Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product and
+convolution rates and memory bandwidth, measured on the spot; the time of each part of a training
+step alone; the whole loop; the FLOP of one update and the share of the measured rate that the
+update reaches.
 Nothing else should be running meanwhile.
 """
 
@@ -21,11 +23,12 @@ from absl import app, flags
 
 from experiments import command_line
 from rcrl_jax import config
-from rcrl_jax.envs import atari, pools
+from rcrl_jax.envs import atari, dmc, pools
 from rcrl_jax.training import host_memory
 
 _GAMES = flags.DEFINE_list("games", ["Pong"], "games that the runs are spread over, or all26")
 _BACKEND = flags.DEFINE_enum("backend", "auto", atari.ATARI_BACKENDS, "Atari emulators")
+_TASKS = flags.DEFINE_list("tasks", ["cheetah_run"], "tasks that runs of SAC are spread over")
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", lower_bound=10)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", lower_bound=3)
@@ -33,6 +36,7 @@ _LIFT = flags.DEFINE_enum("lift", "auto", ["auto", "map", "vmap"], "how the flee
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
+_PRESETS = {**config.ATARI_PRESETS, **config.DMC_PRESETS}
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
 
 
@@ -48,53 +52,80 @@ def median_s(call: Callable[[], Any], repeats: int) -> float:
 
 
 def measure_machine(repeats: int) -> dict[str, float]:
-    """Rates of a large float32 matrix product and of a large copy."""
+    """Rates of a large float32 matrix product, of a convolution of SAC, and of a large copy."""
     import jax
     import jax.numpy as jnp
 
-    size = 2048 if jax.default_backend() == "cpu" else 8192
+    from rcrl_jax.networks import convolution
+
+    on_cpu = jax.default_backend() == "cpu"
+    size = 2048 if on_cpu else 8192
     matrix = jax.random.normal(jax.random.key(0), (size, size))
     product = jax.jit(functools.partial(jnp.dot, precision="highest"))
     product_s = median_s(lambda: product(matrix, matrix).block_until_ready(), repeats)
+
+    images = jax.random.normal(jax.random.key(1), (128 if on_cpu else 2048, 39, 39, 32))
+    kernel = jax.random.normal(jax.random.key(2), (3, 3, 32, 32))
+    convolve = jax.jit(functools.partial(convolution.convolve, stride=1))
+    convolution_s = median_s(lambda: convolve(images, kernel).block_until_ready(), repeats)
+    convolution_flop = 2 * len(images) * 37**2 * kernel.size
 
     vector = jnp.ones(2**26, jnp.float32)
     copy = jax.jit(lambda x: x + 1.0)
     copy_s = median_s(lambda: copy(vector).block_until_ready(), repeats)
     return {
         "matmul_gflop_per_s": 2 * size**3 / product_s / 1e9,
+        "convolution_gflop_per_s": convolution_flop / convolution_s / 1e9,
         "bandwidth_gb_per_s": 2 * vector.nbytes / copy_s / 1e9,  # read and written
     }
 
 
-def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dict[str, float]:
+def make_environment(settings: config.Config, names: Sequence[str], runs: int):
+    """The training environments of `runs` runs, spread over games or tasks."""
+    import numpy as np
+
+    from rcrl_jax.training import evaluation
+
+    by_name = np.array_split(evaluation.training_seeds(range(runs)).reshape(-1), len(names))
+    if isinstance(settings, config.SacConfig):
+        return dmc.make_dmc(
+            [name for name, own in zip(names, by_name, strict=True) for _ in own],
+            np.concatenate(by_name),
+            observation=settings.observation,
+            render_size=settings.render_size,
+        )
+    return pools.concatenate(
+        [
+            atari.make_atari(game, own, backend=_BACKEND.value)
+            for game, own in zip(names, by_name, strict=True)
+            if own.size
+        ]
+    )
+
+
+def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, float]:
     """Times the parts of a step of `runs` runs, and the whole loop, in milliseconds."""
     import jax
     import numpy as np
 
-    from rcrl_jax import observations, types
-    from rcrl_jax.agents import rainbow
+    from rcrl_jax import types
+    from rcrl_jax.agents import families
     from rcrl_jax.envs.agent_view import AgentEnvironment
-    from rcrl_jax.training import evaluation, experiment, loop, prediction
+    from rcrl_jax.training import experiment, loop, prediction
     from rcrl_jax.training.fleet import Fleet
     from rcrl_jax.training.history import History
 
     repeats, seeds = _REPEATS.value, tuple(range(runs))
     games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
-    by_game = np.array_split(evaluation.training_seeds(seeds).reshape(-1), len(games))
+    names = _TASKS.value if isinstance(settings, config.SacConfig) else games
     environment = AgentEnvironment(
-        pools.concatenate(
-            [
-                atari.make_atari(game, own, backend=_BACKEND.value)
-                for game, own in zip(games, by_game, strict=True)
-                if own.size
-            ]
-        ),
+        make_environment(settings, names, runs),
         stack_size=settings.frame_stack,
         life_loss_ends_episode=settings.life_loss_ends_episode,
         clip_rewards=settings.clip_rewards,
         max_episode_steps=settings.max_episode_steps,
     )
-    agent = rainbow.make_agent(settings, environment.spec)
+    agent = families.make_agent(settings, environment.spec)
     fleet = Fleet(agent, seeds, environment.num_actions_per_env.tolist(), lift=_LIFT.value)
     memory = prediction.predict_memory(settings, fleet, _FRAME_STORE.value)
     prediction.check(memory, runs)
@@ -105,7 +136,7 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
         fleet=fleet,
         environment=environment,
         replay=replay,
-        history=History(runs, total_steps),
+        history=History(runs, total_steps, agent.action.shape),
         config=settings,
         total_steps=total_steps,
     )
@@ -118,12 +149,12 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
 
     # The parts alone, each waited for.
     learner = step.state.learner
-    patches = observations.stack_patches(step.state.observation)[:, None]
+    stacks = agent.layout.stack(step.state.observation)[:, None]
     anchors = settings.contrast_batch_size if "return_contrast" in settings.auxiliary else 0
-    actions = np.zeros(runs, np.int32)
+    actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
 
     def act():
-        np.asarray(fleet.act(learner.params.agent, patches, 0))
+        np.asarray(fleet.act(learner.params.agent, stacks, 0))
 
     def sample():
         return replay.sample(settings.batch_size, anchors, 0.5)
@@ -132,7 +163,8 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
     cross_entropy = np.ones(drawn.index.shape, np.float32)
 
     def remember():
-        loop.remember(replay, History(runs, 1), step.state.observation, actions, step.outcome)
+        history = History(runs, 1, agent.action.shape)
+        loop.remember(replay, history, step.state.observation, actions, step.outcome)
 
     def update():
         nonlocal learner
@@ -153,7 +185,7 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
         (
             types.RunSpec(environment.num_actions_per_env),
             learner,
-            prediction.empty_batch(settings, 1, "host"),
+            prediction.empty_batch(settings, agent, 1, "host"),
         ),
     )
     costs = jax.jit(agent.update).lower(*one).compile().cost_analysis()
@@ -161,7 +193,8 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
     environment.close()
     return {
         "preset": preset,
-        "games": ",".join(_GAMES.value),
+        "games": ",".join(names),
+        "batch_size": settings.batch_size,
         "runs": runs,
         "agent_steps_per_s": runs / loop_s,
         "loop_ms": 1e3 * loop_s,
@@ -179,11 +212,13 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
     """The measurements as text."""
     lines = [
         f"float32 matrix product {machine['matmul_gflop_per_s']:.0f} GFLOP/s, "
+        f"convolution {machine['convolution_gflop_per_s']:.0f} GFLOP/s, "
         f"memory {machine['bandwidth_gb_per_s']:.1f} GB/s"
     ]
     for f in fleets:
         rest = f["loop_ms"] - f["update_ms"]
-        share = f["update_gflop_per_s"] / machine["matmul_gflop_per_s"]
+        kind = "convolution" if f["preset"] in config.DMC_PRESETS else "matmul"
+        share = f["update_gflop_per_s"] / machine[f"{kind}_gflop_per_s"]
         moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
         cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
         lines += [
@@ -192,7 +227,7 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"{f['agent_steps_per_s']:.1f} agent steps/s, {f['loop_ms']:.2f} ms a step, "
             f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
             f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"
-            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured rate",
+            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured {kind} rate",
             f"{'':<23}{f['update_gb_per_run']:.2f} GB a run to and from its kernels, "
             f"{f['update_gb_per_s']:.0f} GB/s = {moved:.0%} of the measured bandwidth",
         ]
@@ -217,7 +252,7 @@ def main(argv: list[str]) -> None:
 
     preset = flags.FLAGS.preset
     try:
-        settings = command_line.read_config(config.ATARI_PRESETS)
+        settings = command_line.read_config(_PRESETS)
         runs = [int(r) for r in _RUNS.value]
         if min(runs) < 1:
             raise ValueError(f"--runs: must be positive, got {_RUNS.value}")
@@ -242,5 +277,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line.define_config(config.ATARI_PRESETS, "rcrl", sys.argv)
+    command_line.define_config(_PRESETS, "rcrl", sys.argv)
     app.run(main, flags_parser=command_line.parse)

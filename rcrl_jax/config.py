@@ -176,6 +176,13 @@ class SacConfig:
     log_std_min: float = setting(-10.0, "lower bound of the policy's log sigma", "CURL")
     log_std_max: float = setting(2.0, "upper bound of the policy's log sigma", "CURL")
 
+    precision: str = setting(
+        "tf32",
+        "inputs of products and convolutions: 'float32' or 'tf32' (10 bits of mantissa); "
+        "parameters and sums are float32; a CPU computes both in float32",
+        "ours",
+    )
+
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = setting(
         (),
@@ -237,6 +244,7 @@ class SacConfig:
         """Checks every value, so that a bad one is reported before anything is built."""
         _check_choice("observation", self.observation, ("pixels", "state"))
         _check_choice("augmentation", self.augmentation, ("random_crop", "center_crop"))
+        _check_choice("precision", self.precision, ("float32", "tf32"))
         _check_choice("segment_reward", self.segment_reward, ("agent_step", "env_step"))
         if len(set(self.auxiliary)) != len(self.auxiliary):
             raise ValueError(f"auxiliary: a task is named twice in {self.auxiliary}")

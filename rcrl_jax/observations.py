@@ -79,9 +79,8 @@ PATCHES = Layout(pack_patches, (CELLS, PATCH**2), stack_axis=-2)
 
 
 def as_rendered(frame_shape: tuple[int, ...], dtype: type[np.generic]) -> Layout:
-    """Frames as the environment hands them over, stacked beside their last axis.
+    """Frames as the environment hands them over: `[..., C, H, W, 3]` or, of vectors, `[..., C, D]`.
 
-    Images `[H, W, 3]` make observations `[..., H, W, C, 3]`, whose last two axes together are the
-    channels of a convolution; vectors `[D]` make observations `[..., C, D]`.
+    A gathered frame stays one piece of memory; the update moves channels once it has cropped.
     """
-    return Layout(lambda frames: frames, frame_shape, stack_axis=-2, dtype=dtype)
+    return Layout(lambda frames: frames, frame_shape, stack_axis=-1 - len(frame_shape), dtype=dtype)

@@ -2,7 +2,7 @@
 
 Written for one run: the fleet adds a leading run axis `R` to every array. `obs` stands for the
 shape of an observation, which is the agent's layout: `225, C, 25` for Rainbow (observations.py),
-`H, W, C, 3` or `C, D` for SAC; `act` for that of an action: nothing for a number out of a set,
+`C, H, W, 3` or `C, D` for SAC; `act` for that of an action: nothing for a number out of a set,
 `A` for a vector.
 """
 

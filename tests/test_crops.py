@@ -7,9 +7,9 @@ from scipy import stats
 from rcrl_jax import crops
 
 # Every pixel says where it is, in which frame and which channel.
-ROWS, COLUMNS, FRAMES, CHANNELS = 7, 6, 2, 3
-IMAGE = np.arange(ROWS * COLUMNS * FRAMES * CHANNELS, dtype=np.uint8).reshape(
-    ROWS, COLUMNS, FRAMES, CHANNELS
+FRAMES, ROWS, COLUMNS, CHANNELS = 2, 7, 6, 3
+IMAGE = np.arange(FRAMES * ROWS * COLUMNS * CHANNELS, dtype=np.uint8).reshape(
+    FRAMES, ROWS, COLUMNS, CHANNELS
 )
 SIZE = 4
 
@@ -17,11 +17,11 @@ SIZE = 4
 def test_each_crop_is_a_window_at_a_place_of_its_own_the_same_for_all_frames():
     n = 1000
     cropped = np.array(crops.random_crop(jax.random.key(0), np.stack([IMAGE] * n), SIZE))
-    assert cropped.shape == (n, SIZE, SIZE, FRAMES, CHANNELS) and cropped.dtype == np.uint8
+    assert cropped.shape == (n, FRAMES, SIZE, SIZE, CHANNELS) and cropped.dtype == np.uint8
     counts = np.zeros((ROWS - SIZE + 1, COLUMNS - SIZE + 1))
     for window in cropped:
-        top, left = np.argwhere(IMAGE[:, :, 0, 0] == window[0, 0, 0, 0])[0]
-        np.testing.assert_array_equal(window, IMAGE[top : top + SIZE, left : left + SIZE])
+        top, left = np.argwhere(IMAGE[0, :, :, 0] == window[0, 0, 0, 0])[0]
+        np.testing.assert_array_equal(window, IMAGE[:, top : top + SIZE, left : left + SIZE])
         counts[top, left] += 1
     # All places, the last ones included, are equally likely.
     assert stats.chisquare(counts.ravel()).pvalue > 1e-3
@@ -36,4 +36,4 @@ def test_a_key_decides_the_places():
 
 def test_the_middle():
     cropped = crops.center_crop(IMAGE[None], SIZE)
-    np.testing.assert_array_equal(cropped[0], IMAGE[1:5, 1:5])
+    np.testing.assert_array_equal(cropped[0], IMAGE[:, 1:5, 1:5])

@@ -26,6 +26,7 @@ from rcrl_jax.auxiliary import instance_contrast, reconstruction, return_contras
 from rcrl_jax.config import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
+from rcrl_jax.networks import precision
 from rcrl_jax.networks import sac as networks
 
 
@@ -86,7 +87,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
     layout = observations.as_rendered(spec.frame_shape, spec.frame_dtype)
     observation_shape = layout.stack_shape(config.frame_stack)
     if pixels:
-        observation_shape = (config.crop_size, config.crop_size, *observation_shape[2:])
+        observation_shape = (config.frame_stack, config.crop_size, config.crop_size, 3)
     psi_size = config.embedding_size if pixels else int(np.prod(observation_shape))
 
     def own_actions(run: types.RunSpec) -> jax.Array:
@@ -264,7 +265,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
                 critic.critics, state.target_params.critics, critic_tau
             )
         )
-        metrics["gradient_norm"] = optax.global_norm((g.agent.critic, g.auxiliary))
+        metrics["gradient_norm"] = optax.tree.norm((g.agent.critic, g.auxiliary))
         state = types.LearnerState(
             types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary),
             target,
@@ -276,8 +277,8 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
 
     return agent.Agent(
         init,
-        act,
-        update,
+        precision.at_precision(act, config.precision),
+        precision.at_precision(update, config.precision),
         act_at_random=act_at_random,
         layout=layout,
         action=jax.ShapeDtypeStruct((room,), np.float32),

@@ -22,7 +22,7 @@ def make_reconstruction(
     """Makes the task for an agent.
 
     Args:
-      embed: psi, `(agent_params, observation [N, H, W, C, 3]) -> [N, embedding_size]`.
+      embed: psi, `(agent_params, observation [N, C, H, W, 3]) -> [N, embedding_size]`.
       decoder: maps psi to images.
       embedding_size: width of psi(s).
       latent_penalty: weight of |psi|^2 / 2.
@@ -49,8 +49,7 @@ def make_reconstruction(
 def target_image(key: jax.Array, observation: jax.Array) -> jax.Array:
     """Pixels in [-0.5, 0.5), of five bits and spread evenly within their levels.
 
-    `[N, H, W, C, 3] uint8 -> [N, H, W, 3 C] float32`.
+    `[N, C, H, W, 3] uint8 -> [N, H, W, 3 C] float32`.
     """
-    levels = (observation // (256 // _LEVELS)).astype(jnp.float32)
-    spread = jax.random.uniform(key, levels.shape)
-    return ((levels + spread) / _LEVELS - 0.5).reshape(*levels.shape[:3], -1)
+    levels = (sac.as_channels(observation) // (256 // _LEVELS)).astype(jnp.float32)
+    return (levels + jax.random.uniform(key, levels.shape)) / _LEVELS - 0.5

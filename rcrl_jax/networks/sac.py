@@ -31,6 +31,12 @@ def conv_sizes(size: int) -> list[int]:
     return sizes
 
 
+def as_channels(observation: jax.Array) -> jax.Array:
+    """The stack's colours, frame by frame, as channels: `[N, C, H, W, 3] -> [N, H, W, 3 C]`."""
+    n, stack, height, width, colours = observation.shape
+    return observation.transpose(0, 2, 3, 1, 4).reshape(n, height, width, stack * colours)
+
+
 def _dense(features: int, name: str | None = None) -> nn.Dense:
     return nn.Dense(features, kernel_init=nn.initializers.orthogonal(), name=name)
 
@@ -56,12 +62,11 @@ class Convolutions(nn.Module):
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
-        """Maps `[N, H, W, C, 3] uint8` to features `[N, F]`."""
+        """Maps `[N, C, H, W, 3] uint8` to features `[N, F]`."""
         chex.assert_rank(observation, 5)
         chex.assert_type(observation, jnp.uint8)
         # Without the barrier the CPU compiler repeats the cast inside the convolution's loops.
-        x = jax.lax.optimization_barrier(observation.astype(jnp.float32) / 255.0)
-        x = x.reshape(*x.shape[:3], -1)
+        x = jax.lax.optimization_barrier(as_channels(observation).astype(jnp.float32) / 255.0)
         for stride in STRIDES:
             x = nn.relu(_Convolution(self.filters, stride)(x))
         return x.reshape(x.shape[0], -1)

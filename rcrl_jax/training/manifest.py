@@ -20,7 +20,10 @@ import jax
 import rcrl_jax
 from rcrl_jax.training import layout
 
-_DEPENDENCIES = ("jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py")
+_DEPENDENCIES = (
+    "jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py",
+    "dm_control", "mujoco",
+)  # fmt: skip
 
 
 class WorkdirMismatch(ValueError):  # noqa: N818 (the name says what is the matter)

@@ -231,7 +231,7 @@ def test_actions():
         assert not action[:, OWN:].any() and action[:, :OWN].all()
     # Only the middle of a frame is looked at.
     margin = observation.copy()
-    margin[:, 0], margin[:, -2:], margin[:, :, 0], margin[:, :, -2:] = 0, 0, 0, 0
+    margin[:, :, 0], margin[:, :, -2:], margin[:, :, :, 0], margin[:, :, :, -2:] = 0, 0, 0, 0
     np.testing.assert_array_equal(greedy, act(RUN, params, margin, jax.random.key(0), True))
 
     at_random = np.array(agent.act_at_random(RUN, jax.random.key(0), 2000))

@@ -41,7 +41,7 @@ def test_all_products_of_an_agent(precision, expected):
     agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 6))
     run, key = types.RunSpec(np.int32(6)), jax.random.key(0)
     state = jax.eval_shape(agent.init, key)
-    batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(config, 1, "host"))
+    batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(config, agent, 1, "host"))
     updating = list(products(jax.make_jaxpr(agent.update)(run, state, batch).jaxpr))
     # Five encoder passes and their heads forward, and most of them backward.
     assert len(updating) > 40 and set(updating) == {expected}

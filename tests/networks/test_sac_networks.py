@@ -14,7 +14,7 @@ SIZE, STACK, FILTERS = 17, 2, 4
 
 
 def images(n=3, size=SIZE, stack=STACK):
-    return np.random.default_rng(0).integers(0, 256, (n, size, size, stack, 3), np.uint8)
+    return np.random.default_rng(0).integers(0, 256, (n, stack, size, size, 3), np.uint8)
 
 
 @pytest.mark.parametrize("inputs, outputs", [(9, 32), (32, 32), (32, 9)])
@@ -45,7 +45,7 @@ def test_convolutions_are_four_of_3_by_3_with_the_stack_s_channels_frame_by_fram
     network, x = sac.Convolutions(FILTERS), images()
     params = network.init(jax.random.key(0), x)
     assert sac.conv_sizes(SIZE) == [8, 6, 4, 2]
-    expected = x.reshape(3, SIZE, SIZE, 3 * STACK) / 255.0
+    expected = np.concatenate([x[:, c] for c in range(STACK)], axis=-1) / 255.0
     for layer, stride in enumerate((2, 1, 1, 1)):
         layer_params = params["params"][f"_Convolution_{layer}"]
         expected = jax.nn.relu(
@@ -65,7 +65,7 @@ def test_sizes_of_the_paper_s_images():
     assert sac.conv_sizes(84) == [41, 39, 37, 35]
     shape = jax.eval_shape(
         lambda key, x: sac.Convolutions(32).init_with_output(key, x)[0],
-        jax.random.key(0), jnp.zeros((2, 84, 84, 3, 3), jnp.uint8),
+        jax.random.key(0), jnp.zeros((2, 3, 84, 84, 3), jnp.uint8),
     ).shape  # fmt: skip
     assert shape == (2, 35 * 35 * 32)
 

@@ -67,6 +67,7 @@ def test_contents(monkeypatch):
     assert made["versions"]["jax"] == jax.__version__
     assert set(made["versions"]) == {
         "rcrl_jax", "jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py",
+        "dm_control", "mujoco",
         "python", "git_commit",
     }  # fmt: skip
     assert made["device"] == {
