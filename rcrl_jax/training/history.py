@@ -55,8 +55,11 @@ class History:
 
 
 def _chain(checksum: np.ndarray, frames: np.ndarray) -> np.ndarray:
-    """The next link `[R]` of a hash modulo 2^64 over `frames [R, ...]` of 8 n bytes each."""
-    words = frames.reshape(len(frames), -1).view(np.uint64)  # 84 * 84 bytes are 882 words
+    """The next link `[R]` of a hash modulo 2^64 over `frames [R, ...]`."""
+    octets = frames.reshape(len(frames), -1).view(np.uint8)
+    if rest := -octets.shape[1] % 8:
+        octets = np.pad(octets, ((0, 0), (0, rest)))
+    words = octets.view(np.uint64)  # 84 * 84 bytes are 882 words
     position = np.arange(words.shape[1], dtype=np.uint64) * counter_random.GOLDEN
     with np.errstate(over="ignore"):
         # Mixed before they are summed: a plain weighted sum misses exchanged words.

@@ -1,6 +1,5 @@
 """SAC: which loss reaches which parameters, schedules, targets, actions, and one update by hand."""
 
-import dataclasses
 import functools
 
 import jax
@@ -252,15 +251,3 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
         other_key = jax.random.key_data(jax.random.key(99))
         other = update(RUN, state._replace(key=other_key), batch)[1].metrics["loss_critic"]
         assert bool(one != other) == differs
-
-
-def test_presets_differ_only_where_the_systems_differ():
-    def differing(one, other):
-        a, b = DMC_PRESETS[one], DMC_PRESETS[other]
-        return {f.name for f in dataclasses.fields(a) if getattr(a, f.name) != getattr(b, f.name)}
-
-    assert differing("pixel_sac", "sac_aug") == {"augmentation"}
-    assert differing("pixel_sac", "sac_ae") == {"auxiliary"}
-    for preset in ("curl_sac", "rcrl_sac", "rcrl_curl_sac"):
-        assert differing("sac_aug", preset) == {"auxiliary"}
-    assert differing("pixel_sac", "state_sac") == {"observation", "frame_stack", "batch_size"}

@@ -128,6 +128,22 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(tmp_path):
         assert described["environment"]["action_repeat"] == dmc.DMC_TASKS[task].action_repeat
 
 
+def test_rendered_frames_come_back_from_logged_actions():
+    """What resuming from pixels relies on: rendering repeats itself, bit for bit."""
+    actions = np.random.default_rng(0).uniform(-1, 1, (12, 2, dmc.ACTION_ROOM)).astype(np.float32)
+    checksums = []
+    for _ in range(2):
+        environment = dmc.make_dmc(["cheetah_run", "reacher_easy"], [3, 4], render_size=25)
+        history = History(2, len(actions), (dmc.ACTION_ROOM,))
+        environment.reset()
+        for action in actions:
+            history.add(action, environment.step(action).frame)
+        environment.close()
+        checksums.append(history.checksum)
+    np.testing.assert_array_equal(*checksums)
+    assert checksums[0][0] != checksums[0][1]
+
+
 def train(own, seeds):
     """Learner, replay and log of runs with `own` action components, from states."""
     plan = toy_control.make_plan("", "state_sac", own, seeds)

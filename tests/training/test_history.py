@@ -95,3 +95,14 @@ def test_vectors_are_kept_as_they_are_and_so_are_frames_of_other_types():
     for step_states in (*states[:3], np.nextafter(states[3], 9.0)):
         other.add(actions[0], step_states)
     assert not np.any(other.checksum == history.checksum)
+
+
+def test_the_last_bytes_of_a_frame_of_any_size_count():
+    frames = np.zeros((1, 5, 5, 3), np.uint8)  # 75 bytes
+    checksums = []
+    for last in (0, 1):
+        frames[0, 4, 4, 2] = last
+        history = History(1, 1)
+        history.add(np.zeros(1, np.uint8), frames)
+        checksums.append(history.checksum[0])
+    assert checksums[0] != checksums[1]
