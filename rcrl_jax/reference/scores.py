@@ -131,14 +131,22 @@ def human_normalised(game: str, score: float) -> float:
 def comparison(game: str, preset: str, mean_score: float) -> str:
     """Sets one run's mean score beside random play, the human tester and the paper's figure.
 
+    A DMControl task's score is set beside those of CURL's paper instead: RCRL's has only curves.
+
     Args:
-        game: any game; one outside the paper's table gets a sentence that says so.
+        game: any game or task; one outside the tables gets a sentence that says so.
         preset: any preset; one that is no row of the paper gets a line that says so.
         mean_score: mean raw return of the run's final evaluation.
 
     Returns:
         A table of several lines, without a newline at its end.
     """
+    control = _control_rows(game)
+    if control:
+        rows = [(game, "return"), *control, (f"this run, {preset} (1 seed)", f"{mean_score:.1f}")]
+        width = max(len(label) for label, _ in rows)
+        lines = [f"{label:<{width}}  {score}" for label, score in rows]
+        return "\n".join([*lines, "the paper prints no numbers for DMControl"])
     if game not in games():
         return f"{game}: no published scores; this run, {preset}, scored {mean_score:.4g}"
     rows = [("random", published(game, "Random")), ("human", published(game, "Human"))]
@@ -155,6 +163,21 @@ def comparison(game: str, preset: str, mean_score: float) -> str:
     if column is None:
         lines.append(f"the paper has no figure for preset {preset}")
     return "\n".join(lines)
+
+
+def _control_rows(task: str) -> list[tuple[str, str]]:
+    """Label and score of the systems of CURL's paper that are presets here, on `task`."""
+    return [
+        (f"{row.agent} (published by CURL's paper, 500k environment steps)", _spread(row))
+        for agent in ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
+        for row in dmc_scores()
+        if (row.task, row.agent, row.env_steps) == (task, agent, 500_000)
+        and row.source.startswith("CURL paper")
+    ]
+
+
+def _spread(row: DmcScore) -> str:
+    return f"{row.mean:.0f}" if row.std is None else f"{row.mean:.0f} +- {row.std:.0f}"
 
 
 @functools.cache

@@ -175,3 +175,16 @@ def test_damaged_tables_are_rejected_with_the_place(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(ValueError, match=message):
         scores._read(file, scores.AtariScore)
+
+
+def test_comparison_on_a_control_task():
+    label = "(published by CURL's paper, 500k environment steps)"
+    assert reference.comparison("cheetah_run", "rcrl_sac", 512.34).splitlines() == [
+        f"cheetah_run{' ' * (len(label) - 1)}  return",
+        f"State SAC {label}  795 +- 30",
+        f"Pixel SAC {label}  197 +- 15",
+        f"SAC+AE {label}     550 +- 34",
+        f"CURL {label}       518 +- 28",
+        f"this run, rcrl_sac (1 seed){' ' * (len(label) - 17)}  512.3",
+        "the paper prints no numbers for DMControl",
+    ]
