@@ -25,6 +25,8 @@ class Agent:
         None where the training policy is.
       layout: how observations reach the functions above.
       action: shape and type of one action.
+      batches_over_runs: whether accelerators gain from batching its products over runs; not
+        where they are convolutions, which turn into slow grouped ones.
       image_bytes: about what an update holds for each observation that it differentiates.
     """
 
@@ -37,5 +39,6 @@ class Agent:
     act_at_random: Callable[[types.RunSpec, chex.PRNGKey, int], jax.Array] | None = None
     layout: observations.Layout = observations.PATCHES
     action: jax.ShapeDtypeStruct = jax.ShapeDtypeStruct((), jnp.int32)
+    batches_over_runs: bool = True
     # Patches, and three arrays of the first layer's size, in float32.
     image_bytes: int = 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32)

@@ -282,6 +282,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
         act_at_random=act_at_random,
         layout=layout,
         action=jax.ShapeDtypeStruct((room,), np.float32),
+        batches_over_runs=not pixels,
         image_bytes=_image_bytes(config) if pixels else 8 * config.hidden_size * 4,
     )
 

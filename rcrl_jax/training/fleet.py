@@ -47,7 +47,8 @@ class Fleet:
           seeds: `[R]`, one a run.
           num_actions: `[R]`, the action-set sizes.
           lift: 'map' or 'vmap'; 'auto' is what was measured to be faster: 'map' on the CPU, where
-            batched products cost more than a loop over runs, 'vmap' elsewhere.
+            batched products cost more than a loop over runs, 'vmap' elsewhere, unless the agent
+            convolves.
           devices: which devices share the runs; None is the first one alone.
 
         Raises:
@@ -59,7 +60,8 @@ class Fleet:
             raise ValueError(f"{len(seeds)} seeds for {len(num_actions)} action sets")
         devices = devices or jax.devices()[:1]
         if lift == "auto":
-            lift = "map" if devices[0].platform == "cpu" else "vmap"
+            on_cpu = devices[0].platform == "cpu"
+            lift = "map" if on_cpu or not agent.batches_over_runs else "vmap"
         self.agent = agent
         self.starts_at_random = agent.act_at_random is not None
         self.num_runs = len(seeds)

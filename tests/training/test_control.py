@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from experiments import dmc as program
+from rcrl_jax.agents import families
 from rcrl_jax.config import DMC_PRESETS
 from rcrl_jax.envs import dmc
-from rcrl_jax.training import checkpoint, evaluation, experiment, loop, records
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.training import checkpoint, evaluation, experiment, loop, prediction, records
+from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from tests.training import toy, toy_control
 
@@ -173,3 +176,20 @@ def test_before_learning_actions_are_uniform_and_afterwards_the_policy_s():
     assert actions[:start].std() > 0.5
     # A fresh policy has a standard deviation of exp(-4).
     assert actions[start : start + 5].std() < 0.3
+
+
+@pytest.mark.parametrize("frame_store", ["host", "device"])
+def test_the_update_lowers_for_accelerators(frame_store):
+    """Every loss of SAC at once, with frames stored here or there."""
+    settings = toy_control.make_config(
+        "sac_aug", auxiliary=("return_contrast", "curl", "reconstruction")
+    )
+    spec = EnvironmentSpec((toy_control.SIZE, toy_control.SIZE, 3), toy_control.ROOM)
+    agent = families.make_agent(settings, spec)
+    fleet = Fleet(agent, (0, 1), (1, 3))
+    batch = prediction.empty_batch(settings, agent, 2, frame_store)
+    frames = np.zeros((2, 4, *spec.frame_shape), np.uint8) if frame_store == "device" else None
+    exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
+        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+    )
+    assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
