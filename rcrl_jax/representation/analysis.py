@@ -151,11 +151,11 @@ def _similarities(
 
 
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
-    """Before and after training."""
+    """Before and after training; fitted on every other episode."""
     discount = arm.plan.config.discount
     returns = [episodes.discounted_returns(episode, discount) for episode in recorded]
     target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])
-    fit = steps.episode % 2 == 0  # of every run's episodes every other one
+    fit = steps.episode % 2 == 0
     pairs = arm.pairs_at(recorded, steps)
     lines = []
     for snapshot in (arm.snapshots[0], arm.snapshots[-1]):

@@ -25,13 +25,11 @@ def explained_variance(
 
     Returns:
       1 - (squared error / variance of the unseen target about its mean); at most 1, and below 0
-      where the mean of the unseen target would do better.
-
-    Raises:
-      ValueError: the unseen target is constant.
+      where the mean of the unseen target would do better. NaN where that target does not vary, as
+      in episodes without a reward.
     """
     if np.ptp(test_target) == 0:
-        raise ValueError("the target does not vary: nothing to explain")
+        return float("nan")
     mean, scale = features.mean(axis=0), features.std(axis=0)
     scale[scale < 1e-8] = np.inf  # a constant feature explains nothing
     x, x_test = (features - mean) / scale, (test_features - mean) / scale

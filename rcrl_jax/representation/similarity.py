@@ -102,13 +102,13 @@ def read_snapshots(plan: Plan) -> list[Snapshot]:
     """The snapshots of all runs of a plan, in the order of their steps.
 
     Raises:
-      FileNotFoundError: a run has fewer snapshots than the first one.
+      FileNotFoundError: the first run has none, or another one fewer.
     """
     directories = [snapshot_directory(paths) for paths in plan.paths]
-    return [
-        _read([directory / first.name for directory in directories])
-        for first in sorted(directories[0].glob("[0-9]*.npz"))
-    ]
+    names = sorted(path.name for path in directories[0].glob("[0-9]*.npz"))
+    if not names:
+        raise FileNotFoundError(f"{directories[0]} holds no snapshots: nobody watched this run")
+    return [_read([directory / name for directory in directories]) for name in names]
 
 
 def _read(paths: list[pathlib.Path]) -> Snapshot:

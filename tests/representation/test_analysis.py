@@ -70,6 +70,11 @@ def test_an_interrupted_run_leaves_the_same_snapshots(tmp_path, arms):
     assert_equal_snapshots(similarity.read_snapshots(plan), similarity.read_snapshots(arms[1]))
 
 
+def test_a_run_that_nobody_watched_has_no_snapshots(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nobody watched"):
+        similarity.read_snapshots(toy.make_plan(tmp_path))
+
+
 def test_similarities_by_hand(arms):
     """Cosines of a product of two arrays, pair by pair."""
 
