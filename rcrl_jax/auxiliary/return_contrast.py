@@ -48,13 +48,18 @@ def make_return_contrast(
         del state, key  # the task keeps and draws nothing: its samples come from the replay
         anchor, positive, negative = (embed(agent_params, *pairs) for pairs in batch.contrast)
         logit_positive = network.apply(task_params, anchor, positive)
+        w_positive = jax.nn.sigmoid(logit_positive)
         logit_negative = network.apply(task_params, anchor, negative)
+        w_negative = jax.nn.sigmoid(logit_negative)
         errors = jnp.concatenate(
-            [error(logit_positive, SAME_RETURN), error(logit_negative, DIFFERENT_RETURN)]
+            [
+                error(logit_positive, w_positive, SAME_RETURN),
+                error(logit_negative, w_negative, DIFFERENT_RETURN),
+            ]
         )
         metrics = {
-            "discriminator_accuracy_positive": jnp.mean(logit_positive < 0.0),
-            "discriminator_accuracy_negative": jnp.mean(logit_negative >= 0.0),
+            "discriminator_accuracy_positive": jnp.mean(w_positive < 0.5),
+            "discriminator_accuracy_negative": jnp.mean(w_negative >= 0.5),
             "cosine_positive": jnp.mean(contrastive.cosine_similarity(anchor, positive)),
             "cosine_negative": jnp.mean(contrastive.cosine_similarity(anchor, negative)),
         }
@@ -64,6 +69,7 @@ def make_return_contrast(
 
 
 _ERRORS = {
-    "squared_error": lambda logit, label: contrastive.squared_error(jax.nn.sigmoid(logit), label),
-    "cross_entropy": contrastive.binary_cross_entropy,
+    "squared_error": lambda logit, w, label: contrastive.squared_error(w, label),
+    # From the logit, since the logarithm of a saturated w would be infinite.
+    "cross_entropy": lambda logit, w, label: contrastive.binary_cross_entropy(logit, label),
 }

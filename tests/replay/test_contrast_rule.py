@@ -42,7 +42,7 @@ def test_uniform_anchors_are_any_live_pair_whatever_its_priority():
 
 
 def test_a_positive_is_another_pair_wherever_there_is_one():
-    pair = play(excludes_anchor=True)
+    pair = play(TEXT + "++....", excludes_anchor=True)  # the second reward has its own segment
     sample = pair.fast.sample(1, SIZE, 0.5)
     anchor, positive, _ = contrast_indices(pair, sample, 0)
     lengths = []
