@@ -156,7 +156,8 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
             prediction.empty_batch(settings, 1, "host"),
         ),
     )
-    flop = jax.jit(agent.update).lower(*one).compile().cost_analysis()["flops"]
+    costs = jax.jit(agent.update).lower(*one).compile().cost_analysis()
+    flop, moved = costs["flops"], costs["bytes accessed"]
     environment.close()
     return {
         "preset": preset,
@@ -167,6 +168,8 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
         **milliseconds,
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
+        "update_gb_per_run": moved / 1e9,  # as the compiler counts, every operand of every kernel
+        "update_gb_per_s": runs * moved / milliseconds["update_ms"] / 1e6,
         "host_gib": memory.host / 2**30,
         "device_gib": memory.device / 2**30,
     }
@@ -181,6 +184,7 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
     for f in fleets:
         rest = f["loop_ms"] - f["update_ms"]
         share = f["update_gflop_per_s"] / machine["matmul_gflop_per_s"]
+        moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
         cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
         lines += [
             "",
@@ -189,6 +193,8 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
             f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"
             f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured rate",
+            f"{'':<23}{f['update_gb_per_run']:.2f} GB a run to and from its kernels, "
+            f"{f['update_gb_per_s']:.0f} GB/s = {moved:.0%} of the measured bandwidth",
         ]
         for part in ("act", "environment", "sample", "priorities", "add"):
             lines.append(f"  {part:<12} {f[f'{part}_ms']:8.2f} ms")

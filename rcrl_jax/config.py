@@ -108,6 +108,13 @@ class RainbowConfig:
         True, "CURL's loss is added to the cross-entropy from which priorities are made", "C"
     )
 
+    precision: str = setting(
+        "tf32",
+        "inputs of matrix products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); "
+        "parameters and sums are float32; a CPU computes every choice in float32",
+        "ours",
+    )
+
     # Learning
     batch_size: int = setting(32, "transitions in an update", "K")
     learning_rate: float = setting(1e-4, "step size of Adam", "K")
@@ -219,6 +226,7 @@ _CHOICES = {
     "contrast_loss": ("squared_error", "cross_entropy"),
     "discriminator_input": ("concatenation", "difference_product", "bilinear"),
     "contrast_anchors": ("prioritised", "uniform"),
+    "precision": ("float32", "tf32", "bfloat16"),
     "augmentation": ("none", "crop_pad_crop", "pad_crop"),
     "exploration": ("noise", "epsilon_greedy"),
 }

@@ -13,7 +13,7 @@ from rcrl_jax.auxiliary import curl, return_contrast, task
 from rcrl_jax.config import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
-from rcrl_jax.networks import rainbow
+from rcrl_jax.networks import precision, rainbow
 
 
 def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
@@ -140,7 +140,7 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         target_params = optax.periodic_update(
             params.agent, state.target_params, updates, config.target_period
         )
-        metrics["gradient_norm"] = optax.global_norm(gradients)
+        metrics["gradient_norm"] = optax.tree.norm(gradients)
         task_state = {
             name: auxiliary.next_state(state.task_state[name], params.auxiliary[name], params.agent)
             for name, auxiliary in tasks.items()
@@ -150,7 +150,12 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         )
         return state, types.UpdateResult(priority_loss, metrics)
 
-    return agent.Agent(init, act, update, embed)
+    return agent.Agent(
+        init,
+        precision.at_precision(act, config.precision),
+        precision.at_precision(update, config.precision),
+        precision.at_precision(embed, config.precision),
+    )
 
 
 def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import pathlib
 import shutil
@@ -161,7 +162,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         stack.callback(store.close)
         state = _start_or_resume(plan, fleet, environment, replay, history, store, say)
         update_s = prediction.time_update(config, fleet, replay.frames_on_device)
-        say(prediction.describe(memory, update_s, plan.total_steps - state.step))
+        to_go = plan.total_steps - state.step
+        say(prediction.describe(memory, update_s, to_go, datetime.datetime.now()))
         resume_at = state.step or None
 
         recorders = [

@@ -1,5 +1,6 @@
 """What a fleet will need, said before it starts."""
 
+import datetime
 import math
 import time
 from typing import Any, NamedTuple
@@ -103,13 +104,14 @@ def time_update(config: RainbowConfig, fleet: Fleet, frames_on_device: jax.Array
     return min(durations[1:])  # the first one compiles
 
 
-def describe(memory: Memory, update_s: float, steps: int) -> str:
+def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime) -> str:
     """One line for the person, before `steps` more steps are taken."""
     device = f" and {memory.device / 2**30:.1f} GiB on each device" if memory.device else ""
-    minutes = update_s * steps / 60
+    to_go = datetime.timedelta(seconds=update_s * steps)
     return (
         f"predicted: {memory.host / 2**30:.1f} GiB of host memory{device}; "
-        f"{1e3 * update_s:.1f} ms an update, {minutes:.0f} min of updates to go"
+        f"{1e3 * update_s:.1f} ms an update, {to_go.total_seconds() / 60:.0f} min of updates to "
+        f"go: not before {now + to_go:%H:%M (%d %b)}"
     )
 
 

@@ -31,6 +31,14 @@ def reference(tmp_path_factory):
     return plan
 
 
+@pytest.fixture(scope="module")
+def reference_fleet(tmp_path_factory):
+    """A fleet that is never interrupted."""
+    plan = toy.make_plan(tmp_path_factory.mktemp("fleet"), seeds=(3, 5))
+    run(plan)
+    return plan
+
+
 def contents(directory) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()
@@ -42,7 +50,8 @@ def contents(directory) -> dict[str, bytes]:
 def assert_same_result(plan, reference) -> None:
     """What was learnt, remembered and recorded is equal."""
     toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
-    assert toy.recorded(plan) == toy.recorded(reference)
+    for r in range(len(plan.runs)):
+        assert toy.recorded(plan, r) == toy.recorded(reference, r)
 
 
 # --- what a run leaves ------------------------------------------------------------------------
@@ -68,6 +77,10 @@ def test_manifest(reference):
     assert described["protocol"]["final_episodes"] == 5
     assert described["protocol"]["evaluation_epsilon"] == 0.1
     assert described["environment"]["life_loss_ends_episode"] is True
+
+
+def test_a_run_of_a_fleet_is_recorded_as_the_run_alone(reference, reference_fleet):
+    assert toy.recorded(reference_fleet, 0) == toy.recorded(reference, 0)
 
 
 def test_metrics(reference):
@@ -196,11 +209,13 @@ def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
     assert_same_result(plan, reference)
 
 
-def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path, reference):
-    plan = toy.make_plan(tmp_path)
+@pytest.mark.parametrize("uninterrupted", ["reference", "reference_fleet"])
+def test_a_killed_process_goes_on_as_if_it_had_not_been(tmp_path, uninterrupted, request):
+    uninterrupted = request.getfixturevalue(uninterrupted)
+    plan = toy.make_plan(tmp_path, seeds=uninterrupted.seeds)
     metrics = toy.paths_of(plan).metrics
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.training.toy", str(tmp_path)],
+        [sys.executable, "-m", "tests.training.toy", str(tmp_path), *map(str, plan.seeds)],
         cwd=toy.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -216,7 +231,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path, reference):
     lines = run(plan)
     (resumed,) = (line for line in lines if line.startswith("resuming at step "))
     assert resumed.split()[3] in ("50", "100", "150", "200")
-    assert_same_result(plan, reference)
+    assert_same_result(plan, uninterrupted)
 
 
 def _last_step(metrics) -> int:

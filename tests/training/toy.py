@@ -1,4 +1,4 @@
-"""Runs on Catch that are small enough for tests. `python -m tests.training.toy DIR` starts one."""
+"""Runs on Catch, small enough for tests. `python -m tests.training.toy DIR SEED...` starts some."""
 
 import dataclasses
 import pathlib
@@ -75,10 +75,10 @@ def view(config, seeds, make_environment=make_catch) -> AgentEnvironment:
     )
 
 
-def make_fleet(config, seeds, environment=None) -> Fleet:
+def make_fleet(config, seeds, environment=None, lift="auto") -> Fleet:
     environment = environment or make_catch(np.zeros(1, np.int32))
-    num_actions = environment.spec.num_actions
-    return Fleet(rainbow.make_agent(config, environment.spec), seeds, [num_actions] * len(seeds))
+    num_actions = [environment.spec.num_actions] * len(seeds)
+    return Fleet(rainbow.make_agent(config, environment.spec), seeds, num_actions, lift=lift)
 
 
 def make_replay(config, seeds) -> SegmentReplay:
@@ -145,4 +145,4 @@ def assert_equal_trees(first, second) -> None:
 
 
 if __name__ == "__main__":
-    experiment.run(make_plan(sys.argv[1]))
+    experiment.run(make_plan(sys.argv[1], seeds=tuple(map(int, sys.argv[2:]))))

@@ -1,0 +1,192 @@
+r"""Measures what reduced precision does to the loss and the gradient of a real update.
+
+    python -m benchmarks.precision --game=Pong
+
+Trains each preset for a while in float32, then takes the same updates in every precision. Prints,
+and writes to results/precision/<device>.json, how far loss and gradient are from float32, beside
+how far the gradients of two different batches are from each other: an error far below that is
+nothing that training could notice. The gradient is read off Adam's first moment.
+
+On an accelerator its own arithmetic is measured. A CPU computes in float32 whatever is asked for;
+there the inputs of every matrix product are rounded to the format's mantissa instead.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import platform
+
+from absl import app, flags
+
+from rcrl_jax import config
+from rcrl_jax.envs import atari
+from rcrl_jax.training import host_memory
+
+_GAME = flags.DEFINE_string("game", "Pong", "game that the batches come from")
+_STEPS = flags.DEFINE_integer("steps", 2000, "agent steps of training first", lower_bound=1700)
+_BATCHES = flags.DEFINE_integer("batches", 10, "updates compared", lower_bound=2)
+_OUTPUT = flags.DEFINE_string("output", "results/precision", "directory of the JSON file")
+
+MANTISSA_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
+_ADAM_B1 = 0.9  # optax.adam's default
+
+
+def rounded(function, mantissa_bits: int):
+    """`function`, with the inputs of its matrix products rounded to `mantissa_bits`."""
+    import jax
+    from jax.extend import core
+
+    def value_of(environment, atom):
+        return atom.val if isinstance(atom, core.Literal) else environment[atom]
+
+    def evaluate(jaxpr, constants, arguments):
+        variables = [*jaxpr.constvars, *jaxpr.invars]
+        environment = dict(zip(variables, [*constants, *arguments], strict=True))
+        for equation in jaxpr.eqns:
+            inputs = [value_of(environment, atom) for atom in equation.invars]
+            name, inner = equation.primitive.name, equation.params.get("jaxpr")
+            if name == "jit":
+                outputs = evaluate(inner.jaxpr, inner.consts, inputs)
+            else:
+                if name == "dot_general":
+                    inputs = [jax.lax.reduce_precision(x, 8, mantissa_bits) for x in inputs]
+                options = equation.primitive.get_bind_params(equation.params)
+                outputs = equation.primitive.bind(*inputs, **options)
+                if not equation.primitive.multiple_results:
+                    outputs = [outputs]
+            environment.update(zip(equation.outvars, outputs, strict=True))
+        return [value_of(environment, atom) for atom in jaxpr.outvars]
+
+    def rounded_function(*arguments):
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        outputs = evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(arguments))
+        return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
+
+    return rounded_function
+
+
+def measure(preset: str) -> list[dict]:
+    """Medians over the batches of the distances to float32, one entry a precision."""
+    import jax
+    import numpy as np
+
+    from rcrl_jax import types
+    from rcrl_jax.agents import rainbow
+    from rcrl_jax.envs.agent_view import AgentEnvironment
+    from rcrl_jax.training import evaluation, experiment, loop
+    from rcrl_jax.training.fleet import Fleet
+    from rcrl_jax.training.history import History
+
+    settings = dataclasses.replace(config.ATARI_PRESETS[preset], precision="float32")
+    seeds = (0,)
+    environment = AgentEnvironment(
+        atari.make_atari(_GAME.value, evaluation.training_seeds(seeds).reshape(-1)),
+        stack_size=settings.frame_stack,
+        life_loss_ends_episode=settings.life_loss_ends_episode,
+        clip_rewards=settings.clip_rewards,
+        max_episode_steps=settings.max_episode_steps,
+    )
+    fleet = Fleet(
+        rainbow.make_agent(settings, environment.spec), seeds,
+        environment.num_actions_per_env.tolist(),
+    )  # fmt: skip
+    replay = experiment.make_replay(settings, fleet, seeds, "host")
+    *_, last = loop.train(
+        loop.LoopState(0, fleet.init(), environment.reset(), None),
+        fleet=fleet,
+        environment=environment,
+        replay=replay,
+        history=History(1, _STEPS.value),
+        config=settings,
+        total_steps=_STEPS.value,
+    )
+    spec, num_actions = environment.spec, environment.num_actions_per_env
+    environment.close()
+    anchors = settings.contrast_batch_size if "return_contrast" in settings.auxiliary else 0
+    batches = [
+        jax.tree.map(np.copy, replay.sample(settings.batch_size, anchors, 0.5).batch)
+        for _ in range(_BATCHES.value)
+    ]
+    first = functools.partial(jax.tree.map, lambda x: np.asarray(x)[0])
+    run, state = first((types.RunSpec(num_actions), fleet.to_host(last.state.learner)))
+
+    def loss_and_gradient(update, batch):
+        new, result = update(run, state, first(batch))
+        moment = [
+            np.ravel((after - _ADAM_B1 * before) / (1 - _ADAM_B1))
+            for before, after in zip(
+                jax.tree.leaves(_first_moment(state)), jax.tree.leaves(_first_moment(new)),
+                strict=True,
+            )
+        ]  # fmt: skip
+        return float(np.mean(result.cross_entropy)), np.concatenate(moment)
+
+    def updates(precision):
+        agent = rainbow.make_agent(dataclasses.replace(settings, precision=precision), spec)
+        on_cpu = jax.default_backend() == "cpu"
+        update = rounded(agent.update, MANTISSA_BITS[precision]) if on_cpu else agent.update
+        update = jax.jit(update)
+        return [loss_and_gradient(update, batch) for batch in batches]
+
+    exact = updates("float32")
+    norms = [np.linalg.norm(gradient) for _, gradient in exact]
+    noise = np.median(
+        [np.linalg.norm(exact[i][1] - exact[i - 1][1]) / norms[i] for i in range(len(exact))]
+    )
+    table = []
+    for precision in ("tf32", "bfloat16"):
+        near = updates(precision)
+        table.append(
+            {
+                "preset": preset,
+                "precision": precision,
+                "loss_error": float(
+                    np.median([abs(a - b) / b for (a, _), (b, _) in zip(near, exact, strict=True)])
+                ),
+                "gradient_error": float(
+                    np.median(
+                        [
+                            np.linalg.norm(a - b) / norm
+                            for (_, a), (_, b), norm in zip(near, exact, norms, strict=True)
+                        ]
+                    )
+                ),
+                "gradient_difference_of_batches": float(noise),
+            }
+        )
+    return table
+
+
+def _first_moment(state):
+    """Adam's first moment within the optimiser's chain (clipping, Adam)."""
+    return state.opt_state[1][0].mu
+
+
+def main(argv: list[str]) -> None:
+    """Measures, prints and writes."""
+    del argv
+    host_memory.keep_freed_memory()
+    import jax
+
+    from rcrl_jax.training import layout, manifest
+
+    table = [row for preset in config.ATARI_PRESETS for row in measure(preset)]
+    for row in table:
+        print(
+            f"{row['preset']:<12} {row['precision']:<9} relative error of the loss "
+            f"{row['loss_error']:.1e}, of the gradient {row['gradient_error']:.1e}; two batches' "
+            f"gradients differ by {row['gradient_difference_of_batches']:.1f}"
+        )
+    kind = jax.devices()[0].device_kind
+    how = "rounded inputs on a CPU" if kind == "cpu" else "measured"
+    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind.replace(" ", "_")
+    path = pathlib.Path(_OUTPUT.value) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    layout.write_json_atomically(
+        path, {"how": how, "game": _GAME.value, "table": table, **manifest.circumstances()}
+    )
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    app.run(main)
