@@ -118,12 +118,12 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
 
     # The parts alone, each waited for.
     learner = step.state.learner
-    patches = observations.stack_patches(step.state.observation)[:, None]
-    anchors = settings.contrast_batch_size if "return_contrast" in settings.auxiliary else 0
+    stacks = observations.layouts_of(settings).network.stack(step.state.observation)[:, None]
+    anchors = settings.contrast_batch_size if "return_contrast" in settings.tasks else 0
     actions = np.zeros(runs, np.int32)
 
     def act():
-        np.asarray(fleet.act(learner.params.agent, patches, 0))
+        np.asarray(fleet.act(learner.params.agent, stacks, 0))
 
     def sample():
         return replay.sample(settings.batch_size, anchors, 0.5)
@@ -151,7 +151,7 @@ def measure_fleet(preset: str, settings: config.RainbowConfig, runs: int) -> dic
     one = jax.tree.map(
         lambda x: x[0],
         (
-            types.RunSpec(environment.num_actions_per_env),
+            types.RunSpec(environment.num_actions_per_env, np.ones(runs, np.float32)),
             learner,
             prediction.empty_batch(settings, 1, "host"),
         ),

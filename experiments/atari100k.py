@@ -7,12 +7,15 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=64.
 """
 
+import contextlib
+import dataclasses
 import errno
 import functools
 import itertools
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import app, flags
@@ -23,17 +26,20 @@ from rcrl_jax.envs import atari, pools
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training import host_memory
 
+if TYPE_CHECKING:
+    from rcrl_jax.training import experiment
+
 _SPACE_NEEDED = 100 * 2**20  # bytes a run: two checkpoints, records, curve, video
 _LARGEST_SEED = 2**31 - 1
 
-_GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
+GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
 _SEED = flags.DEFINE_integer("seed", 0, "seed of the run", lower_bound=0, upper_bound=_LARGEST_SEED)
 _GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all26")
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet for every game: 0,1,2 or 0:5")
 _STEPS = flags.DEFINE_integer(
     "steps", 100_000, "agent steps to train for (4 emulator frames each)", lower_bound=1
 )
-_WORKDIR = flags.DEFINE_string(
+WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
 _EVAL_EPISODES = flags.DEFINE_integer(
@@ -58,46 +64,84 @@ def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
     host_memory.keep_freed_memory()
-    # Imported late: the line above must come before JAX starts its threads.
-    import jax
-
-    from rcrl_jax.training import experiment, manifest, prediction
-
-    preset = flags.FLAGS.preset
     try:
-        games, seeds = _read_games(), _read_seeds()
-        runs = tuple(experiment.RunId(*run) for run in itertools.product(games, seeds))
+        games, seeds = _read_games(), read_seeds()
+        preset = flags.FLAGS.preset
         name = f"{preset}-{'+'.join(games) if len(games) < 26 else 'all26'}"
         name += f"-{_SEEDS.value or _SEED.value}".replace(":", "to")
-        on_cpu = jax.default_backend() == "cpu"
-        plan = experiment.Plan(
-            preset=preset,
-            config=command_line.read_config(config.ATARI_PRESETS),
-            runs=runs,
-            total_steps=_STEPS.value,
-            workdir=pathlib.Path(_WORKDIR.value or f"runs/{name}"),
-            eval_episodes=_EVAL_EPISODES.value,
-            make_environment=functools.partial(
-                make_environment, games, len(seeds), _BACKEND.value
-            ),
-            film=_VIDEO.value,
-            lift=_LIFT.value,
-            num_devices=_read_devices(jax.device_count()),
-            frame_store={"auto": "host" if on_cpu else "device"}.get(
-                _FRAME_STORE.value, _FRAME_STORE.value
-            ),
+        plan = make_plan(
+            preset,
+            command_line.read_config(config.ATARI_PRESETS),
+            games,
+            seeds,
+            pathlib.Path(WORKDIR.value or f"runs/{name}"),
         )
     except ValueError as error:
         command_line.refuse(str(error))
+    with ending_cleanly():
+        run(dataclasses.replace(plan, film=_VIDEO.value))
+
+
+def make_plan(
+    preset: str,
+    settings: config.RainbowConfig,
+    games: Sequence[str],
+    seeds: Sequence[int],
+    workdir: pathlib.Path,
+) -> "experiment.Plan":
+    """The plan of one preset on every game with every seed, the rest as the flags say.
+
+    Raises:
+      ValueError: a flag's value is out of range.
+    """
+    # Imported late, here and below: JAX starts its threads, which must not come before `main`
+    # has set up the memory that they share.
+    import jax
+
+    from rcrl_jax.training import experiment
+
+    on_cpu = jax.default_backend() == "cpu"
+    return experiment.Plan(
+        preset=preset,
+        config=settings,
+        runs=tuple(experiment.RunId(*run) for run in itertools.product(games, seeds)),
+        total_steps=_STEPS.value,
+        workdir=workdir,
+        eval_episodes=_EVAL_EPISODES.value,
+        make_environment=functools.partial(make_environment, games, len(seeds), _BACKEND.value),
+        lift=_LIFT.value,
+        num_devices=_read_devices(jax.device_count()),
+        frame_store={"auto": "host" if on_cpu else "device"}.get(
+            _FRAME_STORE.value, _FRAME_STORE.value
+        ),
+    )
+
+
+def run(plan: "experiment.Plan") -> None:
+    """Runs a plan, unless the disk cannot hold it.
+
+    Raises:
+      OSError: too little space; and what `experiment.run` raises.
+    """
+    from rcrl_jax.training import experiment
+
+    free, needed = experiment.free_bytes(plan.workdir), len(plan.runs) * _SPACE_NEEDED
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
+            str(plan.workdir),
+        )
+    experiment.run(plan)
+
+
+@contextlib.contextmanager
+def ending_cleanly() -> Iterator[None]:
+    """Ends the program with one line, and the exit code that says why, where a run cannot go on."""
+    from rcrl_jax.training import experiment, manifest, prediction
+
     try:
-        free, needed = experiment.free_bytes(plan.workdir), len(runs) * _SPACE_NEEDED
-        if free < needed:
-            raise OSError(
-                errno.ENOSPC,
-                f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
-                str(plan.workdir),
-            )
-        experiment.run(plan)
+        yield
     except (
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
@@ -134,7 +178,7 @@ def make_environment(
 
 
 def _read_games() -> tuple[str, ...]:
-    games = tuple(_GAMES.value or (_GAME.value,))
+    games = tuple(_GAMES.value or (GAME.value,))
     if games == ("all26",):
         return atari.ATARI_GAMES
     if len(set(games)) != len(games):
@@ -144,7 +188,12 @@ def _read_games() -> tuple[str, ...]:
     return games
 
 
-def _read_seeds() -> tuple[int, ...]:
+def read_seeds() -> tuple[int, ...]:
+    """What --seeds, or else --seed, says.
+
+    Raises:
+      ValueError: it is not a list of different seeds.
+    """
     if _SEEDS.value is None:
         return (_SEED.value,)
     try:

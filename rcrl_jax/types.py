@@ -16,12 +16,13 @@ class RunSpec(NamedTuple):
     """What differs between the runs of a fleet and never changes within one."""
 
     num_actions: chex.Array  # [] int32, size of the run's own action set
+    curl_factor: chex.Array | float = 1.0  # [] float32, of CURL's weight in the run's game
 
 
 class Pairs(NamedTuple):
     """State-action pairs x = (s, a)."""
 
-    observation: chex.Array  # [N, 225, C, 25] uint8, see observations.py
+    observation: chex.Array  # [N, 225, C, 25] uint8, or as another layout of observations.py
     action: chex.Array  # [N] int32
 
 
@@ -34,13 +35,13 @@ class ContrastBatch(NamedTuple):
 
 
 class TransitionBatch(NamedTuple):
-    """n-step transitions for the RL loss."""
+    """n-step transitions for the RL loss; observations as `observations.layouts_of` says."""
 
-    observation: chex.Array  # [B, 225, C, 25] uint8
+    observation: chex.Array  # [B, 225, C, 25] uint8, or whole frames [B, C, 7056]
     action: chex.Array  # [B] int32
     reward: chex.Array  # [B] float32, discounted sum over the window
     discount: chex.Array  # [B] float32, gamma^k times the window's discounts; 0 if it terminated
-    next_observation: chex.Array  # [B, 225, C, 25] uint8, the state at the window's end
+    next_observation: chex.Array  # likewise, the state at the window's end
     weight: chex.Array  # [B] float32, importance weights, at most 1
 
 
@@ -66,10 +67,11 @@ class LearnerState(NamedTuple):
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32
+    task_state: dict[str, Params]  # by task name, what no gradient moves: a momentum network
 
 
 class UpdateResult(NamedTuple):
     """What an update tells the outside."""
 
-    cross_entropy: jax.Array  # [B], the per-transition loss from which priorities are made
+    cross_entropy: jax.Array  # [B], the per-transition losses from which priorities are made
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under

@@ -15,16 +15,21 @@ class Agent:
 
     Attributes:
       init: `key -> LearnerState`.
-      act: `(run, params, observation [N, 225, C, 25] uint8, key, greedy) -> action [N] int32`.
-        Not greedy: the training policy. Greedy: the evaluation policy, noise off, with the
-        configured share of random actions. `greedy` is static.
+      act: `(run, params, observation [N, ...] uint8, key, greedy, step) -> action [N] int32`.
+        Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
+        policy, noise off, with the configured share of random actions. `greedy` is static.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss.
+      embed: `(params, pairs) -> [N, d]`: the representation of state-action pairs that the
+        head reads.
     """
 
     init: Callable[[chex.PRNGKey], types.LearnerState]
-    act: Callable[[types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool], jax.Array]
+    act: Callable[
+        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool, jax.Array], jax.Array
+    ]
     update: Callable[
         [types.RunSpec, types.LearnerState, types.Batch],
         tuple[types.LearnerState, types.UpdateResult],
     ]
+    embed: Callable[[types.Params, types.Pairs], jax.Array]

@@ -18,6 +18,33 @@ def squared_error(prediction: jax.Array, label: jax.Array | float) -> jax.Array:
     return jnp.square(prediction - label)
 
 
+def binary_cross_entropy(logit: jax.Array, label: jax.Array | float) -> jax.Array:
+    """-log of the probability that a sigmoid of `logit` gives to `label`, one loss a pair.
+
+    Args:
+      logit: what the sigmoid of w makes a probability of, `[...]`.
+      label: y, 0 where the two returns count as equal and 1 where they differ.
+
+    Returns:
+      `[...]`.
+    """
+    return jax.nn.softplus(logit) - label * logit
+
+
+def info_nce(logits: jax.Array) -> jax.Array:
+    """Mean cross-entropy of telling which key belongs to each query (van den Oord et al., 2018).
+
+    Args:
+      logits: similarity of query i and key j, `[N, N]`; key i is the one that belongs to query i,
+        the others of the batch are its negatives.
+
+    Returns:
+      A scalar.
+    """
+    chex.assert_shape(logits, (len(logits), len(logits)))
+    return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(logits, axis=1)))
+
+
 def cosine_similarity(first: jax.Array, second: jax.Array) -> jax.Array:
     """Cosine of the angle between vectors: `[..., d], [..., d] -> [...]` (RCRL, section 5.2)."""
     chex.assert_equal_shape([first, second])

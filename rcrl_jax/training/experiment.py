@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from rcrl_jax import observations, reference
+from rcrl_jax import observations, reference, types
 from rcrl_jax.agents import rainbow
 from rcrl_jax.config import RainbowConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay import frames, segments
-from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
 from rcrl_jax.training import (
     checkpoint,
     curves,
@@ -44,6 +44,15 @@ class RunId(NamedTuple):
     seed: int
 
 
+class Moment(NamedTuple):
+    """A training run as an observer sees it; looking changes nothing."""
+
+    step: int
+    fleet: Fleet
+    params: types.Params  # of the agent, leading axis R; consumed by the next update
+    replay: SegmentReplay
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What an experiment is.
@@ -62,6 +71,9 @@ class Plan:
       lift: how the fleet lifts functions over runs, see `Fleet`.
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
+      observe: called at the start, and every `observe_period` agent steps, before the checkpoint
+        of that step: what it writes for a step, a resumed run may write again.
+      observe_period: agent steps.
     """
 
     preset: str
@@ -77,6 +89,8 @@ class Plan:
     lift: str = "auto"
     num_devices: int = 1
     frame_store: str = "host"
+    observe: Callable[[Moment], None] | None = None
+    observe_period: int = 10_000
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -158,6 +172,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         progress = stack.enter_context(records.Progress(plan.total_steps, start=state.step))
         stopped_by = stack.enter_context(_signals())
         clock = _Clock(state.step)
+        if plan.observe is not None and state.step == 0:
+            plan.observe(Moment(0, fleet, state.learner.params.agent, replay))
         steps = loop.train(
             state,
             fleet=fleet,
@@ -177,6 +193,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
                 if not _is_finite(finished):
                     state_kept = checkpoint.snapshot(fleet, state, replay.state, history.state)
                     _keep_diverged(plan, state_kept)
+            if plan.observe is not None and state.step % plan.observe_period == 0:
+                plan.observe(Moment(state.step, fleet, state.learner.params.agent, replay))
             score = None
             if state.step % config.evaluation_period == 0 and state.step < plan.total_steps:
                 result = _evaluate(plan, fleet, state, config.periodic_episodes)
@@ -221,6 +239,7 @@ def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
         rainbow.make_agent(plan.config, environment.spec),
         plan.seeds,
         environment.num_actions_per_env.tolist(),
+        curl_factors=[plan.config.curl_factor_in(run.game) for run in plan.runs],
         lift=plan.lift,
         devices=jax.devices()[: plan.num_devices],
     )
@@ -237,12 +256,12 @@ def make_replay(
       seeds: `[R]`.
       frame_store: 'host' or 'device', where frames live.
     """
-    layout_, capacity = observations.PATCHES, config.replay_capacity
+    layouts, capacity = observations.layouts_of(config), config.replay_capacity
     if frame_store == "host":
-        store = frames.HostFrameStore(len(seeds), capacity, layout_)
+        store = frames.HostFrameStore(len(seeds), capacity, layouts.stored)
     else:
-        zeros = fleet.zeros((capacity + 2, *layout_.stored_shape), np.uint8)
-        store = frames.DeviceFrameStore(len(seeds), zeros, fleet.place, layout_)
+        zeros = fleet.zeros((capacity + 2, *layouts.stored.stored_shape), np.uint8)
+        store = frames.DeviceFrameStore(len(seeds), zeros, fleet.place, layouts.stored)
     return SegmentReplay(
         store,
         np.asarray(seeds),
@@ -252,6 +271,12 @@ def make_replay(
         n_step=config.n_step,
         discount=config.discount,
         priority_exponent=config.priority_exponent,
+        contrast=ContrastRule(
+            uniform_anchors=config.contrast_anchors == "uniform",
+            excludes_anchor=config.positive_excludes_anchor,
+            differs_in_return=config.negative_differs_in_return,
+        ),
+        layouts=layouts,
     )
 
 
@@ -398,7 +423,7 @@ def _record_metrics(
     for run, recorder in enumerate(recorders):
         scalars = {name: float(value[run]) for name, value in metrics.items()}
         scalars |= {"beta": beta, "steps_per_s": steps_per_s}
-        if "return_contrast" in plan.config.auxiliary:
+        if "return_contrast" in plan.config.tasks:
             lengths = np.quantile(replay.segment_lengths(run), (0.1, 0.5, 0.9))
             scalars |= dict(
                 zip(

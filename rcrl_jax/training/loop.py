@@ -64,12 +64,11 @@ def train(
     total_steps: int,
 ) -> Iterator[Step]:
     """Trains from `state` to `total_steps` agent steps, yielding after each of them."""
-    anchors = config.contrast_batch_size if "return_contrast" in config.auxiliary else 0
+    anchors = config.contrast_batch_size if "return_contrast" in config.tasks else 0
+    layout = observations.layouts_of(config).network
     while state.step < total_steps:
         step, learner, observation, late = state
-        actions = fleet.act(
-            learner.params.agent, observations.stack_patches(observation)[:, None], step
-        )
+        actions = fleet.act(learner.params.agent, layout.stack(observation)[:, None], step)
         update = None
         if step >= config.learn_start and step % config.update_period == 0:
             beta = importance_exponent(config, step, total_steps)

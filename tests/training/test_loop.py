@@ -20,7 +20,7 @@ class ScriptedFleet:
         self._log = log
 
     def init(self):
-        return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0)
+        return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
     def act(self, params, observation, *counters, greedy=False):
         self._log.append(("act", params, observation, counters, greedy))
