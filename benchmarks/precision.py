@@ -102,13 +102,14 @@ def measure(preset: str) -> list[dict]:
     )
     spec, num_actions = environment.spec, environment.num_actions_per_env
     environment.close()
-    anchors = settings.contrast_batch_size if "return_contrast" in settings.auxiliary else 0
+    anchors = settings.contrast_batch_size if "return_contrast" in settings.tasks else 0
     batches = [
         jax.tree.map(np.copy, replay.sample(settings.batch_size, anchors, 0.5).batch)
         for _ in range(_BATCHES.value)
     ]
     first = functools.partial(jax.tree.map, lambda x: np.asarray(x)[0])
-    run, state = first((types.RunSpec(num_actions), fleet.to_host(last.state.learner)))
+    specs = types.RunSpec(num_actions, np.ones(1, np.float32))
+    run, state = first((specs, fleet.to_host(last.state.learner)))
 
     def loss_and_gradient(update, batch):
         new, result = update(run, state, first(batch))

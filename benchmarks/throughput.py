@@ -108,7 +108,7 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
     import jax
     import numpy as np
 
-    from rcrl_jax import types
+    from rcrl_jax import observations, types
     from rcrl_jax.agents import families
     from rcrl_jax.envs.agent_view import AgentEnvironment
     from rcrl_jax.training import experiment, loop, prediction
@@ -149,8 +149,8 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
 
     # The parts alone, each waited for.
     learner = step.state.learner
-    stacks = agent.layout.stack(step.state.observation)[:, None]
-    anchors = settings.contrast_batch_size if "return_contrast" in settings.auxiliary else 0
+    stacks = observations.layouts_of(settings).network.stack(step.state.observation)[:, None]
+    anchors = settings.contrast_batch_size if "return_contrast" in settings.tasks else 0
     actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
 
     def act():
@@ -183,7 +183,7 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
     one = jax.tree.map(
         lambda x: x[0],
         (
-            types.RunSpec(environment.num_actions_per_env),
+            types.RunSpec(environment.num_actions_per_env, np.ones(runs, np.float32)),
             learner,
             prediction.empty_batch(settings, agent, 1, "host"),
         ),

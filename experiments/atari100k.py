@@ -7,10 +7,13 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=64.
 """
 
+import dataclasses
 import functools
 import itertools
+import pathlib
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import app, flags
@@ -21,9 +24,12 @@ from rcrl_jax.envs import atari, pools
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training import host_memory
 
+if TYPE_CHECKING:
+    from rcrl_jax.training import experiment
+
 flags.adopt_module_key_flags(launch)
 
-_GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
+GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
 _GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all26")
 _STEPS = flags.DEFINE_integer(
     "steps", 100_000, "agent steps to train for (4 emulator frames each)", lower_bound=1
@@ -40,25 +46,49 @@ def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
     host_memory.keep_freed_memory()
-    # Imported late: the line above must come before JAX starts its threads.
-    from rcrl_jax.training import experiment
-
     try:
         games, seeds = _read_games(), launch.read_seeds()
-        plan = experiment.Plan(
-            preset=flags.FLAGS.preset,
-            config=command_line.read_config(config.ATARI_PRESETS),
-            runs=tuple(experiment.RunId(*run) for run in itertools.product(games, seeds)),
-            total_steps=_STEPS.value,
-            eval_episodes=_EVAL_EPISODES.value,
-            make_environment=functools.partial(
-                make_environment, games, len(seeds), _BACKEND.value
-            ),
-            **launch.plan_options("+".join(games) if len(games) < 26 else "all26"),
+        preset = flags.FLAGS.preset
+        what = "+".join(games) if len(games) < 26 else "all26"
+        plan = make_plan(
+            preset,
+            command_line.read_config(config.ATARI_PRESETS),
+            games,
+            seeds,
+            launch.workdir(f"{preset}-{what}"),
         )
     except ValueError as error:
         command_line.refuse(str(error))
-    launch.run(plan)
+    with launch.ending_cleanly():
+        launch.run(dataclasses.replace(plan, film=launch.VIDEO.value))
+
+
+def make_plan(
+    preset: str,
+    settings: config.RainbowConfig,
+    games: Sequence[str],
+    seeds: Sequence[int],
+    workdir: pathlib.Path,
+) -> "experiment.Plan":
+    """The plan of one preset on every game with every seed, the rest as the flags say.
+
+    Raises:
+      ValueError: a flag's value is out of range.
+    """
+    # Imported late: JAX starts its threads, which must not come before `main` has set up the memory
+    # that they share.
+    from rcrl_jax.training import experiment
+
+    return experiment.Plan(
+        preset=preset,
+        config=settings,
+        runs=tuple(experiment.RunId(*run) for run in itertools.product(games, seeds)),
+        total_steps=_STEPS.value,
+        workdir=workdir,
+        eval_episodes=_EVAL_EPISODES.value,
+        make_environment=functools.partial(make_environment, games, len(seeds), _BACKEND.value),
+        **launch.fleet_options(),
+    )
 
 
 def make_environment(
@@ -81,7 +111,7 @@ def make_environment(
 
 
 def _read_games() -> tuple[str, ...]:
-    games = tuple(_GAMES.value or (_GAME.value,))
+    games = tuple(_GAMES.value or (GAME.value,))
     if games == ("all26",):
         return atari.ATARI_GAMES
     games = launch.read_names("games", games)

@@ -33,20 +33,24 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
     ahead = flags.FlagValues()
     flags.DEFINE_string("preset", default, "", flag_values=ahead)
     ahead(argv, known_only=True)
-    preset = presets.get(ahead.preset, presets[default])
+    name = ahead.preset if ahead.preset in presets else default
+    define_fields(presets[name], name, argv)
 
+
+def define_fields(preset: Config, name: str, argv: list[str]) -> None:
+    """Defines --config with every field of `preset`, which is called `name`; checks `argv`."""
     names = [field.name for field in dataclasses.fields(preset)]
     for argument in argv[1:]:
-        name = argument.partition("=")[0].lstrip("-").removeprefix("no")
-        field = name.removeprefix("config.")
-        if name.startswith("config.") and field not in names:
+        flag = argument.partition("=")[0].lstrip("-").removeprefix("no")
+        field = flag.removeprefix("config.")
+        if flag.startswith("config.") and field not in names:
             near = difflib.get_close_matches(field, names, n=1)
             hint = f"did you mean {near[0]}?" if near else "--help lists them"
             refuse(f"unknown field {field!r} in {argument!r}: {hint}")
     config_flags.DEFINE_config_dataclass(
         "config",
         _mutable_twin(preset),
-        f"hyperparameters of the preset ({ahead.preset}):\n{describe_fields(preset)}",
+        f"hyperparameters of the preset ({name}):\n{describe_fields(preset)}",
         sys_argv=argv,
     )
 
@@ -59,6 +63,12 @@ def read_config(presets: Mapping[str, Config]) -> Config:
     """
     config_type = type(presets[flags.FLAGS.preset])
     return config_type(**vars(flags.FLAGS.config))
+
+
+def read_overrides(preset: Config) -> dict[str, Any]:
+    """The fields that --config changes of `preset`, whose fields it was defined with."""
+    given = vars(flags.FLAGS.config)
+    return {name: value for name, value in given.items() if value != getattr(preset, name)}
 
 
 def parse(argv: list[str]) -> list[str]:

@@ -62,8 +62,7 @@ def main(argv: list[str]) -> None:
         tasks, seeds = _read_tasks(), launch.read_seeds()
         settings = command_line.read_config(config.DMC_PRESETS)
         repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
-        options = launch.plan_options("+".join(tasks))
-        if options["film"] and settings.observation == "state":
+        if launch.VIDEO.value and settings.observation == "state":
             raise ValueError("--video: there are no frames to film with observation='state'")
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
@@ -76,11 +75,14 @@ def main(argv: list[str]) -> None:
             make_environment=functools.partial(make_environment, tasks, len(seeds), settings),
             action_repeat=repeat,
             frames_per_step=1,
-            **options,
+            workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
+            film=launch.VIDEO.value,
+            **launch.fleet_options(),
         )
     except ValueError as error:
         command_line.refuse(str(error))
-    launch.run(plan)
+    with launch.ending_cleanly():
+        launch.run(plan)
 
 
 def make_environment(

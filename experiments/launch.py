@@ -1,24 +1,28 @@
 """What the training programs share: flags of a fleet, and how a run that ends early is reported."""
 
+import contextlib
 import errno
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from experiments import command_line
+
+if TYPE_CHECKING:
+    from rcrl_jax.training import experiment
 
 _SPACE_NEEDED = 100 * 2**20  # bytes a run: two checkpoints, records, curve, video
 _LARGEST_SEED = 2**31 - 1
 
 _SEED = flags.DEFINE_integer("seed", 0, "seed of the run", lower_bound=0, upper_bound=_LARGEST_SEED)
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "where everything is written [default: runs/<preset>-<what>-<seeds>]"
+WORKDIR = flags.DEFINE_string(
+    "workdir", None, "where everything is written [default: runs/<what>-<seeds>]"
 )
-_VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
+VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
 _LIFT = flags.DEFINE_enum(
     "lift", "auto", ["auto", "map", "vmap"],
     "how a fleet computes: one run after the other, or batched; auto: map on a CPU, else vmap",
@@ -53,24 +57,24 @@ def read_seeds() -> tuple[int, ...]:
     return seeds
 
 
-def plan_options(what: str) -> dict[str, Any]:
-    """The fields of a plan that these flags decide.
+def workdir(what: str) -> pathlib.Path:
+    """The work directory: what --workdir says, or else one named after `what` and the seeds."""
+    name = f"{what}-{_SEEDS.value or _SEED.value}".replace(":", "to")
+    return pathlib.Path(WORKDIR.value or f"runs/{name}")
 
-    Args:
-      what: the games or tasks, for the name of the default work directory.
+
+def fleet_options() -> dict[str, Any]:
+    """The fields of a plan that say how its fleet computes.
 
     Raises:
       ValueError: a flag's value is out of range.
     """
     import jax  # late: a program sets up the host's memory before JAX starts its threads
 
-    name = f"{flags.FLAGS.preset}-{what}-{_SEEDS.value or _SEED.value}".replace(":", "to")
     frame_store = _FRAME_STORE.value
     if frame_store == "auto":
         frame_store = "host" if jax.default_backend() == "cpu" else "device"
     return {
-        "workdir": pathlib.Path(_WORKDIR.value or f"runs/{name}"),
-        "film": _VIDEO.value,
         "lift": _LIFT.value,
         "num_devices": _read_devices(jax.device_count()),
         "frame_store": frame_store,
@@ -98,19 +102,31 @@ def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def run(plan) -> None:
-    """Runs the plan; whatever ends it early is one line and an exit code."""
+def run(plan: "experiment.Plan") -> None:
+    """Runs a plan, unless the disk cannot hold it.
+
+    Raises:
+      OSError: too little space; and what `experiment.run` raises.
+    """
+    from rcrl_jax.training import experiment
+
+    free, needed = experiment.free_bytes(plan.workdir), len(plan.runs) * _SPACE_NEEDED
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
+            str(plan.workdir),
+        )
+    experiment.run(plan)
+
+
+@contextlib.contextmanager
+def ending_cleanly() -> Iterator[None]:
+    """Ends the program with one line, and the exit code that says why, where a run cannot go on."""
     from rcrl_jax.training import experiment, manifest, prediction
 
     try:
-        free, needed = experiment.free_bytes(plan.workdir), len(plan.runs) * _SPACE_NEEDED
-        if free < needed:
-            raise OSError(
-                errno.ENOSPC,
-                f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
-                str(plan.workdir),
-            )
-        experiment.run(plan)
+        yield
     except (
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,

@@ -4,9 +4,12 @@ Every field carries its meaning, its unit and its source, because `--help` print
 
     K    github.com/Kaixhin/Rainbow, the codebase RCRL builds on, with its data-efficient flags
     RCRL Liu et al., "Return-Based Contrastive Representation Learning for RL", ICLR 2021
+    C    github.com/aravindsrinivas/curl_rainbow, the code behind CURL's Atari scores
     CURL Srinivas et al., "CURL", ICML 2020, tables of the appendix; where they are silent,
          github.com/MishaLaskin/curl, the codebase that RCRL uses for DMControl
     AE   Yarats et al., "Improving Sample Efficiency in Model-Free RL from Images" (SAC+AE)
+    H    Hessel et al., "Rainbow: Combining Improvements in Deep RL", AAAI 2018
+    D    github.com/google/dopamine, labs/atari_100k: DER.gin and DrQ_eps.gin
     ours not stated anywhere; the reason stands in docs/decisions.md
 """
 
@@ -28,26 +31,85 @@ class RainbowConfig:
     """
 
     # Network
+    encoder: str = setting(
+        "data_efficient",
+        "'data_efficient' (two 5x5 convolutions, psi of 576) or 'nature' (three, psi of 3136)",
+        "K",
+    )
     head: str = setting(
         "state",
         "what the advantage stream reads: 'state' (psi(s), all actions at once) or "
-        "'state_action' (phi(s,a) = psi(s) * e_a, one action at a time)",
+        "'state_action' (phi(s,a) = psi(s) * e_a, one action at a time); 'state_action_single' "
+        "is one stream on phi(s,a) without dueling",
         "K / RCRL appendix C.1",
+    )
+    embedding_init: str = setting(
+        "normal",
+        "how action embeddings start: 'normal' N(0, 1), 'uniform' U[0, 1) or 'ones'",
+        "ours",
     )
     hidden_size: int = setting(256, "units of each dueling stream's hidden layer", "K")
     num_atoms: int = setting(51, "atoms of the return distribution", "K")
-    v_max: float = setting(
-        10.0, "largest atom; the smallest is its negative [clipped reward]", "K"
-    )
+    v_max: float = setting(10.0, "largest atom; the smallest is its negative [clipped reward]", "K")
     noisy_sigma: float = setting(0.1, "initial scale of the noisy layers", "K")
 
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = setting(
-        (), "auxiliary tasks added to the RL loss: 'return_contrast'", "RCRL section 4.3"
+        (),
+        "auxiliary tasks added to the RL loss: 'return_contrast', 'curl'",
+        "RCRL section 4.3 / C",
     )
-    auxiliary_weight: float = setting(1.0, "weight of every auxiliary loss", "RCRL appendix C.1")
+    auxiliary_weight: float = setting(
+        1.0, "weight of every auxiliary loss; 0 leaves the tasks out", "RCRL appendix C.1"
+    )
+
+    # The return-contrastive task
     contrast_batch_size: int = setting(64, "anchors in an update [pairs]", "RCRL appendix C.1")
+    contrast_loss: str = setting(
+        "squared_error",
+        "loss on the discriminator's output: 'squared_error' or 'cross_entropy'",
+        "RCRL equation 2",
+    )
+    discriminator_input: str = setting(
+        "concatenation",
+        "how the discriminator reads two embeddings: 'concatenation', 'difference_product' "
+        "(|x - y| and x * y; symmetric) or 'bilinear' (x W y, no hidden layer)",
+        "ours",
+    )
     discriminator_hidden: int = setting(256, "units of the discriminator's hidden layer", "ours")
+    contrast_anchors: str = setting(
+        "prioritised",
+        "how anchors are drawn: 'prioritised' as the transitions are, or 'uniform'",
+        "RCRL appendix C.1",
+    )
+    positive_excludes_anchor: bool = setting(
+        False, "a positive differs from its anchor wherever the segment has another pair", "ours"
+    )
+    negative_differs_in_return: bool = setting(
+        False,
+        "a negative's return so far, to the end of its episode, differs from the anchor's; "
+        "an anchor for which none is found in 16 draws keeps the last one",
+        "ours",
+    )
+
+    # CURL
+    curl_weight: float = setting(1.0, "factor of CURL's loss beside auxiliary_weight", "C")
+    curl_reduced_weight: float = setting(
+        0.01, "further factor of CURL's loss on curl_reduced_games (its paper prints 0.05)", "C"
+    )
+    curl_reduced_games: tuple[str, ...] = setting(
+        ("Pong", "Boxing", "PrivateEye", "Freeway"), "games with the further factor", "C"
+    )
+    curl_momentum: float = setting(0.999, "share of the momentum network that an update keeps", "C")
+    curl_hidden: int = setting(256, "units of the projection's hidden layer", "C")
+    curl_size: int = setting(128, "width of the projection", "C")
+    curl_logit_scale: float = setting(0.1, "factor of the bilinear logits", "C")
+    curl_importance_weighted: bool = setting(
+        True, "CURL's loss is multiplied by the mean importance weight of the batch", "C"
+    )
+    curl_in_priorities: bool = setting(
+        True, "CURL's loss is added to the cross-entropy from which priorities are made", "C"
+    )
 
     precision: str = setting(
         "tf32",
@@ -68,6 +130,24 @@ class RainbowConfig:
     target_period: int = setting(2000, "updates between copies to the target network", "K")
     learn_start: int = setting(1600, "agent steps before the first update", "K")
     update_period: int = setting(1, "agent steps between updates", "K")
+
+    augmentation: str = setting(
+        "none",
+        "random shift of the RL loss's inputs: 'none', 'crop_pad_crop' (CURL's: crop 80, "
+        "replicate-pad 4, crop 84) or 'pad_crop' (DrQ's: replicate-pad 4, crop 84)",
+        "K / C / D",
+    )
+
+    # Exploration
+    exploration: str = setting(
+        "noise",
+        "how training explores: 'noise' of the layers, or 'epsilon_greedy' without it",
+        "K / D",
+    )
+    epsilon: float = setting(0.01, "final share of random actions, if epsilon-greedy", "D")
+    epsilon_decay: int = setting(
+        5000, "agent steps over which the share falls from 1, once learning has started", "D"
+    )
 
     # Replay
     replay_capacity: int = setting(100_000, "transitions kept in one run's replay", "K")
@@ -91,13 +171,13 @@ class RainbowConfig:
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
-        _check_choice("head", self.head, ("state", "state_action"))
-        _check_choice("precision", self.precision, ("float32", "tf32", "bfloat16"))
+        for name, choices in _CHOICES.items():
+            _check_choice(name, getattr(self, name), choices)
         if len(set(self.auxiliary)) != len(self.auxiliary):
             raise ValueError(f"auxiliary: a task is named twice in {self.auxiliary}")
         for task in self.auxiliary:
-            _check_choice("auxiliary", task, ("return_contrast",))
-        if "return_contrast" in self.auxiliary and self.head != "state_action":
+            _check_choice("auxiliary", task, ("return_contrast", "curl"))
+        if "return_contrast" in self.auxiliary and self.head == "state":
             raise ValueError(
                 "auxiliary: 'return_contrast' needs head='state_action', whose embedding it trains"
             )
@@ -110,8 +190,9 @@ class RainbowConfig:
         for name in _FRACTIONS:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: must lie in [0, 1], got {getattr(self, name)}")
-        if self.auxiliary_weight < 0:
-            raise ValueError(f"auxiliary_weight: must not be negative, got {self.auxiliary_weight}")
+        for name in _NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: must not be negative, got {getattr(self, name)}")
         if self.num_atoms < 2:
             raise ValueError(f"num_atoms: must be at least 2, got {self.num_atoms}")
         if self.replay_capacity < 2 * (self.n_step + self.frame_stack):
@@ -125,14 +206,46 @@ class RainbowConfig:
                 f"complete window to sample, got {self.learn_start}"
             )
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The auxiliary tasks that take part: those whose weight is not zero.
 
+        A task of weight 0 is left out of sampling, storage and update alike, so that the preset
+        is, bit for bit, the one without it.
+        """
+        weight = {"return_contrast": self.auxiliary_weight}
+        weight["curl"] = self.auxiliary_weight * self.curl_weight
+        return tuple(task for task in self.auxiliary if weight[task] > 0)
+
+    def curl_factor_in(self, game: str) -> float:
+        """Further factor of CURL's loss in a run on `game`."""
+        return self.curl_reduced_weight if game in self.curl_reduced_games else 1.0
+
+
+_CHOICES = {
+    "encoder": ("data_efficient", "nature"),
+    "head": ("state", "state_action", "state_action_single"),
+    "embedding_init": ("normal", "uniform", "ones"),
+    "contrast_loss": ("squared_error", "cross_entropy"),
+    "discriminator_input": ("concatenation", "difference_product", "bilinear"),
+    "contrast_anchors": ("prioritised", "uniform"),
+    "precision": ("float32", "tf32", "bfloat16"),
+    "augmentation": ("none", "crop_pad_crop", "pad_crop"),
+    "exploration": ("noise", "epsilon_greedy"),
+}
 _AT_LEAST_ONE = (
-    "hidden_size", "contrast_batch_size", "discriminator_hidden", "batch_size", "n_step",
-    "target_period", "update_period", "frame_stack", "max_episode_steps", "evaluation_period",
-    "periodic_episodes",
+    "hidden_size", "contrast_batch_size", "discriminator_hidden", "curl_hidden", "curl_size",
+    "batch_size", "n_step", "target_period", "update_period", "epsilon_decay", "frame_stack",
+    "max_episode_steps", "evaluation_period", "periodic_episodes",
 )  # fmt: skip
-_POSITIVE = ("v_max", "noisy_sigma", "learning_rate", "adam_eps", "max_gradient_norm")
-_FRACTIONS = ("discount", "priority_exponent", "importance_exponent", "evaluation_epsilon")
+_POSITIVE = (
+    "v_max", "noisy_sigma", "learning_rate", "adam_eps", "max_gradient_norm", "curl_logit_scale",
+)  # fmt: skip
+_NOT_NEGATIVE = ("auxiliary_weight", "curl_weight", "curl_reduced_weight")
+_FRACTIONS = (
+    "discount", "priority_exponent", "importance_exponent", "evaluation_epsilon", "epsilon",
+    "curl_momentum",
+)  # fmt: skip
 
 
 def _check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
@@ -140,12 +253,36 @@ def _check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{field}: must be one of {', '.join(choices)}; got {value!r}")
 
 
+_DER_PLUS = RainbowConfig(
+    head="state_action",
+    n_step=10,
+    augmentation="pad_crop",
+    exploration="epsilon_greedy",
+    target_period=1,
+)
+
 ATARI_PRESETS: dict[str, RainbowConfig] = {
+    "rainbow": RainbowConfig(
+        encoder="nature",
+        hidden_size=512,
+        noisy_sigma=0.5,
+        learning_rate=6.25e-5,
+        n_step=3,
+        learn_start=20_000,
+        update_period=4,
+    ),
     "erainbow": RainbowConfig(),
+    "erainbow_aug": RainbowConfig(augmentation="crop_pad_crop"),
     "erainbow_sa": RainbowConfig(head="state_action"),
+    "curl": RainbowConfig(auxiliary=("curl",)),
     "rcrl": RainbowConfig(head="state_action", auxiliary=("return_contrast",)),
+    "rcrl_curl": RainbowConfig(head="state_action", auxiliary=("return_contrast", "curl")),
+    "der_plus": _DER_PLUS,
+    "der_plus_rcrl": dataclasses.replace(_DER_PLUS, auxiliary=("return_contrast",)),
 }
-"""The rows of the paper's Atari table; presets differ only where the paper's systems differ."""
+"""The rows of the paper's Atari table, and three of ours: `erainbow_aug`, CURL without its
+contrastive loss, and the stronger base `der_plus` without and with the return-contrastive task.
+Presets differ only where the systems differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +376,11 @@ class SacConfig:
     clip_rewards: ClassVar[bool] = False
     life_loss_ends_episode: ClassVar[bool] = False
     max_episode_steps: ClassVar[int] = 1000
+    contrast_anchors: ClassVar[str] = "prioritised"
+    positive_excludes_anchor: ClassVar[bool] = False
+    negative_differs_in_return: ClassVar[bool] = False
+    # Room in a state vector for the largest of the suite's tasks.
+    state_room: ClassVar[int] = 24
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
@@ -290,6 +432,23 @@ class SacConfig:
                 "learn_start: must be at least 3, so that there is a transition to sample, got "
                 f"{self.learn_start}"
             )
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The auxiliary tasks that take part: all or, with a weight of 0, none."""
+        return self.auxiliary if self.auxiliary_weight > 0 else ()
+
+    def curl_factor_in(self, game: str) -> float:
+        """CURL's weight is the same in every task of the suite."""
+        del game
+        return 1.0
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Of one frame, as environments hand it over."""
+        if self.observation == "state":
+            return (self.state_room,)
+        return (self.render_size, self.render_size, 3)
 
 
 _SAC_AT_LEAST_ONE = (

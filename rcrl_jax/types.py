@@ -19,6 +19,7 @@ class RunSpec(NamedTuple):
     """What differs between the runs of a fleet and never changes within one."""
 
     num_actions: chex.Array  # [] int32, the run's own actions, or components of its actions
+    curl_factor: chex.Array | float = 1.0  # [] float32, of CURL's weight in the run's game
 
 
 class Pairs(NamedTuple):
@@ -37,7 +38,7 @@ class ContrastBatch(NamedTuple):
 
 
 class TransitionBatch(NamedTuple):
-    """n-step transitions for the RL loss."""
+    """n-step transitions for the RL loss; observations as `observations.layouts_of` says."""
 
     observation: chex.Array  # [B, *obs]
     action: chex.Array  # [B, *act]
@@ -69,10 +70,11 @@ class LearnerState(NamedTuple):
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32
+    task_state: dict[str, Params]  # by task name, what no gradient moves: a momentum network
 
 
 class UpdateResult(NamedTuple):
     """What an update tells the outside."""
 
-    cross_entropy: jax.Array  # [B], the per-transition loss from which priorities are made
+    cross_entropy: jax.Array  # [B], the per-transition losses from which priorities are made
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under

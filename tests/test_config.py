@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from rcrl_jax import config
-from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS, RainbowConfig, SacConfig
+from rcrl_jax.config import ATARI_PRESETS, RainbowConfig
+from rcrl_jax.envs.atari import ATARI_GAMES
 
 FIELDS = dataclasses.fields(RainbowConfig)
 
@@ -13,7 +14,8 @@ FIELDS = dataclasses.fields(RainbowConfig)
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_every_field_has_a_meaning_and_a_source(field):
     assert len(field.metadata["meaning"]) > 5
-    assert "K" in field.metadata["source"] or field.metadata["source"].startswith(("RCRL", "ours"))
+    for source in field.metadata["source"].split(" / "):
+        assert source in ("K", "C", "D", "H", "ours") or source.startswith("RCRL ")
 
 
 def test_help_has_one_line_a_field():
@@ -24,11 +26,26 @@ def test_help_has_one_line_a_field():
 
 BAD_VALUES = [
     ("head", "dueling"),
+    ("encoder", "resnet"),
+    ("embedding_init", "zeros"),
+    ("contrast_loss", "hinge"),
+    ("discriminator_input", "sum"),
+    ("contrast_anchors", "oldest"),
+    ("augmentation", "flip"),
+    ("exploration", "none"),
     ("auxiliary", ("curling",)),
     ("auxiliary", ("return_contrast", "return_contrast")),
     ("hidden_size", 0),
     ("contrast_batch_size", 0),
     ("discriminator_hidden", -1),
+    ("curl_hidden", 0),
+    ("curl_size", 0),
+    ("curl_weight", -0.1),
+    ("curl_reduced_weight", float("nan")),
+    ("curl_momentum", 1.1),
+    ("curl_logit_scale", 0.0),
+    ("epsilon", -0.1),
+    ("epsilon_decay", 0),
     ("batch_size", 0),
     ("n_step", 0),
     ("target_period", 0),
@@ -89,9 +106,20 @@ def differing(one: str, other: str) -> set[str]:
 
 
 def test_presets_differ_only_where_the_paper_s_systems_differ():
-    assert ATARI_PRESETS.keys() == {"erainbow", "erainbow_sa", "rcrl"}
+    assert ATARI_PRESETS.keys() == {
+        "rainbow", "erainbow", "erainbow_aug", "erainbow_sa", "curl", "rcrl", "rcrl_curl",
+        "der_plus", "der_plus_rcrl",
+    }  # fmt: skip
     assert differing("erainbow", "erainbow_sa") == {"head"}
     assert differing("erainbow_sa", "rcrl") == {"auxiliary"}
+    assert differing("erainbow", "curl") == {"auxiliary"}
+    assert differing("erainbow", "erainbow_aug") == {"augmentation"}
+    assert differing("rcrl", "rcrl_curl") == {"auxiliary"}
+    assert differing("erainbow_sa", "der_plus") == {
+        "n_step", "augmentation", "exploration", "target_period",
+    }  # fmt: skip
+    assert differing("der_plus", "der_plus_rcrl") == {"auxiliary"}
+    assert ATARI_PRESETS["rcrl_curl"].auxiliary == ("return_contrast", "curl")
 
 
 def test_settings_of_the_paper_and_its_codebase():
@@ -121,123 +149,40 @@ def test_settings_of_the_paper_and_its_codebase():
         "periodic_episodes": 10,
         "evaluation_epsilon": 0.001,
     }
-    for preset in ATARI_PRESETS.values():
-        assert {name: getattr(preset, name) for name in published} == published
+    for name in ("erainbow", "erainbow_sa", "erainbow_aug", "curl", "rcrl", "rcrl_curl"):
+        assert {f: getattr(ATARI_PRESETS[name], f) for f in published} == published
 
 
-# --- SAC ----------------------------------------------------------------------------------------
-
-SAC_FIELDS = dataclasses.fields(SacConfig)
-
-
-@pytest.mark.parametrize("field", SAC_FIELDS, ids=lambda field: field.name)
-def test_every_field_of_sac_has_a_meaning_and_a_source(field):
-    assert len(field.metadata["meaning"]) > 5
-    assert field.metadata["source"].startswith(("CURL", "RCRL", "AE", "ours"))
-
-
-SAC_BAD_VALUES = [
-    ("observation", "sound"),
-    ("augmentation", "flip"),
-    ("segment_reward", "frame"),
-    ("precision", "bfloat16"),
-    ("auxiliary", ("curling",)),
-    ("auxiliary", ("curl", "curl")),
-    ("frame_stack", 0),
-    ("render_size", 83),
-    ("crop_size", 101),
-    ("crop_size", 14),
-    ("filters", 0),
-    ("embedding_size", 0),
-    ("hidden_size", 0),
-    ("log_std_min", 2.0),
-    ("log_std_max", -10.0),
-    ("auxiliary_weight", -1.0),
-    ("contrast_batch_size", 0),
-    ("discriminator_hidden", 0),
-    ("segment_threshold", 0.0),
-    ("latent_penalty", -1.0),
-    ("decoder_weight_decay", -1.0),
-    ("batch_size", 0),
-    ("learning_rate", 0.0),
-    ("temperature_learning_rate", 0.0),
-    ("temperature_beta1", 1.5),
-    ("initial_temperature", 0.0),
-    ("discount", 1.01),
-    ("actor_period", 0),
-    ("target_period", 0),
-    ("critic_tau", 1.5),
-    ("encoder_tau", -0.1),
-    ("learn_start", 2),
-    ("update_period", 0),
-    ("replay_capacity", 7),
-    ("evaluation_period", 0),
-    ("periodic_episodes", 0),
-]
-
-
-@pytest.mark.parametrize(("name", "value"), SAC_BAD_VALUES)
-def test_a_bad_value_of_sac_is_refused_with_a_field_s_name(name, value):
-    bounded_by = {"render_size": "crop_size", "log_std_max": "log_std_min"}.get(name, name)
-    with pytest.raises(ValueError, match=f"^{bounded_by}: "):
-        dataclasses.replace(DMC_PRESETS["rcrl_sac"], **{name: value})
-
-
-def test_every_field_of_sac_has_a_bad_value():
-    assert {f.name for f in SAC_FIELDS} == {name for name, _ in SAC_BAD_VALUES}
-
-
-@pytest.mark.parametrize("task", ["curl", "reconstruction"])
-def test_tasks_on_images_need_images(task):
-    with pytest.raises(ValueError, match=f"^auxiliary: '{task}' needs observation='pixels'"):
-        dataclasses.replace(DMC_PRESETS["state_sac"], auxiliary=(task,))
-    dataclasses.replace(DMC_PRESETS["state_sac"], auxiliary=("return_contrast",))
-
-
-def test_the_seven_systems_differ_only_where_they_should():
-    def differing(one, other):
-        a, b = DMC_PRESETS[one], DMC_PRESETS[other]
-        return {f.name for f in SAC_FIELDS if getattr(a, f.name) != getattr(b, f.name)}
-
-    assert DMC_PRESETS.keys() == {
-        "state_sac", "pixel_sac", "sac_ae", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac",
-    }  # fmt: skip
-    assert differing("pixel_sac", "sac_aug") == {"augmentation"}
-    assert differing("pixel_sac", "sac_ae") == {"auxiliary"}
-    for preset in ("curl_sac", "rcrl_sac", "rcrl_curl_sac"):
-        assert differing("sac_aug", preset) == {"auxiliary"}
-    assert differing("pixel_sac", "state_sac") == {"observation", "frame_stack", "batch_size"}
-
-
-def test_settings_of_curl_s_tables():
-    """The published numbers, typed a second time."""
+def test_settings_of_the_original_rainbow():
+    """Frames of the paper are four agent steps: 80k frames before learning, 32k for the target."""
     published = {
-        "frame_stack": 3,
-        "render_size": 100,
-        "crop_size": 84,
-        "filters": 32,
-        "embedding_size": 50,
-        "hidden_size": 1024,
-        "log_std_min": -10.0,
-        "log_std_max": 2.0,
-        "contrast_batch_size": 64,
-        "segment_threshold": 1.0,
-        "segment_reward": "agent_step",
-        "batch_size": 512,
-        "learning_rate": 1e-3,
-        "temperature_learning_rate": 1e-4,
-        "temperature_beta1": 0.5,
-        "initial_temperature": 0.1,
-        "discount": 0.99,
-        "actor_period": 2,
-        "target_period": 2,
-        "critic_tau": 0.01,
-        "encoder_tau": 0.05,
-        "learn_start": 1000,
-        "update_period": 1,
-        "replay_capacity": 100_000,
-        "evaluation_period": 10_000,
-        "periodic_episodes": 10,
-    }
-    for preset in ("pixel_sac", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac"):
-        assert {name: getattr(DMC_PRESETS[preset], name) for name in published} == published
+        "encoder": "nature", "head": "state", "hidden_size": 512, "noisy_sigma": 0.5,
+        "learning_rate": 6.25e-5, "adam_eps": 1.5e-4, "n_step": 3, "learn_start": 80_000 // 4,
+        "update_period": 4, "target_period": 32_000 // 4 // 4, "batch_size": 32,
+        "priority_exponent": 0.5, "importance_exponent": 0.4, "discount": 0.99, "num_atoms": 51,
+        "v_max": 10.0, "auxiliary": (), "augmentation": "none",
+    }  # fmt: skip
+    rainbow = ATARI_PRESETS["rainbow"]
+    assert {name: getattr(rainbow, name) for name in published} == published
+
+
+def test_settings_of_curl_s_codebase():
+    published = {
+        "curl_weight": 1.0, "curl_reduced_weight": 0.01, "curl_momentum": 0.999,
+        "curl_hidden": 256, "curl_size": 128, "curl_logit_scale": 0.1,
+        "curl_importance_weighted": True, "curl_in_priorities": True, "augmentation": "none",
+    }  # fmt: skip
+    for name in ("curl", "rcrl_curl"):
+        preset = ATARI_PRESETS[name]
+        assert {f: getattr(preset, f) for f in published} == published
+        assert preset.curl_factor_in("Alien") == 1.0
+        for game in ("Pong", "Boxing", "PrivateEye", "Freeway"):
+            assert game in ATARI_GAMES
+            assert preset.curl_factor_in(game) == 0.01
+
+
+def test_a_task_of_weight_zero_takes_no_part():
+    both = ATARI_PRESETS["rcrl_curl"]
+    assert both.tasks == ("return_contrast", "curl")
+    assert dataclasses.replace(both, curl_weight=0.0).tasks == ("return_contrast",)
+    assert dataclasses.replace(both, auxiliary_weight=0.0).tasks == ()

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rcrl_jax import observations
+from rcrl_jax.config import ATARI_PRESETS
 
 
 def test_every_pixel_lies_where_the_docstring_says():
@@ -43,3 +44,32 @@ def test_layout_places_the_stack_axis():
     assert layout.stack_shape(4) == (84, 84, 4)
     layout = observations.Layout(lambda f: f, (84, 84), stack_axis=-3)
     assert layout.stack_shape(4) == (4, 84, 84)
+
+
+def test_whole_frames_begin_with_the_patches_and_lose_no_pixel():
+    stacks = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
+    packed = observations.WHOLE.stack(stacks)
+    assert packed.shape == (2, *observations.WHOLE.stack_shape(3)) == (2, 3, 7056)
+    np.testing.assert_array_equal(observations.WHOLE.unstack(packed), stacks)
+    patches = observations.leading_patches(packed)
+    np.testing.assert_array_equal(patches, observations.stack_patches(stacks))
+
+
+def test_stacking_and_unstacking():
+    stacks = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
+    patches = observations.PATCHES.stack(stacks)
+    np.testing.assert_array_equal(patches, observations.stack_patches(stacks))
+    np.testing.assert_array_equal(observations.FRAMES.stack(stacks), stacks)
+    np.testing.assert_array_equal(observations.FRAMES.unstack(stacks), stacks)
+
+
+def test_each_preset_stores_no_more_than_it_needs():
+    stored = {
+        name: observations.layouts_of(preset).stored for name, preset in ATARI_PRESETS.items()
+    }
+    patches = {name for name, layout in stored.items() if layout is observations.PATCHES}
+    assert patches == {"erainbow", "erainbow_sa", "rcrl"}
+    assert {n for n, layout in stored.items() if layout is observations.FRAMES} == {"rainbow"}
+    curl = observations.layouts_of(ATARI_PRESETS["curl"])  # shifts the first state alone
+    assert curl.observation is observations.WHOLE
+    assert curl.next_observation is curl.network is observations.PATCHES

@@ -7,23 +7,22 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
 
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-    """Pure functions, written for one run; they never see the fleet axis.
+    """Three pure functions, written for one run; they never see the fleet axis.
 
     Attributes:
       init: `key -> LearnerState`.
-      act: `(run, params, observation [N, *obs], key, greedy) -> action [N, *act]`. Not greedy:
-        the training policy. Greedy: the evaluation policy, noise off, with the configured share
-        of random actions. `greedy` is static.
+      act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
+        Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
+        policy, noise off, with the configured share of random actions. `greedy` is static.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss.
-      act_at_random: `(run, key, N) -> action [N, *act]`, what is done before the first update;
-        None where the training policy is.
-      layout: how observations reach the functions above.
+      embed: `(params, pairs) -> [N, d]`: the representation of state-action pairs that the
+        head reads.
       action: shape and type of one action.
       batches_over_runs: whether accelerators gain from batching its products over runs; not
         where they are convolutions, which turn into slow grouped ones.
@@ -31,14 +30,14 @@ class Agent:
     """
 
     init: Callable[[chex.PRNGKey], types.LearnerState]
-    act: Callable[[types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool], jax.Array]
+    act: Callable[
+        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool, jax.Array], jax.Array
+    ]
     update: Callable[
         [types.RunSpec, types.LearnerState, types.Batch],
         tuple[types.LearnerState, types.UpdateResult],
     ]
-    act_at_random: Callable[[types.RunSpec, chex.PRNGKey, int], jax.Array] | None = None
-    layout: observations.Layout = observations.PATCHES
+    embed: Callable[[types.Params, types.Pairs], jax.Array]
     action: jax.ShapeDtypeStruct = jax.ShapeDtypeStruct((), jnp.int32)
     batches_over_runs: bool = True
-    # Patches, and three arrays of the first layer's size, in float32.
-    image_bytes: int = 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32)
+    image_bytes: int | None = None

@@ -84,7 +84,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
     embedding = networks.Embedding(config.embedding_size)
     critics = networks.TwinCritics(config.hidden_size)
     actor = networks.Actor(config.hidden_size, room, config.log_std_min, config.log_std_max)
-    layout = observations.as_rendered(spec.frame_shape, spec.frame_dtype)
+    layout = observations.layouts_of(config).network
     observation_shape = layout.stack_shape(config.frame_stack)
     if pixels:
         observation_shape = (config.frame_stack, config.crop_size, config.crop_size, 3)
@@ -156,21 +156,30 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
             temperature_adam.init(params.agent.log_temperature),
         )
         state_key = jax.random.key_data(keys[6])
-        return types.LearnerState(params, critic, opt_state, state_key, jnp.zeros((), jnp.int32))
+        zero = jnp.zeros((), jnp.int32)
+        return types.LearnerState(params, critic, opt_state, state_key, zero, {})
 
-    def act(run: types.RunSpec, params: SacParams, observation, key, greedy: bool):
+    def act(run: types.RunSpec, params: SacParams, observation, key, greedy: bool, step):
         chex.assert_rank(observation, 1 + len(observation_shape))
         if pixels:
             observation = crops.center_crop(observation, config.crop_size)
         policy = policy_of(params.actor, features_of(params.critic, observation))
         if greedy:
             return losses.mean_action(policy, own_actions(run))
-        noise = jax.random.normal(key, policy.mean.shape)
-        return losses.sample_action(policy, noise, own_actions(run))[0]
+        noise_key, random_key = jax.random.split(key)
+        noise = jax.random.normal(noise_key, policy.mean.shape)
+        sampled, _ = losses.sample_action(policy, noise, own_actions(run))
+        # A policy that has learnt nothing has next to no spread.
+        uniform = jax.random.uniform(random_key, policy.mean.shape, minval=-1.0, maxval=1.0)
+        at_random = jnp.where(own_actions(run), uniform, 0.0)
+        return jnp.where(step < config.learn_start, at_random, sampled)
 
-    def act_at_random(run: types.RunSpec, key: chex.PRNGKey, size: int):
-        action = jax.random.uniform(key, (size, room), minval=-1.0, maxval=1.0)
-        return jnp.where(own_actions(run), action, 0.0)
+    def embed_pairs(params: SacParams, pairs: types.Pairs):
+        """phi(s, a) = [psi(s), a], of middle crops."""
+        observation = pairs.observation
+        if pixels:
+            observation = crops.center_crop(observation, config.crop_size)
+        return jnp.concatenate([psi_of(params.critic, observation), pairs.action], axis=-1)
 
     def loss(params: types.TrainableParams, target: CriticParams, run, batch, uncropped, key):
         next_key, actor_key, tasks_key = jax.random.split(key, 3)
@@ -210,9 +219,9 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
         seen = Seen(critic, target, psi_tm1, uncropped)
         for i, (name, made) in enumerate(tasks.items()):
             value, task_metrics = made.loss(
-                params.auxiliary[name], seen, batch, jax.random.fold_in(tasks_key, i)
+                params.auxiliary[name], seen, None, batch, jax.random.fold_in(tasks_key, i)
             )
-            total += config.auxiliary_weight * value
+            total += made.weight(run) * value
             metrics |= {f"loss_{name}": value} | task_metrics
         return total, (squared_errors, metrics)
 
@@ -272,6 +281,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
             OptimizerStates(critic_opt, actor_opt, temperature_opt),
             jax.random.key_data(key),
             updates,
+            state.task_state,  # the tasks keep nothing: CURL's keys come from the target encoder
         )
         return state, types.UpdateResult(squared_errors, metrics)
 
@@ -279,8 +289,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
         init,
         precision.at_precision(act, config.precision),
         precision.at_precision(update, config.precision),
-        act_at_random=act_at_random,
-        layout=layout,
+        precision.at_precision(embed_pairs, config.precision),
         action=jax.ShapeDtypeStruct((room,), np.float32),
         batches_over_runs=not pixels,
         image_bytes=_image_bytes(config) if pixels else 8 * config.hidden_size * 4,
@@ -305,12 +314,16 @@ def _make_tasks(config: SacConfig, psi_of, psi_size: int, room: int, crop):
 
     makers = {
         "return_contrast": lambda: return_contrast.make_return_contrast(
-            embed_pairs, psi_size + room, config.discriminator_hidden
+            embed_pairs,
+            psi_size + room,
+            config.discriminator_hidden,
+            weight=config.auxiliary_weight,
         ),
         "curl": lambda: instance_contrast.make_instance_contrast(
             lambda seen, batch: seen.psi,
             lambda seen, key: psi_of(seen.target, crop(key, seen.uncropped)),
             psi_size,
+            config.auxiliary_weight,
         ),
         "reconstruction": lambda: reconstruction.make_reconstruction(
             lambda seen, observation: seen.psi,
@@ -318,9 +331,10 @@ def _make_tasks(config: SacConfig, psi_of, psi_size: int, room: int, crop):
             psi_size,
             config.latent_penalty,
             config.decoder_weight_decay,
+            config.auxiliary_weight,
         ),
     }
-    made: dict[str, task.AuxiliaryTask] = {name: makers[name]() for name in config.auxiliary}
+    made: dict[str, task.AuxiliaryTask] = {name: makers[name]() for name in config.tasks}
     return made
 
 

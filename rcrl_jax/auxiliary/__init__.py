@@ -1,1 +1,1 @@
-"""Auxiliary tasks: each a pair of pure functions that snaps into an agent's update."""
+"""Auxiliary tasks: each a container of pure functions that snaps into an agent's update."""

@@ -18,6 +18,7 @@ def make_reconstruction(
     embedding_size: int,
     latent_penalty: float,
     weight_decay: float,
+    weight: float,
 ) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
@@ -28,12 +29,14 @@ def make_reconstruction(
       latent_penalty: weight of |psi|^2 / 2.
       weight_decay: weight of half the squared norm of the decoder's parameters. The source
         leaves it to its optimiser, where Adam rescales it in the same way.
+      weight: of the loss.
     """
 
     def init(key) -> types.Params:
         return decoder.init(key, jnp.zeros((1, embedding_size)))
 
-    def loss(task_params, agent_params, batch: types.Batch, key):
+    def loss(task_params, agent_params, state, batch: types.Batch, key):
+        del state
         observation = batch.transitions.observation
         psi = embed(agent_params, observation)
         error = decoder.apply(task_params, psi) - target_image(key, observation)
@@ -43,7 +46,7 @@ def make_reconstruction(
         total = reconstruction + latent_penalty * penalty + weight_decay * decay
         return total, {"reconstruction_error": reconstruction}
 
-    return task.AuxiliaryTask(init, loss)
+    return task.AuxiliaryTask(init, loss, weight=lambda run: weight)
 
 
 def target_image(key: jax.Array, observation: jax.Array) -> jax.Array:

@@ -22,6 +22,10 @@ def make_return_contrast(
     embed: Callable[[types.Params, jax.Array, jax.Array], jax.Array],
     embedding_size: int,
     discriminator_hidden: int,
+    *,
+    discriminator_input: str = "concatenation",
+    loss_form: str = "squared_error",
+    weight: float = 1.0,
 ) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
@@ -29,22 +33,28 @@ def make_return_contrast(
       embed: phi, `(agent_params, observation [N, ...], action [N]) -> [N, embedding_size]`.
       embedding_size: width of phi(s, a).
       discriminator_hidden: units of the discriminator's hidden layer.
+      discriminator_input: how the discriminator reads two embeddings, see `Discriminator`.
+      loss_form: 'squared_error' or 'cross_entropy'.
+      weight: of the loss.
     """
-    network = discriminator.Discriminator(discriminator_hidden)
+    network = discriminator.Discriminator(discriminator_hidden, discriminator_input)
+    error = _ERRORS[loss_form]
 
     def init(key: chex.PRNGKey) -> types.Params:
         pair = jnp.zeros((1, embedding_size))
         return network.init(key, pair, pair)
 
-    def loss(task_params, agent_params, batch: types.Batch, key):
-        del key  # the task draws nothing: its samples come from the replay
+    def loss(task_params, agent_params, state, batch: types.Batch, key):
+        del state, key  # the task keeps and draws nothing: its samples come from the replay
         anchor, positive, negative = (embed(agent_params, *pairs) for pairs in batch.contrast)
-        w_positive = network.apply(task_params, anchor, positive)
-        w_negative = network.apply(task_params, anchor, negative)
+        logit_positive = network.apply(task_params, anchor, positive)
+        w_positive = jax.nn.sigmoid(logit_positive)
+        logit_negative = network.apply(task_params, anchor, negative)
+        w_negative = jax.nn.sigmoid(logit_negative)
         errors = jnp.concatenate(
             [
-                contrastive.squared_error(w_positive, SAME_RETURN),
-                contrastive.squared_error(w_negative, DIFFERENT_RETURN),
+                error(logit_positive, w_positive, SAME_RETURN),
+                error(logit_negative, w_negative, DIFFERENT_RETURN),
             ]
         )
         metrics = {
@@ -55,4 +65,11 @@ def make_return_contrast(
         }
         return jnp.mean(errors), metrics
 
-    return task.AuxiliaryTask(init, loss)
+    return task.AuxiliaryTask(init, loss, weight=lambda run: weight)
+
+
+_ERRORS = {
+    "squared_error": lambda logit, w, label: contrastive.squared_error(w, label),
+    # From the logit, since the logarithm of a saturated w would be infinite.
+    "cross_entropy": lambda logit, w, label: contrastive.binary_cross_entropy(logit, label),
+}

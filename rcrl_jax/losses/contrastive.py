@@ -18,19 +18,31 @@ def squared_error(prediction: jax.Array, label: jax.Array | float) -> jax.Array:
     return jnp.square(prediction - label)
 
 
-def info_nce(logits: jax.Array) -> jax.Array:
-    """Cross-entropy of each query against all keys, its own key lying on the diagonal.
-
-    van den Oord et al. (2018), equation 4, with the bilinear logits of CURL (section 4.4).
+def binary_cross_entropy(logit: jax.Array, label: jax.Array | float) -> jax.Array:
+    """-log of the probability that a sigmoid of `logit` gives to `label`, one loss a pair.
 
     Args:
-      logits: similarity of query i and key j, `[B, B]`.
+      logit: what the sigmoid of w makes a probability of, `[...]`.
+      label: y, 0 where the two returns count as equal and 1 where they differ.
 
     Returns:
-      `[B]`, one loss a query.
+      `[...]`.
     """
-    chex.assert_rank(logits, 2)
-    return jax.nn.logsumexp(logits, axis=-1) - jnp.diagonal(logits)
+    return jax.nn.softplus(logit) - label * logit
+
+
+def info_nce(logits: jax.Array) -> jax.Array:
+    """Mean cross-entropy of telling which key belongs to each query (van den Oord et al., 2018).
+
+    Args:
+      logits: similarity of query i and key j, `[N, N]`; key i is the one that belongs to query i,
+        the others of the batch are its negatives.
+
+    Returns:
+      A scalar.
+    """
+    chex.assert_shape(logits, (len(logits), len(logits)))
+    return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(logits, axis=1)))
 
 
 def cosine_similarity(first: jax.Array, second: jax.Array) -> jax.Array:

@@ -6,16 +6,29 @@ import jax.numpy as jnp
 
 
 class Discriminator(nn.Module):
-    """An MLP on the concatenated pair with a sigmoid output.
+    """An MLP on the pair; the sigmoid of its output is w.
 
-    The paper gives only its type, R^d x R^d -> [0, 1] (section 4.3); one hidden layer is ours.
+    The paper gives only its type, R^d x R^d -> [0, 1] (section 4.3); one hidden layer is ours,
+    and so are the ways of reading the pair:
+
+        concatenation        [x, y]
+        difference_product   [|x - y|, x * y], which does not tell x from y
+        bilinear             x W y + b, without a hidden layer
     """
 
     hidden: int = 256
+    reads: str = "concatenation"
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
-        """Probability that the two returns differ: `[..., d], [..., d] -> [...]`."""
-        pair = jnp.concatenate([first, second], axis=-1)
+        """Logit of the probability that the two returns differ: `[..., d], [..., d] -> [...]`."""
+        if self.reads == "bilinear":
+            projected = nn.Dense(second.shape[-1], use_bias=False)(first)
+            bias = self.param("bias", nn.initializers.zeros, ())
+            return jnp.sum(projected * second, axis=-1) + bias
+        if self.reads == "concatenation":
+            pair = jnp.concatenate([first, second], axis=-1)
+        else:
+            pair = jnp.concatenate([jnp.abs(first - second), first * second], axis=-1)
         hidden = nn.relu(nn.Dense(self.hidden)(pair))
-        return nn.sigmoid(nn.Dense(1)(hidden)[..., 0])
+        return nn.Dense(1)(hidden)[..., 0]

@@ -5,9 +5,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import encoders, initializers, noisy
+from rcrl_jax.networks import encoders, initializers, nature, noisy
 
-EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a)
+EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a), of the data-efficient encoder
+NATURE_EMBEDDING_SIZE = 3136
+ENCODERS = {"data_efficient": encoders.DataEfficientEncoder, "nature": nature.NatureEncoder}
+_EMBEDDING_INITS = {
+    "normal": nn.initializers.normal(1.0),
+    "uniform": nn.initializers.uniform(1.0),
+    "ones": nn.initializers.ones,
+}
 
 
 class RainbowNetwork(nn.Module):
@@ -15,7 +22,8 @@ class RainbowNetwork(nn.Module):
 
     With `head='state'` both dueling streams read psi(s). With `head='state_action'` the advantage
     stream reads phi(s, a) = psi(s) * e_a for one action at a time and returns that action's
-    logits (RCRL, appendix C.1 and figure 1, left).
+    logits (RCRL, appendix C.1 and figure 1, left). With `head='state_action_single'` that stream
+    is the whole head.
 
     `num_actions` is the largest action set of the fleet. A run with fewer actions leaves the last
     ones out: they take no part in the dueling mean, so nothing they own gets a gradient, and
@@ -27,49 +35,66 @@ class RainbowNetwork(nn.Module):
     hidden_size: int
     noisy_sigma: float
     head: str
+    encoder_name: str = "data_efficient"
+    embedding_init: str = "normal"
+
+    @property
+    def embedding_size(self) -> int:
+        """Width of psi(s) and of phi(s, a)."""
+        return NATURE_EMBEDDING_SIZE if self.encoder_name == "nature" else EMBEDDING_SIZE
 
     def setup(self) -> None:
-        """Creates the parts that `__call__`, `encode` and `embed` share."""
-        self.encoder = encoders.DataEfficientEncoder()
-        self.value_hidden = self._dense(self.hidden_size)
-        self.value_out = self._dense(self.num_atoms)
+        """Creates the parts that `__call__` and `embed` share."""
+        self.encoder = ENCODERS[self.encoder_name]()
+        if self.head != "state_action_single":
+            self.value_hidden = self._dense(self.hidden_size)
+            self.value_out = self._dense(self.num_atoms)
         self.advantage_hidden = self._dense(self.hidden_size)
         per_state = self.num_actions if self.head == "state" else 1
         self.advantage_out = self._dense(self.num_atoms, groups=per_state)
-        if self.head == "state_action":
-            # N(0, 1), as PyTorch's embeddings start; equal vectors would make every action tie.
+        if self.head != "state":
+            # Normal as PyTorch's embeddings start; equal vectors would make every action tie.
             self.action_embedding = self.param(
                 "action_embedding",
-                initializers.by_row(nn.initializers.normal(1.0)),
-                (self.num_actions, EMBEDDING_SIZE),
+                initializers.by_row(_EMBEDDING_INITS[self.embedding_init]),
+                (self.num_actions, self.embedding_size),
             )
 
     def _dense(self, features: int, groups: int = 1) -> noisy.NoisyDense:
         return noisy.NoisyDense(features, self.noisy_sigma, groups)
 
     def __call__(self, observation: jax.Array, own_actions: jax.Array, *, noisy: bool) -> jax.Array:
-        """Maps `[N, 225, C, 25] uint8` to logits `[N, A, atoms]`.
+        """Maps observations to logits `[N, A, atoms]`.
 
         Args:
-          observation: stacks of frames as patches.
+          observation: `[N, 225, C, 25] uint8`, stacks of frames as patches; `[N, C, 84, 84]` of
+            the Nature encoder.
           own_actions: `[] int32`, the size of the run's own action set, at most A.
           noisy: whether to add noise to the weights.
         """
         psi = self.encoder(observation)
         shape = (psi.shape[0], self.num_actions, self.num_atoms)
-        value = self.value_out(nn.relu(self.value_hidden(psi, noisy=noisy)), noisy=noisy)
+        if self.head != "state_action_single":
+            value = self.value_out(nn.relu(self.value_hidden(psi, noisy=noisy)), noisy=noisy)
         if self.head == "state":
             advantage_input = psi  # [N, 576]
         else:
             advantage_input = psi[:, None] * self.action_embedding  # [N, A, 576]
-            advantage_input = advantage_input.reshape(-1, EMBEDDING_SIZE)
+            advantage_input = advantage_input.reshape(-1, self.embedding_size)
         hidden = nn.relu(self.advantage_hidden(advantage_input, noisy=noisy))
         advantage = self.advantage_out(hidden, noisy=noisy).reshape(shape)
+        if self.head == "state_action_single":
+            return advantage
         own = jnp.arange(self.num_actions)[:, None] < own_actions
         mean = jnp.where(own, advantage, 0.0).sum(axis=1, keepdims=True) / own_actions
         return value[:, None] + advantage - mean
 
     def embed(self, observation: jax.Array, action: jax.Array) -> jax.Array:
-        """The state-action embedding phi(s, a): `[N, 225, C, 25], [N] -> [N, 576]`."""
+        """What the advantage stream reads: `[N, ...], [N] -> [N, embedding_size]`.
+
+        The state-action embedding phi(s, a), or psi(s) where the head reads states alone.
+        """
         chex.assert_rank(action, 1)
+        if self.head == "state":
+            return self.encoder(observation)
         return self.encoder(observation) * jnp.take(self.action_embedding, action, axis=0)

@@ -1,5 +1,6 @@
 """Where single frames live, and how stacks are made of them."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,17 @@ class FrameReferences:
     """Observations that an update looks up on the device; stands where the array would."""
 
     slots: jax.Array  # [..., N, C] int32, newest frame last
+    shape: tuple[int, ...] = flax.struct.field(pytree_node=False)  # of the part that is read
     stack_axis: int = flax.struct.field(pytree_node=False)
 
     def look_up(self, frames: jax.Array) -> jax.Array:
         """Observations `[N, ...]` of one run from its stored `frames [slots, ...]`."""
-        return jnp.moveaxis(jnp.take(frames, self.slots, axis=0), 1, self.stack_axis)
+        stacks = jnp.take(frames, self.slots, axis=0)  # [N, C, ...]
+        if stacks.shape[2:] != self.shape:
+            size = math.prod(self.shape)
+            stacks = stacks.reshape(*stacks.shape[:2], -1)[..., :size]
+            stacks = stacks.reshape(*stacks.shape[:2], *self.shape)
+        return jnp.moveaxis(stacks, 1, self.stack_axis)
 
 
 class HostFrameStore:
@@ -46,28 +53,33 @@ class HostFrameStore:
         """Stores `frames [n, *frame_shape]` of runs `rows [n]` at `slots [n]`."""
         self._frames[rows, slots] = self._layout.pack(frames)
 
-    def gather(self, name: str, slots: np.ndarray) -> np.ndarray:
+    def gather(
+        self, name: str, slots: np.ndarray, layout: observations.Layout | None = None
+    ) -> np.ndarray:
         """Stacks of stored frames.
 
         Args:
           name: what the stacks are for; every name has its own buffers.
           slots: `[R, N, C] int64`, newest frame last.
+          layout: what is read of a stored frame, its first bytes; None reads all of it.
 
         Returns:
           Observations `[R, N, ...]` in the layout's order, valid until the next call but
           one with this name.
         """
+        layout = layout or self._layout
         runs, size, stack = slots.shape
         buffers = self._buffers.get((name, size))
         if buffers is None:
-            shape = (runs, size, *self._layout.stack_shape(stack))
+            shape = (runs, size, *layout.stack_shape(stack))
             buffers = self._buffers[name, size] = [
-                _aligned_empty(shape, self._layout.dtype) for _ in range(2)
+                _aligned_empty(shape, layout.dtype) for _ in range(2)
             ]
         buffers.reverse()
-        by_frame = np.moveaxis(buffers[0], self._layout.stack_axis, 2)  # a view [R, N, C, ...]
-        flat = self._frames.reshape(-1, *self._layout.stored_shape)
-        by_frame[...] = flat[slots + self._offsets]
+        by_frame = np.moveaxis(buffers[0], layout.stack_axis, 2)  # a view [R, N, C, ...]
+        flat = self._frames.reshape(len(self._frames) * self._frames.shape[1], -1)
+        part = flat[:, : math.prod(layout.stored_shape)].reshape(-1, *layout.stored_shape)
+        by_frame[...] = part[slots + self._offsets]
         return buffers[0]
 
 
@@ -109,10 +121,13 @@ class DeviceFrameStore:
         all_slots[rows], all_frames[rows] = slots, self._layout.pack(frames)
         self.on_device = self._write(self.on_device, *self._place((all_slots, all_frames)))
 
-    def gather(self, name: str, slots: np.ndarray) -> FrameReferences:
+    def gather(
+        self, name: str, slots: np.ndarray, layout: observations.Layout | None = None
+    ) -> FrameReferences:
         """References to stacks; see `HostFrameStore.gather`."""
         del name
-        return FrameReferences(slots.astype(np.int32), self._layout.stack_axis)
+        layout = layout or self._layout
+        return FrameReferences(slots.astype(np.int32), layout.stored_shape, layout.stack_axis)
 
 
 def _aligned_empty(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:

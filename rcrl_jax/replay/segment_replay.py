@@ -27,10 +27,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import types
-from rcrl_jax.replay import counter_random, frames, segments, sum_tree
+from rcrl_jax import observations, types
+from rcrl_jax.replay import counter_random, frames, returns, segments, sum_tree
 
 _TRANSITIONS, _ANCHORS, _POSITIVES, _NEGATIVES = range(4)  # streams of random numbers
+# Redrawing takes the streams after its own, so nothing else may lie there.
+_UNIFORM_ANCHORS = 1 << 16
+_MEASURING = 1 << 20  # added to the streams of pairs that nothing learns from
+_DRAWS_FOR_ANOTHER_RETURN = 16
 
 # A cross-entropy that underflows to 0, as in a game without rewards, must not take its transition
 # out of the replay for good.
@@ -43,6 +47,14 @@ class Sample(NamedTuple):
     batch: types.Batch  # leading axis R on every array
     index: np.ndarray  # [R, B] int64, for `update_priorities`
     positive_is_anchor: np.ndarray  # [R] float64, share of positives that are their anchor
+
+
+class ContrastRule(NamedTuple):
+    """How contrastive samples are drawn, where the paper leaves it open."""
+
+    uniform_anchors: bool = False  # instead of prioritised
+    excludes_anchor: bool = False  # from the positives, wherever its segment has another pair
+    differs_in_return: bool = False  # a negative from its anchor, if 16 draws find one
 
 
 class ReplayState(NamedTuple):
@@ -69,6 +81,8 @@ class SegmentReplay:
         priority_exponent: float,
         action_shape: tuple[int, ...] = (),
         action_dtype: type[np.generic] = np.int32,
+        contrast: ContrastRule = ContrastRule(),  # noqa: B008 - immutable
+        layouts: observations.Layouts | None = None,
     ) -> None:
         """Makes an empty replay.
 
@@ -83,6 +97,8 @@ class SegmentReplay:
           priority_exponent: priority = cross-entropy ** exponent; 0 samples uniformly.
           action_shape: of one action: nothing for a number out of a set.
           action_dtype: of an action.
+          contrast: how contrastive samples are drawn.
+          layouts: how observations are laid out; None leaves them as frames are stored.
         """
         self._frames = frame_store
         self._seeds = np.asarray(seeds)
@@ -91,6 +107,8 @@ class SegmentReplay:
         self._n_step = n_step
         self._gammas = discount ** np.arange(n_step + 1)
         self._exponent = priority_exponent
+        self._contrast_rule = contrast
+        self._layouts = layouts or observations.Layouts(None, None, None, None)
 
         runs = len(self._seeds)
         self._rows = np.arange(runs)
@@ -103,6 +121,7 @@ class SegmentReplay:
         self._segment = np.zeros((runs, capacity), np.int64)
 
         self._segments = segments.SegmentTable(runs, capacity, closes_segment)
+        self._returns = returns.ReturnTable(runs, capacity) if contrast.differs_in_return else None
         self._priorities = sum_tree.SumTree(runs, capacity)
         self._max_priority = np.ones(runs)
         self._count = np.zeros(runs, np.int64)  # slots ever written
@@ -145,6 +164,8 @@ class SegmentReplay:
         self._is_last[self._rows, slot] = ended
         self._is_pair[self._rows, slot] = True
         self._segment[self._rows, slot] = self._segments.add(index, reward, ended)
+        if self._returns is not None:
+            self._returns.add(slot, reward, ended)
 
         cut = np.nonzero(truncated & ~terminated)[0]
         if cut.size:
@@ -182,7 +203,7 @@ class SegmentReplay:
 
         Args:
           batch_size: B, transitions a run, prioritised.
-          contrast_batch_size: N, anchors a run, from the same distribution; 0 for none.
+          contrast_batch_size: N, anchors a run; 0 for none.
           beta: exponent of the importance weights.
 
         Returns:
@@ -192,17 +213,36 @@ class SegmentReplay:
         transitions = self._windows(index, beta)
         contrast, is_anchor = None, np.zeros(len(self._rows))
         if contrast_batch_size:
-            anchor = self._prioritised(_ANCHORS, contrast_batch_size)
-            positive = self._same_segment(anchor)
-            negative = self._anywhere(contrast_batch_size)
-            contrast = types.ContrastBatch(
-                self._pairs("anchor", anchor),
-                self._pairs("positive", positive),
-                self._pairs("negative", negative),
-            )
-            is_anchor = np.mean(positive == anchor, axis=1)
+            contrast, is_anchor = self._contrast(contrast_batch_size)
         self._draws += 1
         return Sample(types.Batch(transitions, contrast), index, is_anchor)
+
+    def sample_to_measure(self, size: int) -> types.ContrastBatch:
+        """Contrastive samples `[R, size]` for a look at the representation.
+
+        Drawn as those to learn from, from random streams of their own: what is learned does not
+        depend on whether somebody looks.
+        """
+        return self._contrast(size, _MEASURING, "measured_")[0]
+
+    def _contrast(
+        self, size: int, first_stream: int = 0, prefix: str = ""
+    ) -> tuple[types.ContrastBatch, np.ndarray]:
+        """Contrastive samples, and the share `[R]` of positives that are their anchor."""
+        if self._contrast_rule.uniform_anchors:
+            anchor = self._anywhere(first_stream + _UNIFORM_ANCHORS, size)
+        else:
+            anchor = self._prioritised(first_stream + _ANCHORS, size)
+        positive = self._same_segment(first_stream + _POSITIVES, anchor)
+        negative = self._anywhere(first_stream + _NEGATIVES, size)
+        if self._contrast_rule.differs_in_return:
+            negative = self._of_another_return(first_stream + _NEGATIVES, anchor, negative)
+        batch = types.ContrastBatch(
+            self._pairs(prefix + "anchor", anchor),
+            self._pairs(prefix + "positive", positive),
+            self._pairs(prefix + "negative", negative),
+        )
+        return batch, np.mean(positive == anchor, axis=1)
 
     def _uniform(self, stream: int, size: int) -> np.ndarray:
         return counter_random.uniform(self._seeds, stream, self._draws, size)
@@ -225,9 +265,7 @@ class SegmentReplay:
         # Reward k counts if no transition before it was the last of the episode.
         counts = np.cumsum(is_last, axis=-1) - is_last == 0
         steps = counts.sum(axis=-1)  # [R, B], the window's true length
-        reward = np.sum(
-            self._reward[rows[..., None], window] * counts * self._gammas[:-1], axis=-1
-        )
+        reward = np.sum(self._reward[rows[..., None], window] * counts * self._gammas[:-1], axis=-1)
         end = index + steps
         terminated = self._terminated[rows, (end - 1) % self._capacity]
         discount = np.where(terminated, 0.0, self._gammas[steps])
@@ -235,37 +273,62 @@ class SegmentReplay:
         # (N p)^-beta over its largest value: N and the sum of the priorities cancel.
         weight = (priority / priority.min(axis=1, keepdims=True)) ** -beta
         return types.TransitionBatch(
-            observation=self._frames.gather("observation", self._stack_slots(index)),
+            observation=self._frames.gather(
+                "observation", self._stack_slots(index), self._layouts.observation
+            ),
             action=self._action[rows, slot],
             reward=reward.astype(np.float32),
             discount=discount.astype(np.float32),
             next_observation=self._frames.gather(
-                "next_observation", self._stack_slots(end, blank=terminated)
+                "next_observation",
+                self._stack_slots(end, blank=terminated),
+                self._layouts.next_observation,
             ),
             weight=weight.astype(np.float32),
         )
 
-    def _same_segment(self, anchor: np.ndarray) -> np.ndarray:
-        """Uniform over the live transitions of each anchor's segment, itself included."""
+    def _same_segment(self, stream: int, anchor: np.ndarray) -> np.ndarray:
+        """Uniform over the live transitions of each anchor's segment, itself included or not."""
         number = self._segment[self._rows[:, None], anchor % self._capacity]
         first, last = self._segments.bounds(number)
         first = np.maximum(first, self._oldest[:, None])
-        draw = self._uniform(_POSITIVES, anchor.shape[1])
-        return first + (draw * (last - first + 1)).astype(np.int64)
+        draw = self._uniform(stream, anchor.shape[1])
+        if not self._contrast_rule.excludes_anchor:
+            return first + (draw * (last - first + 1)).astype(np.int64)
+        others = last - first
+        positive = first + (draw * others).astype(np.int64)
+        return np.where(others > 0, positive + (positive >= anchor), anchor)
 
-    def _anywhere(self, size: int) -> np.ndarray:
-        """Uniform over the live transitions of each run."""
+    def _anywhere(self, stream: int, size: int) -> np.ndarray:
+        """Uniform over the live transitions of each run; redraws on the streams that follow."""
         oldest = self._oldest[:, None]
         span = self._count[:, None] - oldest
         index = np.zeros((len(self._rows), size), np.int64)
         redraw = np.ones(index.shape, bool)
         attempt = 0
         while redraw.any():  # once in nearly all cases: frames of truncations are rare
-            draw = oldest + (self._uniform(_NEGATIVES + attempt, size) * span).astype(np.int64)
+            draw = oldest + (self._uniform(stream + attempt, size) * span).astype(np.int64)
             index = np.where(redraw, draw, index)
             redraw = ~self._is_pair[self._rows[:, None], index % self._capacity]
             attempt += 1
         return index
+
+    def _of_another_return(
+        self, stream: int, anchor: np.ndarray, negative: np.ndarray
+    ) -> np.ndarray:
+        """Redraws negatives whose return is their anchor's, a bounded number of times.
+
+        Where all returns are equal, as before the first reward of a game, the last draw stays.
+        """
+        wanted = self._returns.returns(anchor % self._capacity)
+        for attempt in range(1, _DRAWS_FOR_ANOTHER_RETURN):
+            same = self._returns.returns(negative % self._capacity) == wanted
+            if not same.any():
+                break
+            # Each attempt leaves room for the redraws of `_anywhere` on its own streams.
+            draw = self._anywhere(stream + (attempt << 8), anchor.shape[1])
+            negative = np.where(same, draw, negative)
+        return negative
 
     @property
     def _oldest(self) -> np.ndarray:
@@ -274,7 +337,8 @@ class SegmentReplay:
 
     def _pairs(self, name: str, index: np.ndarray) -> types.Pairs:
         action = self._action[self._rows[:, None], index % self._capacity]
-        return types.Pairs(self._frames.gather(name, self._stack_slots(index)), action)
+        stacks = self._frames.gather(name, self._stack_slots(index), self._layouts.network)
+        return types.Pairs(stacks, action)
 
     def _stack_slots(self, index: np.ndarray, blank: np.ndarray | None = None) -> np.ndarray:
         """Frame slots of the stacks at `index [R, N]`, newest last: `[R, N, C]`.

@@ -5,14 +5,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import types
+from rcrl_jax import observations, types
 from rcrl_jax.config import Config
-from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.fleet import Fleet
 
 # Makes one vector of environments from seeds [R, E], run by run; the games are bound in it.
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
+
+# Called after every step with the observations acted on [R * E, C, 84, 84], the actions [R * E],
+# and what followed.
+Watcher = Callable[[np.ndarray, np.ndarray, AgentStep], None]
 
 _TRAINING, _EVALUATION = 0, 1  # purposes of environment seeds
 
@@ -51,6 +55,7 @@ def evaluate(
     episodes: int,
     film: bool = False,
     before_step: Callable[[], None] = lambda: None,
+    after_step: Watcher = lambda observation, actions, outcome: None,
 ) -> Evaluation:
     """Plays `episodes` whole games a run, ten of them side by side.
 
@@ -68,12 +73,14 @@ def evaluate(
       episodes: E, games a run.
       film: whether to keep the frames of the first game.
       before_step: called before every step; what it raises ends the evaluation.
+      after_step: called after every step.
     """
     all_seeds = evaluation_seeds(seeds, agent_steps, episodes)
     parts = [
         _play(
             params,
             fleet=fleet,
+            layout=observations.layouts_of(config).network,
             environment=AgentEnvironment(
                 make_environment(all_seeds[:, start : start + _AT_ONCE]),
                 stack_size=config.frame_stack,
@@ -84,6 +91,7 @@ def evaluate(
             counters=(agent_steps, start),
             film=film and start == 0,
             before_step=before_step,
+            after_step=after_step,
         )
         for start in range(0, episodes, _AT_ONCE)
     ]
@@ -103,10 +111,12 @@ def _play(
     params: types.Params,
     *,
     fleet: Fleet,
+    layout: observations.Layout,
     environment: AgentEnvironment,
     counters: tuple[int, ...],
     film: bool,
     before_step: Callable[[], None],
+    after_step: Watcher,
 ) -> Evaluation:
     """Plays one game in every environment, side by side, and closes them."""
     games, runs = environment.num_envs, fleet.num_runs
@@ -118,10 +128,12 @@ def _play(
         step = 0
         while np.isnan(returns).any():
             before_step()
-            stacks = fleet.agent.layout.stack(observation)
+            stacks = layout.stack(observation)
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
             actions = np.asarray(fleet.act(params, stacks, *counters, step, greedy=True))
-            outcome = environment.step(actions.reshape(games, *actions.shape[2:]))
+            actions = actions.reshape(games, *actions.shape[2:])
+            outcome = environment.step(actions)
+            after_step(observation, actions, outcome)
             first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
             if film and np.isnan(returns[0]):
                 frames.append(outcome.frame[0])

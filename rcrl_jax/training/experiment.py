@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from rcrl_jax import reference
+from rcrl_jax import observations, reference, types
 from rcrl_jax.agents import families
 from rcrl_jax.config import Config, SacConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay import frames, segments
-from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
 from rcrl_jax.training import (
     checkpoint,
     curves,
@@ -42,6 +42,15 @@ class RunId(NamedTuple):
     seed: int
 
 
+class Moment(NamedTuple):
+    """A training run as an observer sees it; looking changes nothing."""
+
+    step: int
+    fleet: Fleet
+    params: types.Params  # of the agent, leading axis R; consumed by the next update
+    replay: SegmentReplay
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What an experiment is.
@@ -62,6 +71,9 @@ class Plan:
       lift: how the fleet lifts functions over runs, see `Fleet`.
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
+      observe: called at the start, and every `observe_period` agent steps, before the checkpoint
+        of that step: what it writes for a step, a resumed run may write again.
+      observe_period: agent steps.
     """
 
     preset: str
@@ -79,6 +91,8 @@ class Plan:
     lift: str = "auto"
     num_devices: int = 1
     frame_store: str = "host"
+    observe: Callable[[Moment], None] | None = None
+    observe_period: int = 10_000
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -171,6 +185,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         progress = stack.enter_context(records.Progress(plan.total_steps, start=state.step))
         stopped_by = stack.enter_context(_signals())
         clock = _Clock(state.step)
+        if plan.observe is not None and state.step == 0:
+            plan.observe(Moment(0, fleet, state.learner.params.agent, replay))
         steps = loop.train(
             state,
             fleet=fleet,
@@ -190,6 +206,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
                 if not _is_finite(finished):
                     state_kept = checkpoint.snapshot(fleet, state, replay.state, history.state)
                     _keep_diverged(plan, state_kept)
+            if plan.observe is not None and state.step % plan.observe_period == 0:
+                plan.observe(Moment(state.step, fleet, state.learner.params.agent, replay))
             score = None
             if state.step % plan.evaluation_period == 0 and state.step < plan.total_steps:
                 result = _evaluate(plan, fleet, state, config.periodic_episodes)
@@ -234,6 +252,7 @@ def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
         families.make_agent(plan.config, environment.spec),
         plan.seeds,
         environment.num_actions_per_env.tolist(),
+        curl_factors=[plan.config.curl_factor_in(run.game) for run in plan.runs],
         lift=plan.lift,
         devices=jax.devices()[: plan.num_devices],
     )
@@ -255,17 +274,17 @@ def make_replay(
       frame_store: 'host' or 'device', where frames live.
       action_repeat: environment steps of an agent step.
     """
-    layout_, capacity = fleet.agent.layout, config.replay_capacity
+    layouts, capacity = observations.layouts_of(config), config.replay_capacity
     closes_segment = segments.closes_at_reward
     if isinstance(config, SacConfig):
         steps = action_repeat if config.segment_reward == "env_step" else 1
         # A mean above the threshold is a sum above as many thresholds as there are summands.
         closes_segment = segments.closes_above(config.segment_threshold * steps)
     if frame_store == "host":
-        store = frames.HostFrameStore(len(seeds), capacity, layout_)
+        store = frames.HostFrameStore(len(seeds), capacity, layouts.stored)
     else:
-        zeros = fleet.zeros((capacity + 2, *layout_.stored_shape), layout_.dtype)
-        store = frames.DeviceFrameStore(len(seeds), zeros, fleet.place, layout_)
+        zeros = fleet.zeros((capacity + 2, *layouts.stored.stored_shape), layouts.stored.dtype)
+        store = frames.DeviceFrameStore(len(seeds), zeros, fleet.place, layouts.stored)
     return SegmentReplay(
         store,
         np.asarray(seeds),
@@ -277,6 +296,12 @@ def make_replay(
         priority_exponent=config.priority_exponent,
         action_shape=fleet.agent.action.shape,
         action_dtype=fleet.agent.action.dtype,
+        contrast=ContrastRule(
+            uniform_anchors=config.contrast_anchors == "uniform",
+            excludes_anchor=config.positive_excludes_anchor,
+            differs_in_return=config.negative_differs_in_return,
+        ),
+        layouts=layouts,
     )
 
 
@@ -419,7 +444,7 @@ def _record_metrics(
         scalars["steps_per_s"] = steps_per_s
         if plan.config.priority_exponent:
             scalars["beta"] = loop.importance_exponent(plan.config, step, plan.total_steps)
-        if "return_contrast" in plan.config.auxiliary:
+        if "return_contrast" in plan.config.tasks:
             lengths = np.quantile(replay.segment_lengths(run), (0.1, 0.5, 0.9))
             scalars |= dict(
                 zip(

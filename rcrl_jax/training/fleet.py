@@ -37,6 +37,7 @@ class Fleet:
         seeds: Sequence[int],
         num_actions: Sequence[int],
         *,
+        curl_factors: Sequence[float] | None = None,
         lift: str = "auto",
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
@@ -46,6 +47,7 @@ class Fleet:
           agent: the functions of one run.
           seeds: `[R]`, one a run.
           num_actions: `[R]`, the action-set sizes.
+          curl_factors: `[R]`, of CURL's weight in the runs' games; None is 1 everywhere.
           lift: 'map' or 'vmap'; 'auto' is what was measured to be faster: 'map' on the CPU, where
             batched products cost more than a loop over runs, 'vmap' elsewhere, unless the agent
             convolves.
@@ -63,7 +65,6 @@ class Fleet:
             on_cpu = devices[0].platform == "cpu"
             lift = "map" if on_cpu or not agent.batches_over_runs else "vmap"
         self.agent = agent
-        self.starts_at_random = agent.act_at_random is not None
         self.num_runs = len(seeds)
         self._copies = -self.num_runs % len(devices)
         self.num_devices = len(devices)
@@ -74,19 +75,23 @@ class Fleet:
 
         keys = np.stack([jax.random.key_data(jax.random.key(seed)) for seed in seeds])
         self._keys = self.place(keys)
-        self._runs = self.place(types.RunSpec(np.asarray(num_actions, np.int32)))
+        factors = np.ones(len(seeds)) if curl_factors is None else curl_factors
+        self._runs = self.place(
+            types.RunSpec(np.asarray(num_actions, np.int32), np.asarray(factors, np.float32))
+        )
 
         def init(key_data):
             return agent.init(_key(key_data, _INIT))
 
         def act(run, params, observation, key_data, counters, *, greedy):
-            return agent.act(run, params, observation, _key(key_data, _ACT, *counters), greedy)
-
-        def act_at_random(run, key_data, counters):
-            return agent.act_at_random(run, _key(key_data, _ACT, *counters), 1)
+            key = _key(key_data, _ACT, *counters)
+            return agent.act(run, params, observation, key, greedy, counters[0])
 
         def update(run, state, batch, frames):
             return agent.update(run, state, _resolve(batch, frames))
+
+        def embed(params, pairs, frames):
+            return agent.embed(params, _resolve(pairs, frames))
 
         self._runs_here = np.int32((self.num_runs + self._copies) // len(devices))
         self._init = jax.jit(over_runs(init))
@@ -94,8 +99,8 @@ class Fleet:
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
             for greedy in (False, True)
         }
-        self._act_at_random = jax.jit(over_runs(act_at_random, shared=(2,)))
         self._update = jax.jit(over_runs(update, in_place=1), donate_argnums=2)
+        self._embed = jax.jit(over_runs(embed))
 
     def init(self) -> types.LearnerState:
         """The learner states of all runs at the start."""
@@ -109,7 +114,8 @@ class Fleet:
         Args:
           params: agent parameters of this fleet.
           observation: `[R, N, *obs]`, N observations a run.
-          *counters: where in its life the run stands; equal counters draw equal noise.
+          *counters: where in its life the run stands, first of all its agent steps; equal
+            counters draw equal noise.
           greedy: the evaluation policy instead of the training policy.
 
         Returns:
@@ -119,12 +125,6 @@ class Fleet:
         actions = self._act[greedy](
             self._runs_here, self._runs, params, self.place(observation), self._keys, counters
         )
-        return actions[: self.num_runs] if self._copies else actions
-
-    def act_at_random(self, *counters: int) -> jax.Array:
-        """Actions `[R, 1, *act]` of agents that act at random before their first update."""
-        counters = tuple(np.int32(counter) for counter in counters)
-        actions = self._act_at_random(self._runs_here, self._runs, self._keys, counters)
         return actions[: self.num_runs] if self._copies else actions
 
     def update(
@@ -141,12 +141,22 @@ class Fleet:
         Returns:
           The new learner states, and what the update tells, leading axis R.
         """
-        state, result = self._update(
-            self._runs_here, self._runs, state, self.place(batch), frames
-        )
+        state, result = self._update(self._runs_here, self._runs, state, self.place(batch), frames)
         if self._copies:
             result = jax.tree.map(lambda x: x[: self.num_runs], result)
         return state, result
+
+    def embed(
+        self, params: types.Params, pairs: types.Pairs, frames: jax.Array | None = None
+    ) -> np.ndarray:
+        """Representations `[R, N, d]` of state-action pairs.
+
+        Args:
+          params: agent parameters of this fleet.
+          pairs: leading axes `[R, N]`; observations as in `update`.
+          frames: stored frames on the device, as in `update`.
+        """
+        return self.to_host(self._embed(self._runs_here, params, self.place(pairs), frames))
 
     def to_host(self, tree: Any) -> Any:
         """A copy in NumPy of anything this fleet made; leading axis R.
@@ -179,8 +189,8 @@ def _key(key_data: jax.Array, *counters: jax.Array) -> jax.Array:
     return key
 
 
-def _resolve(batch: types.Batch, frames: jax.Array | None) -> types.Batch:
-    """Looks up in one run's `frames [slots, ...]` what the batch only refers to."""
+def _resolve(batch: Any, frames: jax.Array | None) -> Any:
+    """Looks up in one run's `frames [slots, ...]` what a batch only refers to."""
     return jax.tree.map(
         lambda x: x.look_up(frames) if isinstance(x, FrameReferences) else x,
         batch,

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import types
+from rcrl_jax import observations, types
 from rcrl_jax.config import Config
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
@@ -64,14 +64,11 @@ def train(
     total_steps: int,
 ) -> Iterator[Step]:
     """Trains from `state` to `total_steps` agent steps, yielding after each of them."""
-    anchors = config.contrast_batch_size if "return_contrast" in config.auxiliary else 0
+    anchors = config.contrast_batch_size if "return_contrast" in config.tasks else 0
+    layout = observations.layouts_of(config).network
     while state.step < total_steps:
         step, learner, observation, late = state
-        if step < config.learn_start and fleet.starts_at_random:
-            actions = fleet.act_at_random(step)
-        else:
-            stacks = fleet.agent.layout.stack(observation)[:, None]
-            actions = fleet.act(learner.params.agent, stacks, step)
+        actions = fleet.act(learner.params.agent, layout.stack(observation)[:, None], step)
         update = None
         if step >= config.learn_start and step % config.update_period == 0:
             beta = importance_exponent(config, step, total_steps)

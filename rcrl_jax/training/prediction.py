@@ -1,15 +1,15 @@
 """What a fleet will need, said before it starts."""
 
 import datetime
+import math
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import psutil
 
-from rcrl_jax import types
+from rcrl_jax import observations, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import Config
 from rcrl_jax.replay import frames
@@ -17,6 +17,12 @@ from rcrl_jax.training.fleet import Fleet
 
 _BYTES_A_SLOT = 64  # of a replay beside its frames: action, reward, flags, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
+# An update holds, for each image, its pixels and three arrays of the first layer's size in
+# float32; the Nature encoder's overlapping inputs count once more.
+_ACTIVATIONS_AN_IMAGE = {
+    "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
+    "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
+}
 
 
 class DoesNotFit(ValueError):  # noqa: N818 - says what is the matter
@@ -42,17 +48,21 @@ def predict_memory(config: Config, fleet: Fleet, frame_store: str) -> Memory:
     """
     runs = fleet.num_runs
     slots = config.replay_capacity + 2
-    layout = fleet.agent.layout
-    frame_bytes = np.dtype(layout.dtype).itemsize * int(np.prod(layout.stored_shape))
-    frame_bytes *= runs * slots
+    layouts = observations.layouts_of(config)
+    frame_bytes = runs * slots * math.prod(layouts.stored.stored_shape)
+    frame_bytes *= np.dtype(layouts.stored.dtype).itemsize
     batch_bytes = _bytes(empty_batch(config, fleet.agent, runs, frame_store))
     state_bytes = _bytes(jax.eval_shape(fleet.init))
     images = 2 * config.batch_size
-    if "return_contrast" in config.auxiliary:
+    if "return_contrast" in config.tasks:
         images += 3 * config.contrast_batch_size
+    if "curl" in config.tasks:
+        images += 2 * config.batch_size
+    image_bytes = fleet.agent.image_bytes or _ACTIVATIONS_AN_IMAGE[config.encoder]
+    activations = images * image_bytes
     at_once = 1 if fleet.lift == "map" else runs
     # The state before and after an update, and its gradients.
-    device = 3 * state_bytes + batch_bytes + at_once * images * fleet.agent.image_bytes
+    device = 3 * state_bytes + batch_bytes + at_once * activations
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
     if frame_store == "device":
         device += frame_bytes
@@ -110,31 +120,34 @@ def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime
 
 def empty_batch(config: Config, agent: Agent, runs: int, frame_store: str) -> types.Batch:
     """A batch of zeros with the shapes of a real one, leading axis R."""
-    stacks = _empty_stacks(config, agent, runs, frame_store)
+    layouts = observations.layouts_of(config)
 
-    def pairs(size: int) -> types.Pairs:
-        actions = np.zeros((runs, size, *agent.action.shape), agent.action.dtype)
-        return types.Pairs(stacks(size), actions)
+    def stacks(layout: observations.Layout, size: int) -> Any:
+        if frame_store == "device":
+            slots = np.zeros((runs, size, config.frame_stack), np.int32)
+            return frames.FrameReferences(slots, layout.stored_shape, layout.stack_axis)
+        return np.zeros((runs, size, *layout.stack_shape(config.frame_stack)), layout.dtype)
+
+    def actions(size: int) -> np.ndarray:
+        return np.zeros((runs, size, *agent.action.shape), agent.action.dtype)
+
+    def pairs() -> types.Pairs:
+        size = config.contrast_batch_size
+        return types.Pairs(stacks(layouts.network, size), actions(size))
 
     size = config.batch_size
     ones = np.ones((runs, size), np.float32)
-    transitions = types.TransitionBatch(*pairs(size), ones, ones, stacks(size), ones)
-    if "return_contrast" not in config.auxiliary:
+    transitions = types.TransitionBatch(
+        observation=stacks(layouts.observation, size),
+        action=actions(size),
+        reward=ones,
+        discount=ones,
+        next_observation=stacks(layouts.next_observation, size),
+        weight=ones,
+    )
+    if "return_contrast" not in config.tasks:
         return types.Batch(transitions, None)
-    contrast = types.ContrastBatch(*(pairs(config.contrast_batch_size) for _ in range(3)))
-    return types.Batch(transitions, contrast)
-
-
-def _empty_stacks(
-    config: Config, agent: Agent, runs: int, frame_store: str
-) -> Callable[[int], Any]:
-    layout = agent.layout
-    if frame_store == "device":
-        return lambda size: frames.FrameReferences(
-            np.zeros((runs, size, config.frame_stack), np.int32), layout.stack_axis
-        )
-    shape = layout.stack_shape(config.frame_stack)
-    return lambda size: np.zeros((runs, size, *shape), layout.dtype)
+    return types.Batch(transitions, types.ContrastBatch(*(pairs() for _ in range(3))))
 
 
 def _bytes(tree: Any) -> int:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,19 +11,21 @@ import pytest
 from jax import flatten_util
 from scipy import stats
 
-from rcrl_jax import types
+from rcrl_jax import observations, types
 from rcrl_jax.agents import rainbow
-from rcrl_jax.auxiliary import return_contrast
+from rcrl_jax.auxiliary import curl, return_contrast
 from rcrl_jax.config import ATARI_PRESETS, RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
+from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
 ACTIONS, BATCH, ANCHORS = 4, 6, 5
 SPEC = EnvironmentSpec((84, 84), ACTIONS)
-RUN = types.RunSpec(np.int32(ACTIONS))
+RUN = types.RunSpec(np.int32(ACTIONS), np.float32(0.3))
 SMALL = {
     "hidden_size": 8, "num_atoms": 5, "v_max": 2.0, "discriminator_hidden": 8, "target_period": 3,
+    "curl_hidden": 8, "curl_size": 6,
 }  # fmt: skip
 QUIET = {"noisy_sigma": 1e-12}  # noise too small to see: the loss does not depend on keys
 
@@ -42,28 +45,36 @@ def fresh(preset: str, seed: int = 0, **changes) -> types.LearnerState:
     return agent_of(preset, **changes)[0].init(jax.random.key(seed))
 
 
-def observations_of(rng, n: int) -> np.ndarray:
-    return rng.integers(0, 256, (n, 225, 4, 25), np.uint8)
+def observations_of(rng, n: int, layout=observations.PATCHES) -> np.ndarray:
+    return rng.integers(0, 256, (n, *layout.stack_shape(4)), np.uint8)
 
 
-def batch_of(seed: int) -> types.Batch:
+def batch_of(seed: int, preset: str = "rcrl") -> types.Batch:
     rng = np.random.default_rng(seed)
+    layouts = observations.layouts_of(ATARI_PRESETS[preset])
     pairs = [
-        types.Pairs(observations_of(rng, ANCHORS), rng.integers(0, ACTIONS, ANCHORS, np.int32))
+        types.Pairs(
+            observations_of(rng, ANCHORS, layouts.network),
+            rng.integers(0, ACTIONS, ANCHORS, np.int32),
+        )
         for _ in range(3)
     ]
     transitions = types.TransitionBatch(
-        observation=observations_of(rng, BATCH),
+        observation=observations_of(rng, BATCH, layouts.observation),
         action=rng.integers(0, ACTIONS, BATCH, np.int32),
         reward=rng.uniform(-1, 1, BATCH).astype(np.float32),
         discount=(0.8 * (rng.random(BATCH) < 0.7)).astype(np.float32),
-        next_observation=observations_of(rng, BATCH),
+        next_observation=observations_of(rng, BATCH, layouts.next_observation),
         weight=rng.uniform(0.2, 1, BATCH).astype(np.float32),
     )
     return types.Batch(transitions, types.ContrastBatch(*pairs))
 
 
 BATCHES = [batch_of(seed) for seed in range(2)]
+
+
+def batches_of(preset: str) -> list[types.Batch]:
+    return [batch_of(seed, preset) for seed in range(2)]
 
 
 def shaken(tree, seed: int = 9, size: float = 0.05):
@@ -95,19 +106,24 @@ def assert_differ(one, other):
 # --- the loss and the step, by hand ------------------------------------------------------------
 
 
-def total_loss(config, params, target_params, batch, key):
+def patches_of(observation) -> np.ndarray:
+    """Of whole frames `[N, C, 7056]`; patches stay as they are."""
+    return observation if observation.ndim == 4 else observations.leading_patches(observation)
+
+
+def total_loss(config, params, target_params, momentum, batch, key):
     """The joint loss of one run, put together from parts tested on their own."""
     network = RainbowNetwork(
         ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
     )
-    online_key, target_key, *_ = jax.random.split(key, 2 + len(config.auxiliary))
+    online_key, target_key, *task_keys = jax.random.split(key, 2 + len(config.auxiliary))
 
     def forward(params, observation, key):
         return network.apply(params, observation, ACTIONS, noisy=True, rngs={"noise": key})
 
     t = batch.transitions
     cross_entropy = c51.double_q_cross_entropy(
-        forward(params.agent, t.observation, online_key),
+        forward(params.agent, patches_of(t.observation), online_key),
         t.action,
         t.reward,
         t.discount,
@@ -116,13 +132,29 @@ def total_loss(config, params, target_params, batch, key):
         c51.support(config.v_max, config.num_atoms),
         ACTIONS,
     )
-    loss, auxiliary = jnp.sum(t.weight * cross_entropy) / BATCH, jnp.zeros(())
-    if config.auxiliary:
+    total, values = jnp.sum(t.weight * cross_entropy) / BATCH, {}
+    values["c51"] = total
+    if "return_contrast" in config.auxiliary:
         task = return_contrast.make_return_contrast(
             functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8
         )
-        auxiliary, _ = task.loss(params.auxiliary["return_contrast"], params.agent, batch, None)
-    return loss + config.auxiliary_weight * auxiliary, (cross_entropy, loss, auxiliary)
+        own = params.auxiliary["return_contrast"]
+        values["return_contrast"], _ = task.loss(own, params.agent, None, batch, None)
+        total += config.auxiliary_weight * values["return_contrast"]
+    if "curl" in config.auxiliary:
+        task = curl.make_curl(encode_stacks, EMBEDDING_SIZE, observations.unpack_whole, config)
+        own = params.auxiliary["curl"]
+        values["curl"], _ = task.loss(own, params.agent, momentum, batch, task_keys[-1])
+        weighted = 0.3 * config.auxiliary_weight * values["curl"]  # 0.3: the run's game
+        # As its code does: weighted as the transitions are, and part of their priorities.
+        total += jnp.mean(t.weight * weighted)
+        cross_entropy = cross_entropy + weighted
+    return total, (cross_entropy, values)
+
+
+def encode_stacks(encoder_params, stacks):
+    encoder = DataEfficientEncoder()
+    return encoder.apply({"params": encoder_params}, observations.stack_patches(stacks))
 
 
 CASES = {
@@ -131,6 +163,8 @@ CASES = {
     "rcrl": ("rcrl", {}),
     # Adam undoes a common factor of its gradients unless its epsilon is large, as here: the
     # weight and the clipping show.
+    "curl": ("curl", {}),
+    "rcrl_curl": ("rcrl_curl", {}),
     "clipped": ("rcrl", {"auxiliary_weight": 3.0, "max_gradient_norm": 0.05, "adam_eps": 1.0}),
 }
 
@@ -142,6 +176,7 @@ def test_two_updates_by_hand(case):
     config = config_of(preset, **changes)
     state = fresh(preset, **changes)
     state = state._replace(target_params=shaken(state.target_params))
+    momentum = state.task_state.get("curl")
     _, update = agent_of(preset, **changes)
     gradient = jax.jit(jax.grad(functools.partial(total_loss, config), has_aux=True))
 
@@ -149,11 +184,12 @@ def test_two_updates_by_hand(case):
     flat, unflatten = flatten_util.ravel_pytree(state.params)
     theta = np.asarray(flat, np.float64)
     mean, square = np.zeros_like(theta), np.zeros_like(theta)
-    for t, batch in enumerate(BATCHES, start=1):
+    for t, batch in enumerate(batches_of(preset), start=1):
         _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
-        g, (cross_entropy, loss, auxiliary) = gradient(
-            unflatten(jnp.asarray(theta, jnp.float32)), state.target_params, batch, loss_key
-        )
+        g, (cross_entropy, losses) = gradient(
+            unflatten(jnp.asarray(theta, jnp.float32)),
+            state.target_params, momentum, batch, loss_key,
+        )  # fmt: skip
         g = np.asarray(flatten_util.ravel_pytree(g)[0], np.float64)
         norm = np.sqrt(np.sum(g**2))
         assert (norm > config.max_gradient_norm) == (case == "clipped")
@@ -166,13 +202,25 @@ def test_two_updates_by_hand(case):
         state, result = update(state, batch)
         np.testing.assert_allclose(result.cross_entropy, cross_entropy, rtol=1e-4)
         metrics = {name: float(value) for name, value in result.metrics.items()}
-        assert metrics["loss_c51"] == pytest.approx(float(loss), rel=1e-4)
+        assert {name for name in metrics if name.startswith("loss_")} == {
+            f"loss_{name}" for name in losses
+        }
+        for name, loss in losses.items():
+            assert metrics[f"loss_{name}"] == pytest.approx(float(loss), rel=1e-4)
         assert metrics["gradient_norm"] == pytest.approx(norm, rel=1e-3)  # before clipping
-        assert ("loss_return_contrast" in metrics) == (preset == "rcrl")
-        if preset == "rcrl":
-            assert metrics["loss_return_contrast"] == pytest.approx(float(auxiliary), rel=1e-4)
         ours = np.asarray(flatten_util.ravel_pytree(state.params)[0])
         np.testing.assert_allclose(ours, theta, rtol=1e-3, atol=0.01 * config.learning_rate)
+        if "curl" in config.auxiliary:
+            # The momentum network follows the new parameters, and nothing else moves it.
+            online = {
+                "encoder": state.params.agent["params"]["encoder"],
+                "projection": state.params.auxiliary["curl"]["projection"],
+            }
+            momentum = jax.tree.map(lambda m, p: 0.999 * m + 0.001 * p, momentum, online)
+            for a, b in zip(
+                *map(jax.tree.leaves, (state.task_state["curl"], momentum)), strict=True
+            ):
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
     assert np.abs(theta - np.asarray(flat)).max() > 1e-5
 
 
@@ -194,23 +242,35 @@ def test_priorities_come_from_the_rl_loss_alone():
     assert float(one.metrics["loss_c51"]) != float(two.metrics["loss_c51"])
 
 
-def test_an_auxiliary_weight_of_zero_gives_the_base_agent():
-    """Equal keys give equal initial parameters and equal noise, whatever tasks there are.
-
-    Only the last bits may differ, because the two updates are compiled to different programs.
-    """
-    changes = {"auxiliary_weight": 0.0}
-    with_task, base = fresh("rcrl", **changes), fresh("erainbow_sa")
-    assert_equal(with_task.params.agent, base.params.agent)
+@pytest.mark.parametrize(
+    "preset, base, changes",
+    [
+        ("rcrl", "erainbow_sa", {"auxiliary_weight": 0.0}),
+        ("curl", "erainbow", {"auxiliary_weight": 0.0}),
+        ("rcrl_curl", "erainbow_sa", {"auxiliary_weight": 0.0}),
+        ("rcrl_curl", "rcrl", {"curl_weight": 0.0}),
+    ],
+)
+def test_a_weight_of_zero_gives_the_base_agent_bit_for_bit(preset, base, changes):
+    with_task, without = fresh(preset, **changes), fresh(base)
     for batch in BATCHES:
-        with_task, _ = agent_of("rcrl", **changes)[1](with_task, batch)
-        base, _ = agent_of("erainbow_sa")[1](base, batch)
-    start = fresh("erainbow_sa").params.agent
-    for a, b, s in zip(
-        *map(jax.tree.leaves, (with_task.params.agent, base.params.agent, start)), strict=True
-    ):
-        np.testing.assert_allclose(a - s, b - s, rtol=0.01, atol=1e-6)
-    assert_differ(base.params.agent, start)
+        with_task, one = agent_of(preset, **changes)[1](with_task, batch)
+        without, other = agent_of(base)[1](without, batch)
+    assert_equal((with_task, one), (without, other))
+    assert_differ(without.params.agent, fresh(base).params.agent)
+
+
+def test_tasks_leave_the_start_and_the_noise_of_the_agent_alone():
+    """Equal keys give equal initial parameters and equal noise, whatever tasks there are."""
+    states = {preset: fresh(preset) for preset in ("erainbow_sa", "rcrl", "rcrl_curl")}
+    losses = {
+        preset: agent_of(preset)[1](state, batch_of(0, preset))[1].metrics["loss_c51"]
+        for preset, state in states.items()
+    }
+    for preset, state in states.items():
+        assert_equal(state.params.agent, states["erainbow_sa"].params.agent)
+        if preset == "rcrl":  # the same batch
+            assert float(losses[preset]) == pytest.approx(float(losses["erainbow_sa"]), rel=1e-5)
 
 
 def test_the_auxiliary_loss_changes_the_agent():
@@ -220,6 +280,23 @@ def test_the_auxiliary_loss_changes_the_agent():
     assert_differ(one.params.agent["params"]["encoder"], two.params.agent["params"]["encoder"])
     assert_differ(one.params.auxiliary, two.params.auxiliary)
     assert_equal(two.params.auxiliary, state.params.auxiliary)  # no gradient, no step
+
+
+def test_no_picture_is_encoded_twice():
+    """By the same parameters: the tasks add three pairs an anchor, a query and a key."""
+    images = []
+
+    def count(call, arguments, keywords, context):
+        if isinstance(context.module, DataEfficientEncoder) and context.method_name == "__call__":
+            images.append(len(arguments[0]))
+        return call(*arguments, **keywords)
+
+    state, batch = fresh("rcrl_curl"), batch_of(0, "rcrl_curl")
+    with nn.intercept_methods(count):
+        jax.eval_shape(agent_of("rcrl_curl")[0].update, RUN, state, batch)
+    # The states at both ends of a window, the last one by two networks; anchors, positives and
+    # negatives; a query and a key for each first state.
+    assert sum(images) == 3 * BATCH + 3 * ANCHORS + 2 * BATCH
 
 
 # --- noise -------------------------------------------------------------------------------------
@@ -267,7 +344,7 @@ def test_updates_are_deterministic(preset):
     results = []
     for _ in range(2):
         state = fresh(preset)
-        for batch in BATCHES:
+        for batch in batches_of(preset):
             state, result = update(state, batch)
         results.append((state, result))
     assert_equal(*results)
@@ -299,18 +376,19 @@ def test_initial_state():
     assert not any(np.any(m) for m in moments)
 
 
-@pytest.mark.parametrize("preset", ATARI_PRESETS)
+@pytest.mark.parametrize("preset", ["erainbow", "rcrl", "rcrl_curl"])
 def test_a_state_may_be_donated(preset):
     agent, update = agent_of(preset)
-    expected, _ = update(fresh(preset), BATCHES[0])
+    batch = batch_of(0, preset)
+    expected, _ = update(fresh(preset), batch)
     donating = jax.jit(functools.partial(agent.update, RUN), donate_argnums=0)
     state = jax.jit(agent.init)(jax.random.key(0))
     kept = jax.tree.map(lambda x: np.array(x, copy=True), state)
-    once, _ = donating(state, BATCHES[0])
+    once, _ = donating(state, batch)
     for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     # Twice from the same state: no buffer that was still needed has been written over.
-    again, _ = donating(jax.tree.map(jnp.asarray, kept), BATCHES[0])
+    again, _ = donating(jax.tree.map(jnp.asarray, kept), batch)
     assert_equal(once, again)
 
 
@@ -342,13 +420,13 @@ def q_values(config, params) -> np.ndarray:
     return np.asarray(c51.expected_return(logits, c51.support(config.v_max, config.num_atoms)))
 
 
-def actions(greedy: bool, keys: int, preset="erainbow_sa", **changes) -> np.ndarray:
+def actions(greedy: bool, keys: int, preset="erainbow_sa", step=0, **changes) -> np.ndarray:
     """`[keys, 3]` actions for three observations, one row a key, from parameters well apart."""
     agent, _ = agent_of(preset, **changes)
     params = shaken(fresh(preset, **changes).params.agent)
 
     def act_once(key):
-        return agent.act(RUN, params, ACT_OBSERVATIONS, key, greedy)
+        return agent.act(RUN, params, ACT_OBSERVATIONS, key, greedy, step)
 
     act = jax.jit(lambda keys: jax.lax.map(act_once, keys))
     result = np.asarray(act(jax.random.split(jax.random.key(3), keys)))
@@ -383,6 +461,40 @@ def test_the_training_policy_explores_by_noise_alone():
     assert len({tuple(row) for row in noisy}) > 3
 
 
+def test_epsilon_greedy_training_explores_by_random_actions_that_become_rare():
+    settings = {"preset": "der_plus", "noisy_sigma": 5.0, "epsilon": 0.2, "epsilon_decay": 100}
+    learn_start = ATARI_PRESETS["der_plus"].learn_start
+    for step, epsilon in ((0, 1.0), (learn_start, 1.0), (learn_start + 50, 0.6), (10**6, 0.2)):
+        result, best = actions(False, 600, step=step, **settings)
+        share = np.mean(result != best)  # no noise: what is not random is greedy
+        expected = epsilon * (ACTIONS - 1) / ACTIONS
+        assert abs(share - expected) < 5 * np.sqrt(0.25 / result.size)
+
+
+def test_an_update_without_noise_does_not_depend_on_its_key():
+    quiet = {"exploration": "epsilon_greedy", "noisy_sigma": 5.0}
+    state = fresh("erainbow_sa", **quiet)
+    _, update = agent_of("erainbow_sa", **quiet)
+    other = state._replace(key=fresh("erainbow_sa", seed=1, **quiet).key)
+    assert_equal(update(state, BATCHES[0])[1], update(other, BATCHES[0])[1])
+
+
+def test_the_shift_reaches_both_states_and_each_update_draws_its_own():
+    """A network that ignores shifts would lose the same, whatever the key."""
+    quiet = {"exploration": "epsilon_greedy"}
+    _, update = agent_of("erainbow_aug", **quiet)
+    state, batch = fresh("erainbow_aug", **quiet), batch_of(0, "erainbow_aug")
+    other = state._replace(key=fresh("erainbow_aug", seed=1).key)
+    assert_differ(update(state, batch)[1], update(other, batch)[1])
+    assert_equal(update(state, batch)[1], update(state, batch)[1])
+    # Blank pictures are the same wherever they are shifted to: with one of the two states blank,
+    # it is the other's shift that shows.
+    for name in ("observation", "next_observation"):
+        t = batch.transitions
+        blank = batch._replace(transitions=t._replace(**{name: np.zeros_like(getattr(t, name))}))
+        assert_differ(update(state, blank)[1], update(other, blank)[1])
+
+
 def test_a_key_decides_the_action():
     one, _ = actions(False, 30, noisy_sigma=5.0)
     two, _ = actions(False, 30, noisy_sigma=5.0)
@@ -396,7 +508,7 @@ def test_actions_that_the_run_does_not_have_are_never_taken(greedy):
     act = jax.jit(
         lambda keys: jax.lax.map(
             lambda key: agent.act(
-                types.RunSpec(jnp.int32(2)), params, ACT_OBSERVATIONS, key, greedy
+                types.RunSpec(jnp.int32(2)), params, ACT_OBSERVATIONS, key, greedy, 0
             ),
             keys,
         )

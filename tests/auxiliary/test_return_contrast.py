@@ -9,6 +9,7 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import return_contrast
+from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
 RNG = np.random.default_rng(0)
@@ -66,7 +67,7 @@ def slow(task_params, embedding, batch):
 
 def test_loss_and_metrics_equal_slow_loops(small):
     task, task_params, embedding, batch = small
-    loss, metrics = task.loss(task_params, jnp.asarray(embedding), batch, KEY)
+    loss, metrics = task.loss(task_params, jnp.asarray(embedding), None, batch, KEY)
     expected_loss, expected_metrics = slow(task_params, embedding, batch)
     assert loss.shape == ()
     assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
@@ -75,8 +76,29 @@ def test_loss_and_metrics_equal_slow_loops(small):
         assert float(value) == pytest.approx(expected_metrics[name], rel=1e-4), name
     # The two halves are told apart: with positives as negatives it is another number.
     anchor, positive, negative = batch.contrast
-    swapped, _ = task.loss(task_params, embedding, batch_of(anchor, negative, positive), KEY)
+    swapped, _ = task.loss(task_params, embedding, None, batch_of(anchor, negative, positive), KEY)
     assert abs(float(swapped) - expected_loss) > 1e-3
+
+
+@pytest.mark.parametrize("reads", ["concatenation", "difference_product", "bilinear"])
+def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
+    _, _, embedding, batch = small
+    task = return_contrast.make_return_contrast(
+        linear_embed, 2, 4, discriminator_input=reads, loss_form="cross_entropy"
+    )
+    params = task.init(KEY)
+    anchor, positive, negative = (
+        np.stack([s * embedding[a] for s, a in zip(*pairs, strict=True)])
+        for pairs in batch.contrast
+    )
+    network = Discriminator(4, reads)
+    expected = 0.0
+    for other, label in ((positive, 0), (negative, 1)):
+        for x, y in zip(anchor, other, strict=True):
+            w = 1 / (1 + np.exp(-float(network.apply(params, x[None], y[None])[0])))
+            expected -= np.log(w if label else 1 - w) / 10
+    loss, _ = task.loss(params, jnp.asarray(embedding), None, batch, KEY)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_label_is_zero_for_positives_and_one_for_negatives():
@@ -91,7 +113,7 @@ def test_the_label_is_zero_for_positives_and_one_for_negatives():
 
     def loss(positive, negative):
         value, metrics = task.loss(
-            {"params": params}, jnp.ones((3, 2)), batch_of(here, positive, negative), KEY
+            {"params": params}, jnp.ones((3, 2)), None, batch_of(here, positive, negative), KEY
         )
         return float(value), [
             float(metrics[f"discriminator_accuracy_{kind}"]) for kind in ("positive", "negative")
@@ -108,7 +130,7 @@ def test_an_undecided_discriminator_loses_a_quarter():
     task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=4)
     params = jax.tree.map(jnp.zeros_like, task.init(KEY))  # w = 1/2 everywhere
     batch = batch_of(*(random_pairs(5) for _ in range(3)))
-    assert float(task.loss(params, jnp.ones((3, 2)), batch, KEY)[0]) == pytest.approx(0.25)
+    assert float(task.loss(params, jnp.ones((3, 2)), None, batch, KEY)[0]) == pytest.approx(0.25)
 
 
 def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
@@ -117,7 +139,9 @@ def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
     # Positives equal their anchors; negatives are elsewhere.
     negative = types.Pairs(anchor.observation + 3.0, anchor.action)
     batch = batch_of(anchor, anchor, negative)
-    step = jax.jit(jax.value_and_grad(lambda p: task.loss(p, jnp.ones((3, 2)), batch, KEY)[0]))
+    step = jax.jit(
+        jax.value_and_grad(lambda p: task.loss(p, jnp.ones((3, 2)), None, batch, KEY)[0])
+    )
     first, _ = step(task_params)
     for _ in range(300):
         value, gradient = step(task_params)
@@ -138,7 +162,7 @@ def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the
         )
     )
     agent_params = network.init(KEY, batch.contrast.anchor.observation, 5, noisy=False)
-    to_task, to_agent = jax.grad(lambda *p: task.loss(*p, batch, KEY)[0], argnums=(0, 1))(
+    to_task, to_agent = jax.grad(lambda *p: task.loss(*p, None, batch, KEY)[0], argnums=(0, 1))(
         task.init(KEY), agent_params
     )
     reached = {
@@ -167,7 +191,7 @@ def test_no_part_of_a_contrastive_sample_is_held_fixed(small):
         pairs = [
             types.Pairs(o, p.action) for o, p in zip(observations, batch.contrast, strict=True)
         ]
-        return task.loss(task_params, jnp.asarray(embedding), batch_of(*pairs), KEY)[0]
+        return task.loss(task_params, jnp.asarray(embedding), None, batch_of(*pairs), KEY)[0]
 
     gradients = jax.grad(loss)([jnp.asarray(p.observation) for p in batch.contrast])
     assert all(np.abs(g).max() > 1e-5 for g in gradients)

@@ -33,3 +33,30 @@ def test_cosine_of_a_zero_vector_is_zero():
 def test_shapes_are_checked():
     with pytest.raises(AssertionError):
         contrastive.cosine_similarity(jnp.ones((2, 3)), jnp.ones((1, 3)))
+
+
+def test_binary_cross_entropy_by_hand():
+    logit, label = np.array([-3.0, 0.0, 2.0, 2.0]), np.array([0.0, 1.0, 1.0, 0.0])
+    w = 1 / (1 + np.exp(-logit))
+    expected = -np.log(np.where(label == 1, w, 1 - w))
+    np.testing.assert_allclose(contrastive.binary_cross_entropy(logit, label), expected, rtol=1e-5)
+    assert float(contrastive.binary_cross_entropy(jnp.float32(-200.0), 1.0)) == 200.0
+
+
+def test_info_nce_equals_a_slow_loop():
+    logits = np.random.default_rng(0).normal(size=(5, 5)) * 3
+    expected = 0.0
+    for i in range(5):
+        chances = [np.exp(logits[i, j]) for j in range(5)]
+        expected -= np.log(chances[i] / sum(chances)) / 5
+    assert float(contrastive.info_nce(logits)) == pytest.approx(expected, rel=1e-5)
+    # What all logits of a row share plays no part, so subtracting its largest changes nothing.
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    assert float(contrastive.info_nce(shifted)) == pytest.approx(expected, rel=1e-5)
+    assert float(contrastive.info_nce(jnp.eye(4) * 1e4)) == 0.0
+    assert float(contrastive.info_nce(jnp.zeros((4, 4)))) == pytest.approx(np.log(4))
+
+
+def test_info_nce_takes_one_key_a_query():
+    with pytest.raises(AssertionError):
+        contrastive.info_nce(jnp.zeros((4, 3)))

@@ -1,8 +1,9 @@
-"""The discriminator against a slow forward pass."""
+"""The discriminator against slow forward passes, and what each way of reading a pair sees."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from rcrl_jax.networks.discriminator import Discriminator
 
@@ -16,17 +17,40 @@ def test_equals_a_slow_forward_pass():
     hidden, out = (params["params"][f"Dense_{i}"] for i in (0, 1))
     assert hidden["kernel"].shape == (6, 4)
     assert out["kernel"].shape == (4, 1)
-    for i, w in enumerate(network.apply(params, first, second)):
+    for i, logit in enumerate(network.apply(params, first, second)):
         pair = np.concatenate([first[i], second[i]])
         h = np.maximum(pair @ hidden["kernel"] + hidden["bias"], 0.0)
-        logit = h @ out["kernel"] + out["bias"]
-        np.testing.assert_allclose(w, 1 / (1 + np.exp(-logit[0])), rtol=1e-5)
+        np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
 
 
-def test_outputs_are_probabilities_one_a_pair():
-    network = Discriminator()
+def test_difference_and_product_by_hand():
+    network = Discriminator(hidden=4, reads="difference_product")
+    first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
+    params = network.init(jax.random.key(0), first, second)
+    hidden, out = (params["params"][f"Dense_{i}"] for i in (0, 1))
+    for i, logit in enumerate(network.apply(params, first, second)):
+        pair = np.concatenate([np.abs(first[i] - second[i]), first[i] * second[i]])
+        h = np.maximum(pair @ hidden["kernel"] + hidden["bias"], 0.0)
+        np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
+    np.testing.assert_array_equal(
+        network.apply(params, first, second), network.apply(params, second, first)
+    )
+
+
+def test_bilinear_by_hand():
+    network = Discriminator(reads="bilinear")
+    first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
+    params = network.init(jax.random.key(0), first, second)
+    params["params"]["bias"] = jnp.float32(0.25)
+    matrix = params["params"]["Dense_0"]["kernel"]
+    expected = [x @ matrix @ y + 0.25 for x, y in zip(first, second, strict=True)]
+    np.testing.assert_allclose(network.apply(params, first, second), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reads", ["concatenation", "difference_product", "bilinear"])
+def test_one_logit_a_pair(reads):
+    network = Discriminator(reads=reads)
     first, second = 100 * RNG.normal(size=(2, 50, 8)).astype(np.float32)
-    w = network.apply(network.init(jax.random.key(0), first, second), first, second)
-    assert w.shape == (50,)
-    assert jnp.all((w >= 0) & (w <= 1))
-    assert float(w.max() - w.min()) > 0.5
+    logit = network.apply(network.init(jax.random.key(0), first, second), first, second)
+    assert logit.shape == (50,)
+    assert float(logit.max()) > 0 > float(logit.min())

@@ -48,6 +48,6 @@ def test_all_products_of_an_agent(precision, expected):
 
     observation = batch.transitions.observation
     acting = jax.make_jaxpr(agent.act, static_argnums=4)(
-        run, state.params.agent, observation, key, False
+        run, state.params.agent, observation, key, False, np.int32(0)
     )
     assert set(products(acting.jaxpr)) == {expected}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.networks.encoders import DataEfficientEncoder
+from rcrl_jax.networks.nature import NatureEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
 ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
@@ -129,6 +130,49 @@ def test_the_embedding_is_psi_times_the_vector_of_the_action():
     assert np.any(phi[0] != phi[2])
 
 
+def test_where_the_head_reads_states_their_embedding_is_psi():
+    network, params = make("state")
+    obs = observation(2)
+    psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
+    phi = network.apply(params, obs, np.array([2, 0]), method="embed")
+    np.testing.assert_array_equal(phi, psi)
+
+
+def test_a_single_stream_s_logits_by_hand():
+    network, params = make("state_action_single")
+    p, obs = params["params"], observation(2)
+    assert set(p) == {"encoder", "action_embedding", "advantage_hidden", "advantage_out"}
+    logits = np.asarray(network.apply(params, obs, ACTIONS, noisy=False))
+    psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
+    for i, a in itertools.product(range(2), range(ACTIONS)):
+        phi = psi[i] * np.asarray(p["action_embedding"][a])
+        expected = dense(p["advantage_out"], np.maximum(dense(p["advantage_hidden"], phi), 0))
+        np.testing.assert_allclose(logits[i, a], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "init, lowest, mean, spread",
+    [("normal", None, 0.0, 1.0), ("uniform", 0.0, 0.5, 12**-0.5), ("ones", 1.0, 1.0, 0.0)],
+)
+def test_initial_action_embeddings(init, lowest, mean, spread):
+    network = RainbowNetwork(40, ATOMS, HIDDEN, SIGMA, "state_action", embedding_init=init)
+    params = network.init(jax.random.key(1), observation(1), 40, noisy=False)
+    embedding = np.asarray(params["params"]["action_embedding"])
+    assert lowest is None or embedding.min() >= lowest
+    assert embedding.mean() == pytest.approx(mean, abs=0.02)
+    assert embedding.std() == pytest.approx(spread, abs=0.02)
+
+
+def test_the_nature_encoder_s_network_reads_whole_frames():
+    network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, "state_action", encoder_name="nature")
+    frames = np.random.default_rng(0).integers(0, 256, (1, 4, 84, 84), np.uint8)
+    params = network.init(jax.random.key(1), frames, ACTIONS, noisy=False)
+    psi = NatureEncoder().apply({"params": params["params"]["encoder"]}, frames)
+    phi = network.apply(params, frames, np.array([2]), method="embed")
+    np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2])
+    assert network.apply(params, frames, ACTIONS, noisy=False).shape == (1, ACTIONS, ATOMS)
+
+
 def test_the_value_stream_reads_the_state_alone():
     network, params = make("state_action")
     p = params["params"]
@@ -161,8 +205,10 @@ def test_padded_actions_get_no_gradient(head):
     padded = RainbowNetwork(ACTIONS + 2, ATOMS, HIDDEN, SIGMA, head)
     params = padded.init(jax.random.key(1), observation(1), ACTIONS, noisy=False)
     gradient = jax.grad(
-        lambda p: padded.apply(p, observation(2), ACTIONS, noisy=False)[:, :ACTIONS, 0].sum()
-        + padded.apply(p, observation(2), ACTIONS, noisy=False)[:, 1, 1].sum()
+        lambda p: (
+            padded.apply(p, observation(2), ACTIONS, noisy=False)[:, :ACTIONS, 0].sum()
+            + padded.apply(p, observation(2), ACTIONS, noisy=False)[:, 1, 1].sum()
+        )
     )(params)["params"]
     if head == "state_action":
         by_action = gradient["action_embedding"]

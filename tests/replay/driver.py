@@ -4,7 +4,7 @@ import numpy as np
 
 from rcrl_jax import observations
 from rcrl_jax.replay import frames, segments
-from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
 from tests.replay.reference import FRAME_SHAPE, Event, ReferenceReplay
 
 DISCOUNT = 0.9
@@ -15,7 +15,17 @@ TINY = observations.Layout(lambda frame: frame, FRAME_SHAPE, stack_axis=-3)
 class Pair:
     """The replay under test beside its references."""
 
-    def __init__(self, num_runs=1, *, capacity, frame_stack=2, n_step=3, seeds=None, exponent=0.5):
+    def __init__(
+        self,
+        num_runs=1,
+        *,
+        capacity,
+        frame_stack=2,
+        n_step=3,
+        seeds=None,
+        exponent=0.5,
+        contrast=None,
+    ):
         self.fast = SegmentReplay(
             frames.HostFrameStore(num_runs, capacity, TINY),
             np.arange(num_runs) if seeds is None else np.asarray(seeds),
@@ -25,6 +35,7 @@ class Pair:
             n_step=n_step,
             discount=DISCOUNT,
             priority_exponent=exponent,
+            contrast=contrast or ContrastRule(),
         )
         self.capacity = capacity
         self.exponent = exponent

@@ -66,8 +66,17 @@ def test_stacks_are_aligned_so_that_the_device_may_read_them_in_place(size):
         assert gathered.flags.c_contiguous
 
 
-@pytest.mark.parametrize("layout", [TINY, observations.PATCHES], ids=["tiny", "patches"])
-def test_the_device_store_holds_the_same_stacks_as_the_host_store(layout):
+@pytest.mark.parametrize(
+    "layout, read",
+    [
+        (TINY, None),
+        (observations.PATCHES, None),
+        (observations.WHOLE, None),
+        (observations.WHOLE, observations.PATCHES),
+    ],
+    ids=["tiny", "patches", "whole", "patches of whole"],
+)
+def test_the_device_store_holds_the_same_stacks_as_the_host_store(layout, read):
     runs, capacity = 3, 5
     shape = (2, 2) if layout is TINY else (84, 84)
     host = HostFrameStore(runs, capacity, layout)
@@ -82,6 +91,16 @@ def test_the_device_store_holds_the_same_stacks_as_the_host_store(layout):
         device.write(rows, slots, frames)
     slots = RNG.integers(0, capacity + 1, (runs, 7, 4))  # the slot of zeros among them
     looked_up = jax.vmap(lambda references, frames: references.look_up(frames))(
-        device.gather("x", slots), device.on_device
+        device.gather("x", slots, read), device.on_device
     )
-    np.testing.assert_array_equal(looked_up, host.gather("x", slots))
+    np.testing.assert_array_equal(looked_up, host.gather("x", slots, read))
+
+
+def test_a_part_of_the_frames_is_read_without_copying_the_ring():
+    store, frames = filled(2, 5, observations.WHOLE, (84, 84))
+    slots = RNG.integers(0, 5, (2, 3, 4))
+    gathered = store.gather("x", slots, observations.PATCHES)
+    stacked = frames[np.arange(2)[:, None, None], slots]
+    np.testing.assert_array_equal(gathered, observations.stack_patches(stacked))
+    part = store._frames.reshape(12, -1)[:, :5625].reshape(-1, 225, 25)
+    assert np.shares_memory(part, store._frames)

@@ -37,6 +37,7 @@ def make_checkpoint(step: int, *, has_late: bool = True, width: int = 4) -> chec
         ),
         key=rng.integers(0, 2**32, (RUNS, 2), np.uint32),
         updates=np.full(RUNS, step, np.int32),
+        task_state={"task": {"kernel": floats(3, width)}},
     )
     late = loop.Update(
         rng.integers(0, 2**40, (RUNS, 8)),

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax import config
+from rcrl_jax import config, observations
 from rcrl_jax.agents import rainbow
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import prediction
@@ -32,7 +32,8 @@ def test_the_update_lowers_for_accelerators(preset, frame_store):
     agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 18))
     fleet = Fleet(agent, range(runs), [6, 18], lift="vmap")
     batch = prediction.empty_batch(settings, agent, runs, frame_store)
-    frames = np.zeros((runs, 4, 225, 25), np.uint8) if frame_store == "device" else None
+    stored = observations.layouts_of(settings).stored.stored_shape
+    frames = np.zeros((runs, 4, *stored), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
     )

@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations, types
-from rcrl_jax.agents import rainbow
-from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import loop
 from rcrl_jax.training.history import History
 from tests.training import toy
@@ -18,14 +16,11 @@ LEARN_START, STEPS = 6, 16
 class ScriptedFleet:
     """Acts by the step's number alone and counts updates instead of learning."""
 
-    starts_at_random = False
-    agent = rainbow.make_agent(toy.make_config("rcrl"), EnvironmentSpec((84, 84), 3))
-
     def __init__(self, log):
         self._log = log
 
     def init(self):
-        return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0)
+        return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
     def act(self, params, observation, *counters, greedy=False):
         self._log.append(("act", params, observation, counters, greedy))

@@ -41,7 +41,7 @@ class Reach(VectorEnvironment):
         self.spec = (
             EnvironmentSpec((SIZE, SIZE, 3), ROOM)
             if pixels
-            else EnvironmentSpec((4,), ROOM, np.float32)
+            else EnvironmentSpec((config.SacConfig.state_room,), ROOM, np.float32)
         )
         self.num_actions_per_env = np.array(own, np.int32)
         self.description = {"backend": "reach", "observation": observation}
@@ -82,7 +82,9 @@ class Reach(VectorEnvironment):
 
     def _frame(self):
         if not self._pixels:
-            return np.stack([self._dot, self._mark, 0 * self._dot, 0 * self._dot], 1).astype("f4")
+            state = np.zeros((self.num_envs, *self.spec.frame_shape), np.float32)
+            state[:, 0], state[:, 1] = self._dot, self._mark
+            return state
         frame = np.zeros((self.num_envs, SIZE, SIZE, 3), np.uint8)
         rows = np.arange(self.num_envs)
         for channel, place, top in ((0, self._dot, 4), (1, self._mark, 10)):

@@ -1,0 +1,100 @@
+r"""Trains presets on a game and measures what their representations learn (RCRL, section 5.2).
+
+    python -m experiments.representation --game=Alien --seeds=0:5
+
+Trains each preset as `experiments.atari100k` does, in `<workdir>/<preset>`, and keeps snapshots
+of the representation. Then plays evaluation episodes with the final agents and draws pairs from
+them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
+
+    similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
+                       held-out pairs and on pairs of the replay; one object a moment and run
+    scores.jsonl       the mean return of every evaluation
+    probe.jsonl        how much of the discounted return a linear function of phi explains
+    *.png              the paper's similarity figure of each seed and of all, and the probe's
+
+Where a head reads states alone, phi stands for psi(s). The same command in the same work directory
+resumes. --config changes a field of every preset.
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import TYPE_CHECKING
+
+from absl import app, flags
+
+from experiments import atari100k, command_line, launch
+from rcrl_jax import config
+from rcrl_jax.envs import atari
+from rcrl_jax.training import host_memory
+
+if TYPE_CHECKING:
+    from rcrl_jax.training import experiment
+
+flags.adopt_module_key_flags(atari100k)
+
+_PRESETS = flags.DEFINE_list(
+    "presets", ["erainbow_sa", "rcrl"], f"presets to compare: {', '.join(config.ATARI_PRESETS)}"
+)
+_SNAPSHOT_PERIOD = flags.DEFINE_integer(
+    "snapshot_period", 2500, "agent steps between measurements", lower_bound=1
+)
+_PAIRS = flags.DEFINE_integer("pairs", 512, "anchors of a measurement", lower_bound=1)
+_EPISODES = flags.DEFINE_integer(
+    "episodes", 2, "evaluation episodes of each run that held-out pairs are drawn from",
+    lower_bound=2, upper_bound=10,
+)  # fmt: skip
+_PROBE_STEPS = flags.DEFINE_integer(
+    "probe_steps", 4000, "steps of those episodes for the linear probe, half of them fitted",
+    lower_bound=4,
+)  # fmt: skip
+
+_BASE = "erainbow_sa"  # the preset whose fields --config shows
+
+
+def main(argv: list[str]) -> None:
+    """Trains, then analyses."""
+    del argv
+    host_memory.keep_freed_memory()
+    from rcrl_jax.representation import analysis
+
+    game = atari100k.GAME.value
+    workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
+    try:
+        if flags.FLAGS.games is not None or flags.FLAGS.video:
+            raise ValueError("one --game at a time, and no --video")
+        atari.check_game(game)
+        plans = [_make_plan(preset, game, workdir / preset) for preset in _PRESETS.value]
+    except ValueError as error:
+        command_line.refuse(str(error))
+    with launch.ending_cleanly():
+        for plan in plans:
+            launch.run(plan)
+        analysis.analyse(
+            plans,
+            workdir / game,
+            num_pairs=_PAIRS.value,
+            num_episodes=_EPISODES.value,
+            probe_steps=_PROBE_STEPS.value,
+        )
+    print(f"representation in {workdir / game}")
+
+
+def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "experiment.Plan":
+    from rcrl_jax.representation import similarity
+
+    if preset not in config.ATARI_PRESETS:
+        raise ValueError(f"--presets: {preset!r} is none of {', '.join(config.ATARI_PRESETS)}")
+    overrides = command_line.read_overrides(config.ATARI_PRESETS[_BASE])
+    settings = dataclasses.replace(config.ATARI_PRESETS[preset], **overrides)
+    plan = atari100k.make_plan(preset, settings, (game,), launch.read_seeds(), workdir)
+    return dataclasses.replace(
+        plan,
+        observe=similarity.Observer(plan, _PAIRS.value),
+        observe_period=_SNAPSHOT_PERIOD.value,
+    )
+
+
+if __name__ == "__main__":
+    command_line.define_fields(config.ATARI_PRESETS[_BASE], _BASE, sys.argv)
+    app.run(main, flags_parser=command_line.parse)

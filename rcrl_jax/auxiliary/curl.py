@@ -1,0 +1,79 @@
+"""CURL: two random shifts of one observation belong together (Srinivas et al., 2020).
+
+query: observation of the RL batch -> shift -> encoder          -> projection
+key:   the same observation        -> shift -> momentum encoder -> momentum projection
+logits of query i and key j: query_i W key_j; key i is the one that belongs to query i
+"""
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from rcrl_jax import augmentation, types
+from rcrl_jax.auxiliary import task
+from rcrl_jax.config import RainbowConfig
+from rcrl_jax.losses import contrastive
+from rcrl_jax.networks import projection
+
+
+def make_curl(
+    encode: Callable[[types.Params, jax.Array], jax.Array],
+    embedding_size: int,
+    unstack: Callable[[jax.Array], jax.Array],
+    config: RainbowConfig,
+) -> task.AuxiliaryTask:
+    """Makes the task for an agent whose transitions hold whole frames.
+
+    Args:
+      encode: psi, `(encoder_params, stacks [N, C, 84, 84] uint8) -> [N, embedding_size]`.
+      embedding_size: width of psi(s).
+      unstack: whole frames of the batch's observations, `[N, ...] -> [N, C, 84, 84]`.
+      config: sizes and weights, the fields whose names begin with `curl_`.
+    """
+    head = projection.Projection(config.curl_hidden, config.curl_size)
+
+    def init(key: chex.PRNGKey) -> types.Params:
+        projection_key, bilinear_key = jax.random.split(key)
+        size = config.curl_size
+        return {
+            "projection": head.init(projection_key, jnp.zeros((1, embedding_size))),
+            "bilinear": jax.random.uniform(bilinear_key, (size, size)),
+        }
+
+    def slow(task_params, agent_params) -> types.Params:
+        """The part of the parameters that keys are made with."""
+        encoder = agent_params["params"]["encoder"]
+        return {"encoder": encoder, "projection": task_params["projection"]}
+
+    def project(params, stacks):
+        return head.apply(params["projection"], encode(params["encoder"], stacks))
+
+    def loss(task_params, agent_params, momentum, batch: types.Batch, key):
+        query_key, key_key = jax.random.split(key)
+        stacks = unstack(batch.transitions.observation)
+        first = augmentation.random_shift(query_key, stacks, "crop_pad_crop")
+        second = augmentation.random_shift(key_key, stacks, "crop_pad_crop")
+        queries = project(slow(task_params, agent_params), first)
+        keys = jax.lax.stop_gradient(project(momentum, second))
+        logits = config.curl_logit_scale * (queries @ task_params["bilinear"] @ keys.T)
+        return contrastive.info_nce(logits), {
+            "curl_accuracy": jnp.mean(jnp.argmax(logits, axis=1) == jnp.arange(len(logits)))
+        }
+
+    def next_state(momentum, task_params, agent_params) -> types.Params:
+        return optax.incremental_update(
+            slow(task_params, agent_params), momentum, 1.0 - config.curl_momentum
+        )
+
+    return task.AuxiliaryTask(
+        init,
+        loss,
+        weight=lambda run: config.auxiliary_weight * config.curl_weight * run.curl_factor,
+        init_state=slow,
+        next_state=next_state,
+        importance_weighted=config.curl_importance_weighted,
+        in_priorities=config.curl_in_priorities,
+    )

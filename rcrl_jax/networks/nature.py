@@ -1,0 +1,60 @@
+"""The encoder of the original Rainbow."""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rcrl_jax.networks import initializers
+
+_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
+
+
+def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """A convolution without padding, as one matrix product.
+
+    Blocks of `stride` x `stride` pixels become channels; what is left is a convolution of stride
+    1 over k = kernel / stride blocks a side, whose k * k shifted inputs lie side by side. Over
+    runs this stays a batched product, where a convolution would become a grouped one.
+
+    Args:
+      images: `[N, H, W, in]`; H and W are multiples of the stride.
+      kernel: `[K, K, in, out]`; K is a multiple of the stride.
+      stride: in pixels.
+
+    Returns:
+      `[N, (H - K) / stride + 1, (W - K) / stride + 1, out]`.
+    """
+    n, height, width, channels_in = images.shape
+    taps, channels_out = kernel.shape[0] // stride, kernel.shape[-1]
+    rows, columns = height // stride, width // stride
+    blocks = images.reshape(n, rows, stride, columns, stride, channels_in)
+    blocks = blocks.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows, columns, -1)
+    rows, columns = rows - taps + 1, columns - taps + 1
+    shifted = [blocks[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
+    weights = kernel.reshape(taps, stride, taps, stride, channels_in, channels_out)
+    weights = weights.transpose(0, 2, 1, 3, 4, 5).reshape(-1, channels_out)
+    return jnp.concatenate(shifted, axis=-1) @ weights
+
+
+class NatureEncoder(nn.Module):
+    """Three convolutions without padding: 8x8 stride 4, 4x4 stride 2, 3x3 stride 1.
+
+    Source: Mnih et al. (2015), initial values and lack of padding as in
+    github.com/Kaixhin/Rainbow `model.py`, architecture `canonical`.
+    """
+
+    @nn.compact
+    def __call__(self, observation: jax.Array) -> jax.Array:
+        """Maps whole frames `[N, C, 84, 84] uint8` to psi(s) `[N, 3136] float32`."""
+        chex.assert_rank(observation, 4)
+        chex.assert_type(observation, jnp.uint8)
+        activation = observation.transpose(0, 2, 3, 1).astype(jnp.float32) / 255.0
+        for number, (channels, side, stride) in enumerate(_LAYERS, start=1):
+            channels_in = activation.shape[-1]
+            init = initializers.uniform_fan_in(side * side * channels_in)
+            shape = (side, side, channels_in, channels)
+            kernel = self.param(f"conv{number}_kernel", init, shape)
+            bias = self.param(f"conv{number}_bias", init, (channels,))
+            activation = nn.relu(convolve(activation, kernel, stride) + bias)
+        return activation.reshape(len(observation), -1)

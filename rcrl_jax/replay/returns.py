@@ -1,0 +1,42 @@
+"""Returns of stored transitions: what was gained from each to the end of its episode so far."""
+
+import numpy as np
+
+
+class ReturnTable:
+    """Undiscounted returns of the live transitions of R runs.
+
+    A transition keeps what its episode had gained before it; its return is the episode's total
+    less that, so a reward changes the returns of all transitions before it at once. Episodes are
+    numbered in order. C live slots belong to at most C episodes: their totals are a ring.
+    """
+
+    def __init__(self, num_runs: int, capacity: int) -> None:
+        """Makes an empty table for `capacity` slots a run."""
+        self._capacity = capacity
+        self._rows = np.arange(num_runs)
+        self._gained = np.zeros((num_runs, capacity), np.float64)  # before the slot's transition
+        self._episode = np.zeros((num_runs, capacity), np.int64)  # number of the slot's episode
+        self._totals = np.zeros((num_runs, capacity), np.float64)
+        self._number = np.zeros(num_runs, np.int64)  # of the open episode
+
+    def add(self, slot: np.ndarray, reward: np.ndarray, ended: np.ndarray) -> None:
+        """Appends one transition a run.
+
+        Args:
+          slot: `[R]`, where the replay keeps them.
+          reward: `[R]`.
+          ended: `[R] bool`, whether they are the last of their episodes.
+        """
+        rows, entry = self._rows, self._number % self._capacity
+        self._gained[rows, slot] = self._totals[rows, entry]
+        self._episode[rows, slot] = self._number
+        self._totals[rows, entry] += reward
+        self._number = self._number + ended
+        self._totals[rows[ended], self._number[ended] % self._capacity] = 0.0
+
+    def returns(self, slots: np.ndarray) -> np.ndarray:
+        """Returns `[R, N]` of the transitions at `slots [R, N]`."""
+        rows = self._rows[:, None]
+        totals = self._totals[rows, self._episode[rows, slots] % self._capacity]
+        return totals - self._gained[rows, slots]

@@ -1,0 +1,1 @@
+"""What an agent's representation has learned: similarities of pairs, and a linear probe."""

@@ -1,0 +1,183 @@
+"""The analysis of finished runs, from their snapshots and a few episodes of their final agents."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rcrl_jax import observations, types
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.representation import episodes, figures, probe, similarity
+from rcrl_jax.training import checkpoint, evaluation, experiment, layout, records
+from rcrl_jax.training.fleet import Fleet
+
+Line = dict[str, Any]  # an object of a JSONL file
+
+_DRAW = 0  # seed of the draws from the episodes: no preset and no run has a say in them
+
+
+class Arm(NamedTuple):
+    """One preset of the comparison: a fleet that has finished training."""
+
+    plan: experiment.Plan
+    fleet: Fleet
+    snapshots: list[similarity.Snapshot]
+
+    def pairs_at(self, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> types.Pairs:
+        """State-action pairs `[R, N]`, the same for every run."""
+        config = self.plan.config
+        layout_ = observations.layouts_of(config).network
+        one = episodes.pairs_at(recorded, steps, config.frame_stack, layout_)
+        return jax.tree.map(lambda x: np.broadcast_to(x, (len(self.plan.runs), *x.shape)), one)
+
+    def lines(self, step: int, **columns: np.ndarray | str) -> list[Line]:
+        """One line a run, of whose columns `[R]` each gets its own value."""
+        return [
+            {"preset": self.plan.preset, **run._asdict(), "agent_steps": step}
+            | {k: v if isinstance(v, str) else float(v[r]) for k, v in columns.items()}
+            for r, run in enumerate(self.plan.runs)
+        ]
+
+
+def analyse(
+    plans: Sequence[experiment.Plan],
+    directory: pathlib.Path,
+    *,
+    num_pairs: int,
+    num_episodes: int,
+    probe_steps: int,
+) -> None:
+    """Writes the lines and figures of a comparison.
+
+    Held-out pairs come from episodes of the final agents of every arm, and are the same for every
+    arm, run and snapshot. The probe is fitted on half of those episodes and tested on the others.
+
+    Args:
+      plans: finished experiments on one game, whose observer was `similarity.Observer`.
+      directory: where everything is written.
+      num_pairs: held-out anchors.
+      num_episodes: episodes of each run, at least 2.
+      probe_steps: steps of those episodes for the probe, fitted and tested.
+
+    Raises:
+      FileNotFoundError: a run has no snapshots.
+      OSError: a file cannot be written.
+    """
+    arms, recorded = [], []
+    for plan in plans:
+        fleet, params = _restore(plan)
+        arms.append(Arm(plan, fleet, similarity.read_snapshots(plan)))
+        recorded += _play(plan, fleet, params, num_episodes)
+    rng = np.random.default_rng(_DRAW)
+    contrast = episodes.draw_contrast(recorded, num_pairs, rng)
+    probed = episodes.draw_steps(recorded, probe_steps, rng)
+
+    similarities = [line for arm in arms for line in _similarities(arm, recorded, contrast)]
+    probes = [line for arm in arms for line in _probes(arm, recorded, probed)]
+    scores = [line for arm in arms for line in _scores(arm.plan)]
+
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_lines(directory / "similarity.jsonl", similarities)
+    _write_lines(directory / "probe.jsonl", probes)
+    _write_lines(directory / "scores.jsonl", scores)
+    name, seeds = directory.name, plans[0].seeds
+    for seed in seeds:
+        figures.draw_similarity(
+            directory / f"similarity_seed_{seed}.png",
+            [line for line in similarities if line["seed"] == seed],
+            [line for line in scores if line["seed"] == seed],
+            f"{name}, seed {seed}",
+        )
+    if len(seeds) > 1:
+        title = f"{name}: mean of {len(seeds)} seeds, and each"
+        figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
+    figures.draw_probe(directory / "probe.png", probes, f"{name}: linear probe of the return")
+
+
+def _restore(plan: experiment.Plan) -> tuple[Fleet, types.Params]:
+    """The fleet of a finished plan, and the final parameters of its agents."""
+    config = plan.config
+    environment = AgentEnvironment(
+        plan.make_environment(evaluation.training_seeds(plan.seeds)),
+        stack_size=config.frame_stack,
+        life_loss_ends_episode=config.life_loss_ends_episode,
+        clip_rewards=config.clip_rewards,
+        max_episode_steps=config.max_episode_steps,
+    )
+    fleet = experiment.make_fleet(plan, environment)
+    environment.close()
+    store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
+    saved = store.restore(fleet.to_host(fleet.init()))
+    store.close()
+    return fleet, fleet.place(saved.learner.params.agent)
+
+
+def _play(
+    plan: experiment.Plan, fleet: Fleet, params: types.Params, num_episodes: int
+) -> list[episodes.Episode]:
+    recorder = episodes.Recorder(len(plan.runs) * num_episodes)
+    evaluation.evaluate(
+        params,
+        fleet=fleet,
+        make_environment=plan.make_environment,
+        config=plan.config,
+        seeds=plan.seeds,
+        agent_steps=plan.total_steps,
+        episodes=num_episodes,
+        after_step=recorder,
+    )
+    return recorder.episodes
+
+
+def _similarities(
+    arm: Arm,
+    recorded: Sequence[episodes.Episode],
+    contrast: tuple[episodes.Steps, episodes.Steps, episodes.Steps],
+) -> list[Line]:
+    held_out = types.ContrastBatch(*(arm.pairs_at(recorded, steps) for steps in contrast))
+    lines = []
+    for snapshot in arm.snapshots:
+        of = {"held_out": similarity.measure(arm.fleet, snapshot.params, held_out)}
+        if snapshot.replay is not None:
+            of["replay"] = snapshot.replay
+        for pairs, (positive, negative) in of.items():
+            lines += arm.lines(
+                snapshot.step, pairs=pairs, cosine_positive=positive, cosine_negative=negative
+            )
+    return lines
+
+
+def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
+    """Before and after training; fitted on every other episode."""
+    discount = arm.plan.config.discount
+    returns = [episodes.discounted_returns(episode, discount) for episode in recorded]
+    target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])
+    fit = steps.episode % 2 == 0
+    pairs = arm.pairs_at(recorded, steps)
+    lines = []
+    for snapshot in (arm.snapshots[0], arm.snapshots[-1]):
+        phi = arm.fleet.embed(snapshot.params, pairs).astype(np.float64)
+        explained = np.array(
+            [probe.explained_variance(x[fit], target[fit], x[~fit], target[~fit]) for x in phi]
+        )
+        lines += arm.lines(snapshot.step, explained_variance=explained)
+    return lines
+
+
+def _scores(plan: experiment.Plan) -> list[Line]:
+    """The mean of every evaluation of every run."""
+    return [
+        {"preset": plan.preset, **run._asdict()}
+        | {key: record[key] for key in ("agent_steps", "mean")}
+        for run, paths in zip(plan.runs, plan.paths, strict=True)
+        for record in records.read_records(paths.evaluations)
+    ]
+
+
+def _write_lines(path: pathlib.Path, lines: Sequence[Line]) -> None:
+    with layout.replacing(path) as partial:
+        text = "".join(json.dumps(layout.to_json_value(line)) + "\n" for line in lines)
+        partial.write_text(text, encoding="utf-8")

@@ -1,0 +1,123 @@
+"""Similarities of representations during training, and the snapshots to take them from later."""
+
+import pathlib
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from rcrl_jax import types
+from rcrl_jax.losses import contrastive
+from rcrl_jax.training import layout
+from rcrl_jax.training.experiment import Moment, Plan
+from rcrl_jax.training.fleet import Fleet
+
+_EMBEDDING = ("encoder", "action_embedding")  # the parameters that phi(s, a) is made of
+_REPLAY = "replay_"  # begins the names of what a snapshot says of replay pairs
+
+
+class Similarity(NamedTuple):
+    """Mean cosine similarity to the anchor, of R runs."""
+
+    positive: np.ndarray  # [R]
+    negative: np.ndarray  # [R]
+
+
+def measure(
+    fleet: Fleet,
+    params: types.Params,
+    pairs: types.ContrastBatch,
+    frames: jax.Array | None = None,
+) -> Similarity:
+    """Similarities under the parameters of R runs.
+
+    Args:
+      fleet: embeds.
+      params: as `embedding_params` returns them, leading axis R.
+      pairs: leading axes `[R, N]`.
+      frames: stored frames on the device, where the pairs only refer to them.
+    """
+    anchor, positive, negative = (fleet.embed(params, p, frames) for p in pairs)
+    return Similarity(
+        *(
+            np.asarray(contrastive.cosine_similarity(anchor, other)).mean(axis=1)
+            for other in (positive, negative)
+        )
+    )
+
+
+def embedding_params(agent_params: types.Params) -> types.Params:
+    """The share of an agent's parameters that its representation of pairs is made of."""
+    own = {k: v for k, v in agent_params["params"].items() if k in _EMBEDDING}
+    return {"params": own}
+
+
+class Observer:
+    """Watches a training run: writes snapshots of phi, with the similarities of replay pairs.
+
+    Snapshots lie beside the run's other files, one a moment. A resumed run writes those after its
+    checkpoint again, and they come out the same.
+    """
+
+    def __init__(self, plan: Plan, pairs: int) -> None:
+        """Watches the runs of `plan` and draws `pairs` replay pairs of each kind a moment."""
+        self._directories = [snapshot_directory(paths) for paths in plan.paths]
+        self._learn_start = plan.config.learn_start
+        self._pairs = pairs
+
+    def __call__(self, moment: Moment) -> None:
+        """See `experiment.Plan.observe`."""
+        params = moment.fleet.to_host(embedding_params(moment.params))
+        scalars = {}
+        if moment.step >= self._learn_start:  # from here on there is always an anchor to draw
+            similarity = measure(
+                moment.fleet,
+                params,
+                moment.replay.sample_to_measure(self._pairs),
+                moment.replay.frames_on_device,
+            )
+            scalars = {_REPLAY + kind: value for kind, value in similarity._asdict().items()}
+        for run, directory in enumerate(self._directories):
+            own = jax.tree.map(lambda x, run=run: x[run], params | scalars)
+            directory.mkdir(parents=True, exist_ok=True)
+            with layout.replacing(directory / f"{moment.step:09d}.npz") as partial:
+                np.savez(partial, **traverse_util.flatten_dict(own, sep="/"))
+
+
+class Snapshot(NamedTuple):
+    """A moment of R runs."""
+
+    step: int
+    params: types.Params  # leading axis R
+    replay: Similarity | None  # None before learning has started
+
+
+def snapshot_directory(paths: layout.RunPaths) -> pathlib.Path:
+    """Where the snapshots of one run lie."""
+    return paths.directory / "snapshots"
+
+
+def read_snapshots(plan: Plan) -> list[Snapshot]:
+    """The snapshots of all runs of a plan, in the order of their steps.
+
+    Raises:
+      FileNotFoundError: the first run has none, or another one fewer.
+    """
+    directories = [snapshot_directory(paths) for paths in plan.paths]
+    names = sorted(path.name for path in directories[0].glob("[0-9]*.npz"))
+    if not names:
+        raise FileNotFoundError(f"{directories[0]} holds no snapshots: nobody watched this run")
+    return [_read([directory / name for directory in directories]) for name in names]
+
+
+def _read(paths: list[pathlib.Path]) -> Snapshot:
+    arrays = []
+    for path in paths:
+        with np.load(path) as file:
+            arrays.append(traverse_util.unflatten_dict(dict(file), sep="/"))
+    together = jax.tree.map(lambda *runs: np.stack(runs), *arrays)
+    replay = [together.pop(_REPLAY + kind, None) for kind in Similarity._fields]
+    return Snapshot(
+        int(paths[0].stem), together, None if replay[0] is None else Similarity(*replay)
+    )

@@ -1,0 +1,154 @@
+"""CURL's loss by hand, its momentum network, and where its gradient goes."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from rcrl_jax import augmentation, observations, types
+from rcrl_jax.auxiliary import curl
+from rcrl_jax.config import RainbowConfig
+from rcrl_jax.networks.encoders import DataEfficientEncoder
+from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+
+KEY = jax.random.key(0)
+CONFIG = RainbowConfig(auxiliary=("curl",), curl_hidden=6, curl_size=4)
+ITEMS = 5
+RNG = np.random.default_rng(0)
+
+
+def batch_of(stacks) -> types.Batch:
+    return types.Batch(types.TransitionBatch(stacks, *[None] * 5), None)
+
+
+def linear_encode(params, stacks):
+    """psi: a matrix on a thinned-out stack."""
+    pixels = stacks[..., ::12, ::12].reshape(len(stacks), -1) / 255.0
+    return pixels @ params
+
+
+@pytest.fixture(scope="module")
+def small():
+    """(task, its parameters, agent parameters, momentum, a batch)."""
+    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG)
+    stacks = RNG.integers(0, 256, (ITEMS, 2, 84, 84), np.uint8)
+
+    def agent():
+        return {"params": {"encoder": RNG.normal(size=(98, 8)).astype(np.float32)}}
+
+    params, agent_params = task.init(KEY), agent()
+    momentum = task.init_state(task.init(jax.random.key(1)), agent())
+    return task, params, agent_params, momentum, batch_of(stacks)
+
+
+def slow_projection(params, psi):
+    def normalise(x):
+        return (x - x.mean()) / np.sqrt(x.var() + 1e-5)
+
+    first, second = (params["params"][f"Dense_{i}"]["kernel"] for i in (0, 1))
+    return normalise(np.maximum(normalise(psi @ first), 0) @ second)
+
+
+def test_the_loss_equals_slow_loops(small):
+    task, params, agent_params, momentum, batch = small
+    loss, metrics = task.loss(params, agent_params, momentum, batch, KEY)
+
+    first, second = (
+        augmentation.random_shift(k, batch.transitions.observation, "crop_pad_crop")
+        for k in jax.random.split(KEY)
+    )
+    assert np.any(first != second)
+    encoder = agent_params["params"]["encoder"]
+    queries = [slow_projection(params["projection"], psi) for psi in linear_encode(encoder, first)]
+    keys = [
+        slow_projection(momentum["projection"], psi)
+        for psi in linear_encode(momentum["encoder"], second)
+    ]
+    expected, right = 0.0, 0
+    for i in range(ITEMS):
+        logits = np.array([0.1 * (queries[i] @ params["bilinear"] @ key) for key in keys])
+        expected -= np.log(np.exp(logits[i]) / np.sum(np.exp(logits))) / ITEMS
+        right += np.argmax(logits) == i
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    assert float(metrics["curl_accuracy"]) == pytest.approx(right / ITEMS)
+
+
+def test_the_momentum_network_is_a_moving_average_that_no_gradient_moves(small):
+    task, params, agent_params, momentum, batch = small
+    start = task.init_state(params, agent_params)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        start,
+        {
+            "encoder": agent_params["params"]["encoder"],
+            "projection": params["projection"],
+        },
+    )
+    new = task.next_state(momentum, params, agent_params)
+    jax.tree.map(
+        lambda n, m, p: np.testing.assert_allclose(n, 0.999 * m + 0.001 * p, rtol=1e-5, atol=1e-7),
+        new,
+        momentum,
+        start,
+    )
+    gradient = jax.grad(lambda m: task.loss(params, agent_params, m, batch, KEY)[0])(momentum)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient))
+
+
+def test_settings_of_the_codebase_are_fields():
+    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG)
+    assert task.importance_weighted and task.in_priorities
+    weights = {
+        game: float(task.weight(types.RunSpec(4, CONFIG.curl_factor_in(game))))
+        for game in ("Alien", "Pong", "Boxing", "PrivateEye", "Freeway")
+    }
+    assert weights == {
+        "Alien": 1.0, "Pong": 0.01, "Boxing": 0.01, "PrivateEye": 0.01, "Freeway": 0.01,
+    }  # fmt: skip
+
+
+def test_the_gradient_goes_to_encoder_and_head_of_the_task_and_to_no_stream():
+    network = RainbowNetwork(3, 3, 4, 0.1, "state_action")
+
+    def encode(params, stacks):
+        patches = observations.stack_patches(stacks)
+        return DataEfficientEncoder().apply({"params": params}, patches)
+
+    task = curl.make_curl(encode, EMBEDDING_SIZE, observations.unpack_whole, CONFIG)
+    stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
+    batch = batch_of(observations.WHOLE.stack(stacks))
+    agent_params = network.init(KEY, observations.stack_patches(stacks), 3, noisy=False)
+    params = task.init(KEY)
+    momentum = task.init_state(params, agent_params)
+    to_task, to_agent = jax.grad(lambda *p: task.loss(*p, momentum, batch, KEY)[0], argnums=(0, 1))(
+        params, agent_params
+    )
+    reached = {
+        name
+        for name, part in to_agent["params"].items()
+        if any(np.any(leaf != 0) for leaf in jax.tree.leaves(part))
+    }
+    assert reached == {"encoder"}
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_task["projection"]["params"]))
+    assert np.any(to_task["bilinear"] != 0)
+
+
+def test_training_tells_the_observations_of_a_batch_apart(small):
+    task, params, agent_params, _, _ = small
+    blocks = RNG.integers(0, 256, (ITEMS, 2, 3, 3), np.uint8)  # a shift leaves most of them there
+    batch = batch_of(blocks.repeat(28, axis=2).repeat(28, axis=3))
+    optimizer = optax.adam(0.02)
+
+    @jax.jit
+    def step(both, state, key):
+        momentum = task.init_state(*both)
+        value, gradient = jax.value_and_grad(lambda p: task.loss(*p, momentum, batch, key)[0])(both)
+        deltas, state = optimizer.update(gradient, state)
+        return optax.apply_updates(both, deltas), state, value
+
+    both, values = (params, agent_params), []
+    state = optimizer.init(both)
+    for key in jax.random.split(KEY, 200):
+        both, state, value = step(both, state, key)
+        values.append(float(value))
+    assert np.mean(values[-20:]) < 0.75 * np.mean(values[:5])

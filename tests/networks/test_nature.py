@@ -1,0 +1,54 @@
+"""The Nature encoder's matrix products against the convolutions they stand for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax.networks import nature
+
+
+def reference(images, kernel, stride):
+    return jax.lax.conv_general_dilated(
+        images, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+@pytest.mark.parametrize("taps, stride", [(1, 3), (2, 2), (3, 1), (2, 4)])
+def test_convolution_equals_the_library_s_with_its_gradients(taps, stride):
+    rng = np.random.default_rng(0)
+    side = taps * stride
+    images = rng.normal(size=(2, 4 * stride, 6 * stride, 3)).astype(np.float32)
+    kernel = rng.normal(size=(side, side, 3, 5)).astype(np.float32)
+    ours = nature.convolve(images, kernel, stride)
+    np.testing.assert_allclose(ours, reference(images, kernel, stride), rtol=1e-4, atol=1e-4)
+    weight = rng.normal(size=ours.shape).astype(np.float32)
+    for argument in (0, 1):
+        one, other = (
+            jax.grad(lambda *a, f=f: jnp.sum(weight * f(*a, stride)), argnums=argument)(
+                jnp.asarray(images), jnp.asarray(kernel)
+            )
+            for f in (nature.convolve, reference)
+        )
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+def test_equals_the_published_network():
+    stacks = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
+    encoder = nature.NatureEncoder()
+    params = encoder.init(jax.random.key(0), stacks)
+    p = params["params"]
+    assert {name: array.shape for name, array in p.items()} == {
+        "conv1_kernel": (8, 8, 4, 32), "conv1_bias": (32,),
+        "conv2_kernel": (4, 4, 32, 64), "conv2_bias": (64,),
+        "conv3_kernel": (3, 3, 64, 64), "conv3_bias": (64,),
+    }  # fmt: skip
+    x = np.moveaxis(stacks, 1, -1) / np.float32(255)
+    for layer, stride in ((1, 4), (2, 2), (3, 1)):
+        x = jax.nn.relu(reference(x, p[f"conv{layer}_kernel"], stride) + p[f"conv{layer}_bias"])
+    psi = encoder.apply(params, stacks)
+    assert psi.shape == (2, 3136) and psi.dtype == jnp.float32
+    assert np.mean(np.asarray(psi) > 0) > 0.2
+    np.testing.assert_allclose(psi, x.reshape(2, -1), rtol=1e-4, atol=1e-5)
+    for layer, fan_in in ((1, 8 * 8 * 4), (2, 4 * 4 * 32), (3, 3 * 3 * 64)):
+        assert 0.9 < np.abs(p[f"conv{layer}_kernel"]).max() * np.sqrt(fan_in) <= 1.0

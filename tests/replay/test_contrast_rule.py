@@ -1,0 +1,137 @@
+"""The variants of contrastive sampling, against the slow reference, and measuring's silence."""
+
+import numpy as np
+import pytest
+
+from rcrl_jax import observations
+from rcrl_jax.replay import frames, segments
+from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
+from tests.replay.driver import Pair, pattern
+from tests.replay.test_segment_replay import chi_square, contrast_indices, counts, flat
+
+# The ring has come round; segments are cut, there are frames of truncations and open returns.
+TEXT = "..+....T.C.C.C..-...C......+...C....T.....+.."
+SIZE = 20_000
+
+
+def play(text: str = TEXT, runs: int = 1, **rule) -> Pair:
+    pair = Pair(runs, capacity=40, n_step=3, contrast=ContrastRule(**rule))
+    for event in pattern(text):
+        pair.add([event] * runs)
+    return pair
+
+
+def return_of(reference, index: int) -> float:
+    """What was gained from a step to the end of its episode, as far as it goes."""
+    episode, time = reference.log[index]
+    return sum(event.reward for event in reference.episodes[episode][time:])
+
+
+def test_uniform_anchors_are_any_live_pair_whatever_its_priority():
+    pair = play(uniform_anchors=True)
+    starts = np.array([pair.slow[0].starts()])
+    pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
+    sample = pair.fast.sample(1, SIZE, 0.5)
+    anchor, positive, negative = contrast_indices(pair, sample, 0)
+    pairs = pair.slow[0].pairs()
+    assert chi_square(counts(anchor, pairs), np.ones(len(pairs))) > 1e-3
+    assert set(pairs) - set(starts[0]), "some pairs have no complete window"
+    assert abs(np.corrcoef(anchor, negative)[0, 1]) < 0.05
+    for a in pairs:
+        assert set(positive[anchor == a]) == set(pair.slow[0].segment(a))
+
+
+def test_a_positive_is_another_pair_wherever_there_is_one():
+    pair = play(TEXT + "++....", excludes_anchor=True)  # the second reward has its own segment
+    sample = pair.fast.sample(1, SIZE, 0.5)
+    anchor, positive, _ = contrast_indices(pair, sample, 0)
+    lengths = []
+    for a in set(anchor.tolist()):
+        others = [i for i in pair.slow[0].segment(a) if i != a]
+        lengths.append(len(others))
+        drawn = positive[anchor == a]
+        assert set(drawn) == set(others or [a])
+        if len(others) > 1:
+            assert chi_square(counts(drawn, others), np.ones(len(others))) > 1e-5
+    assert min(lengths) == 0 and max(lengths) > 4
+    assert sample.positive_is_anchor[0] == np.mean(anchor == positive)
+
+
+def test_a_negative_s_return_differs_from_its_anchor_s():
+    pair = play(differs_in_return=True)
+    reference = pair.slow[0]
+    returns = {i: return_of(reference, i) for i in reference.pairs()}
+    assert len(set(returns.values())) > 2
+    anchor, _, negative = contrast_indices(pair, pair.fast.sample(1, SIZE, 0.5), 0)
+    same = np.array([returns[a] == returns[n] for a, n in zip(anchor, negative, strict=True)])
+    share = np.mean([[returns[a] == returns[n] for n in returns] for a in anchor])
+    assert share > 0.3  # as many would be the same without the rule
+    assert same.mean() < 0.01  # 16 draws: 0.7 ** 16 at the worst
+    others = {n for n in returns if returns[n] != 0.0}
+    assert set(negative[[returns[a] == 0.0 for a in anchor]]) >= others
+
+
+def test_where_all_returns_are_equal_the_negative_is_anything():
+    pair = play("." * 60, differs_in_return=True)
+    _, _, negative = contrast_indices(pair, pair.fast.sample(1, 4000, 0.5), 0)
+    assert set(negative) == set(pair.slow[0].pairs())
+
+
+@pytest.mark.parametrize("rule", [{}, {"differs_in_return": True}, {"uniform_anchors": True}])
+def test_measuring_changes_nothing_and_draws_otherwise(rule):
+    looked, alone = play(runs=2, **rule), play(runs=2, **rule)
+    measured = looked.fast.sample_to_measure(64)
+    again = looked.fast.sample_to_measure(64)
+    for a, b in zip(flat_contrast(measured), flat_contrast(again), strict=True):
+        np.testing.assert_array_equal(a, b)  # until something is drawn to learn from
+    one, other = looked.fast.sample(8, 64, 0.5), alone.fast.sample(8, 64, 0.5)
+    for a, b in zip(flat(one), flat(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(looked.fast.state, alone.fast.state, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any(
+        np.any(a != b)
+        for a, b in zip(flat_contrast(measured), flat_contrast(one.batch.contrast), strict=True)
+    )
+    assert np.any(measured.negative.action[0] != measured.negative.action[1])  # own streams
+
+
+def flat_contrast(contrast):
+    return [np.array(array) for pairs in contrast for array in pairs]
+
+
+def test_whole_frames_are_read_as_each_part_of_a_batch_needs_them():
+    layouts = observations.Layouts(
+        stored=observations.WHOLE,
+        network=observations.PATCHES,
+        observation=observations.WHOLE,
+        next_observation=observations.PATCHES,
+    )
+    rng = np.random.default_rng(0)
+    episode = rng.integers(0, 256, (2, 30, 84, 84), np.uint8)
+
+    def filled(stored, layouts):
+        replay = SegmentReplay(
+            frames.HostFrameStore(2, 40, stored), np.arange(2), capacity=40,
+            closes_segment=segments.closes_at_reward, frame_stack=2, n_step=2, discount=0.9,
+            priority_exponent=0.5, layouts=layouts,
+        )  # fmt: skip
+        no = np.zeros(2, bool)
+        for t in range(29):
+            replay.add(
+                episode[:, t], np.zeros(2, np.int32), np.zeros(2, np.float32), no, no,
+                episode[:, t + 1],
+            )  # fmt: skip
+        return replay.sample(5, 3, 0.5).batch
+
+    whole, patches = filled(observations.WHOLE, layouts), filled(observations.PATCHES, None)
+    assert whole.transitions.observation.shape == (2, 5, 2, 7056)
+    np.testing.assert_array_equal(
+        observations.leading_patches(whole.transitions.observation),
+        patches.transitions.observation,
+    )
+    np.testing.assert_array_equal(
+        whole.transitions.next_observation, patches.transitions.next_observation
+    )
+    for a, b in zip(whole.contrast, patches.contrast, strict=True):
+        np.testing.assert_array_equal(a.observation, b.observation)

@@ -1,0 +1,142 @@
+"""Snapshots of training runs on Catch, resumed or not, and the analysis of two presets."""
+
+import dataclasses
+import signal
+
+import numpy as np
+import pytest
+
+from rcrl_jax import types
+from rcrl_jax.representation import analysis, similarity
+from rcrl_jax.training import experiment, records
+from tests.training import toy
+from tests.training.test_experiment import Interruption
+
+PERIOD, PAIRS = 40, 16
+SEEDS = (3, 4)
+
+
+def watched(workdir, preset="rcrl", seeds=SEEDS, **changes) -> experiment.Plan:
+    plan = toy.make_plan(workdir, preset, seeds, **changes)
+    observer = similarity.Observer(plan, PAIRS)
+    return dataclasses.replace(plan, observe=observer, observe_period=PERIOD)
+
+
+def run(plan) -> None:
+    experiment.run(plan, lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory):
+    """Finished plans of two presets."""
+    workdir = tmp_path_factory.mktemp("arms")
+    plans = [watched(workdir / preset, preset) for preset in ("erainbow_sa", "rcrl")]
+    for plan in plans:
+        run(plan)
+    return plans
+
+
+def assert_equal_snapshots(one, other):
+    assert len(one) == len(other) == 1 + toy.STEPS // PERIOD
+    for a, b in zip(one, other, strict=True):
+        toy.assert_equal_trees(a, b)
+
+
+def test_snapshots_come_at_their_steps_with_replay_pairs_once_learning_has_started(arms):
+    for plan in arms:
+        snapshots = similarity.read_snapshots(plan)
+        assert [s.step for s in snapshots] == list(range(0, toy.STEPS + 1, PERIOD))
+        assert [s.replay is None for s in snapshots] == [True] + [False] * (len(snapshots) - 1)
+        for snapshot in snapshots[1:]:
+            for value in snapshot.replay:
+                assert value.shape == (len(SEEDS),) and np.all(np.abs(value) <= 1 + 1e-6)
+        last = toy.last_checkpoint(plan).learner.params.agent
+        toy.assert_equal_trees(snapshots[-1].params, similarity.embedding_params(last))
+
+
+def test_watching_changes_nothing(tmp_path, arms):
+    plain = toy.make_plan(tmp_path, "erainbow_sa", SEEDS)
+    run(plain)
+    toy.assert_equal_trees(toy.last_checkpoint(plain), toy.last_checkpoint(arms[0]))
+    assert toy.recorded(plain) == toy.recorded(arms[0])
+
+
+def test_an_interrupted_run_leaves_the_same_snapshots(tmp_path, arms):
+    plan = watched(tmp_path)
+    environment = Interruption(signal.SIGTERM, num_envs=len(SEEDS), step=110)
+    with pytest.raises(experiment.Interrupted):
+        run(watched(tmp_path, make_environment=environment))
+    run(plan)
+    assert_equal_snapshots(similarity.read_snapshots(plan), similarity.read_snapshots(arms[1]))
+
+
+def test_a_run_that_nobody_watched_has_no_snapshots(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nobody watched"):
+        similarity.read_snapshots(toy.make_plan(tmp_path))
+
+
+def test_similarities_by_hand(arms):
+    """Cosines of a product of two arrays, pair by pair."""
+
+    class LinearFleet:
+        def embed(self, params, pairs, frames):
+            assert frames is None
+            return pairs.observation * params[:, pairs.action[0]]
+
+    rng = np.random.default_rng(0)
+    params = rng.normal(size=(2, 3, 4))
+    pairs = types.ContrastBatch(
+        *(types.Pairs(rng.normal(size=(2, 5, 4)), rng.integers(0, 3, (1, 5))) for _ in range(3))
+    )
+    measured = similarity.measure(LinearFleet(), params, pairs)
+    for name, value in measured._asdict().items():
+        for r in range(2):
+            cosines = []
+            for i in range(5):
+                x, y = (
+                    p.observation[r, i] * params[r, p.action[0, i]]
+                    for p in (pairs.anchor, getattr(pairs, name))
+                )
+                cosines.append(x @ y / np.sqrt((x @ x) * (y @ y)))
+            assert value[r] == pytest.approx(np.mean(cosines), rel=1e-4)
+
+
+def test_analysis_writes_lines_and_figures(tmp_path, arms):
+    directory = tmp_path / "Catch"
+    analysis.analyse(arms, directory, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
+    assert {path.name for path in directory.iterdir()} == {
+        "similarity.jsonl", "scores.jsonl", "probe.jsonl", "similarity_seed_3.png",
+        "similarity_seed_4.png", "similarity.png", "probe.png",
+    }  # fmt: skip
+    for picture in directory.glob("*.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = records.read_records(directory / "similarity.jsonl")
+    moments = 1 + toy.STEPS // PERIOD
+    assert len(lines) == 2 * len(SEEDS) * (moments + moments - 1)
+    held_out = {
+        (line["preset"], line["seed"]): line["cosine_negative"]
+        for line in lines
+        if line["pairs"] == "held_out" and line["agent_steps"] == 0
+    }
+    # Equal seeds start from equal parameters, and all are measured on the same pairs.
+    for seed in SEEDS:
+        assert held_out["rcrl", seed] == held_out["erainbow_sa", seed]
+    assert held_out["rcrl", 3] != held_out["rcrl", 4]
+    for line in lines:
+        if line["pairs"] == "replay":
+            plan = arms[["erainbow_sa", "rcrl"].index(line["preset"])]
+            snapshot = similarity.read_snapshots(plan)[line["agent_steps"] // PERIOD]
+            run = SEEDS.index(line["seed"])
+            assert line["cosine_positive"] == float(snapshot.replay.positive[run])
+    probes = records.read_records(directory / "probe.jsonl")
+    assert {(p["preset"], p["seed"], p["agent_steps"]) for p in probes} == {
+        (plan.preset, seed, step) for plan in arms for seed in SEEDS for step in (0, toy.STEPS)
+    }
+    assert all(p["explained_variance"] <= 1 for p in probes)
+    scores = records.read_records(directory / "scores.jsonl")
+    assert {line["agent_steps"] for line in scores} == {60, 120, 180, 240}
+
+    # The same again: nothing in it is left to chance.
+    before = (directory / "similarity.jsonl").read_bytes()
+    analysis.analyse(arms, directory, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
+    assert (directory / "similarity.jsonl").read_bytes() == before

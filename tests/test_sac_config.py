@@ -1,0 +1,134 @@
+"""SAC's configuration: documentation of every field, rejection of bad values, presets."""
+
+import dataclasses
+
+import pytest
+
+from rcrl_jax.config import DMC_PRESETS, SacConfig
+from rcrl_jax.envs import dmc
+
+SAC_FIELDS = dataclasses.fields(SacConfig)
+
+
+@pytest.mark.parametrize("field", SAC_FIELDS, ids=lambda field: field.name)
+def test_every_field_of_sac_has_a_meaning_and_a_source(field):
+    assert len(field.metadata["meaning"]) > 5
+    assert field.metadata["source"].startswith(("CURL", "RCRL", "AE", "ours"))
+
+
+SAC_BAD_VALUES = [
+    ("observation", "sound"),
+    ("augmentation", "flip"),
+    ("segment_reward", "frame"),
+    ("precision", "bfloat16"),
+    ("auxiliary", ("curling",)),
+    ("auxiliary", ("curl", "curl")),
+    ("frame_stack", 0),
+    ("render_size", 83),
+    ("crop_size", 101),
+    ("crop_size", 14),
+    ("filters", 0),
+    ("embedding_size", 0),
+    ("hidden_size", 0),
+    ("log_std_min", 2.0),
+    ("log_std_max", -10.0),
+    ("auxiliary_weight", -1.0),
+    ("contrast_batch_size", 0),
+    ("discriminator_hidden", 0),
+    ("segment_threshold", 0.0),
+    ("latent_penalty", -1.0),
+    ("decoder_weight_decay", -1.0),
+    ("batch_size", 0),
+    ("learning_rate", 0.0),
+    ("temperature_learning_rate", 0.0),
+    ("temperature_beta1", 1.5),
+    ("initial_temperature", 0.0),
+    ("discount", 1.01),
+    ("actor_period", 0),
+    ("target_period", 0),
+    ("critic_tau", 1.5),
+    ("encoder_tau", -0.1),
+    ("learn_start", 2),
+    ("update_period", 0),
+    ("replay_capacity", 7),
+    ("evaluation_period", 0),
+    ("periodic_episodes", 0),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SAC_BAD_VALUES)
+def test_a_bad_value_of_sac_is_refused_with_a_field_s_name(name, value):
+    bounded_by = {"render_size": "crop_size", "log_std_max": "log_std_min"}.get(name, name)
+    with pytest.raises(ValueError, match=f"^{bounded_by}: "):
+        dataclasses.replace(DMC_PRESETS["rcrl_sac"], **{name: value})
+
+
+def test_every_field_of_sac_has_a_bad_value():
+    assert {f.name for f in SAC_FIELDS} == {name for name, _ in SAC_BAD_VALUES}
+
+
+@pytest.mark.parametrize("task", ["curl", "reconstruction"])
+def test_tasks_on_images_need_images(task):
+    with pytest.raises(ValueError, match=f"^auxiliary: '{task}' needs observation='pixels'"):
+        dataclasses.replace(DMC_PRESETS["state_sac"], auxiliary=(task,))
+    dataclasses.replace(DMC_PRESETS["state_sac"], auxiliary=("return_contrast",))
+
+
+def test_the_seven_systems_differ_only_where_they_should():
+    def differing(one, other):
+        a, b = DMC_PRESETS[one], DMC_PRESETS[other]
+        return {f.name for f in SAC_FIELDS if getattr(a, f.name) != getattr(b, f.name)}
+
+    assert DMC_PRESETS.keys() == {
+        "state_sac", "pixel_sac", "sac_ae", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac",
+    }  # fmt: skip
+    assert differing("pixel_sac", "sac_aug") == {"augmentation"}
+    assert differing("pixel_sac", "sac_ae") == {"auxiliary"}
+    for preset in ("curl_sac", "rcrl_sac", "rcrl_curl_sac"):
+        assert differing("sac_aug", preset) == {"auxiliary"}
+    assert differing("pixel_sac", "state_sac") == {"observation", "frame_stack", "batch_size"}
+
+
+def test_settings_of_curl_s_tables():
+    """The published numbers, typed a second time."""
+    published = {
+        "frame_stack": 3,
+        "render_size": 100,
+        "crop_size": 84,
+        "filters": 32,
+        "embedding_size": 50,
+        "hidden_size": 1024,
+        "log_std_min": -10.0,
+        "log_std_max": 2.0,
+        "contrast_batch_size": 64,
+        "segment_threshold": 1.0,
+        "segment_reward": "agent_step",
+        "batch_size": 512,
+        "learning_rate": 1e-3,
+        "temperature_learning_rate": 1e-4,
+        "temperature_beta1": 0.5,
+        "initial_temperature": 0.1,
+        "discount": 0.99,
+        "actor_period": 2,
+        "target_period": 2,
+        "critic_tau": 0.01,
+        "encoder_tau": 0.05,
+        "learn_start": 1000,
+        "update_period": 1,
+        "replay_capacity": 100_000,
+        "evaluation_period": 10_000,
+        "periodic_episodes": 10,
+    }
+    for preset in ("pixel_sac", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac"):
+        assert {name: getattr(DMC_PRESETS[preset], name) for name in published} == published
+
+
+def test_the_room_for_states_is_that_of_the_suite_s_tasks():
+    assert DMC_PRESETS["state_sac"].frame_shape == (dmc.STATE_ROOM,)
+    assert DMC_PRESETS["rcrl_sac"].frame_shape == (100, 100, 3)
+
+
+def test_a_task_of_weight_zero_takes_no_part():
+    both = DMC_PRESETS["rcrl_curl_sac"]
+    assert both.tasks == ("return_contrast", "curl")
+    assert dataclasses.replace(both, auxiliary_weight=0.0).tasks == ()
