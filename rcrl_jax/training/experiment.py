@@ -441,9 +441,9 @@ def _record_metrics(
     metrics = jax.tree.map(np.asarray, finished.result.metrics)
     for run, recorder in enumerate(recorders):
         scalars = {name: float(value[run]) for name, value in metrics.items()}
-        scalars["steps_per_s"] = steps_per_s
         if plan.config.priority_exponent:
             scalars["beta"] = loop.importance_exponent(plan.config, step, plan.total_steps)
+        scalars["steps_per_s"] = steps_per_s
         if "return_contrast" in plan.config.tasks:
             lengths = np.quantile(replay.segment_lengths(run), (0.1, 0.5, 0.9))
             scalars |= dict(

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from rcrl_jax.agents import rainbow
 from rcrl_jax.config import ATARI_PRESETS
 from rcrl_jax.training import evaluation, experiment
 from rcrl_jax.training.fleet import Fleet
@@ -19,7 +20,7 @@ def train(preset, seeds=SEEDS, *, factors=None, frame_store="host", **changes):
     config = toy.make_config(preset, **(SMALL | changes))
     environment = toy.view(config, seeds)
     fleet = Fleet(
-        experiment.rainbow.make_agent(config, environment.spec), seeds, [3] * len(seeds),
+        rainbow.make_agent(config, environment.spec), seeds, [3] * len(seeds),
         curl_factors=factors,
     )  # fmt: skip
     replay = experiment.make_replay(config, fleet, seeds, frame_store)
