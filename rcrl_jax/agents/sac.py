@@ -12,6 +12,7 @@ All losses are differentiated in one pass from the same parameters, so the convo
 observation are computed once for critic, actor and auxiliary tasks.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -77,7 +78,12 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
       config: the preset.
       spec: shape of a frame and room for the components of an action. A run's own number of them
         may be smaller: the others are zero, and no density, entropy or exploration knows of them.
+
+    Raises:
+      ValueError: the environment's frames are not those of the preset.
     """
+    if tuple(spec.frame_shape) != config.frame_shape:
+        raise ValueError(f"frames must be {config.frame_shape}, got {spec.frame_shape}")
     pixels = config.observation == "pixels"
     room = spec.num_actions
     convolutions = networks.Convolutions(config.filters)
@@ -307,7 +313,15 @@ def _step_if(due: jax.Array, optimizer, gradients, opt_state, params):
     return jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, opt_state))
 
 
-def _make_tasks(config: SacConfig, psi_of, psi_size: int, room: int, crop):
+def _make_tasks(
+    config: SacConfig,
+    psi_of: Callable[[CriticParams, jax.Array], jax.Array],
+    psi_size: int,
+    room: int,
+    crop: Callable[[chex.PRNGKey, jax.Array], jax.Array],
+) -> dict[str, task.AuxiliaryTask]:
+    """The tasks by name; the agent's parameters that they are given are a `Seen`."""
+
     def embed_pairs(seen: Seen, observation, action):
         """The state-action embedding phi(s, a) = [psi(s), a]."""
         return jnp.concatenate([psi_of(seen.critic, observation), action], axis=-1)
@@ -334,8 +348,7 @@ def _make_tasks(config: SacConfig, psi_of, psi_size: int, room: int, crop):
             config.auxiliary_weight,
         ),
     }
-    made: dict[str, task.AuxiliaryTask] = {name: makers[name]() for name in config.tasks}
-    return made
+    return {name: makers[name]() for name in config.tasks}
 
 
 def _image_bytes(config: SacConfig) -> int:
