@@ -1,18 +1,18 @@
 """The paper's similarity figures, and the linear probe's, drawn from recorded lines."""
 
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from rcrl_jax.training import layout
+from rcrl_jax.training import curves
 
-# One hue a preset; the darker shade is of positives, the lighter of negatives.
+# One hue a preset, in turn; the darker shade is of positives, the lighter of negatives.
 _SHADES = (("#00695c", "#80cbc4"), ("#d84315", "#ffab91"), ("#283593", "#9fa8da"),
            ("#6a1b9a", "#ce93d8"), ("#424242", "#bdbdbd"))  # fmt: skip
 _PANELS = {"held_out": "pairs of evaluation episodes", "replay": "pairs of the replay"}
@@ -39,12 +39,12 @@ def draw_similarity(
     panels = figure.subplots(ncols=3)
     for panel, (kind, name) in zip(panels, _PANELS.items(), strict=False):
         of_kind = [line for line in lines if line["pairs"] == kind]
-        for preset, shades in zip(presets, _SHADES, strict=False):
+        for preset, shades in zip(presets, itertools.cycle(_SHADES), strict=False):
             own = [line for line in of_kind if line["preset"] == preset]
             for sign, color in zip(("positive", "negative"), shades, strict=True):
                 _curves(panel, own, f"cosine_{sign}", color, f"{preset}, {sign}")
         panel.set(title=name, ylabel="cosine similarity to the anchor", ylim=(None, 1.02))
-    for preset, (color, _) in zip(presets, _SHADES, strict=False):
+    for preset, (color, _) in zip(presets, itertools.cycle(_SHADES), strict=False):
         own = [line for line in scores if line["preset"] == preset]
         _curves(panels[2], own, "mean", color, preset)
     panels[2].set(title="score", ylabel="mean return of an evaluation")
@@ -54,7 +54,7 @@ def draw_similarity(
         panel.legend(fontsize=8, frameon=False)
         panel.grid(color="#eeeeee")
     figure.suptitle(title)
-    _save(figure, path)
+    curves.save_figure(figure, path)
 
 
 def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -68,7 +68,9 @@ def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: st
     presets = list(dict.fromkeys(line["preset"] for line in lines))
     figure = Figure(figsize=(1.5 + 1.6 * len(presets), 4), dpi=100, layout="constrained")
     panel = figure.subplots()
-    for place, (preset, shades) in enumerate(zip(presets, _SHADES, strict=False)):
+    for place, (preset, (color, _)) in enumerate(
+        zip(presets, itertools.cycle(_SHADES), strict=False)
+    ):
         own = [line for line in lines if line["preset"] == preset]
         for seed in dict.fromkeys(line["seed"] for line in own):
             pair = sorted(
@@ -77,14 +79,14 @@ def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: st
                 if line["seed"] == seed
             )
             panel.plot(
-                [place - 0.15, place + 0.15], [value for _, value in pair], "o-", color=shades[0]
+                [place - 0.15, place + 0.15], [value for _, value in pair], "o-", color=color
             )
     panel.axhline(0, color="#888888", linewidth=0.8)
     panel.set_xticks(range(len(presets)), presets)
     panel.set(ylabel="explained variance (R²), unseen episodes", title=title)
     panel.set_xlabel("each line: one seed, before and after training")
     panel.grid(color="#eeeeee", axis="y")
-    _save(figure, path)
+    curves.save_figure(figure, path)
 
 
 def _curves(
@@ -101,8 +103,3 @@ def _curves(
             panel.plot(*zip(*sorted(values.items()), strict=True), color=color, lw=0.5, alpha=0.5)
     mean = [np.mean([values[step] for values in by_seed.values()]) for step in common]
     panel.plot(common, mean, color=color, lw=1.8, label=label)
-
-
-def _save(figure: Figure, path: pathlib.Path) -> None:
-    with layout.replacing(path) as partial:
-        FigureCanvasAgg(figure).print_png(partial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,10 +66,15 @@ def draw_learning_curve(paths: layout.RunPaths) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
     panels[-1].set_xlabel("agent steps")
+    save_figure(figure, paths.curve)
+
+
+def save_figure(figure: Figure, path: pathlib.Path) -> None:
+    """Writes a PNG; `path` holds the old picture or the new one, whole."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    with layout.replacing(paths.curve) as partial:
+    with layout.replacing(path) as partial:
         # These files are kept in the repository; 64 colours make them a third as large.
         picture.quantize(64, dither=Image.Dither.NONE).save(partial, optimize=True)
 

@@ -185,6 +185,21 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         progress = stack.enter_context(records.Progress(plan.total_steps, start=state.step))
         stopped_by = stack.enter_context(_signals())
         clock = _Clock(state.step)
+
+        def stop_if_told() -> None:
+            if stopped_by:
+                raise Interrupted(stopped_by[0], state.step)
+
+        def evaluate_if_due() -> float | None:
+            if not _evaluation_is_due(plan, paths, state.step):
+                return None
+            result = _evaluate(
+                plan, fleet, state, config.periodic_episodes, before_step=stop_if_told
+            )
+            _record_evaluation(plan, recorders, state.step, result)
+            return float(result.returns.mean())
+
+        evaluate_if_due()  # a signal may have come amid the one at the step that is resumed
         if plan.observe is not None and state.step == 0:
             plan.observe(Moment(0, fleet, state.learner.params.agent, replay))
         steps = loop.train(
@@ -209,13 +224,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
             if plan.observe is not None and state.step % plan.observe_period == 0:
                 plan.observe(Moment(state.step, fleet, state.learner.params.agent, replay))
             score = None
-            if state.step % plan.evaluation_period == 0 and state.step < plan.total_steps:
-                result = _evaluate(plan, fleet, state, config.periodic_episodes)
-                for recorder, returns, cut in zip(
-                    recorders, result.returns, result.cut, strict=True
-                ):
-                    recorder.record_evaluation(plan.counters(state.step), returns, episodes_cut=cut)
-                score = float(result.returns.mean())
+            with contextlib.suppress(Interrupted):  # raised again below, when the state is saved
+                score = evaluate_if_due()
             progress.advance(1, last_score=score)
             if state.step % plan.checkpoint_period == 0 or stopped_by:
                 store.save(checkpoint.snapshot(fleet, state, replay.state, history.state))
@@ -226,20 +236,12 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         store.save(checkpoint.snapshot(fleet, state, replay.state, history.state))
         store.wait()
 
-        def stop_if_told() -> None:
-            if stopped_by:
-                raise Interrupted(stopped_by[0], state.step)
-
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = _evaluate(
             plan, fleet, state, plan.eval_episodes, film=plan.film, before_step=stop_if_told
         )
-        for run_paths, recorder, returns, cut in zip(
-            paths, recorders, result.returns, result.cut, strict=True
-        ):
-            lines = records.read_records(run_paths.evaluations)
-            if not lines or lines[-1]["agent_steps"] != state.step:  # else a killed process's
-                recorder.record_evaluation(plan.counters(state.step), returns, episodes_cut=cut)
+        _record_evaluation(plan, recorders, state.step, result)
+        for recorder, returns, cut in zip(recorders, result.returns, result.cut, strict=True):
             recorder.write_scores(plan.counters(state.step), returns, episodes_cut=cut)
     if result.film is not None:
         video.write_video(paths[0].video, result.film)
@@ -467,6 +469,32 @@ def _keep_diverged(plan: Plan, state: checkpoint.Checkpoint) -> NoReturn:
     store.save(state)
     store.close()
     raise Diverged(f"a loss is not finite at step {state.step}; the state is kept in {kept}")
+
+
+def _evaluation_is_due(plan: Plan, paths: list[layout.RunPaths], step: int) -> bool:
+    """Whether a periodic evaluation belongs to this step and is not recorded yet."""
+    if step in (0, plan.total_steps) or step % plan.evaluation_period:
+        return False
+    return any(_last_evaluation(run_paths) != step for run_paths in paths)
+
+
+def _last_evaluation(paths: layout.RunPaths) -> int | None:
+    lines = records.read_records(paths.evaluations)
+    return lines[-1]["agent_steps"] if lines else None
+
+
+def _record_evaluation(
+    plan: Plan,
+    recorders: list[records.RunRecorder],
+    step: int,
+    result: evaluation.Evaluation,
+) -> None:
+    """Records an evaluation of all runs, except where a killed process has recorded it."""
+    for run_paths, recorder, returns, cut in zip(
+        plan.paths, recorders, result.returns, result.cut, strict=True
+    ):
+        if _last_evaluation(run_paths) != step:
+            recorder.record_evaluation(plan.counters(step), returns, episodes_cut=cut)
 
 
 def _evaluate(

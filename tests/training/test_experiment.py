@@ -167,13 +167,16 @@ class Interruption:
 
 def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
     plan = toy.make_plan(tmp_path / "interrupted")
-    interruptions = [
-        (signal.SIGTERM, 1, 20),  # before learning
-        (signal.SIGINT, 1, 73),  # amid learning, and between two lines of metrics
-        (signal.SIGTERM, 1, 100),  # when a checkpoint is due anyway
+    evaluating = plan.config.periodic_episodes
+    interruptions = [  # signal, environments, their steps until it comes, what is saved then
+        (signal.SIGTERM, 1, 20, 20),  # before learning
+        (signal.SIGTERM, evaluating, 2, 60),  # amid an evaluation,
+        (signal.SIGTERM, evaluating, 3, 60),  # and amid the same one, which is made up for
+        (signal.SIGINT, 1, 73, 73),  # amid learning, and between two lines of metrics
+        (signal.SIGTERM, 1, 100, 100),  # when a checkpoint is due anyway
     ]
-    for signum, num_envs, step in interruptions:
-        make = Interruption(signum, num_envs=num_envs, step=step)
+    for signum, num_envs, sends, step in interruptions:
+        make = Interruption(signum, num_envs=num_envs, step=sends)
         before = signal.getsignal(signum)
         with pytest.raises(experiment.Interrupted) as stop:
             run(toy.make_plan(plan.workdir, make_environment=make))

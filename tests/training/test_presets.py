@@ -1,4 +1,4 @@
-"""Every preset trains on Catch, wherever its frames live, and a run of it is its own."""
+"""Every preset trains on Catch and on a real game, and a run with every task is its own."""
 
 import jax
 import numpy as np
@@ -6,6 +6,8 @@ import pytest
 
 from rcrl_jax.agents import rainbow
 from rcrl_jax.config import ATARI_PRESETS
+from rcrl_jax.envs import atari
+from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import evaluation, experiment
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
@@ -15,19 +17,20 @@ STEPS, SEEDS = 50, (3, 5)
 SMALL = {"curl_hidden": 8, "curl_size": 4, "epsilon_decay": 10, "update_period": 1}
 
 
-def train(preset, seeds=SEEDS, *, factors=None, frame_store="host", **changes):
-    """Trains to the last step; returns the fleet, copies of what changed, and the last update."""
+def train(preset, seeds=SEEDS, *, factors=None, frame_store="host", make=toy.make_catch, **changes):
+    """Trains to the last step; returns configuration, fleet and copies of what changed."""
     config = toy.make_config(preset, **(SMALL | changes))
-    environment = toy.view(config, seeds)
+    environment = toy.view(config, seeds, make)
     fleet = Fleet(
-        rainbow.make_agent(config, environment.spec), seeds, [3] * len(seeds),
-        curl_factors=factors,
+        rainbow.make_agent(config, EnvironmentSpec((84, 84), 6)), seeds,
+        environment.num_actions_per_env.tolist(), curl_factors=factors,
     )  # fmt: skip
     replay = experiment.make_replay(config, fleet, seeds, frame_store)
     history = History(len(seeds), STEPS)
     *_, last = toy.training(
         config, seeds, STEPS, fleet, environment=environment, replay=replay, history=history
     )
+    environment.close()
     result = (last.state.learner, last.state.late, replay.state, history.state)
     return config, fleet, jax.tree.map(lambda x: np.array(x, copy=True), result)
 
@@ -43,6 +46,10 @@ def rcrl():
 
 
 NEW = [p for p in ATARI_PRESETS if p not in ("erainbow", "erainbow_sa", "rcrl", "rcrl_curl")]
+
+
+def make_pong(seeds):
+    return atari.make_atari("Pong", seeds.reshape(-1))
 
 
 @pytest.mark.parametrize("preset", NEW)
@@ -68,6 +75,10 @@ def test_each_preset_trains(preset):
         seeds=SEEDS[:1], agent_steps=STEPS, episodes=2,
     ).returns  # fmt: skip
     assert set(returns[0]) <= {-1.0, 1.0}
+
+    _, _, (_, late, _, history) = train(preset, SEEDS[:1], make=make_pong)
+    assert all(np.isfinite(value).all() for value in late.result.metrics.values())
+    assert len(set(history.actions[0])) > 1
 
 
 def test_a_run_with_every_task_is_the_same_alone_and_in_company(rcrl_curl):
