@@ -15,13 +15,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from absl import app, flags
 
 from experiments import command_line, launch
 from rcrl_jax import config
-from rcrl_jax.envs import atari, pools
-from rcrl_jax.envs.protocol import VectorEnvironment
+from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:
@@ -86,28 +84,9 @@ def make_plan(
         total_steps=_STEPS.value,
         workdir=workdir,
         eval_episodes=_EVAL_EPISODES.value,
-        make_environment=functools.partial(make_environment, games, len(seeds), _BACKEND.value),
+        make_environment=functools.partial(atari.make_games, games, len(seeds), _BACKEND.value),
         **launch.fleet_options(),
     )
-
-
-def make_environment(
-    games: Sequence[str], seeds_per_game: int, backend: str, seeds: np.ndarray
-) -> VectorEnvironment:
-    """One pool a game, joined in the order of the runs.
-
-    Args:
-      games: the games.
-      seeds_per_game: runs of each game.
-      backend: Atari backend.
-      seeds: `[R, E]`, environment seeds; R = games * seeds_per_game, run by run.
-    """
-    by_game = seeds.reshape(len(games), seeds_per_game * seeds.shape[1])
-    made = [
-        atari.make_atari(game, own, backend=backend)
-        for game, own in zip(games, by_game, strict=True)
-    ]
-    return made[0] if len(made) == 1 else pools.concatenate(made)
 
 
 def _read_games() -> tuple[str, ...]:

@@ -5,6 +5,9 @@ import importlib
 import logging
 from collections.abc import Sequence
 
+import numpy as np
+
+from rcrl_jax.envs import pools
 from rcrl_jax.envs.protocol import VectorEnvironment, validate_seeds
 
 ATARI_GAMES = (
@@ -83,6 +86,28 @@ def make_atari(
     from rcrl_jax.envs.atari_ale import AleAtari
 
     return AleAtari(game, seeds, num_threads)
+
+
+def make_games(
+    games: Sequence[str], seeds_per_game: int, backend: str, seeds: np.ndarray
+) -> VectorEnvironment:
+    """Makes the environments of a fleet: one pool a game, joined in the order of the runs.
+
+    Args:
+        games: the games.
+        seeds_per_game: runs of each game.
+        backend: as in `make_atari`.
+        seeds: `[R, E]`, environment seeds; R = games * seeds_per_game, run by run.
+
+    Raises:
+        ValueError, ImportError: as in `make_atari`.
+    """
+    by_game = seeds.reshape(len(games), seeds_per_game * seeds.shape[1])
+    made = [
+        make_atari(game, own, backend=backend)
+        for game, own in zip(games, by_game, strict=True)
+    ]
+    return made[0] if len(made) == 1 else pools.concatenate(made)
 
 
 def check_game(game: str) -> None:

@@ -121,7 +121,7 @@ def test_an_environment_depends_on_its_seed_and_actions_alone(make):
     assert np.any(alone[0] != play(company, [1, 7, 8], 2, num_workers=2)[0])
 
 
-def test_frames_are_camera_0_of_the_suite_and_belong_to_the_caller(make):
+def test_frames_are_camera_0_of_the_suite_and_belong_to_the_caller(make, renderer):
     """A random stretch of a real task, rendered here and there."""
     environment = make(["cheetah_run", "cartpole_swingup"], [3, 4], render_size=40, num_workers=1)
     assert environment.spec == ((40, 40, 3), 6, np.uint8)
@@ -150,7 +150,7 @@ np.save(sys.argv[1], np.stack(frames))
         np.save(file.name, np.stack(actions)[:, 0])
         subprocess.run(
             [sys.executable, "-c", script, file.name], check=True,
-            env={**os.environ, "MUJOCO_GL": dmc.find_renderer()},
+            env={**os.environ, "MUJOCO_GL": renderer},
         )  # fmt: skip
         direct = np.load(file.name)
     np.testing.assert_array_equal(direct, [kept[0], *(step.frame[0] for step in steps)])

@@ -43,6 +43,7 @@ def small(workdir, task, preset, env_steps):
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("renderer")
 @pytest.mark.parametrize("preset, task", [("rcrl_sac", "cartpole_swingup")])
 def test_from_start_to_scores(tmp_path, preset, task):
     """Half an episode of frames, learnt from."""
@@ -100,10 +101,10 @@ def test_a_task_s_learning_rate_is_its_own():
     assert "--config.learning_rate=0.0002" in help_text
 
 
-def test_make_s_question_has_a_line_for_an_answer():
+def test_make_s_question_has_a_line_for_an_answer(renderer):
     ask = [sys.executable, "-m", "rcrl_jax.envs.dmc"]
     answer = subprocess.run(ask, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    assert answer.stdout == f"DMControl renders with {dmc.find_renderer()}\n"
+    assert answer.stdout == f"DMControl renders with {renderer}\n"
     nothing = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "nonsense"}
     refusal = subprocess.run(ask, cwd=ROOT, env=nothing, capture_output=True, text=True)
     assert refusal.returncode == 1 and refusal.stderr.startswith("error: nothing renders")

@@ -6,7 +6,6 @@ import functools
 import jax
 import numpy as np
 
-from experiments import atari100k
 from rcrl_jax.agents import rainbow
 from rcrl_jax.config import ATARI_PRESETS
 from rcrl_jax.envs import atari
@@ -25,7 +24,7 @@ SEED = 0
 
 def train(games):
     """Trains one run a game; returns the sizes of the action sets and what changed."""
-    make = functools.partial(atari100k.make_environment, games, 1, "auto")
+    make = functools.partial(atari.make_games, games, 1, "auto")
     seeds = (SEED,) * len(games)
     environment = toy.view(CONFIG, seeds, make)
     # The widest action set of the 26, also for a run that is alone.

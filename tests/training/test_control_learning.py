@@ -7,8 +7,8 @@ from rcrl_jax.training.history import History
 from tests.training import toy_control
 from tests.training.test_control import environment_of
 
-# Of 10. A dot that stays where it is, as that of a fresh policy nearly does, gets 6.7 on average,
-# and one that goes straight to its mark about 9.3.
+# Of 10. A dot that stays where it is, as that of a fresh policy nearly does, gets 6.7 on average;
+# trained for twice as long as here, the presets get 9.3 to 9.6.
 GOOD = 8.8
 LEARNING = {
     "hidden_size": 64,
@@ -22,7 +22,7 @@ LEARNING = {
 }
 
 
-@pytest.mark.parametrize("preset, steps", [("state_sac", 700), ("rcrl_sac", 1000)])
+@pytest.mark.parametrize("preset, steps", [("state_sac", 1000), ("rcrl_sac", 1500)])
 def test_a_preset_learns(preset, steps):
     plan = toy_control.make_plan("", preset, overrides=LEARNING)
     environment = environment_of(plan)
