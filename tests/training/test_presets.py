@@ -76,9 +76,9 @@ def test_each_preset_trains(preset):
     ).returns  # fmt: skip
     assert set(returns[0]) <= {-1.0, 1.0}
 
-    _, _, (_, late, _, history) = train(preset, SEEDS[:1], make=make_pong)
+    _, _, (_, late, _, _) = train(preset, SEEDS[:1], make=make_pong)
     assert all(np.isfinite(value).all() for value in late.result.metrics.values())
-    assert len(set(history.actions[0])) > 1
+    assert late.result.metrics["loss_c51"][0] > 0
 
 
 def test_a_run_with_every_task_is_the_same_alone_and_in_company(rcrl_curl):
