@@ -5,8 +5,11 @@ import tempfile
 
 import pytest
 
-# Most tests of training compile the same small programs, some of them in processes of their own:
-# a compiled program is kept for as long as the tests run. Set before JAX is imported.
+# Most of the tests' time would be the compiler's. Set before JAX is imported: small programs that
+# run for seconds need no optimised code (`test_fleet_devices.py` holds the exactness of fleets at
+# the default level), and a compiled program is kept for as long as the tests run, for processes of
+# their own as well.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 _CACHE = tempfile.TemporaryDirectory(prefix="compiled-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
