@@ -46,20 +46,20 @@ def small(workdir, task, preset, env_steps):
 @pytest.mark.usefixtures("renderer")
 @pytest.mark.parametrize("preset, task", [("rcrl_sac", "cartpole_swingup")])
 def test_from_start_to_scores(tmp_path, preset, task):
-    """Half an episode of frames, learnt from."""
-    result = command(*small(tmp_path, task, preset, 8 * 60))
+    """An episode and a half of frames, learnt from, and one line of metrics."""
+    result = command(*small(tmp_path, task, preset, 8 * 210))
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     paths = layout.RunPaths(tmp_path, preset, task, 1)
     described = json.loads(paths.manifest.read_text())
-    assert described["run"]["steps"] == 60 and described["run"]["backend"] == "dm_control"
+    assert described["run"]["steps"] == 210 and described["run"]["backend"] == "dm_control"
     assert described["environment"]["action_repeat"] == 8
     assert described["environment"]["task"] == task
     scores = json.loads(paths.scores.read_text())
-    assert (scores["agent_steps"], scores["env_steps"], scores["frames"]) == (60, 480, 60)
+    assert (scores["agent_steps"], scores["env_steps"], scores["frames"]) == (210, 1680, 210)
     assert scores["episodes_cut"] == 1 and 0 <= scores["mean"] <= 1000
     assert any("loss_return_contrast" in line for line in records.read_records(paths.metrics))
-    again = command(*small(tmp_path, task, preset, 8 * 60))
+    again = command(*small(tmp_path, task, preset, 8 * 210))
     assert "finished already" in again.stdout
 
 
