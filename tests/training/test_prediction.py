@@ -30,7 +30,8 @@ def test_predicted_memory_grows_with_the_runs_and_moves_with_the_frames():
     )
     frames = 100_002 * 225 * 25
     assert frames < one < 1.5 * frames
-    assert 1.9 * one < two + prediction._ACTIVATIONS_AN_IMAGE * 256 < 2.2 * one
+    # The runs of a CPU are updated one after the other: activations are there once.
+    assert 1.8 * one < two < 2 * one
 
 
 def test_the_line_before_the_start():
