@@ -11,7 +11,7 @@ ARGS ?=
 # What DMControl renders with, in software; either of EGL and OSMesa is enough.
 RENDERER := libegl1 libgl1-mesa-dri
 
-.PHONY: atari dmc test clean
+.PHONY: atari dmc test test-training test-others clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -26,7 +26,15 @@ dmc: .venv/installed .venv/renders
 test: .venv/installed
 	-@$(MAKE) --no-print-directory .venv/renders
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest
+	@echo "two halves of the tests run side by side; each shows its output when it ends"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others
+
+# Most tests keep one core busy, so two processes take little more than half the time of one.
+test-training: .venv/installed
+	$(BIN)/python -m pytest tests/training
+
+test-others: .venv/installed
+	$(BIN)/python -m pytest --ignore=tests/training
 
 # Remade when the pins or the package definition change; a half-made environment never counts.
 .venv/installed: requirements.txt setup.py
