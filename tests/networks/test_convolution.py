@@ -14,11 +14,13 @@ def reference(x, kernel, stride):
     )
 
 
+@pytest.mark.parametrize("channels", [3, 20])  # few and many take different ways
+@pytest.mark.parametrize("images", [2, 8, 9])  # computed four at a time
 @pytest.mark.parametrize("stride, height, width", [(1, 7, 5), (2, 8, 9), (2, 9, 8)])
-def test_equals_lax_forwards_and_backwards(stride, height, width):
+def test_equals_lax_forwards_and_backwards(stride, height, width, images, channels):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(2, height, width, 3)).astype(np.float32)
-    kernel = rng.normal(size=(3, 3, 3, 4)).astype(np.float32)
+    x = rng.normal(size=(images, height, width, channels)).astype(np.float32)
+    kernel = rng.normal(size=(3, 3, channels, 4)).astype(np.float32)
     shape = reference(x, kernel, stride).shape
     gradient = rng.normal(size=shape).astype(np.float32)
     results = []
