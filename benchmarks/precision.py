@@ -120,7 +120,7 @@ def measure(preset: str) -> list[dict]:
                 strict=True,
             )
         ]  # fmt: skip
-        return float(np.mean(result.cross_entropy)), np.concatenate(moment)
+        return float(np.mean(result.transition_loss)), np.concatenate(moment)
 
     def updates(precision):
         agent = rainbow.make_agent(dataclasses.replace(settings, precision=precision), spec)

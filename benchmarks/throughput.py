@@ -160,7 +160,7 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
         return replay.sample(settings.batch_size, anchors, 0.5)
 
     drawn = sample()
-    cross_entropy = np.ones(drawn.index.shape, np.float32)
+    transition_loss = np.ones(drawn.index.shape, np.float32)
 
     def remember():
         history = History(runs, 1, agent.action.shape)
@@ -176,7 +176,7 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
         "environment": lambda: environment.step(actions),
         "sample": sample,
         "update": update,
-        "priorities": lambda: replay.update_priorities(drawn.index, cross_entropy),
+        "priorities": lambda: replay.update_priorities(drawn.index, transition_loss),
         "add": remember,
     }
     milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}

@@ -76,5 +76,5 @@ class LearnerState(NamedTuple):
 class UpdateResult(NamedTuple):
     """What an update tells the outside."""
 
-    cross_entropy: jax.Array  # [B], the per-transition losses from which priorities are made
+    transition_loss: jax.Array  # [B], what priorities are made from
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under

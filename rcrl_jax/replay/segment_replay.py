@@ -354,14 +354,14 @@ class SegmentReplay:
 
     # --- priorities, state, statistics --------------------------------------------------------
 
-    def update_priorities(self, index: np.ndarray, cross_entropy: np.ndarray) -> None:
+    def update_priorities(self, index: np.ndarray, transition_loss: np.ndarray) -> None:
         """Sets the priorities of sampled transitions that are still there.
 
         Args:
           index: `[R, B]`, from `sample`.
-          cross_entropy: `[R, B]`, their losses.
+          transition_loss: `[R, B]`, their losses.
         """
-        priority = np.maximum(cross_entropy.astype(np.float64), _LEAST_LOSS) ** self._exponent
+        priority = np.maximum(transition_loss.astype(np.float64), _LEAST_LOSS) ** self._exponent
         slot = index % self._capacity
         rows = np.broadcast_to(self._rows[:, None], slot.shape)
         live = (self._index_of(slot) == index) & (self._priorities.get(rows, slot) > 0)

@@ -86,7 +86,7 @@ class CheckpointStore:
         progress = jax.tree.map(np.asarray, saved.progress)
         late = progress.get("late")
         if late is not None:
-            result = types.UpdateResult(late["cross_entropy"], late["metrics"])
+            result = types.UpdateResult(late["transition_loss"], late["metrics"])
             late = loop.Update(late["index"], result, late["positive_is_anchor"])
         return Checkpoint(
             step,

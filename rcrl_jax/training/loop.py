@@ -79,7 +79,7 @@ def train(
         actions = np.asarray(actions)[:, 0]
         environment.send(actions)
         if late is not None:
-            replay.update_priorities(late.index, np.asarray(late.result.cross_entropy))
+            replay.update_priorities(late.index, np.asarray(late.result.transition_loss))
         outcome = environment.recv()
         remember(replay, history, observation, actions, outcome)
 

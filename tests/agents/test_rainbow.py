@@ -200,7 +200,7 @@ def test_two_updates_by_hand(case):
         theta = theta - config.learning_rate * step
 
         state, result = update(state, batch)
-        np.testing.assert_allclose(result.cross_entropy, cross_entropy, rtol=1e-4)
+        np.testing.assert_allclose(result.transition_loss, cross_entropy, rtol=1e-4)
         metrics = {name: float(value) for name, value in result.metrics.items()}
         assert {name for name in metrics if name.startswith("loss_")} == {
             f"loss_{name}" for name in losses
@@ -236,9 +236,9 @@ def test_priorities_come_from_the_rl_loss_alone():
     _, one = rcrl(state, batch)
     _, two = rcrl(state, unweighted)
     _, three = base(fresh("erainbow_sa", **QUIET), batch)
-    assert one.cross_entropy.shape == (BATCH,)
-    np.testing.assert_array_equal(one.cross_entropy, two.cross_entropy)
-    np.testing.assert_allclose(one.cross_entropy, three.cross_entropy, rtol=1e-5)
+    assert one.transition_loss.shape == (BATCH,)
+    np.testing.assert_array_equal(one.transition_loss, two.transition_loss)
+    np.testing.assert_allclose(one.transition_loss, three.transition_loss, rtol=1e-5)
     assert float(one.metrics["loss_c51"]) != float(two.metrics["loss_c51"])
 
 
@@ -332,7 +332,7 @@ def test_noise_is_drawn_anew_for_every_update():
     next_state, first = update(state, batch)
     # The parameters of the first update with the key that it left behind.
     _, second = update(state._replace(key=next_state.key), batch)
-    assert np.abs(first.cross_entropy - second.cross_entropy).max() > 1e-2
+    assert np.abs(first.transition_loss - second.transition_loss).max() > 1e-2
 
 
 # --- state -------------------------------------------------------------------------------------

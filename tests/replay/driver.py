@@ -59,9 +59,9 @@ class Pair:
         for reference, event in zip(self.slow, events, strict=True):
             reference.add(event)
 
-    def update_priorities(self, index: np.ndarray, cross_entropy: np.ndarray) -> None:
-        self.fast.update_priorities(index, cross_entropy)
-        for reference, i, c in zip(self.slow, index, cross_entropy, strict=True):
+    def update_priorities(self, index: np.ndarray, transition_loss: np.ndarray) -> None:
+        self.fast.update_priorities(index, transition_loss)
+        for reference, i, c in zip(self.slow, index, transition_loss, strict=True):
             reference.update_priorities(i.tolist(), (c.astype(float) ** self.exponent).tolist())
 
     @property

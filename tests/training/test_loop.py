@@ -31,8 +31,8 @@ class ScriptedFleet:
         assert frames_on_device is None
         self._log.append(("update", state.updates, batch))
         shape = batch.transitions.action.shape
-        cross_entropy = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
-        result = types.UpdateResult(cross_entropy.astype(np.float32), {})
+        transition_loss = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
+        result = types.UpdateResult(transition_loss.astype(np.float32), {})
         return state._replace(updates=state.updates + 1), result
 
 
@@ -102,9 +102,9 @@ def test_priorities_are_one_update_late_and_those_of_their_own_update():
         assert _events(log, "update")[number][1:] == (number, sample.batch)
     written = [arguments for _, arguments, _ in _events(log, "update_priorities")]
     assert len(written) == len(sampled) - 1  # those of the last update are in the last state
-    for (index, cross_entropy), update in zip(written, late[LEARN_START:-1], strict=True):
+    for (index, transition_loss), update in zip(written, late[LEARN_START:-1], strict=True):
         assert index is update.index
-        np.testing.assert_array_equal(cross_entropy, update.result.cross_entropy)
+        np.testing.assert_array_equal(transition_loss, update.result.transition_loss)
     # An update is handed out for the records once the next step has waited for it.
     assert [step.finished for step in steps[1:]] == late[:-1]
     assert steps[0].finished is None

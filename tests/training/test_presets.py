@@ -55,7 +55,7 @@ def make_pong(seeds):
 @pytest.mark.parametrize("preset", NEW)
 def test_each_preset_trains(preset):
     config, fleet, (learner, late, _, _) = train(preset, SEEDS[:1])
-    assert late.result.cross_entropy.shape == (1, config.batch_size)
+    assert late.result.transition_loss.shape == (1, config.batch_size)
     assert all(np.isfinite(value).all() for value in late.result.metrics.values())
     assert {n for n in late.result.metrics if n.startswith("loss_")} == {
         "loss_c51", *(f"loss_{task}" for task in config.tasks)
@@ -93,7 +93,7 @@ def test_each_run_s_curl_has_the_weight_of_its_game(rcrl_curl):
     first, second = (
         [np.any(a[r] != b[r]) for r in range(2)]
         for a, b in (
-            (late.result.cross_entropy, equal.result.cross_entropy),
+            (late.result.transition_loss, equal.result.transition_loss),
             (late.result.metrics["gradient_norm"], equal.result.metrics["gradient_norm"]),
         )
     )
