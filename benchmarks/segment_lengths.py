@@ -1,21 +1,31 @@
-r"""Measures how long segments are on DMControl under a random policy, at both units of reward.
+r"""Measures how long segments are on DMControl, at both units of reward.
 
     python -m benchmarks.segment_lengths
+    python -m benchmarks.segment_lengths --trained=runs/state_sac-cheetah_run-0,runs/...
 
-A trained policy's lengths are in its run's metrics.jsonl: segment_length_p50, positive_is_anchor.
+Under uniform actions, and under the policy's mean action of finished runs of `experiments.dmc`.
 """
+
+import functools
+import json
+import pathlib
 
 import numpy as np
 from absl import app, flags
 
+from experiments import command_line
+from experiments import dmc as program
+from rcrl_jax import config
 from rcrl_jax.envs import dmc
 from rcrl_jax.replay import segments
+from rcrl_jax.training import evaluation, experiment
 
-_EPISODES = flags.DEFINE_integer("episodes", 4, "episodes of each task", lower_bound=1)
+_TRAINED = flags.DEFINE_list("trained", None, "work directories of finished runs")
+_EPISODES = flags.DEFINE_integer("episodes", 4, "episodes of each task or run", lower_bound=1)
 _THRESHOLD = flags.DEFINE_float("threshold", 1.0, "reward that closes a segment", lower_bound=0.0)
 
 
-def play(task: str, episodes: int) -> np.ndarray:
+def play_at_random(task: str, episodes: int) -> np.ndarray:
     """Rewards `[E, steps]` of one episode of every environment under uniform actions."""
     environment = dmc.make_dmc([task] * episodes, range(episodes), observation="state")
     rng = np.random.default_rng(0)
@@ -32,6 +42,45 @@ def play(task: str, episodes: int) -> np.ndarray:
     return np.stack(rewards, axis=1)
 
 
+def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]:
+    """The task of a finished run, and rewards `[E, steps]` of its agent's evaluation episodes.
+
+    Raises:
+      ValueError: `workdir` does not hold one finished run on DMControl.
+    """
+    manifests = list(workdir.glob("*/*/seed_*/manifest.json"))
+    if len(manifests) != 1 or not manifests[0].with_name("scores.json").exists():
+        raise ValueError(f"--trained: {workdir} holds no finished run, or several")
+    run = json.loads(manifests[0].read_text())["run"]
+    if run["game"] not in dmc.DMC_TASKS:
+        raise ValueError(f"--trained: {workdir} holds a run on {run['game']}, no DMControl task")
+    settings = config.SacConfig(**run["config"] | {"auxiliary": tuple(run["config"]["auxiliary"])})
+    plan = experiment.Plan(
+        preset=run["preset"],
+        config=settings,
+        runs=(experiment.RunId(run["game"], run["seed"]),),
+        total_steps=run["steps"],
+        workdir=workdir,
+        eval_episodes=episodes,
+        make_environment=functools.partial(
+            program.make_environment, (run["game"],), 1, settings
+        ),
+    )
+    fleet, params = experiment.restore_agents(plan)
+    rewards = []
+    evaluation.evaluate(
+        params,
+        fleet=fleet,
+        make_environment=plan.make_environment,
+        config=settings,
+        seeds=plan.seeds,
+        agent_steps=plan.total_steps,
+        episodes=episodes,
+        after_step=lambda observation, actions, outcome: rewards.append(outcome.reward),
+    )
+    return run["game"], np.stack(rewards, axis=1)
+
+
 def lengths(rewards: np.ndarray, threshold: float) -> np.ndarray:
     """`[pairs]`, the length of every pair's own segment."""
     episodes, steps = rewards.shape
@@ -44,19 +93,30 @@ def lengths(rewards: np.ndarray, threshold: float) -> np.ndarray:
     return np.concatenate([np.repeat(own, own) for own in per_episode])
 
 
+def line(task: str, rewards: np.ndarray) -> str:
+    """One row of a table."""
+    repeat = dmc.DMC_TASKS[task].action_repeat
+    cells = [task, str(repeat), f"{rewards.sum(axis=1).mean():.0f}"]
+    for steps in (1, repeat):
+        own = lengths(rewards, steps * _THRESHOLD.value)
+        cells += [f"{np.median(own):.0f}", f"{np.mean(1 / own):.2f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
 def main(argv: list[str]) -> None:
-    """Prints one line a task."""
+    """Prints one line a task, or one a run."""
     del argv
     print("task, action repeat, return; then, by agent step and by environment step: median length")
     print("of a pair's segment, share of positives that are their anchor")
-    for name, task in dmc.DMC_TASKS.items():
-        rewards = play(name, _EPISODES.value)
-        cells = [name, str(task.action_repeat), f"{rewards.sum(axis=1).mean():.0f}"]
-        for unit in (1, task.action_repeat):
-            own = lengths(rewards, unit * _THRESHOLD.value)
-            cells += [f"{np.median(own):.0f}", f"{np.mean(1 / own):.2f}"]
-        print("| " + " | ".join(cells) + " |")
+    try:
+        if _TRAINED.value is None:
+            for task in dmc.DMC_TASKS:
+                print(line(task, play_at_random(task, _EPISODES.value)))
+        for workdir in _TRAINED.value or ():
+            print(line(*play_trained(pathlib.Path(workdir), _EPISODES.value)))
+    except ValueError as error:
+        command_line.refuse(str(error))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=command_line.parse)

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 
 from rcrl_jax import observations, types
-from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.representation import episodes, figures, probe, similarity
-from rcrl_jax.training import checkpoint, evaluation, experiment, layout, records
+from rcrl_jax.training import evaluation, experiment, layout, records
 from rcrl_jax.training.fleet import Fleet
 
 Line = dict[str, Any]  # an object of a JSONL file
@@ -68,7 +67,7 @@ def analyse(
     """
     arms, recorded = [], []
     for plan in plans:
-        fleet, params = _restore(plan)
+        fleet, params = experiment.restore_agents(plan)
         arms.append(Arm(plan, fleet, similarity.read_snapshots(plan)))
         recorded += _play(plan, fleet, params, num_episodes)
     rng = np.random.default_rng(_DRAW)
@@ -95,24 +94,6 @@ def analyse(
         title = f"{name}: mean of {len(seeds)} seeds, and each"
         figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
     figures.draw_probe(directory / "probe.png", probes, f"{name}: linear probe of the return")
-
-
-def _restore(plan: experiment.Plan) -> tuple[Fleet, types.Params]:
-    """The fleet of a finished plan, and the final parameters of its agents."""
-    config = plan.config
-    environment = AgentEnvironment(
-        plan.make_environment(evaluation.training_seeds(plan.seeds)),
-        stack_size=config.frame_stack,
-        life_loss_ends_episode=config.life_loss_ends_episode,
-        clip_rewards=config.clip_rewards,
-        max_episode_steps=config.max_episode_steps,
-    )
-    fleet = experiment.make_fleet(plan, environment)
-    environment.close()
-    store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
-    saved = store.restore(fleet.to_host(fleet.init()))
-    store.close()
-    return fleet, fleet.place(saved.learner.params.agent)
 
 
 def _play(

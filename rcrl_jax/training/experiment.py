@@ -248,6 +248,30 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
     return _report(plan, paths, say)
 
 
+def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
+    """The fleet of a finished plan, and the final parameters of its agents, leading axis R.
+
+    Raises:
+      FileNotFoundError: the work directory holds no checkpoint.
+    """
+    config = plan.config
+    environment = AgentEnvironment(
+        plan.make_environment(evaluation.training_seeds(plan.seeds)),
+        stack_size=config.frame_stack,
+        life_loss_ends_episode=config.life_loss_ends_episode,
+        clip_rewards=config.clip_rewards,
+        max_episode_steps=config.max_episode_steps,
+    )
+    fleet = make_fleet(plan, environment)
+    environment.close()
+    store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
+    try:
+        saved = store.restore(fleet.to_host(fleet.init()))
+    finally:
+        store.close()
+    return fleet, fleet.place(saved.learner.params.agent)
+
+
 def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
     """The fleet of a plan, for its environments."""
     return Fleet(
