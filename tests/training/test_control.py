@@ -86,7 +86,7 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     whole = toy_control.make_plan(tmp_path / "whole", preset)
     run(whole)
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts")
-    run_and_stop(parts, 73)
+    run_and_stop(parts, 113)
     run(parts)
     toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(whole))
     assert toy.recorded(parts) == toy.recorded(whole)
@@ -99,18 +99,21 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     assert all(np.isfinite(list(line.values())).all() for line in losses)
     assert ("segment_length_p50" in losses[-1]) == ("return_contrast" in whole.config.auxiliary)
     assert "beta" not in losses[-1]
-    # Every 80 environment steps are every 40 agent steps.
+    # Every 160 environment steps are every 80 agent steps.
     evaluations = records.read_records(whole.paths[0].evaluations)
-    assert [line["agent_steps"] for line in evaluations] == [40, 80, 120]
+    assert [line["agent_steps"] for line in evaluations] == [80, 160, 200]
     scores = json.loads(whole.paths[0].scores.read_text())
-    assert len(scores["returns"]) == 2 and scores["env_steps"] == 240
+    assert len(scores["returns"]) == 2 and scores["env_steps"] == 400
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
 
 
-def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(tmp_path):
-    """All six side by side, from states: their networks have the same shapes."""
+@pytest.mark.parametrize("preset", ["state_sac", "rcrl_sac"])
+def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(preset, tmp_path, request):
+    """All six side by side: their networks have the same shapes."""
+    if DMC_PRESETS[preset].observation == "pixels":
+        request.getfixturevalue("renderer")
     tasks = tuple(dmc.DMC_TASKS)
-    plan = toy_control.make_plan(tmp_path / "whole", "state_sac", total_steps=200)
+    plan = toy_control.make_plan(tmp_path / "whole", preset, total_steps=200)
     plan = dataclasses.replace(
         plan,
         config=dataclasses.replace(plan.config, evaluation_period=2000),

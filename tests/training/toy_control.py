@@ -14,7 +14,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, VectorEnvironment,
 from rcrl_jax.replay import counter_random
 from rcrl_jax.training import experiment
 
-STEPS, ROOM, EPISODE = 120, 3, 10
+STEPS, ROOM, EPISODE = 200, 3, 10
 SIZE, CROP = 20, 17  # pixels; four convolutions leave 2 x 2
 SMALL = {
     "render_size": SIZE,
@@ -27,7 +27,7 @@ SMALL = {
     "contrast_batch_size": 4,
     "learn_start": 20,
     "replay_capacity": 80,  # the ring's head comes round before the last step
-    "evaluation_period": 80,
+    "evaluation_period": 160,
     "periodic_episodes": 2,
 }
 
