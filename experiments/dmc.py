@@ -36,6 +36,10 @@ _STEPS = flags.DEFINE_integer(
 _EVAL_EPISODES = flags.DEFINE_integer(
     "eval_episodes", 10, "episodes of the final evaluation", lower_bound=1
 )
+_BACKEND = flags.DEFINE_enum(
+    "backend", "dm_control", dmc.DMC_BACKENDS,
+    "what simulates and renders; envpool: from pixels alone, where EGL and libGL are installed",
+)  # fmt: skip
 
 LEARNING_RATES = {"cheetah_run": 2e-4}
 """Where CURL's learning rate is not that of the other tasks (CURL, table 3)."""
@@ -64,6 +68,7 @@ def main(argv: list[str]) -> None:
         repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
         if launch.VIDEO.value and settings.observation == "state":
             raise ValueError("--video: there are no frames to film with observation='state'")
+        dmc.check_backend(_BACKEND.value, settings.observation)
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         plan = experiment.Plan(
@@ -72,7 +77,9 @@ def main(argv: list[str]) -> None:
             runs=tuple(experiment.RunId(*run) for run in itertools.product(tasks, seeds)),
             total_steps=_STEPS.value // repeat,
             eval_episodes=_EVAL_EPISODES.value,
-            make_environment=functools.partial(make_environment, tasks, len(seeds), settings),
+            make_environment=functools.partial(
+                make_environment, tasks, len(seeds), _BACKEND.value, settings
+            ),
             action_repeat=repeat,
             frames_per_step=1,
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
@@ -86,13 +93,18 @@ def main(argv: list[str]) -> None:
 
 
 def make_environment(
-    tasks: Sequence[str], seeds_per_task: int, settings: config.SacConfig, seeds: np.ndarray
+    tasks: Sequence[str],
+    seeds_per_task: int,
+    backend: str,
+    settings: config.SacConfig,
+    seeds: np.ndarray,
 ) -> VectorEnvironment:
     """The environments of a fleet in the order of its runs.
 
     Args:
       tasks: the tasks.
       seeds_per_task: runs of each task.
+      backend: as in `dmc.make_dmc`.
       settings: what is observed.
       seeds: `[R, E]`, environment seeds; R = tasks * seeds_per_task, run by run.
     """
@@ -100,6 +112,7 @@ def make_environment(
     return dmc.make_dmc(
         [task for task in tasks for _ in range(per_task)],
         seeds.reshape(-1),
+        backend=backend,
         observation=settings.observation,
         render_size=settings.render_size,
     )

@@ -24,3 +24,14 @@ def renderer() -> str:
         return dmc.find_renderer()
     except dmc.RendererUnavailable as unavailable:
         pytest.skip(str(unavailable))
+
+
+@pytest.fixture
+def envpool_renderer() -> str:
+    """What envpool renders with; a test that needs it is skipped where it does not."""
+    from rcrl_jax.envs import dmc
+
+    try:
+        return dmc.find_envpool_renderer()
+    except dmc.RendererUnavailable as unavailable:
+        pytest.skip(str(unavailable))

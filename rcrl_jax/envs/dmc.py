@@ -54,6 +54,8 @@ TIME_LIMIT = 1000
 ACTION_ROOM = max(task.num_actions for task in DMC_TASKS.values())
 STATE_ROOM = max(task.state_size for task in DMC_TASKS.values())
 
+DMC_BACKENDS = ("dm_control", "envpool")
+
 RENDERERS = ("egl", "osmesa")
 _ANSWER_S = 300.0  # a renderer that has not answered by then hangs
 
@@ -66,6 +68,7 @@ def make_dmc(
     tasks: Sequence[str],
     seeds: Sequence[int],
     *,
+    backend: str = "dm_control",
     observation: str = "pixels",
     render_size: int = 100,
     num_workers: int | None = None,
@@ -79,31 +82,37 @@ def make_dmc(
     Args:
         tasks: one an environment, of `DMC_TASKS`.
         seeds: one an environment, in [0, 2**31).
+        backend: 'dm_control', or 'envpool', which has its own MuJoCo and renders with EGL alone.
+            The same seed starts different episodes on the two, and the floors of their frames look
+            different. `description` of the environment says which it is, with versions.
         observation: 'pixels', frames `[render_size, render_size, 3] uint8` of camera 0; or
-            'state', the parts of the suite's observation, then zeros, `[STATE_ROOM] float32`.
+            'state', the parts of the suite's observation, then zeros, `[STATE_ROOM] float32`, of
+            dm_control alone.
         render_size: height and width of a frame.
         num_workers: processes; None for one a core, at most one an environment.
 
     Raises:
-        ValueError: unknown task or observation, or a bad seed.
-        ImportError: dm_control is not installed.
-        RendererUnavailable: neither EGL nor OSMesa renders; the message says what to install.
+        ValueError: unknown task, backend or observation, a backend without that observation, or a
+            bad seed.
+        ImportError: the backend is not installed.
+        RendererUnavailable: the backend does not render; the message says what to install.
     """
     for task in tasks:
         check_task(task)
     if observation not in ("pixels", "state"):
         raise ValueError(f"observation must be pixels or state, got {observation!r}")
+    check_backend(backend, observation)
     seeds = validate_seeds(seeds)
     if len(seeds) != len(tasks):
         raise ValueError(f"{len(seeds)} seeds for {len(tasks)} tasks")
     if observation == "pixels":
-        renderer = find_renderer()
+        renderer = find_renderer() if backend == "dm_control" else find_envpool_renderer()
         spec = EnvironmentSpec((render_size, render_size, 3), ACTION_ROOM)
     else:
         renderer = dmc_worker.NO_RENDERER
         spec = EnvironmentSpec((STATE_ROOM,), ACTION_ROOM, np.float32)
     workers = min(num_workers or os.cpu_count() or 1, len(tasks))
-    return _ControlSuite(tasks, seeds, spec, renderer, workers)
+    return _ControlSuite(tasks, seeds, spec, backend, renderer, workers)
 
 
 def check_task(task: str) -> None:
@@ -115,11 +124,19 @@ def check_task(task: str) -> None:
     raise ValueError(f"unknown task '{task}': {hint}")
 
 
+def check_backend(backend: str, observation: str) -> None:
+    """Raises ValueError unless `backend` is one of `DMC_BACKENDS` and has the observation."""
+    if backend not in DMC_BACKENDS:
+        raise ValueError(f"unknown DMControl backend '{backend}': choose from {DMC_BACKENDS}")
+    if backend == "envpool" and observation != "pixels":
+        raise ValueError(
+            f"the envpool backend has pixels alone: observation={observation!r} needs dm_control"
+        )
+
+
 @functools.cache
 def find_renderer() -> str:
-    """The first of EGL and OSMesa that renders, or the one that MUJOCO_GL asks for.
-
-    Each is tried in a process of its own: a GL library that fails may take its process with it.
+    """What dm_control renders with: the first of EGL and OSMesa, or what MUJOCO_GL asks for.
 
     Raises:
         RendererUnavailable: none does.
@@ -129,43 +146,84 @@ def find_renderer() -> str:
     candidates = (asked,) if asked else RENDERERS
     reasons = []
     for renderer in candidates:
-        try:
-            probe = subprocess.run(
-                [sys.executable, "-c", _PROBE],
-                env={**os.environ, "MUJOCO_GL": renderer}, capture_output=True, text=True,
-                timeout=_ANSWER_S,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            reasons.append(f"{renderer}: hangs")
-            continue
-        if probe.returncode == 0:
+        reason = _failure(_CONTROL_PROBE, MUJOCO_GL=renderer)
+        if reason is None:
             return renderer
-        lines = probe.stderr.strip().splitlines()
-        reasons.append(f"{renderer}: {lines[-1] if lines else f'exit {probe.returncode}'}")
+        reasons.append(f"{renderer}: {reason}")
     raise RendererUnavailable(
         f"nothing renders DMControl here ({'; '.join(reasons)}): on Debian or Ubuntu run "
         "'apt-get install libegl1 libgl1-mesa-dri' (EGL) or 'apt-get install libosmesa6' (OSMesa)"
     )
 
 
-_PROBE = """
+@functools.cache
+def find_envpool_renderer() -> str:
+    """What envpool renders with: EGL, whatever MUJOCO_GL says.
+
+    Raises:
+        RendererUnavailable: it does not render.
+    """
+    importlib.metadata.version("envpool")
+    # What the workers will run, found where they will find it: they inherit this path.
+    reason = _failure(_ENVPOOL_PROBE, PYTHONPATH=os.pathsep.join(sys.path))
+    if reason is None:
+        return "egl"
+    raise RendererUnavailable(
+        f"envpool does not render DMControl here ({reason}): on Debian or Ubuntu run "
+        "'apt-get install libgl1 libegl1 libgl1-mesa-dri', or take the backend dm_control"
+    )
+
+
+_CONTROL_PROBE = """
 from dm_control import suite
 suite.load("pendulum", "swingup").physics.render(height=8, width=8, camera_id=0)
 """
+
+_ENVPOOL_PROBE = """
+from rcrl_jax.envs import dmc_worker
+pool = dmc_worker.make_pool("pendulum", "swingup", 0, (8, 8, 3))
+pool.reset()
+pool.render()
+"""
+
+
+def _failure(probe: str, **variables: str) -> str | None:
+    """Why a program fails, in a line, or None if it does not.
+
+    It runs in a process of its own: a GL library that fails may take its process with it.
+    """
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", probe],
+            env={**os.environ, **variables}, capture_output=True, text=True, timeout=_ANSWER_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    if ended.returncode == 0:
+        return None
+    lines = ended.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit {ended.returncode}"
 
 
 class _ControlSuite(VectorEnvironment):
     """See `make_dmc`."""
 
-    def __init__(self, tasks, seeds: np.ndarray, spec: EnvironmentSpec, renderer, num_workers):
+    def __init__(
+        self, tasks, seeds: np.ndarray, spec: EnvironmentSpec, backend, renderer, num_workers
+    ):
         self.spec = spec
         self.num_envs = len(tasks)
         own = [DMC_TASKS[task] for task in tasks]
         self.num_actions_per_env = np.array([task.num_actions for task in own], np.int32)
+        version = importlib.metadata.version(backend)
+        if backend == "envpool":
+            physics = f"MuJoCo as built into envpool {version}"
+        else:
+            physics = f"MuJoCo {importlib.metadata.version('mujoco')}"
         self.description = {
-            "backend": "dm_control",
-            "backend_version": importlib.metadata.version("dm_control"),
-            "physics": f"MuJoCo {importlib.metadata.version('mujoco')}",
+            "backend": backend,
+            "backend_version": version,
+            "physics": physics,
             "renderer": renderer,
             "camera": 0,
             "frame_shape": list(spec.frame_shape),
@@ -204,7 +262,7 @@ class _ControlSuite(VectorEnvironment):
             ]  # fmt: skip
             context.Process(
                 target=dmc_worker.work,
-                args=(theirs, simulations, int(rows[0]), shared, shapes, renderer),
+                args=(theirs, simulations, int(rows[0]), shared, shapes, backend, renderer),
                 daemon=True,
             ).start()
             theirs.close()

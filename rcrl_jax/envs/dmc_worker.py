@@ -1,12 +1,14 @@
 """Simulations of the DeepMind Control suite in a process of their own.
 
-This process holds no JAX: it imports NumPy and dm_control alone, and the variable that tells
-MuJoCo how to render is set before dm_control is imported.
+This process holds no JAX: it imports NumPy and the backend alone. What tells MuJoCo how to render
+is settled before the backend is imported: a variable for dm_control, a library for envpool.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -56,6 +58,7 @@ def work(
     first_row: int,
     shared: Shared,
     shapes: tuple[tuple[int, ...], str, int],
+    backend: str,
     renderer: str,
 ) -> None:
     """Serves `step`, `reset` and the end of the connection, until that end.
@@ -66,7 +69,8 @@ def work(
       first_row: the row of the first of them in the shared memory.
       shared: memory of all environments.
       shapes: frame shape, frame type and room for actions.
-      renderer: value of MUJOCO_GL.
+      backend: 'dm_control' or 'envpool'.
+      renderer: value of MUJOCO_GL, which envpool does not read: it renders with EGL.
     """
     # The parent decides when to stop: a signal to the whole group reaches it as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -81,8 +85,7 @@ def work(
             request, failure = connection.recv(), None
             try:
                 if environments is None:
-                    observe = _state if renderer == NO_RENDERER else _render
-                    environments = [_Environment(s, observe) for s in simulations]
+                    environments = [_make(backend, renderer, s, shapes[0]) for s in simulations]
                 for row, environment in enumerate(environments, first_row):
                     if request == "step":
                         environment.step(arrays, row)
@@ -91,6 +94,13 @@ def work(
             except Exception:
                 failure = traceback.format_exc(limit=-2)
             connection.send(failure)
+
+
+def _make(backend: str, renderer: str, simulation: Simulation, frame_shape: tuple[int, ...]):
+    """The environment of one row."""
+    if backend == "envpool":
+        return _EnvpoolEnvironment(simulation, frame_shape)
+    return _Environment(simulation, _state if renderer == NO_RENDERER else _render)
 
 
 class _Environment:
@@ -137,3 +147,67 @@ def _state(environment, time_step, frame: np.ndarray) -> None:
     parts = [np.ravel(part) for part in time_step.observation.values()]
     vector = np.concatenate(parts)
     frame[: vector.size] = vector
+
+
+class _EnvpoolEnvironment:
+    """One environment of the suite as envpool simulates and renders it, its action repeated.
+
+    envpool's own `frame_skip` is no action repeat: it is the number of physics steps in an
+    environment step, and the reward is read once. Nor are its pixel observations taken: they are
+    rendered at every environment step, of which a repeat shows only the last. `render` gives the
+    same pixels. It also renders in the calling thread, whose GL context all pools share: contexts
+    of the pools' own threads have ended processes that shared them or outlived them (envpool's
+    issues 401 and 405).
+    """
+
+    def __init__(self, simulation: Simulation, frame_shape: tuple[int, ...]):
+        self._pool = make_pool(simulation.domain, simulation.task, simulation.seed, frame_shape)
+        self._repeat = simulation.action_repeat
+        self._num_actions = simulation.num_actions
+
+    def reset(self, arrays: Shared, row: int) -> None:
+        self._pool.reset()  # after an end, a step would do this instead of stepping
+        arrays.frame[row] = self._pool.render()[0]
+
+    def step(self, arrays: Shared, row: int) -> None:
+        action = arrays.action[row : row + 1, : self._num_actions]
+        reward = 0.0
+        for _ in range(self._repeat):
+            _, (step_reward,), (terminated,), (truncated,), _ = self._pool.step(action)
+            reward += float(step_reward)
+            if terminated or truncated:
+                break
+        arrays.reward[row] = reward
+        arrays.terminated[row] = terminated
+        arrays.truncated[row] = truncated
+        arrays.frame[row] = self._pool.render()[0]
+
+
+def make_pool(domain: str, task: str, seed: int, frame_shape: tuple[int, ...]) -> Any:
+    """A pool of one environment of envpool, whose `render` sees camera 0.
+
+    Its time limit is the one that envpool registers, the suite's 1000 environment steps.
+
+    Raises:
+      OSError: the system's libGL cannot be loaded.
+    """
+    # MuJoCo looks for OpenGL among the libraries that the process shares with all; where it finds
+    # none, it ends the process.
+    ctypes.CDLL("libGL.so.1", mode=ctypes.RTLD_GLOBAL)
+    # envpool imports JAX wherever it can, for a way of stepping that is not used here.
+    sys.modules.setdefault("jax", None)
+    import envpool
+
+    name = "".join(part.capitalize() for part in f"{domain}_{task}".split("_"))
+    height, width, _ = frame_shape
+    return envpool.make(
+        f"{name}-v1",
+        env_type="gymnasium",
+        num_envs=1,
+        num_threads=1,
+        seed=[seed],
+        render_mode="rgb_array",
+        render_width=width,
+        render_height=height,
+        render_camera_id=0,
+    )

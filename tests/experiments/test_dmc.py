@@ -63,6 +63,25 @@ def test_from_start_to_scores(tmp_path, preset, task):
     assert "finished already" in again.stdout
 
 
+@pytest.mark.usefixtures("renderer", "envpool_renderer")
+def test_through_envpool(tmp_path):
+    """A few updates; the work directory is of that backend from then on."""
+    arguments = small(tmp_path, "cartpole_swingup", "rcrl_sac", 8 * 30)
+    result = command(*arguments, "--backend=envpool")
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    paths = layout.RunPaths(tmp_path, "rcrl_sac", "cartpole_swingup", 1)
+    described = json.loads(paths.manifest.read_text())
+    assert described["run"]["backend"] == described["environment"]["backend"] == "envpool"
+    assert described["environment"]["renderer"] == "egl"
+    scores = json.loads(paths.scores.read_text())
+    assert (scores["agent_steps"], scores["env_steps"]) == (30, 240)
+    assert 0 < scores["mean"] <= 1000
+    other = command(*arguments)
+    assert_refused(other)
+    assert "backend envpool -> dm_control" in other.stderr
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -74,6 +93,8 @@ def test_from_start_to_scores(tmp_path, preset, task):
         (["--config.crop_size=101"], ["crop_size", "render_size = 100"]),
         (["--config.auxiliary=('curl',)", "--preset=state_sac"], ["curl", "pixels"]),
         (["--preset=state_sac", "--video"], ["--video", "state"]),
+        (["--backend=mame"], ["backend", "mame", "dm_control", "envpool"]),
+        (["--backend=envpool", "--preset=state_sac"], ["envpool", "state", "dm_control"]),
         (["--steps=3"], ["--steps", "action repeat, 4"]),
         (["--task"], ["task"]),
     ],
@@ -91,6 +112,12 @@ def test_no_renderer_is_one_line_that_names_the_packages(tmp_path):
     result = command(directory=tmp_path, MUJOCO_GL="nonsense")
     assert_refused(result)
     assert "libegl1" in result.stderr and "libosmesa6" in result.stderr
+    result = command(
+        "--backend=envpool", directory=tmp_path, __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent"
+    )
+    assert_refused(result)
+    assert "libgl1 libegl1 libgl1-mesa-dri" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_task_s_learning_rate_is_its_own():

@@ -119,7 +119,9 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(preset, tmp_pa
         config=dataclasses.replace(plan.config, evaluation_period=2000),
         runs=tuple(experiment.RunId(task, 3) for task in tasks),
         eval_episodes=1,
-        make_environment=functools.partial(program.make_environment, tasks, 1, plan.config),
+        make_environment=functools.partial(
+            program.make_environment, tasks, 1, "dm_control", plan.config
+        ),
         checkpoint_period=1000,
     )
     run(plan)
