@@ -9,7 +9,7 @@ TASK ?= cheetah_run
 SEED ?= 0
 ARGS ?=
 # What DMControl renders with, in software; either of EGL and OSMesa is enough.
-RENDERER := libegl1 libgl1-mesa-dri
+RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
 .PHONY: atari dmc test test-training test-others clean
 

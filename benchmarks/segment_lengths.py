@@ -63,7 +63,7 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
         workdir=workdir,
         eval_episodes=episodes,
         make_environment=functools.partial(
-            program.make_environment, (run["game"],), 1, settings
+            program.make_environment, (run["game"],), 1, run["backend"], settings
         ),
     )
     fleet, params = experiment.restore_agents(plan)
