@@ -44,6 +44,9 @@ def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
     host_memory.keep_freed_memory()
+    # Imported late: the line above must come before JAX starts its threads.
+    from rcrl_jax.training import experiment
+
     try:
         games, seeds = _read_games(), launch.read_seeds()
         preset = flags.FLAGS.preset
@@ -58,7 +61,7 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        launch.run(dataclasses.replace(plan, film=launch.VIDEO.value))
+        experiment.run(dataclasses.replace(plan, film=launch.VIDEO.value))
 
 
 def make_plan(

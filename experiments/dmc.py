@@ -89,7 +89,7 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        launch.run(plan)
+        experiment.run(plan)
 
 
 def make_environment(

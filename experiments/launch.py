@@ -1,20 +1,15 @@
 """What the training programs share: flags of a fleet, and how a run that ends early is reported."""
 
 import contextlib
-import errno
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import flags
 
 from experiments import command_line
 
-if TYPE_CHECKING:
-    from rcrl_jax.training import experiment
-
-_SPACE_NEEDED = 100 * 2**20  # bytes a run: two checkpoints, records, curve, video
 _LARGEST_SEED = 2**31 - 1
 
 _SEED = flags.DEFINE_integer("seed", 0, "seed of the run", lower_bound=0, upper_bound=_LARGEST_SEED)
@@ -100,24 +95,6 @@ def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise ValueError(f"--{flag}: a {flag[:-1]} is named twice in {','.join(names)}")
     return tuple(names)
-
-
-def run(plan: "experiment.Plan") -> None:
-    """Runs a plan, unless the disk cannot hold it.
-
-    Raises:
-      OSError: too little space; and what `experiment.run` raises.
-    """
-    from rcrl_jax.training import experiment
-
-    free, needed = experiment.free_bytes(plan.workdir), len(plan.runs) * _SPACE_NEEDED
-    if free < needed:
-        raise OSError(
-            errno.ENOSPC,
-            f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
-            str(plan.workdir),
-        )
-    experiment.run(plan)
 
 
 @contextlib.contextmanager

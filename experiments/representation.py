@@ -57,6 +57,7 @@ def main(argv: list[str]) -> None:
     del argv
     host_memory.keep_freed_memory()
     from rcrl_jax.representation import analysis
+    from rcrl_jax.training import experiment
 
     game = atari100k.GAME.value
     workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
@@ -69,7 +70,7 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         for plan in plans:
-            launch.run(plan)
+            experiment.run(plan)
         analysis.analyse(
             plans,
             workdir / game,

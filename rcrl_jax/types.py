@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 class TrainableParams(NamedTuple):
-    """All parameters under the one optimiser."""
+    """All parameters that gradients move."""
 
     agent: Params
     auxiliary: dict[str, Params]  # by task name

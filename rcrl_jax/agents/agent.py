@@ -18,7 +18,7 @@ class Agent:
       init: `key -> LearnerState`.
       act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
         Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
-        policy, noise off, with the configured share of random actions. `greedy` is static.
+        policy: noise off, with Rainbow's share of random actions. `greedy` is static.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss.
       embed: `(params, pairs) -> [N, d]`: the representation of state-action pairs that the

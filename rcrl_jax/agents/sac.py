@@ -2,10 +2,11 @@
 
 Which loss reaches which parameters:
 
-    parameters                    critic, auxiliary   actor   temperature
-    convolutions, psi, critics           x
-    auxiliary tasks' own                 x
-    actor, its own embedding                            x
+    parameters                  critic   auxiliary   actor   temperature
+    convolutions, psi             x          x
+    critics                       x
+    auxiliary tasks' own                     x
+    actor, its own embedding                           x
     log temperature                                              x
 
 All losses are differentiated in one pass from the same parameters, so the convolutions of an

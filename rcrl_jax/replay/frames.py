@@ -22,9 +22,10 @@ class FrameReferences:
     shape: tuple[int, ...] = flax.struct.field(pytree_node=False)  # of the part that is read
     stack_axis: int = flax.struct.field(pytree_node=False)
 
-    def look_up(self, frames: jax.Array) -> jax.Array:
-        """Observations `[N, ...]` of one run from its stored `frames [slots, ...]`."""
-        stacks = jnp.take(frames, self.slots, axis=0)  # [N, C, ...]
+    def look_up(self, frames: jax.Array, run: jax.Array | int) -> jax.Array:
+        """Observations `[N, ...]` of one run from all stored `frames [R, slots, ...]`."""
+        # Not `frames[run][slots]`: where the run is not a constant, that copies all of its frames.
+        stacks = frames.at[run, self.slots].get(mode="clip")  # [N, C, ...]
         if stacks.shape[2:] != self.shape:
             size = math.prod(self.shape)
             stacks = stacks.reshape(*stacks.shape[:2], -1)[..., :size]

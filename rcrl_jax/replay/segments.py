@@ -20,7 +20,7 @@ def closes_at_reward(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
 def closes_above(threshold: float) -> SegmentRule:
     """DMControl: a segment ends with the transition that lifts its reward above `threshold`.
 
-    The returns of its pairs then differ by at most the threshold and one reward (RCRL, appendix
+    The returns of its pairs then differ by at most the threshold (RCRL, appendix
     C.2). A reward is that of an agent step, summed over the action repeat.
     """
 

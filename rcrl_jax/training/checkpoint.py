@@ -1,4 +1,4 @@
-"""Checkpoints of a whole fleet: megabytes a run, because frames are rebuilt, not stored."""
+"""Checkpoints of a whole fleet: little beside the learner, as frames are rebuilt, not stored."""
 
 import contextlib
 import pathlib
@@ -95,6 +95,11 @@ class CheckpointStore:
             ReplayState(**progress["replay"]),
             HistoryState(**progress["history"]),
         )
+
+    def restore_learner(self, learner: types.LearnerState) -> types.LearnerState:
+        """Reads the newest checkpoint's learner alone; `learner` as in `restore`."""
+        args = ocp.args.Composite(learner=ocp.args.StandardRestore(learner))
+        return self._manager.restore(self.latest_step, args=args).learner
 
     def wait(self) -> None:
         """Waits until what was saved is on disk."""

@@ -82,7 +82,7 @@ def evaluate(
             fleet=fleet,
             layout=observations.layouts_of(config).network,
             environment=AgentEnvironment(
-                make_environment(all_seeds[:, start : start + _AT_ONCE]),
+                make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]),
                 stack_size=config.frame_stack,
                 life_loss_ends_episode=False,
                 clip_rewards=False,
@@ -93,7 +93,7 @@ def evaluate(
             before_step=before_step,
             after_step=after_step,
         )
-        for start in range(0, episodes, _AT_ONCE)
+        for start in range(0, episodes, GAMES_AT_ONCE)
     ]
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
@@ -104,7 +104,7 @@ def evaluate(
 
 # Games a run side by side. A constant, since the random actions of a game depend on its place
 # among those played with it; more would only make emulators wait for the longest game.
-_AT_ONCE = 10
+GAMES_AT_ONCE = 10
 
 
 def _play(

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import errno
 import json
 import pathlib
 import shutil
@@ -148,7 +149,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
       Interrupted: SIGTERM or SIGINT came; the same call resumes.
       Diverged: a loss became NaN; the state is kept under `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
-      OSError: a file cannot be written.
+      OSError: too little space, or a file cannot be written.
     """
     config = plan.config
     paths = plan.paths
@@ -161,12 +162,14 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
             max_episode_steps=config.max_episode_steps,
         )
         stack.callback(environment.close)
+        fleet = make_fleet(plan, environment)
+        if not _is_finished(plan, paths):
+            _check_space(plan, fleet)
         _claim_workdir(plan, paths, environment, say)
         if _is_finished(plan, paths):
             say("this run is finished already: nothing to do")
             return _report(plan, paths, say)
 
-        fleet = make_fleet(plan, environment)
         memory = prediction.predict_memory(config, fleet, plan.frame_store)
         prediction.check(memory, fleet.num_runs)
         replay = make_replay(config, fleet, plan.seeds, plan.frame_store, plan.action_repeat)
@@ -266,10 +269,10 @@ def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
     environment.close()
     store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
     try:
-        saved = store.restore(fleet.to_host(fleet.init()))
+        learner = store.restore_learner(fleet.to_host(fleet.init()))
     finally:
         store.close()
-    return fleet, fleet.place(saved.learner.params.agent)
+    return fleet, fleet.place(learner.params.agent)
 
 
 def make_fleet(plan: Plan, environment: AgentEnvironment) -> Fleet:
@@ -329,6 +332,17 @@ def make_replay(
         ),
         layouts=layouts,
     )
+
+
+def _check_space(plan: Plan, fleet: Fleet) -> None:
+    """Raises OSError where the disk cannot hold what the experiment will write."""
+    free, needed = free_bytes(plan.workdir), prediction.predict_disk(fleet, plan.total_steps)
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
+            str(plan.workdir),
+        )
 
 
 def _claim_workdir(

@@ -87,20 +87,14 @@ class Fleet:
             key = _key(key_data, _ACT, *counters)
             return agent.act(run, params, observation, key, greedy, counters[0])
 
-        def update(run, state, batch, frames):
-            return agent.update(run, state, _resolve(batch, frames))
-
-        def embed(params, pairs, frames):
-            return agent.embed(params, _resolve(pairs, frames))
-
         self._runs_here = np.int32((self.num_runs + self._copies) // len(devices))
         self._init = jax.jit(over_runs(init))
         self._act = {
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
             for greedy in (False, True)
         }
-        self._update = jax.jit(over_runs(update, in_place=1), donate_argnums=2)
-        self._embed = jax.jit(over_runs(embed))
+        self._update = jax.jit(over_runs(agent.update, in_place=1, refers=True), donate_argnums=2)
+        self._embed = jax.jit(over_runs(agent.embed, refers=True))
 
     def init(self) -> types.LearnerState:
         """The learner states of all runs at the start."""
@@ -189,11 +183,11 @@ def _key(key_data: jax.Array, *counters: jax.Array) -> jax.Array:
     return key
 
 
-def _resolve(batch: Any, frames: jax.Array | None) -> Any:
-    """Looks up in one run's `frames [slots, ...]` what a batch only refers to."""
+def _resolve(tree: Any, frames: jax.Array, run: jax.Array | int) -> Any:
+    """Looks up in the `frames [R, slots, ...]` of all runs what one run's tree only refers to."""
     return jax.tree.map(
-        lambda x: x.look_up(frames) if isinstance(x, FrameReferences) else x,
-        batch,
+        lambda x: x.look_up(frames, run) if isinstance(x, FrameReferences) else x,
+        tree,
         is_leaf=lambda x: isinstance(x, FrameReferences),
     )
 
@@ -205,6 +199,7 @@ def _over_runs(
     mesh: jax.sharding.Mesh,
     shared: tuple[int, ...] = (),
     in_place: int | None = None,
+    refers: bool = False,
 ) -> Callable:
     """Lifts a function of one run over a run axis, sharded over the mesh.
 
@@ -214,6 +209,8 @@ def _over_runs(
       mesh: the devices, axis `runs`.
       shared: positions of arguments without a run axis.
       in_place: position of the argument whose successor is the first of two results.
+      refers: whether the arguments may refer to stored frames, which then follow as one argument
+        more than `function` takes, or None.
 
     Returns:
       A function of the same arguments, every one but the shared with a leading run axis, and
@@ -221,10 +218,19 @@ def _over_runs(
     """
 
     def lifted(runs_here, *arguments):
+        stored = None
+        if refers:
+            *arguments, stored = arguments
         if lift == "vmap":
             axes = tuple(None if i in shared else 0 for i in range(len(arguments)))
-            return jax.vmap(function, in_axes=axes)(*arguments)
-        return _one_after_the_other(function, runs_here, arguments, shared, in_place)
+            if stored is None:
+                return jax.vmap(function, in_axes=axes)(*arguments)
+
+            def of_stored(own_frames, *own):
+                return function(*_resolve(own, own_frames[None], 0))
+
+            return jax.vmap(of_stored, in_axes=(0, *axes))(stored, *arguments)
+        return _one_after_the_other(function, runs_here, arguments, shared, in_place, stored)
 
     if mesh.size == 1:
         return lifted
@@ -243,7 +249,7 @@ def _over_runs(
     return sharded
 
 
-def _one_after_the_other(function, runs_here, arguments, shared, in_place):
+def _one_after_the_other(function, runs_here, arguments, shared, in_place, stored):
     """Calls `function` for each run in a loop; results are written in place where they can be.
 
     A run alone must be, bit for bit, the same run in a fleet. But a compiler that sees a loop of
@@ -255,10 +261,11 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place):
     """
 
     def of_run(i):
-        return [
+        own = [
             argument if k in shared else jax.tree.map(lambda x: x[i], argument)
             for k, argument in enumerate(arguments)
         ]
+        return own if stored is None else _resolve(own, stored, i)
 
     def call(i, results):
         own = of_run(i)

@@ -11,12 +11,16 @@ import psutil
 
 from rcrl_jax import observations, types
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.config import Config
+from rcrl_jax.config import Config, SacConfig
 from rcrl_jax.replay import frames
+from rcrl_jax.training import evaluation
 from rcrl_jax.training.fleet import Fleet
 
 _BYTES_A_SLOT = 64  # of a replay beside its frames: action, reward, flags, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
+_BYTES_A_RENDERER = 90 * 2**20  # one environment of DMControl that renders: model, GL context
+_PRIORITY_BYTES = 8  # of a slot, in a checkpoint
+_RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
 # An update holds, for each image, its pixels and three arrays of the first layer's size in
 # float32; the Nature encoder's overlapping inputs count once more.
 _ACTIVATIONS_AN_IMAGE = {
@@ -56,14 +60,16 @@ def predict_memory(config: Config, fleet: Fleet, frame_store: str) -> Memory:
     images = 2 * config.batch_size
     if "return_contrast" in config.tasks:
         images += 3 * config.contrast_batch_size
-    if "curl" in config.tasks:
-        images += 2 * config.batch_size
+    if "curl" in config.tasks:  # keys and, where the RL loss has other crops, queries
+        images += (1 if isinstance(config, SacConfig) else 2) * config.batch_size
     image_bytes = fleet.agent.image_bytes or _ACTIVATIONS_AN_IMAGE[config.encoder]
     activations = images * image_bytes
     at_once = 1 if fleet.lift == "map" else runs
     # The state before and after an update, and its gradients.
     device = 3 * state_bytes + batch_bytes + at_once * activations
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
+    if isinstance(config, SacConfig) and config.observation == "pixels":
+        host += runs * (1 + evaluation.GAMES_AT_ONCE) * _BYTES_A_RENDERER
     if frame_store == "device":
         device += frame_bytes
     else:
@@ -73,6 +79,20 @@ def predict_memory(config: Config, fleet: Fleet, frame_store: str) -> Memory:
     if limit is None:  # one memory for both
         return Memory(host + device, 0, available, None)
     return Memory(host, device // fleet.num_devices, available, limit)
+
+
+def predict_disk(fleet: Fleet, total_steps: int) -> int:
+    """Bytes that the work directory of a fleet grows to: the last checkpoint beside the next.
+
+    Args:
+      fleet: the runs.
+      total_steps: agent steps of each.
+    """
+    action = fleet.agent.action
+    action_bytes = math.prod(action.shape) * np.dtype(action.dtype).itemsize
+    progress = total_steps * (action_bytes + _PRIORITY_BYTES)
+    learner = _bytes(jax.eval_shape(fleet.init))
+    return 2 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
 
 
 def check(memory: Memory, num_runs: int) -> None:

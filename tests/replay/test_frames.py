@@ -90,8 +90,8 @@ def test_the_device_store_holds_the_same_stacks_as_the_host_store(layout, read):
         host.write(rows, slots, frames)
         device.write(rows, slots, frames)
     slots = RNG.integers(0, capacity + 1, (runs, 7, 4))  # the slot of zeros among them
-    looked_up = jax.vmap(lambda references, frames: references.look_up(frames))(
-        device.gather("x", slots, read), device.on_device
+    looked_up = jax.vmap(lambda references, run: references.look_up(device.on_device, run))(
+        device.gather("x", slots, read), jnp.arange(runs)
     )
     np.testing.assert_array_equal(looked_up, host.gather("x", slots, read))
 

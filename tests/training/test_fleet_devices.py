@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from rcrl_jax import config, observations
-from rcrl_jax.agents import rainbow
+from rcrl_jax.agents import families, rainbow
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
+from tests.training import toy_control
 
 
 def test_fleets_on_eight_devices():
@@ -38,6 +39,21 @@ def test_the_update_lowers_for_accelerators(preset, frame_store):
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
     )
     assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
+
+
+@pytest.mark.parametrize("lift", ["map", "vmap"])
+def test_stored_frames_are_read_where_they_are(lift):
+    """No run's frames are copied for an update, let alone those of all."""
+    settings, runs, slots = toy_control.make_config("sac_aug"), 3, 100_000
+    spec = EnvironmentSpec(settings.frame_shape, toy_control.ROOM)
+    fleet = Fleet(families.make_agent(settings, spec), range(runs), [2] * runs, lift=lift)
+    batch = prediction.empty_batch(settings, fleet.agent, runs, "device")
+    stored = observations.layouts_of(settings).stored
+    frames = jax.ShapeDtypeStruct((runs, slots, *stored.stored_shape), stored.dtype)
+    compiled = fleet._update.lower(
+        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+    ).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < frames.size // runs // 4
 
 
 def test_bad_fleets_are_refused():

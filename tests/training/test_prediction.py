@@ -2,10 +2,12 @@
 
 import datetime
 
+import jax
+import numpy as np
 import pytest
 
 from rcrl_jax import config
-from rcrl_jax.agents import rainbow
+from rcrl_jax.agents import families, rainbow
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
@@ -32,6 +34,28 @@ def test_predicted_memory_grows_with_the_runs_and_moves_with_the_frames():
     assert frames < one < 1.5 * frames
     # The runs of a CPU are updated one after the other: activations are there once.
     assert 1.8 * one < two < 2 * one
+
+
+def test_a_rendering_agent_s_memory_holds_the_environments_of_its_evaluations():
+    settings = config.DMC_PRESETS["sac_aug"]
+    agent = families.make_agent(settings, EnvironmentSpec(settings.frame_shape, 6))
+    one, two = (
+        prediction.predict_memory(settings, Fleet(agent, range(r), [6] * r, lift="map"), "host")
+        for r in (1, 2)
+    )
+    a_renderer = 80 * 2**20
+    assert two.host - one.host > 100_001 * 100 * 100 * 3 + 11 * a_renderer
+
+
+def test_the_disk_holds_two_checkpoints_of_every_learner():
+    settings = config.DMC_PRESETS["state_sac"]
+    spec = EnvironmentSpec(settings.frame_shape, 6, np.float32)
+    agent = families.make_agent(settings, spec)
+    fleet = Fleet(agent, (0, 1, 2), [6] * 3)
+    learner = sum(x.nbytes for x in jax.tree.leaves(fleet.to_host(fleet.init())))
+    actions = 3 * 1000 * 6 * 4
+    needed = prediction.predict_disk(fleet, 1000)
+    assert 2 * (learner + actions) < needed < 2 * (learner + actions) + 3 * 64 * 2**20
 
 
 def test_the_line_before_the_start():
