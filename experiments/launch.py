@@ -5,11 +5,12 @@ import errno
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import flags
 
 from experiments import command_line
+from rcrl_jax.envs.protocol import SimulatorFailed
 
 if TYPE_CHECKING:
     from rcrl_jax.training import experiment
@@ -139,5 +140,11 @@ def ending_cleanly() -> Iterator[None]:
         print(f"{stop}: the same command resumes", file=sys.stderr)
         sys.exit(128 + stop.signum)
     except experiment.Diverged as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error))
+    except SimulatorFailed as error:
+        _fail(f"{error}: the same command resumes")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(1)
