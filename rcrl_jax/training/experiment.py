@@ -148,6 +148,8 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
       Interrupted: SIGTERM or SIGINT came; the same call resumes.
       Diverged: a loss or an action became NaN; the state is kept under `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
+      SimulatorFailed: a simulator is gone or hangs; the same call resumes at the last checkpoint.
+        Nothing newer can be saved: the update under way has consumed the last step's learner.
       OSError: a file cannot be written.
     """
     config = plan.config
