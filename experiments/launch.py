@@ -4,11 +4,12 @@ import contextlib
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import flags
 
 from experiments import command_line
+from rcrl_jax.envs.protocol import SimulatorFailed
 
 _LARGEST_SEED = 2**31 - 1
 
@@ -116,5 +117,11 @@ def ending_cleanly() -> Iterator[None]:
         print(f"{stop}: the same command resumes", file=sys.stderr)
         sys.exit(128 + stop.signum)
     except experiment.Diverged as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error))
+    except SimulatorFailed as error:
+        _fail(f"{error}: the same command resumes")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(1)

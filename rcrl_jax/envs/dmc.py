@@ -16,6 +16,7 @@ import numpy as np
 from rcrl_jax.envs import dmc_worker
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
+    SimulatorFailed,
     TimeStep,
     VectorEnvironment,
     after_reset,
@@ -57,7 +58,7 @@ STATE_ROOM = max(task.state_size for task in DMC_TASKS.values())
 DMC_BACKENDS = ("dm_control", "envpool")
 
 RENDERERS = ("egl", "osmesa")
-_ANSWER_S = 300.0  # a renderer that has not answered by then hangs
+_ANSWER_S = 300.0  # a simulator or renderer that has not answered by then hangs
 
 
 class RendererUnavailable(ImportError):  # noqa: N818 - says what is the matter
@@ -271,17 +272,19 @@ class _ControlSuite(VectorEnvironment):
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
-        mask = validate_mask(mask, self.num_envs, first=self._last is None)
+        first = self._last is None
+        mask = validate_mask(mask, self.num_envs, first=first)
         self._arrays.restart[:] = mask
         concerned = [
-            connection
+            (rows, connection)
             for rows, connection in zip(self._rows, self._connections, strict=True)
             if mask[rows].any()
         ]
-        for connection in concerned:
-            connection.send("reset")
-        for connection in concerned:
-            _wait(connection)
+        for _, connection in concerned:
+            _ask(connection, "reset")
+        for rows, connection in concerned:
+            # Before its first answer a worker makes its environments, one after the other.
+            _wait(connection, _ANSWER_S * len(rows) if first else _ANSWER_S)
         frame = self._arrays.frame[mask]  # a copy
         self._last = after_reset(self._last, mask, frame, np.zeros(len(frame), np.int32))
         return self._last
@@ -297,12 +300,12 @@ class _ControlSuite(VectorEnvironment):
             raise ValueError(f"actions must lie in [-1, 1], got {actions}")
         self._arrays.action[...] = actions
         for connection in self._connections:
-            connection.send("step")
+            _ask(connection, "step")
 
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
         for connection in self._connections:
-            _wait(connection)
+            _wait(connection, _ANSWER_S)
         arrays = self._arrays
         self._last = TimeStep(
             frame=arrays.frame.copy(),
@@ -318,20 +321,35 @@ class _ControlSuite(VectorEnvironment):
         _close_all(self._connections)
 
 
-def _wait(connection) -> None:
+def _ask(connection, request: str) -> None:
+    """Sends a worker a request.
+
+    Raises:
+        SimulatorFailed: it is gone.
+    """
+    try:
+        connection.send(request)
+    except ConnectionError:
+        raise SimulatorFailed(_ENDED) from None
+
+
+def _wait(connection, limit_s: float) -> None:
     """Waits for a worker's answer.
 
     Raises:
-        RuntimeError: it failed, is gone, or does not answer.
+        SimulatorFailed: it failed, is gone, or does not answer within `limit_s`.
     """
-    if not connection.poll(_ANSWER_S):
-        raise RuntimeError(f"a simulator has not answered for {_ANSWER_S:.0f} s")
+    if not connection.poll(limit_s):
+        raise SimulatorFailed(f"a simulator has not answered for {limit_s:g} s")
     try:
         failure = connection.recv()
     except (EOFError, ConnectionError):
-        raise RuntimeError("a simulator's process has ended") from None
+        raise SimulatorFailed(_ENDED) from None
     if failure is not None:
-        raise RuntimeError(f"a simulator failed: {failure}")
+        raise SimulatorFailed(f"a simulator failed: {failure}")
+
+
+_ENDED = "a simulator's process has ended"
 
 
 def _close_all(connections) -> None:

@@ -41,6 +41,10 @@ class TimeStep(NamedTuple):
     """[R] bool, cut by the emulator itself: DMControl's time limit. On Atari the limit is ours."""
 
 
+class SimulatorFailed(Exception):  # noqa: N818 - says what is the matter
+    """A simulator in a process of its own is gone, hangs or has failed; its vector is of no use."""
+
+
 class VectorEnvironment(Protocol):
     """R environments that step together, on CPU threads, beside whatever the caller does.
 
@@ -74,6 +78,7 @@ class VectorEnvironment(Protocol):
         Raises:
             RuntimeError: the first reset does not cover all environments.
             ValueError: the mask has another shape, or selects none.
+            SimulatorFailed: see there.
         """
 
     def send(self, actions: np.ndarray) -> None:
@@ -86,10 +91,15 @@ class VectorEnvironment(Protocol):
 
         Raises:
             ValueError: `actions` has another shape, or an action is out of range.
+            SimulatorFailed: see there.
         """
 
     def recv(self) -> TimeStep:
-        """Waits for the step that `send` started."""
+        """Waits for the step that `send` started.
+
+        Raises:
+            SimulatorFailed: see there.
+        """
 
     def step(self, actions: np.ndarray) -> TimeStep:
         """`send` followed by `recv`."""

@@ -74,6 +74,9 @@ def evaluate(
       film: whether to keep the frames of the first game.
       before_step: called before every step; what it raises ends the evaluation.
       after_step: called after every step.
+
+    Raises:
+      FloatingPointError: an action is not finite.
     """
     all_seeds = evaluation_seeds(seeds, agent_steps, episodes)
     parts = [
@@ -132,6 +135,8 @@ def _play(
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
             actions = np.asarray(fleet.act(params, stacks, *counters, step, greedy=True))
             actions = actions.reshape(games, *actions.shape[2:])
+            if not np.isfinite(actions).all():
+                raise FloatingPointError("an action is not finite")
             outcome = environment.step(actions)
             after_step(observation, actions, outcome)
             first = np.isnan(returns) & outcome.finished  # a game restarts when it is over

@@ -10,7 +10,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -127,7 +127,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
 
 
 class Diverged(Exception):  # noqa: N818
-    """A loss is not finite."""
+    """A loss or an action is not finite."""
 
 
 class NotReproduced(Exception):  # noqa: N818
@@ -147,8 +147,10 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
     Raises:
       WorkdirMismatch: the work directory belongs to another configuration.
       Interrupted: SIGTERM or SIGINT came; the same call resumes.
-      Diverged: a loss became NaN; the state is kept under `<workdir>/diverged`.
+      Diverged: a loss or an action became NaN; the state is kept under `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
+      SimulatorFailed: a simulator is gone or hangs; the same call resumes at the last checkpoint.
+        Nothing newer can be saved: the update under way has consumed the last step's learner.
       OSError: too little space, or a file cannot be written.
     """
     config = plan.config
@@ -187,6 +189,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         ]
         progress = stack.enter_context(records.Progress(plan.total_steps, start=state.step))
         stopped_by = stack.enter_context(_signals())
+        stack.enter_context(_keeping_diverged(plan, fleet, replay, history))
         clock = _Clock(state.step)
 
         def stop_if_told() -> None:
@@ -222,8 +225,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
                 rate = clock.rate(state.step)
                 _record_metrics(plan, recorders, state.step, finished, replay, rate)
                 if not _is_finite(finished):
-                    state_kept = checkpoint.snapshot(fleet, state, replay.state, history.state)
-                    _keep_diverged(plan, state_kept)
+                    raise loop.NotFinite("a loss", state)
             if plan.observe is not None and state.step % plan.observe_period == 0:
                 plan.observe(Moment(state.step, fleet, state.learner.params.agent, replay))
             score = None
@@ -501,12 +503,19 @@ def _is_finite(update: loop.Update) -> bool:
     return all(np.isfinite(value).all() for value in update.result.metrics.values())
 
 
-def _keep_diverged(plan: Plan, state: checkpoint.Checkpoint) -> NoReturn:
-    kept = plan.workdir / "diverged"
-    store = checkpoint.CheckpointStore(kept)
-    store.save(state)
-    store.close()
-    raise Diverged(f"a loss is not finite at step {state.step}; the state is kept in {kept}")
+@contextlib.contextmanager
+def _keeping_diverged(
+    plan: Plan, fleet: Fleet, replay: SegmentReplay, history: History
+) -> Iterator[None]:
+    """Saves the state of a run that diverges, beside its checkpoints, and raises Diverged."""
+    try:
+        yield
+    except loop.NotFinite as stop:
+        kept = plan.workdir / "diverged"
+        store = checkpoint.CheckpointStore(kept)
+        store.save(checkpoint.snapshot(fleet, stop.state, replay.state, history.state))
+        store.close()
+        raise Diverged(f"{stop}; the state is kept in {kept}") from None
 
 
 def _evaluation_is_due(plan: Plan, paths: list[layout.RunPaths], step: int) -> bool:
@@ -538,16 +547,19 @@ def _record_evaluation(
 def _evaluate(
     plan: Plan, fleet: Fleet, state: loop.LoopState, episodes: int, **options
 ) -> evaluation.Evaluation:
-    return evaluation.evaluate(
-        state.learner.params.agent,
-        fleet=fleet,
-        make_environment=plan.make_environment,
-        config=plan.config,
-        seeds=plan.seeds,
-        agent_steps=state.step,
-        episodes=episodes,
-        **options,
-    )
+    try:
+        return evaluation.evaluate(
+            state.learner.params.agent,
+            fleet=fleet,
+            make_environment=plan.make_environment,
+            config=plan.config,
+            seeds=plan.seeds,
+            agent_steps=state.step,
+            episodes=episodes,
+            **options,
+        )
+    except FloatingPointError:
+        raise loop.NotFinite("an action of an evaluation", state) from None
 
 
 class _Clock:

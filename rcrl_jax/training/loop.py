@@ -53,6 +53,15 @@ class Step(NamedTuple):
     finished: Update | None  # the update before the last one, which has been computed
 
 
+class NotFinite(Exception):  # noqa: N818 - says what is the matter
+    """Learning has diverged."""
+
+    def __init__(self, what: str, state: LoopState) -> None:
+        """Remembers the state to keep."""
+        super().__init__(f"{what} is not finite at step {state.step}")
+        self.state = state
+
+
 def train(
     state: LoopState,
     *,
@@ -63,7 +72,11 @@ def train(
     config: Config,
     total_steps: int,
 ) -> Iterator[Step]:
-    """Trains from `state` to `total_steps` agent steps, yielding after each of them."""
+    """Trains from `state` to `total_steps` agent steps, yielding after each of them.
+
+    Raises:
+      NotFinite: an action is not; the environment has not seen it.
+    """
     anchors = config.contrast_batch_size if "return_contrast" in config.tasks else 0
     layout = observations.layouts_of(config).network
     while state.step < total_steps:
@@ -77,6 +90,9 @@ def train(
             update = Update(sample.index, result, sample.positive_is_anchor)
 
         actions = np.asarray(actions)[:, 0]
+        if not np.isfinite(actions).all():
+            # The update under way has consumed the learner of `state`: its successor is kept.
+            raise NotFinite("an action", state._replace(learner=learner))
         environment.send(actions)
         if late is not None:
             replay.update_priorities(late.index, np.asarray(late.result.transition_loss))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.envs import dmc, dmc_worker
+from rcrl_jax.envs.protocol import SimulatorFailed
 
 REPEAT = {name: task.action_repeat for name, task in dmc.DMC_TASKS.items()}
 
@@ -431,22 +432,48 @@ def test_an_abort_within_envpool_ends_no_process_but_its_own(make, monkeypatch, 
         dmc.find_envpool_renderer.__wrapped__()
     monkeypatch.setattr(dmc, "find_envpool_renderer", lambda: "egl")
     environment = make(["cheetah_run"], [0], backend="envpool")
-    with pytest.raises(RuntimeError, match="a simulator's process has ended"):
+    with pytest.raises(SimulatorFailed, match="a simulator's process has ended"):
         environment.reset()
 
 
-def test_a_worker_that_fails_or_is_gone_is_an_error_not_a_hang(make):
+def test_a_worker_that_fails_hangs_or_is_gone_is_an_error_not_a_hang(make, monkeypatch):
+    actions = np.zeros((1, 6), np.float32)
     environment = make(["cheetah_run"], [0], observation="state")
-    environment.reset()
-    worker = _children()[-1]
-    os.kill(worker, signal.SIGKILL)
-    with pytest.raises((RuntimeError, BrokenPipeError)):
-        environment.step(np.zeros((1, 6), np.float32))
     failing = make(["cheetah_run"], [0], observation="state")
     failing._arrays.restart[:] = 0
     failing._connections[0].send("step")  # before any reset
-    with pytest.raises(RuntimeError, match="a simulator failed"):
+    with pytest.raises(SimulatorFailed, match="a simulator failed"):
         failing.recv()
+
+    environment.reset()
+    worker = _children()[-2]
+    os.kill(worker, signal.SIGSTOP)
+    environment.send(actions)
+    with monkeypatch.context() as patience:
+        patience.setattr(dmc, "_ANSWER_S", 0.1)
+        with pytest.raises(SimulatorFailed, match="a simulator has not answered for 0.1 s"):
+            environment.recv()
+    os.kill(worker, signal.SIGKILL)
+    for asks in (environment.recv, lambda: environment.send(actions), environment.reset):
+        with pytest.raises(SimulatorFailed, match="a simulator's process has ended"):
+            asks()
+
+
+def test_a_worker_has_time_to_make_all_its_environments_before_its_first_answer(make):
+    environment = make(["cheetah_run"] * 3, range(3), observation="state", num_workers=2)
+    limits = []
+    for connection in environment._connections:
+
+        def poll(limit_s, poll=connection.poll):
+            limits.append(limit_s)
+            return poll(limit_s)
+
+        connection.poll = poll
+    environment.reset()
+    assert limits == [2 * dmc._ANSWER_S, dmc._ANSWER_S]
+    environment.step(np.zeros((3, 6), np.float32))
+    environment.reset()
+    assert limits[2:] == 4 * [dmc._ANSWER_S]
 
 
 def test_workers_end_with_their_vector_and_outlive_signals_to_the_group(make):

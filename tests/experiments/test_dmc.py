@@ -2,9 +2,13 @@
 
 import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from experiments import dmc as program
@@ -80,6 +84,66 @@ def test_through_envpool(tmp_path):
     other = command(*arguments)
     assert_refused(other)
     assert "backend envpool -> dm_control" in other.stderr
+
+
+def test_a_dead_simulator_is_one_line_and_the_same_command_resumes(tmp_path):
+    def arguments(name):
+        return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 1000)
+
+    def interrupt(step, hurt) -> tuple[int, str]:
+        """Runs, hurts the process when it has passed a step; what it ends with and says last."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.dmc", *arguments("parts")],
+            cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        try:
+            while not (parts.metrics.exists() and last_step(parts.metrics) >= step):
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(0.001)
+            hurt(process.pid)
+            _, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        assert "Traceback" not in said
+        return process.returncode, said.splitlines()[-1]
+
+    parts = layout.RunPaths(tmp_path / "parts", "state_sac", "cartpole_swingup", 1)
+    code, said = interrupt(200, lambda pid: os.kill(pid, signal.SIGTERM))
+    assert code == 128 + signal.SIGTERM
+    saved = said.split("saved at step ")[1].split(":")[0]
+    ended = interrupt(int(saved) + 200, lambda pid: os.kill(worker_of(pid), signal.SIGKILL))
+    assert ended == (1, "error: a simulator's process has ended: the same command resumes")
+    assert not parts.scores.exists()
+    resumed = command(*arguments("parts"))
+    assert f"resuming at step {saved} of 1000" in resumed.stdout
+
+    assert command(*arguments("whole")).returncode == 0
+    whole = layout.RunPaths(tmp_path / "whole", "state_sac", "cartpole_swingup", 1)
+    assert without_clock(parts.metrics) == without_clock(whole.metrics)
+    assert parts.evaluations.read_bytes() == whole.evaluations.read_bytes()
+    assert parts.scores.read_bytes() == whole.scores.read_bytes()
+
+
+def last_step(metrics: pathlib.Path) -> int:
+    return max((line["agent_steps"] for line in records.read_records(metrics)), default=0)
+
+
+def without_clock(metrics: pathlib.Path) -> list[dict]:
+    return [
+        {name: value for name, value in line.items() if name not in records.WALL_CLOCK_KEYS}
+        for line in records.read_records(metrics)
+    ]
+
+
+def worker_of(pid: int) -> int:
+    """The process that simulates for one that has a single worker."""
+    (worker,) = (
+        child.pid
+        for child in psutil.Process(pid).children()
+        if any("spawn_main" in word for word in child.cmdline())
+    )
+    return worker
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ def environment_of(plan):
     )
 
 
-def last_checkpoint(plan) -> checkpoint.Checkpoint:
+def last_checkpoint(plan, directory=None) -> checkpoint.Checkpoint:
     shapes = jax.eval_shape(experiment.make_fleet(plan, environment_of(plan)).init)
     like = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
+    store = checkpoint.CheckpointStore(directory or plan.paths[0].checkpoints)
     try:
         return store.restore(like)
     finally:
@@ -105,6 +105,40 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     scores = json.loads(whole.paths[0].scores.read_text())
     assert len(scores["returns"]) == 2 and scores["env_steps"] == 400
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
+
+
+@pytest.mark.parametrize(
+    "total_steps, what",
+    [
+        (toy_control.STEPS, "an action"),
+        (22, "an action of an evaluation"),  # the second update, the last one, makes NaNs
+    ],
+    ids=["training", "evaluation"],
+)
+def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
+    total_steps, what, tmp_path
+):
+    """It comes steps before the next look at the losses; no environment may see it."""
+    plan = toy_control.make_plan(
+        tmp_path, "state_sac", overrides={"learning_rate": 1e30}, total_steps=total_steps,
+        record_period=200,
+    )  # fmt: skip
+    with pytest.raises(experiment.Diverged) as stop:
+        run(plan)
+    kept = last_checkpoint(plan, tmp_path / "diverged")
+    first_update = plan.config.learn_start
+    assert first_update < kept.step < first_update + 5
+    assert str(stop.value) == (
+        f"{what} is not finite at step {kept.step}; the state is kept in {tmp_path / 'diverged'}"
+    )
+    assert np.isfinite(kept.history.actions).all()
+    assert kept.history.actions[0, kept.step - 1].any()
+    assert not kept.history.actions[0, kept.step :].any()
+    assert len(kept.late.index[0]) == plan.config.batch_size
+    # An update that was under way is in the learner.
+    in_training = what == "an action"
+    assert int(kept.learner.updates[0]) == kept.step - first_update + in_training
+    assert not plan.paths[0].scores.exists()
 
 
 @pytest.mark.parametrize("preset", ["state_sac", "rcrl_sac"])
