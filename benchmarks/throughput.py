@@ -271,7 +271,9 @@ def main(argv: list[str]) -> None:
     path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     measured = json.loads(path.read_text()) if path.exists() else {}
-    measured[preset] = {
+    changed = command_line.read_overrides(_PRESETS[preset])
+    key = " ".join([preset, *(f"--config.{name}={value}" for name, value in changed.items())])
+    measured[key] = {
         "machine": machine,
         "fleets": fleets,
         **manifest.circumstances(),
