@@ -14,6 +14,7 @@ from rcrl_jax.agents import sac
 from rcrl_jax.config import DMC_PRESETS
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
+from rcrl_jax.networks import discriminator
 from tests.training import toy_control
 
 ROOM, OWN, BATCH, ANCHORS = 3, 2, 6, 4
@@ -100,7 +101,6 @@ def test_each_preset_updates_what_its_losses_reach(preset):
     assert set(start.params.auxiliary) == set(DMC_PRESETS[preset].auxiliary)
 
 
-
 def test_the_actor_s_loss_moves_nothing_of_the_critic_and_the_critic_s_nothing_of_the_actor():
     """Zero rewards, discounts and weights leave the critics' loss without a gradient."""
     preset = "sac_aug"
@@ -120,18 +120,48 @@ def test_the_actor_s_loss_moves_nothing_of_the_critic_and_the_critic_s_nothing_o
     assert not moved(after.params.agent.actor, other.params.agent.actor)
 
 
-def test_the_return_task_moves_embedding_and_convolutions_but_not_the_critics():
-    preset = "rcrl_sac"
+def gradients_of(state, optimiser):
+    """What the first step of an optimiser has seen; its first moment is a share of it."""
+    share = 0.5 if optimiser == "temperature" else 0.1
+    return jax.tree.map(lambda m: m / share, getattr(state.opt_state, optimiser)[0].mu)
+
+
+@pytest.mark.parametrize(
+    "preset, without", [("rcrl_sac", "sac_aug"), ("curl_sac", "sac_aug"), ("sac_ae", "pixel_sac")]
+)
+def test_a_task_moves_its_own_parameters_embedding_and_convolutions_but_nothing_else(
+    preset, without
+):
+    """The critics' loss is silent, so that what moves them could be the task alone."""
     _, update = agent_of(preset)
-    state, batch = fresh(preset), batch_of("rcrl_sac")
+    state, batch = fresh(preset)._replace(updates=jnp.int32(1)), batch_of(preset)
     silent = batch._replace(
         transitions=batch.transitions._replace(weight=np.zeros(BATCH, np.float32))
     )
     after, _ = update(RUN, state, silent)
-    assert not moved(state.params.agent.critic.critics, after.params.agent.critic.critics)
-    assert moved(state.params.agent.critic.embedding, after.params.agent.critic.embedding)
-    assert moved(state.params.agent.critic.convolutions, after.params.agent.critic.convolutions)
-    assert moved(state.params.auxiliary, after.params.auxiliary)
+    critic, own = gradients_of(after, "critic")
+    assert not moved(critic.critics, jax.tree.map(np.zeros_like, critic.critics))
+    reached = {"embedding": critic.embedding, "convolutions": critic.convolutions, "task": own}
+    for path, gradient in jax.tree_util.tree_leaves_with_path(reached):
+        assert np.any(gradient != 0), jax.tree_util.keystr(path)
+    # The target follows, and takes no step of its own.
+    for part, tau in (("convolutions", 0.05), ("embedding", 0.05), ("critics", 0.01)):
+        jax.tree.map(
+            lambda new, old, now, tau=tau: np.testing.assert_allclose(
+                now, old + tau * (new - old), rtol=1e-4, atol=1e-7
+            ),
+            getattr(after.params.agent.critic, part),
+            getattr(state.target_params, part),
+            getattr(after.target_params, part),
+        )
+    # Actor and temperature see what they would see without the task.
+    start = fresh(without)._replace(updates=jnp.int32(1))
+    assert not moved(start.params.agent, state.params.agent)
+    alone, _ = agent_of(without)[1](RUN, start, silent)
+    for optimiser in ("actor", "temperature"):
+        pair = gradients_of(after, optimiser), gradients_of(alone, optimiser)
+        flat, expected = (flatten_util.ravel_pytree(tree)[0] for tree in pair)
+        np.testing.assert_allclose(flat, expected, rtol=1e-4, atol=1e-6)
 
 
 # --- the update by hand -------------------------------------------------------------------------
@@ -197,6 +227,159 @@ def test_two_updates_from_states_by_hand():
     flat = flatten_util.ravel_pytree((state.params.agent, state.target_params))[0]
     np.testing.assert_allclose(flat, flatten_util.ravel_pytree(expected)[0], rtol=1e-3, atol=2e-5)
     assert state.key.tolist() == jax.random.key_data(key).tolist()
+
+
+def test_an_update_from_pixels_with_every_task_by_hand():
+    """Networks and draws are the agent's; every loss is written a second time, from its formula.
+
+    The target network is another one, so that each loss shows which of the two it has read.
+    """
+    weight, latent_penalty, decay = 0.5, 0.3, 0.02
+    preset, changes = "pixel_sac", {
+        "auxiliary": ("return_contrast", "curl", "reconstruction"),
+        "auxiliary_weight": weight,
+        "latent_penalty": latent_penalty,
+        "decoder_weight_decay": decay,
+    }  # fmt: skip
+    _, update = agent_of(preset, **changes)
+    state = fresh(preset, **changes)
+    rng = np.random.default_rng(5)
+    target = jax.tree.map(
+        lambda x: np.float32(x + 0.1 * rng.normal(size=x.shape)), state.target_params
+    )
+    state = state._replace(target_params=target, updates=jnp.int32(1))  # the actor is due
+    (critic, actor, log_alpha), auxiliary = state.params
+    batch = batch_of(preset)
+    t = batch.transitions._replace(
+        weight=rng.uniform(0.2, 1, BATCH).astype(np.float32),
+        discount=np.array([0.99, 0, 0.99, 0.5, 0.99, 0.99], np.float32),
+    )
+    nets = sac.networks
+    convolutions, embedding = nets.Convolutions(4), nets.Embedding(6)
+    q_net, pi_net = nets.TwinCritics(16), nets.Actor(16, ROOM, -10.0, 2.0)
+    decoder, w_net = nets.Decoder(4, toy_control.CROP, 9), discriminator.Discriminator(16)
+
+    key, _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
+    next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
+    dither_key = jax.random.fold_in(tasks_key, 2)
+
+    def middle(observation):
+        """17 of 20 pixels: one is left out before them and two behind them."""
+        return observation[:, :, 1:18, 1:18]
+
+    def psi(critic, observation):
+        features = convolutions.apply(critic.convolutions, middle(observation))
+        return embedding.apply(critic.embedding, features)
+
+    def q(critic, observation, a):
+        return q_net.apply(critic.critics, jnp.concatenate([psi(critic, observation), a], axis=-1))
+
+    def act(actor, critic, observation, key):
+        """An action and its log-density, of its own two components of three."""
+        features = convolutions.apply(critic.convolutions, middle(observation))
+        mean, log_std = pi_net.apply(actor.actor, embedding.apply(actor.embedding, features))
+        noise = jax.random.normal(key, mean.shape)
+        u = (mean + jnp.exp(log_std) * noise)[:, :OWN]
+        normal = jax.scipy.stats.norm.logpdf(u, mean[:, :OWN], jnp.exp(log_std)[:, :OWN])
+        log_density = jnp.sum(normal - jnp.log(1 - jnp.tanh(u) ** 2), axis=-1)
+        return jnp.pad(jnp.tanh(u), ((0, 0), (0, ROOM - OWN))), log_density
+
+    @jax.jit  # for speed alone
+    def by_formula(critic, auxiliary, actor, log_alpha, target):
+        """All losses, each transition's, and the gradients of what each optimiser minimises."""
+        alpha = jnp.exp(log_alpha)
+        a_t, log_density_t = act(actor, critic, t.next_observation, next_key)
+        q_t = q(target, t.next_observation, a_t)
+        y = t.reward + t.discount * (jnp.minimum(q_t[:, 0], q_t[:, 1]) - alpha * log_density_t)
+        keys = psi(target, t.observation)
+        colours = np.concatenate([middle(t.observation)[:, c] for c in range(3)], axis=-1)
+        dither = jax.random.uniform(dither_key, colours.shape)
+        image = (np.floor(colours / 8.0) + dither) / 32 - 0.5  # 256 colours in 32 levels of 8
+
+        def losses_of(critic, auxiliary):
+            q_tm1 = q(critic, t.observation, t.action)
+            squared_errors = (q_tm1[:, 0] - y) ** 2 + (q_tm1[:, 1] - y) ** 2
+
+            anchor, positive, negative = (
+                jnp.concatenate([psi(critic, pairs.observation), pairs.action], axis=-1)
+                for pairs in batch.contrast
+            )
+            w_same, w_other = (
+                jax.nn.sigmoid(w_net.apply(auxiliary["return_contrast"], anchor, other))
+                for other in (positive, negative)
+            )
+            return_contrast = (jnp.sum(w_same**2) + jnp.sum((1 - w_other) ** 2)) / (2 * ANCHORS)
+
+            queries = psi(critic, t.observation)
+            bilinear = auxiliary["curl"]["bilinear"]
+            similar = jnp.exp(jnp.einsum("id,de,je->ij", queries, bilinear, keys))
+            curl = -sum(jnp.log(similar[i, i] / similar[i].sum()) for i in range(BATCH)) / BATCH
+
+            weights = auxiliary["reconstruction"]
+            error = decoder.apply(weights, queries) - image
+            reconstruction = (
+                jnp.sum(error**2) / error.size
+                + latent_penalty * jnp.sum(queries**2) / 2 / BATCH
+                + decay * sum(jnp.sum(x**2) for x in jax.tree.leaves(weights)) / 2
+            )
+            return {
+                "critic": jnp.sum(t.weight * squared_errors) / BATCH,
+                "return_contrast": return_contrast,
+                "curl": curl,
+                "reconstruction": reconstruction,
+            }, squared_errors
+
+        def critic_total(critic, auxiliary):
+            each, _ = losses_of(critic, auxiliary)
+            return each.pop("critic") + weight * sum(each.values())
+
+        def actor_loss(actor):
+            a, log_density = act(actor, critic, t.observation, actor_key)
+            q_a = q(critic, t.observation, a)
+            return jnp.mean(alpha * log_density - jnp.minimum(q_a[:, 0], q_a[:, 1]))
+
+        def alpha_loss(log_alpha):
+            _, log_density = act(actor, critic, t.observation, actor_key)
+            return jnp.mean(jnp.exp(log_alpha) * (-log_density + OWN))
+
+        each, squared_errors = losses_of(critic, auxiliary)
+        each |= {"actor": actor_loss(actor), "temperature": alpha_loss(log_alpha)}
+        gradients = {
+            "critic": jax.grad(critic_total, argnums=(0, 1))(critic, auxiliary),
+            "actor": jax.grad(actor_loss)(actor),
+            "temperature": jax.grad(alpha_loss)(log_alpha),
+        }
+        return each, squared_errors, gradients
+
+    expected, squared_errors, gradients = by_formula(critic, auxiliary, actor, log_alpha, target)
+    after, result = update(RUN, state, types.Batch(t, batch.contrast))
+    for name, value in expected.items():
+        assert result.metrics[f"loss_{name}"] == pytest.approx(float(value), rel=1e-4), name
+    np.testing.assert_allclose(result.transition_loss, squared_errors, rtol=1e-4)
+
+    # Each parameter takes one step of one Adam along the gradient of the sum.
+    params = {
+        "critic": (after.params.agent.critic, after.params.auxiliary),
+        "actor": after.params.agent.actor,
+        "temperature": after.params.agent.log_temperature,
+    }
+    before = {"critic": (critic, auxiliary), "actor": actor, "temperature": log_alpha}
+    for name, gradient in gradients.items():
+        seen = gradients_of(after, name)
+        for (path, one), other in zip(
+            jax.tree_util.tree_leaves_with_path(seen), jax.tree.leaves(gradient), strict=True
+        ):
+            np.testing.assert_allclose(
+                one, other, rtol=1e-3, atol=1e-5, err_msg=name + jax.tree_util.keystr(path)
+            )
+        # The first step of Adam has the length of the learning rate, whatever the gradient's.
+        rate = 1e-4 if name == "temperature" else 1e-3
+        step = jax.tree.map(
+            lambda p, g, rate=rate: p - rate * g / (abs(g) + 1e-8), before[name], seen
+        )
+        flat, by_hand = (flatten_util.ravel_pytree(tree)[0] for tree in (params[name], step))
+        np.testing.assert_allclose(flat, by_hand, rtol=1e-5, atol=1e-6)
+    assert after.key.tolist() == jax.random.key_data(key).tolist()
 
 
 def test_targets_follow_every_second_update_the_encoder_faster_than_the_critics():

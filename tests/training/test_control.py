@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import signal
+import tracemalloc
 
 import jax
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 
 from experiments import dmc as program
 from rcrl_jax.agents import families
-from rcrl_jax.config import DMC_PRESETS
+from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training import checkpoint, evaluation, experiment, loop, prediction, records
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
@@ -184,6 +186,92 @@ def test_rendered_frames_come_back_from_logged_actions():
         checksums.append(history.checksum)
     np.testing.assert_array_equal(*checksums)
     assert checksums[0][0] != checksums[0][1]
+
+
+# --- the replay ---------------------------------------------------------------------------------
+
+
+def replay_of(config, rewards, action_repeat) -> SegmentReplay:
+    """What an experiment makes for one run, after `rewards` without an end of an episode."""
+    frame_shape = getattr(config, "frame_shape", (84, 84))
+    fleet = Fleet(families.make_agent(config, EnvironmentSpec(frame_shape, 6)), (0,), (6,))
+    replay = experiment.make_replay(config, fleet, (0,), "host", action_repeat)
+    frame, never = np.zeros((1, *frame_shape), np.uint8), np.zeros(1, bool)
+    action = np.zeros((1, *fleet.agent.action.shape), np.float32)
+    for reward in rewards:
+        replay.add(frame, action, np.float32([reward]), never, never, frame)
+    return replay
+
+
+@pytest.mark.parametrize(
+    "segment_reward, threshold, action_repeat, length",
+    [
+        ("agent_step", 1.0, 2, 1),
+        ("agent_step", 1.0, 4, 1),
+        ("agent_step", 2.0, 2, 2),  # 1.5, 3 > 2
+        ("agent_step", 2.0, 4, 2),
+        ("env_step", 1.0, 2, 2),  # 0.75, 1.5 > 1
+        ("env_step", 1.0, 4, 3),  # 0.375, 0.75, 1.125 > 1
+        ("env_step", 2.0, 2, 3),  # 0.75, 1.5, 2.25 > 2
+        ("env_step", 2.0, 4, 6),  # 0.375 six times are 2.25
+    ],
+)
+def test_a_segment_ends_above_the_preset_s_threshold(
+    segment_reward, threshold, action_repeat, length
+):
+    config = toy_control.make_config(
+        "state_sac", segment_reward=segment_reward, segment_threshold=threshold
+    )
+    replay = replay_of(config, [1.5] * 12, action_repeat)
+    assert replay.segment_lengths(0).tolist() == [length] * (12 // length)
+
+
+def test_on_atari_any_reward_ends_a_segment_whatever_the_action_repeat():
+    replay = replay_of(ATARI_PRESETS["rcrl"], [0.0, 0.25, -1.5, 0.0, 0.0, 0.5, 1.5], 4)
+    assert replay.segment_lengths(0).tolist() == [2, 1, 3, 1]
+
+
+def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
+    """Every reward is 1.5: at 0.75 an environment step, two transitions exceed the threshold."""
+    seen = []
+
+    def make(seeds):
+        environment = toy_control.make_reach((2,), "state")(seeds)
+        receive = environment.recv
+        environment.recv = lambda: receive()._replace(reward=np.full(len(seeds), 1.5, np.float32))
+        return environment
+
+    plan = toy_control.make_plan(
+        tmp_path,
+        "state_sac",
+        overrides={"segment_reward": "env_step", "periodic_episodes": 1},
+        total_steps=toy_control.EPISODE + 1,
+        eval_episodes=1,
+        make_environment=make,
+        observe=lambda moment: seen.append(moment.replay.segment_lengths(0).tolist()),
+        observe_period=toy_control.EPISODE + 1,
+    )
+    assert plan.action_repeat == 2
+    run(plan)
+    assert seen[-1][:5] == [2] * 5
+
+
+def test_a_replay_of_pixels_keeps_one_frame_a_transition_and_little_else():
+    """At the paper's size: 100,000 transitions of 100 x 100 colours are 3.0e9 bytes."""
+    config = DMC_PRESETS["rcrl_sac"]
+    assert (config.replay_capacity, config.frame_shape) == (100_000, (100, 100, 3))
+    # NumPy reports what it reserves, committed or not; what sampling gathers into comes later.
+    tracemalloc.start()
+    try:
+        replay = replay_of(config, [1.0], 2)
+        reserved, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 100_000 * 100 * 100 * 3 <= reserved <= 3.1e9
+    del replay  # it had to live until here
+
+
+# --- runs beside others -------------------------------------------------------------------------
 
 
 def train(own, seeds):
