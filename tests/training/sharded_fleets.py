@@ -7,7 +7,7 @@ import sys
 import jax
 import numpy as np
 
-from rcrl_jax.agents import rainbow
+from rcrl_jax.agents import families, rainbow
 from rcrl_jax.config import ATARI_PRESETS
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.catch import make_catch
@@ -15,6 +15,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import experiment, loop
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
+from tests.training import toy_control
 
 CONFIG = dataclasses.replace(
     ATARI_PRESETS["rcrl"], learn_start=40, n_step=3, batch_size=8, contrast_batch_size=8,
@@ -48,6 +49,33 @@ def train(seeds, num_actions, padded_to, *, lift="map", devices=1, frame_store="
     return params, replay.state.priorities, history.state.actions
 
 
+PIXELS = toy_control.make_config("rcrl_curl_sac", replay_capacity=30)
+PIXEL_STEPS = 50  # 30 updates; the ring wraps
+PIXEL_SEEDS, COMPONENTS = (3, 1, 4), (2, 1, 3)
+
+
+@functools.cache
+def train_from_pixels(seeds, components, *, devices=1):
+    """Parameters and actions of each run of SAC after PIXEL_STEPS steps of Reach."""
+    environment = AgentEnvironment(
+        toy_control.Reach(np.array(seeds), components, "pixels"),
+        stack_size=PIXELS.frame_stack,
+        life_loss_ends_episode=False,
+        clip_rewards=False,
+        max_episode_steps=100,
+    )
+    agent = families.make_agent(PIXELS, environment.spec)
+    fleet = Fleet(agent, seeds, components, devices=jax.devices()[:devices])
+    replay = experiment.make_replay(PIXELS, fleet, seeds, "host")
+    history = History(len(seeds), PIXEL_STEPS, agent.action.shape)
+    start = loop.LoopState(0, fleet.init(), environment.reset(), None)
+    *_, last = loop.train(
+        start, fleet=fleet, environment=environment, replay=replay, history=history,
+        config=PIXELS, total_steps=PIXEL_STEPS,
+    )  # fmt: skip
+    return fleet.to_host(last.state.learner.params), history.state.actions
+
+
 def run_of(result, r):
     return jax.tree.map(lambda x: x[r], result)
 
@@ -68,6 +96,13 @@ def check_sharded_equals_alone():
         assert_equal(whole, train(SEEDS, ACTIONS, 3, devices=devices))
     for r, seed in enumerate(SEEDS):
         assert_equal(run_of(whole, r), run_of(train((seed,), (3,), 3), 0))
+
+
+def check_pixels_sharded_equal_alone():
+    """Three runs of SAC on two devices, one of which has a run to spare, are the runs alone."""
+    whole = train_from_pixels(PIXEL_SEEDS, COMPONENTS, devices=2)
+    for r, (seed, own) in enumerate(zip(PIXEL_SEEDS, COMPONENTS, strict=True)):
+        assert_equal(run_of(whole, r), run_of(train_from_pixels((seed,), (own,)), 0))
 
 
 def check_company_does_not_matter():
