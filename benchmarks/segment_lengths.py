@@ -106,16 +106,17 @@ def line(task: str, rewards: np.ndarray) -> str:
 def main(argv: list[str]) -> None:
     """Prints one line a task, or one a run."""
     del argv
-    print("task, action repeat, return; then, by agent step and by environment step: median length")
-    print("of a pair's segment, share of positives that are their anchor")
     try:
         if _TRAINED.value is None:
-            for task in dmc.DMC_TASKS:
-                print(line(task, play_at_random(task, _EPISODES.value)))
-        for workdir in _TRAINED.value or ():
-            print(line(*play_trained(pathlib.Path(workdir), _EPISODES.value)))
+            played = [(task, play_at_random(task, _EPISODES.value)) for task in dmc.DMC_TASKS]
+        else:
+            played = [play_trained(pathlib.Path(d), _EPISODES.value) for d in _TRAINED.value]
     except ValueError as error:
         command_line.refuse(str(error))
+    print("task, action repeat, return; then, by agent step and by environment step: median length")
+    print("of a pair's segment, share of positives that are their anchor")
+    for task, rewards in played:
+        print(line(task, rewards))
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def learner_like(plan: experiment.Plan):
 
 
 def recorded(plan: experiment.Plan, run: int = 0) -> dict[str, object]:
-    """All that a run writes for people, without what the clock says."""
+    """All that a run has written for people so far, without what the clock says."""
     paths = paths_of(plan, run)
     metrics = [
         {name: value for name, value in line.items() if name not in records.WALL_CLOCK_KEYS}
@@ -128,8 +128,11 @@ def recorded(plan: experiment.Plan, run: int = 0) -> dict[str, object]:
     ]
     return {
         "metrics": metrics,
-        "evaluations": paths.evaluations.read_text(),
-        "scores": paths.scores.read_text(),
+        **{
+            path.name: path.read_text()
+            for path in (paths.evaluations, paths.scores)
+            if path.exists()
+        },
     }
 
 
