@@ -18,7 +18,7 @@ from experiments import dmc as program
 from rcrl_jax import config
 from rcrl_jax.envs import dmc
 from rcrl_jax.replay import segments
-from rcrl_jax.training import evaluation, experiment
+from rcrl_jax.training import experiment
 
 _TRAINED = flags.DEFINE_list("trained", None, "work directories of finished runs")
 _EPISODES = flags.DEFINE_integer("episodes", 4, "episodes of each task or run", lower_bound=1)
@@ -68,14 +68,12 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
     )
     fleet, params = experiment.restore_agents(plan)
     rewards = []
-    evaluation.evaluate(
+    experiment.evaluate(
+        plan,
+        fleet,
         params,
-        fleet=fleet,
-        make_environment=plan.make_environment,
-        config=settings,
-        seeds=plan.seeds,
-        agent_steps=plan.total_steps,
-        episodes=episodes,
+        plan.total_steps,
+        episodes,
         after_step=lambda observation, actions, outcome: rewards.append(outcome.reward),
     )
     return run["game"], np.stack(rewards, axis=1)

@@ -18,20 +18,19 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 @pytest.fixture
 def renderer() -> str:
     """What DMControl renders with; a test that needs it is skipped where nothing does."""
-    from rcrl_jax.envs import dmc
-
-    try:
-        return dmc.find_renderer()
-    except dmc.RendererUnavailable as unavailable:
-        pytest.skip(str(unavailable))
+    return _found_or_skipped("find_renderer")
 
 
 @pytest.fixture
 def envpool_renderer() -> str:
     """What envpool renders with; a test that needs it is skipped where it does not."""
+    return _found_or_skipped("find_envpool_renderer")
+
+
+def _found_or_skipped(find: str) -> str:
     from rcrl_jax.envs import dmc
 
     try:
-        return dmc.find_envpool_renderer()
+        return getattr(dmc, find)()
     except dmc.RendererUnavailable as unavailable:
         pytest.skip(str(unavailable))

@@ -10,7 +10,7 @@ import numpy as np
 
 from rcrl_jax import observations, types
 from rcrl_jax.representation import episodes, figures, probe, similarity
-from rcrl_jax.training import evaluation, experiment, layout, records
+from rcrl_jax.training import experiment, layout, records
 from rcrl_jax.training.fleet import Fleet
 
 Line = dict[str, Any]  # an object of a JSONL file
@@ -69,7 +69,11 @@ def analyse(
     for plan in plans:
         fleet, params = experiment.restore_agents(plan)
         arms.append(Arm(plan, fleet, similarity.read_snapshots(plan)))
-        recorded += _play(plan, fleet, params, num_episodes)
+        recorder = episodes.Recorder(len(plan.runs) * num_episodes)
+        experiment.evaluate(
+            plan, fleet, params, plan.total_steps, num_episodes, after_step=recorder
+        )
+        recorded += recorder.episodes
     rng = np.random.default_rng(_DRAW)
     contrast = episodes.draw_contrast(recorded, num_pairs, rng)
     probed = episodes.draw_steps(recorded, probe_steps, rng)
@@ -94,23 +98,6 @@ def analyse(
         title = f"{name}: mean of {len(seeds)} seeds, and each"
         figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
     figures.draw_probe(directory / "probe.png", probes, f"{name}: linear probe of the return")
-
-
-def _play(
-    plan: experiment.Plan, fleet: Fleet, params: types.Params, num_episodes: int
-) -> list[episodes.Episode]:
-    recorder = episodes.Recorder(len(plan.runs) * num_episodes)
-    evaluation.evaluate(
-        params,
-        fleet=fleet,
-        make_environment=plan.make_environment,
-        config=plan.config,
-        seeds=plan.seeds,
-        agent_steps=plan.total_steps,
-        episodes=num_episodes,
-        after_step=recorder,
-    )
-    return recorder.episodes
 
 
 def _similarities(

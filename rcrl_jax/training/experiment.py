@@ -156,19 +156,14 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
     config = plan.config
     paths = plan.paths
     with contextlib.ExitStack() as stack:
-        environment = AgentEnvironment(
-            plan.make_environment(evaluation.training_seeds(plan.seeds)),
-            stack_size=config.frame_stack,
-            life_loss_ends_episode=config.life_loss_ends_episode,
-            clip_rewards=config.clip_rewards,
-            max_episode_steps=config.max_episode_steps,
-        )
+        environment = make_environment(plan)
         stack.callback(environment.close)
         fleet = make_fleet(plan, environment)
-        if not _is_finished(plan, paths):
+        finished_before = _is_finished(plan, paths)
+        if not finished_before:
             _check_space(plan, fleet)
         _claim_workdir(plan, paths, environment, say)
-        if _is_finished(plan, paths):
+        if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, paths, say)
 
@@ -253,20 +248,41 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
     return _report(plan, paths, say)
 
 
-def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
-    """The fleet of a finished plan, and the final parameters of its agents, leading axis R.
-
-    Raises:
-      FileNotFoundError: the work directory holds no checkpoint.
-    """
+def make_environment(plan: Plan) -> AgentEnvironment:
+    """The training environments of all runs, as their agents see them."""
     config = plan.config
-    environment = AgentEnvironment(
+    return AgentEnvironment(
         plan.make_environment(evaluation.training_seeds(plan.seeds)),
         stack_size=config.frame_stack,
         life_loss_ends_episode=config.life_loss_ends_episode,
         clip_rewards=config.clip_rewards,
         max_episode_steps=config.max_episode_steps,
     )
+
+
+def evaluate(
+    plan: Plan, fleet: Fleet, params: types.Params, agent_steps: int, episodes: int, **options
+) -> evaluation.Evaluation:
+    """`evaluation.evaluate` of the runs of a plan; `options` are its own."""
+    return evaluation.evaluate(
+        params,
+        fleet=fleet,
+        make_environment=plan.make_environment,
+        config=plan.config,
+        seeds=plan.seeds,
+        agent_steps=agent_steps,
+        episodes=episodes,
+        **options,
+    )
+
+
+def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
+    """The fleet of a finished plan, and the final parameters of its agents, leading axis R.
+
+    Raises:
+      FileNotFoundError: the work directory holds no checkpoint.
+    """
+    environment = make_environment(plan)
     fleet = make_fleet(plan, environment)
     environment.close()
     store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
@@ -548,16 +564,8 @@ def _evaluate(
     plan: Plan, fleet: Fleet, state: loop.LoopState, episodes: int, **options
 ) -> evaluation.Evaluation:
     try:
-        return evaluation.evaluate(
-            state.learner.params.agent,
-            fleet=fleet,
-            make_environment=plan.make_environment,
-            config=plan.config,
-            seeds=plan.seeds,
-            agent_steps=state.step,
-            episodes=episodes,
-            **options,
-        )
+        params = state.learner.params.agent
+        return evaluate(plan, fleet, params, state.step, episodes, **options)
     except FloatingPointError:
         raise loop.NotFinite("an action of an evaluation", state) from None
 

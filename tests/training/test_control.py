@@ -17,7 +17,7 @@ from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import checkpoint, evaluation, experiment, loop, prediction, records
+from rcrl_jax.training import checkpoint, experiment, loop, prediction, records
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from tests.training import toy, toy_control
@@ -27,18 +27,8 @@ def run(plan) -> None:
     experiment.run(plan, lambda line: None)
 
 
-def environment_of(plan):
-    return experiment.AgentEnvironment(
-        plan.make_environment(evaluation.training_seeds(plan.seeds)),
-        stack_size=plan.config.frame_stack,
-        life_loss_ends_episode=False,
-        clip_rewards=False,
-        max_episode_steps=plan.config.max_episode_steps,
-    )
-
-
 def last_checkpoint(plan, directory=None) -> checkpoint.Checkpoint:
-    shapes = jax.eval_shape(experiment.make_fleet(plan, environment_of(plan)).init)
+    shapes = jax.eval_shape(experiment.make_fleet(plan, experiment.make_environment(plan)).init)
     like = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     store = checkpoint.CheckpointStore(directory or plan.paths[0].checkpoints)
     try:
@@ -280,7 +270,7 @@ def test_a_replay_of_pixels_keeps_one_frame_a_transition_and_little_else():
 def train(own, seeds):
     """Learner, replay and log of runs with `own` action components, from states."""
     plan = toy_control.make_plan("", "state_sac", own, seeds)
-    environment = environment_of(plan)
+    environment = experiment.make_environment(plan)
     fleet = experiment.make_fleet(plan, environment)
     replay = experiment.make_replay(plan.config, fleet, seeds, "host")
     history = History(len(seeds), 60, fleet.agent.action.shape)

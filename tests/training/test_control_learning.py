@@ -2,10 +2,9 @@
 
 import pytest
 
-from rcrl_jax.training import evaluation, experiment, loop
+from rcrl_jax.training import experiment, loop
 from rcrl_jax.training.history import History
 from tests.training import toy_control
-from tests.training.test_control import environment_of
 
 # Of 10. A dot that stays where it is, as that of a fresh policy nearly does, gets 6.7 on average;
 # trained for twice as long as here, the presets get 9.3 to 9.6.
@@ -25,7 +24,7 @@ LEARNING = {
 @pytest.mark.parametrize("preset, steps", [("state_sac", 1000), ("rcrl_sac", 1500)])
 def test_a_preset_learns(preset, steps):
     plan = toy_control.make_plan("", preset, overrides=LEARNING)
-    environment = environment_of(plan)
+    environment = experiment.make_environment(plan)
     fleet = experiment.make_fleet(plan, environment)
     *_, last = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
@@ -36,8 +35,6 @@ def test_a_preset_learns(preset, steps):
         config=plan.config,
         total_steps=steps,
     )
-    score = evaluation.evaluate(
-        last.state.learner.params.agent, fleet=fleet, make_environment=plan.make_environment,
-        config=plan.config, seeds=plan.seeds, agent_steps=steps, episodes=50,
-    ).returns.mean()  # fmt: skip
+    params = last.state.learner.params.agent
+    score = experiment.evaluate(plan, fleet, params, steps, episodes=50).returns.mean()
     assert score >= GOOD
