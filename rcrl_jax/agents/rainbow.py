@@ -43,9 +43,8 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
 
     def logits(run: types.RunSpec, params, observation, noise_key):
         """`[N, A, atoms]`; the mean weights when `noise_key` is None."""
-        rngs = {} if noise_key is None else {"noise": noise_key}
-        noisy = noise_key is not None
-        return network.apply(params, observation, run.num_actions, noisy=noisy, rngs=rngs)
+        noise = None if noise_key is None else network.draw_noise(noise_key)
+        return network.apply(params, observation, run.num_actions, noise)
 
     def own_q(run: types.RunSpec, logits_t):
         """Action values `[N, A]`; -inf for actions that the run does not have."""
@@ -55,7 +54,7 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
         shape = layouts.network.stack_shape(config.frame_stack)
         observation = jnp.zeros((1, *shape), jnp.uint8)
-        agent_params = network.init(network_key, observation, spec.num_actions, noisy=False)
+        agent_params = network.init(network_key, observation, spec.num_actions)
         task_keys = jax.random.split(tasks_key, max(len(tasks), 1))
         params = types.TrainableParams(
             agent=agent_params,

@@ -63,26 +63,44 @@ class RainbowNetwork(nn.Module):
     def _dense(self, features: int, groups: int = 1) -> noisy.NoisyDense:
         return noisy.NoisyDense(features, self.noisy_sigma, groups)
 
-    def __call__(self, observation: jax.Array, own_actions: jax.Array, *, noisy: bool) -> jax.Array:
+    def draw_noise(self, key: chex.PRNGKey) -> dict[str, noisy.LayerNoise]:
+        """One sample of the noise of all noisy layers; with more actions it begins the same."""
+        hidden = (self.embedding_size, self.hidden_size)
+        layers = {}
+        if self.head != "state_action_single":
+            layers |= {"value_hidden": hidden, "value_out": (self.hidden_size, self.num_atoms)}
+        per_state = self.num_actions if self.head == "state" else 1
+        layers["advantage_hidden"] = hidden
+        layers["advantage_out"] = (self.hidden_size, per_state * self.num_atoms)
+        return noisy.draw_noise(key, layers)
+
+    def __call__(
+        self,
+        observation: jax.Array,
+        own_actions: jax.Array,
+        noise: dict[str, noisy.LayerNoise] | None = None,
+    ) -> jax.Array:
         """Maps observations to logits `[N, A, atoms]`.
 
         Args:
           observation: `[N, 225, C, 25] uint8`, stacks of frames as patches; `[N, C, 84, 84]` of
             the Nature encoder.
           own_actions: `[] int32`, the size of the run's own action set, at most A.
-          noisy: whether to add noise to the weights.
+          noise: of the weights, from `draw_noise`; None for their means.
         """
+        noise = noise or {}
         psi = self.encoder(observation)
         shape = (psi.shape[0], self.num_actions, self.num_atoms)
         if self.head != "state_action_single":
-            value = self.value_out(nn.relu(self.value_hidden(psi, noisy=noisy)), noisy=noisy)
+            hidden = nn.relu(self.value_hidden(psi, noise.get("value_hidden")))
+            value = self.value_out(hidden, noise.get("value_out"))
         if self.head == "state":
             advantage_input = psi  # [N, 576]
         else:
             advantage_input = psi[:, None] * self.action_embedding  # [N, A, 576]
             advantage_input = advantage_input.reshape(-1, self.embedding_size)
-        hidden = nn.relu(self.advantage_hidden(advantage_input, noisy=noisy))
-        advantage = self.advantage_out(hidden, noisy=noisy).reshape(shape)
+        hidden = nn.relu(self.advantage_hidden(advantage_input, noise.get("advantage_hidden")))
+        advantage = self.advantage_out(hidden, noise.get("advantage_out")).reshape(shape)
         if self.head == "state_action_single":
             return advantage
         own = jnp.arange(self.num_actions)[:, None] < own_actions

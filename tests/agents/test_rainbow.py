@@ -119,7 +119,7 @@ def total_loss(config, params, target_params, momentum, batch, key):
     online_key, target_key, *task_keys = jax.random.split(key, 2 + len(config.auxiliary))
 
     def forward(params, observation, key):
-        return network.apply(params, observation, ACTIONS, noisy=True, rngs={"noise": key})
+        return network.apply(params, observation, ACTIONS, network.draw_noise(key))
 
     t = batch.transitions
     cross_entropy = c51.double_q_cross_entropy(
@@ -416,7 +416,7 @@ def q_values(config, params) -> np.ndarray:
     network = RainbowNetwork(
         ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
     )
-    logits = network.apply(params, ACT_OBSERVATIONS, ACTIONS, noisy=False)
+    logits = network.apply(params, ACT_OBSERVATIONS, ACTIONS)
     return np.asarray(c51.expected_return(logits, c51.support(config.v_max, config.num_atoms)))
 
 

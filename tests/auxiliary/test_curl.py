@@ -117,7 +117,7 @@ def test_the_gradient_goes_to_encoder_and_head_of_the_task_and_to_no_stream():
     task = curl.make_curl(encode, EMBEDDING_SIZE, observations.unpack_whole, CONFIG)
     stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
     batch = batch_of(observations.WHOLE.stack(stacks))
-    agent_params = network.init(KEY, observations.stack_patches(stacks), 3, noisy=False)
+    agent_params = network.init(KEY, observations.stack_patches(stacks), 3)
     params = task.init(KEY)
     momentum = task.init_state(params, agent_params)
     to_task, to_agent = jax.grad(lambda *p: task.loss(*p, momentum, batch, KEY)[0], argnums=(0, 1))(

@@ -161,7 +161,7 @@ def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the
             for a in actions.values()
         )
     )
-    agent_params = network.init(KEY, batch.contrast.anchor.observation, 5, noisy=False)
+    agent_params = network.init(KEY, batch.contrast.anchor.observation, 5)
     to_task, to_agent = jax.grad(lambda *p: task.loss(*p, None, batch, KEY)[0], argnums=(0, 1))(
         task.init(KEY), agent_params
     )

@@ -16,7 +16,11 @@ ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
 
 def make(head: str):
     network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, head)
-    return network, network.init(jax.random.key(1), observation(1), ACTIONS, noisy=False)
+    return network, network.init(jax.random.key(1), observation(1), ACTIONS)
+
+
+def draw(network: RainbowNetwork, seed: int):
+    return network.draw_noise(jax.random.key(seed))
 
 
 def observation(n: int) -> np.ndarray:
@@ -36,7 +40,7 @@ def dense(layer, x) -> np.ndarray:
 def test_logits_by_hand(made):
     head, network, params = made
     p, obs = params["params"], observation(2)
-    logits = np.asarray(network.apply(params, obs, ACTIONS, noisy=False))
+    logits = np.asarray(network.apply(params, obs, ACTIONS))
     assert logits.shape == (2, ACTIONS, ATOMS)
     psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
     for i in range(2):
@@ -93,9 +97,8 @@ def test_every_layer_draws_noise_of_its_own(made):
         params,
     )
     _, captured = network.apply(
-        bare, observation(1), ACTIONS, noisy=True, rngs={"noise": jax.random.key(0)},
-        capture_intermediates=True,
-    )  # fmt: skip
+        bare, observation(1), ACTIONS, draw(network, 0), capture_intermediates=True
+    )
     draws = {
         name: np.asarray(layer["__call__"][0])[0, :ATOMS]
         for name, layer in captured["intermediates"].items()
@@ -109,13 +112,9 @@ def test_every_layer_draws_noise_of_its_own(made):
 def test_noise_changes_with_the_key_and_can_be_switched_off(made):
     _, network, params = made
     obs = observation(1)
-    noisy = [
-        network.apply(params, obs, ACTIONS, noisy=True, rngs={"noise": jax.random.key(k)})
-        for k in (0, 0, 1)
-    ]
-    off = network.apply(params, obs, ACTIONS, noisy=False, rngs={"noise": jax.random.key(0)})
+    noisy = [network.apply(params, obs, ACTIONS, draw(network, k)) for k in (0, 0, 1)]
+    off = network.apply(params, obs, ACTIONS)
     np.testing.assert_array_equal(noisy[0], noisy[1])
-    np.testing.assert_array_equal(off, network.apply(params, obs, ACTIONS, noisy=False))
     assert np.abs(noisy[0] - noisy[2]).max() > 1e-3
     assert np.abs(noisy[0] - off).max() > 1e-3
 
@@ -142,7 +141,7 @@ def test_a_single_stream_s_logits_by_hand():
     network, params = make("state_action_single")
     p, obs = params["params"], observation(2)
     assert set(p) == {"encoder", "action_embedding", "advantage_hidden", "advantage_out"}
-    logits = np.asarray(network.apply(params, obs, ACTIONS, noisy=False))
+    logits = np.asarray(network.apply(params, obs, ACTIONS))
     psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
     for i, a in itertools.product(range(2), range(ACTIONS)):
         phi = psi[i] * np.asarray(p["action_embedding"][a])
@@ -156,7 +155,7 @@ def test_a_single_stream_s_logits_by_hand():
 )
 def test_initial_action_embeddings(init, lowest, mean, spread):
     network = RainbowNetwork(40, ATOMS, HIDDEN, SIGMA, "state_action", embedding_init=init)
-    params = network.init(jax.random.key(1), observation(1), 40, noisy=False)
+    params = network.init(jax.random.key(1), observation(1), 40)
     embedding = np.asarray(params["params"]["action_embedding"])
     assert lowest is None or embedding.min() >= lowest
     assert embedding.mean() == pytest.approx(mean, abs=0.02)
@@ -166,11 +165,11 @@ def test_initial_action_embeddings(init, lowest, mean, spread):
 def test_the_nature_encoder_s_network_reads_whole_frames():
     network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, "state_action", encoder_name="nature")
     frames = np.random.default_rng(0).integers(0, 256, (1, 4, 84, 84), np.uint8)
-    params = network.init(jax.random.key(1), frames, ACTIONS, noisy=False)
+    params = network.init(jax.random.key(1), frames, ACTIONS)
     psi = NatureEncoder().apply({"params": params["params"]["encoder"]}, frames)
     phi = network.apply(params, frames, np.array([2]), method="embed")
     np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2])
-    assert network.apply(params, frames, ACTIONS, noisy=False).shape == (1, ACTIONS, ATOMS)
+    assert network.apply(params, frames, ACTIONS).shape == (1, ACTIONS, ATOMS)
 
 
 def test_the_value_stream_reads_the_state_alone():
@@ -178,9 +177,7 @@ def test_the_value_stream_reads_the_state_alone():
     p = params["params"]
     other = {"params": p | {"action_embedding": p["action_embedding"] * -2.0}}
     # The mean over actions is the value: advantages add up to zero.
-    one, two = (
-        network.apply(q, observation(2), ACTIONS, noisy=False).mean(axis=1) for q in (params, other)
-    )
+    one, two = (network.apply(q, observation(2), ACTIONS).mean(axis=1) for q in (params, other))
     np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
@@ -191,11 +188,12 @@ def test_a_network_with_padded_actions_is_the_one_without(head, noisy):
     padded = RainbowNetwork(ACTIONS + 4, ATOMS, HIDDEN, 0.5, head)
     own = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, 0.5, head)
     key = jax.random.key(1)
-    own_params = own.init(key, observation(1), ACTIONS, noisy=False)
-    padded_params = padded.init(key, observation(1), ACTIONS, noisy=False)
-    rngs = {"noise": jax.random.key(2)}
-    expected = own.apply(own_params, observation(2), ACTIONS, noisy=noisy, rngs=rngs)
-    logits = padded.apply(padded_params, observation(2), ACTIONS, noisy=noisy, rngs=rngs)
+    own_params = own.init(key, observation(1), ACTIONS)
+    padded_params = padded.init(key, observation(1), ACTIONS)
+    expected, logits = (
+        network.apply(params, observation(2), ACTIONS, draw(network, 2) if noisy else None)
+        for network, params in ((own, own_params), (padded, padded_params))
+    )
     assert logits.shape == (2, ACTIONS + 4, ATOMS)
     np.testing.assert_allclose(logits[:, :ACTIONS], expected, rtol=1e-4, atol=1e-5)
 
@@ -203,11 +201,11 @@ def test_a_network_with_padded_actions_is_the_one_without(head, noisy):
 @pytest.mark.parametrize("head", ["state", "state_action"])
 def test_padded_actions_get_no_gradient(head):
     padded = RainbowNetwork(ACTIONS + 2, ATOMS, HIDDEN, SIGMA, head)
-    params = padded.init(jax.random.key(1), observation(1), ACTIONS, noisy=False)
+    params = padded.init(jax.random.key(1), observation(1), ACTIONS)
     gradient = jax.grad(
         lambda p: (
-            padded.apply(p, observation(2), ACTIONS, noisy=False)[:, :ACTIONS, 0].sum()
-            + padded.apply(p, observation(2), ACTIONS, noisy=False)[:, 1, 1].sum()
+            padded.apply(p, observation(2), ACTIONS)[:, :ACTIONS, 0].sum()
+            + padded.apply(p, observation(2), ACTIONS)[:, 1, 1].sum()
         )
     )(params)["params"]
     if head == "state_action":
