@@ -69,18 +69,23 @@ class HostFrameStore:
           one with this name.
         """
         layout = layout or self._layout
-        runs, size, stack = slots.shape
-        buffers = self._buffers.get((name, size))
+        runs, num, stack = slots.shape
+        buffers = self._buffers.get((name, num))
         if buffers is None:
-            shape = (runs, size, *layout.stack_shape(stack))
-            buffers = self._buffers[name, size] = [
+            shape = (runs, num, *layout.stack_shape(stack))
+            buffers = self._buffers[name, num] = [
                 _aligned_empty(shape, layout.dtype) for _ in range(2)
             ]
         buffers.reverse()
-        by_frame = np.moveaxis(buffers[0], layout.stack_axis, 2)  # a view [R, N, C, ...]
+        # What of a frame stays together in a stack is moved as one item: for the 25-byte patches of
+        # Atari, in two thirds of the time that as many items of one byte take.
+        apart = layout.stored_shape[: layout.stack_axis + 1]
+        size = math.prod(layout.stored_shape)
+        item = np.dtype((np.void, size // math.prod(apart) * self._frames.itemsize))
         flat = self._frames.reshape(len(self._frames) * self._frames.shape[1], -1)
-        part = flat[:, : math.prod(layout.stored_shape)].reshape(-1, *layout.stored_shape)
-        by_frame[...] = part[slots + self._offsets]
+        stored = flat[:, :size].view(item).reshape(-1, *apart)
+        stacks = buffers[0].reshape(-1).view(item).reshape(runs, num, *apart, stack)
+        np.moveaxis(stacks, -1, 2)[...] = stored[slots + self._offsets]
         return buffers[0]
 
 
