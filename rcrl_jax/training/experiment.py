@@ -68,6 +68,7 @@ class Plan:
       frames_per_step: frames of an agent step: emulated on Atari, rendered on DMControl.
       record_period: agent steps between lines of metrics.
       checkpoint_period: agent steps between checkpoints.
+      checkpoint_minutes: the longest time between them.
       film: whether to write a video of the first run's first evaluation episode.
       lift: how the fleet lifts functions over runs, see `Fleet`.
       num_devices: how many devices share the runs.
@@ -88,6 +89,7 @@ class Plan:
     frames_per_step: int = 4
     record_period: int = 200
     checkpoint_period: int = 10_000
+    checkpoint_minutes: float = 10.0
     film: bool = False
     lift: str = "auto"
     num_devices: int = 1
@@ -185,7 +187,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         progress = stack.enter_context(records.Progress(plan.total_steps, start=state.step))
         stopped_by = stack.enter_context(_signals())
         stack.enter_context(_keeping_diverged(plan, fleet, replay, history))
-        clock = _Clock(state.step)
+        clock, saved_at = _Clock(state.step), time.monotonic()
 
         def stop_if_told() -> None:
             if stopped_by:
@@ -227,8 +229,10 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
             with contextlib.suppress(Interrupted):  # raised again below, when the state is saved
                 score = evaluate_if_due()
             progress.advance(1, last_score=score)
-            if state.step % plan.checkpoint_period == 0 or stopped_by:
+            overdue = time.monotonic() - saved_at > 60 * plan.checkpoint_minutes
+            if state.step % plan.checkpoint_period == 0 or overdue or stopped_by:
                 store.save(checkpoint.snapshot(fleet, state, replay.state, history.state))
+                saved_at = time.monotonic()
             if stopped_by:
                 store.wait()
                 raise Interrupted(stopped_by[0], state.step)

@@ -79,6 +79,16 @@ def test_manifest(reference):
     assert described["environment"]["life_loss_ends_episode"] is True
 
 
+@pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
+def test_checkpoints_come_every_so_many_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
+    saved = []
+    monkeypatch.setattr(
+        experiment.checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step)
+    )
+    run(toy.make_plan(tmp_path, checkpoint_minutes=minutes))
+    assert sorted({*saved}) == sorted({*range(steps, toy.STEPS, steps), toy.STEPS})
+
+
 def test_a_run_of_a_fleet_is_recorded_as_the_run_alone(reference, reference_fleet):
     assert toy.recorded(reference_fleet, 0) == toy.recorded(reference, 0)
 
