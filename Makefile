@@ -31,10 +31,10 @@ test: .venv/installed
 
 # Most tests keep one core busy, so two processes take little more than half the time of one.
 test-training: .venv/installed
-	$(BIN)/python -m pytest --durations=8 tests/training tests/benchmarks
+	$(BIN)/python -m pytest --durations=8 tests/training
 
 test-others: .venv/installed
-	$(BIN)/python -m pytest --durations=8 --ignore=tests/training --ignore=tests/benchmarks
+	$(BIN)/python -m pytest --durations=8 --ignore=tests/training
 
 # Remade when the pins or the package definition change; a half-made environment never counts.
 .venv/installed: requirements.txt setup.py
