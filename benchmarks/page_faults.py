@@ -20,8 +20,9 @@ _UPDATES = flags.DEFINE_integer("updates", 50, "updates to count over", lower_bo
 def main(argv: list[str]) -> None:
     """Runs updates of one run on arrays of zeros and prints the cost of one."""
     del argv
+    settings = command_line.read_config(config.ATARI_PRESETS)
     if _KEEP.value:
-        host_memory.keep_freed_memory()
+        host_memory.keep_freed_memory(settings)
     import jax
 
     from rcrl_jax.agents import rainbow
@@ -29,7 +30,6 @@ def main(argv: list[str]) -> None:
     from rcrl_jax.training import prediction
     from rcrl_jax.training.fleet import Fleet
 
-    settings = command_line.read_config(config.ATARI_PRESETS)
     agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6))
     fleet = Fleet(agent, (0,), (6,))
     batch = prediction.empty_batch(settings, agent, 1, "host")

@@ -166,7 +166,7 @@ def _first_moment(state):
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
-    host_memory.keep_freed_memory()
+    host_memory.keep_freed_memory(config.ATARI_PRESETS["rcrl"])
     import jax
 
     from rcrl_jax.training import layout, manifest

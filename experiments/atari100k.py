@@ -43,21 +43,16 @@ _BACKEND = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
-    host_memory.keep_freed_memory()
-    # Imported late: the line above must come before JAX starts its threads.
-    from rcrl_jax.training import experiment
-
     try:
         games, seeds = _read_games(), launch.read_seeds()
+        settings = command_line.read_config(config.ATARI_PRESETS)
+        host_memory.keep_freed_memory(settings)
+        # Imported late: the line above must come before JAX starts its threads.
+        from rcrl_jax.training import experiment
+
         preset = flags.FLAGS.preset
         what = "+".join(games) if len(games) < 26 else "all26"
-        plan = make_plan(
-            preset,
-            command_line.read_config(config.ATARI_PRESETS),
-            games,
-            seeds,
-            launch.workdir(f"{preset}-{what}"),
-        )
+        plan = make_plan(preset, settings, games, seeds, launch.workdir(f"{preset}-{what}"))
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():

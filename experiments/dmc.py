@@ -58,13 +58,13 @@ def presets_of(task: str) -> dict[str, config.SacConfig]:
 def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
-    host_memory.keep_freed_memory()
-    # Imported late: the line above must come before JAX starts its threads.
-    from rcrl_jax.training import experiment
-
     try:
         tasks, seeds = _read_tasks(), launch.read_seeds()
         settings = command_line.read_config(config.DMC_PRESETS)
+        host_memory.keep_freed_memory(settings)
+        # Imported late: the line above must come before JAX starts its threads.
+        from rcrl_jax.training import experiment
+
         repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
         if launch.VIDEO.value and settings.observation == "state":
             raise ValueError("--video: there are no frames to film with observation='state'")

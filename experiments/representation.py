@@ -55,7 +55,7 @@ _BASE = "erainbow_sa"  # the preset whose fields --config shows
 def main(argv: list[str]) -> None:
     """Trains, then analyses."""
     del argv
-    host_memory.keep_freed_memory()
+    host_memory.keep_freed_memory(config.ATARI_PRESETS[_BASE])
     from rcrl_jax.representation import analysis
     from rcrl_jax.training import experiment
 
