@@ -19,6 +19,7 @@ def params():
     return LAYER.init(jax.random.key(0), jnp.zeros((1, IN)))
 
 
+@jax.jit
 def draw(seed: int) -> noisy.LayerNoise:
     return noisy.draw_noise(jax.random.key(seed), {"layer": (IN, OUT)})["layer"]
 
