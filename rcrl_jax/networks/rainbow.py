@@ -43,6 +43,11 @@ class RainbowNetwork(nn.Module):
         """Width of psi(s) and of phi(s, a)."""
         return NATURE_EMBEDDING_SIZE if self.encoder_name == "nature" else EMBEDDING_SIZE
 
+    @property
+    def _advantage_groups(self) -> int:
+        """How many actions' logits the advantage stream returns at once."""
+        return self.num_actions if self.head == "state" else 1
+
     def setup(self) -> None:
         """Creates the parts that `__call__` and `embed` share."""
         self.encoder = ENCODERS[self.encoder_name]()
@@ -50,8 +55,7 @@ class RainbowNetwork(nn.Module):
             self.value_hidden = self._dense(self.hidden_size)
             self.value_out = self._dense(self.num_atoms)
         self.advantage_hidden = self._dense(self.hidden_size)
-        per_state = self.num_actions if self.head == "state" else 1
-        self.advantage_out = self._dense(self.num_atoms, groups=per_state)
+        self.advantage_out = self._dense(self.num_atoms, groups=self._advantage_groups)
         if self.head != "state":
             # Normal as PyTorch's embeddings start; equal vectors would make every action tie.
             self.action_embedding = self.param(
@@ -69,9 +73,8 @@ class RainbowNetwork(nn.Module):
         layers = {}
         if self.head != "state_action_single":
             layers |= {"value_hidden": hidden, "value_out": (self.hidden_size, self.num_atoms)}
-        per_state = self.num_actions if self.head == "state" else 1
         layers["advantage_hidden"] = hidden
-        layers["advantage_out"] = (self.hidden_size, per_state * self.num_atoms)
+        layers["advantage_out"] = (self.hidden_size, self._advantage_groups * self.num_atoms)
         return noisy.draw_noise(key, layers)
 
     def __call__(

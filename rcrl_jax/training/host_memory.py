@@ -14,8 +14,8 @@ def keep_freed_memory(settings: Config) -> None:
 
     On the CPU every execution of an update allocates its temporary arrays (40 MB for one RCRL
     update) and frees them. By default glibc maps such a block anew each time, and the kernel
-    zeroes every page of it again: 9,800 page faults and 16 ms of kernel time an update, half as
-    much as the rest, against next to none with this setting (`benchmarks/page_faults.py`).
+    zeroes every page of it again: 9,800 page faults and 15 ms of kernel time an update, beside 22
+    of user time, against at most 400 and 1.2 ms with this setting (`benchmarks/page_faults.py`).
 
     Blocks above 64 MB can be kept in the main arena alone, so where an update needs them all
     threads share it. Elsewhere each thread keeps its own: compilation leaves tens of thousands of
