@@ -73,6 +73,13 @@ class LearnerState(NamedTuple):
     task_state: dict[str, Params]  # by task name, what no gradient moves: a momentum network
 
 
+class Comparison(NamedTuple):
+    """How alike state-action pairs x1 and x2 are, row by row."""
+
+    cosine: jax.Array  # [N], of phi(x1) and phi(x2)
+    logit: jax.Array | None  # [N], of the discriminator: high where the returns should differ
+
+
 class UpdateResult(NamedTuple):
     """What an update tells the outside."""
 

@@ -76,7 +76,7 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         noise_key, epsilon_key, action_key = jax.random.split(key, 3)
         noisy = explores_by_noise and not greedy
         q = own_q(run, logits(run, params, observation, noise_key if noisy else None))
-        action = jnp.argmax(q, axis=-1).astype(jnp.int32)
+        action = best_action(q, jax.random.fold_in(key, _TIES))
         if noisy:
             return action
         epsilon = config.evaluation_epsilon if greedy else exploration_epsilon(config, step)
@@ -154,7 +154,21 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         precision.at_precision(act, config.precision),
         precision.at_precision(update, config.precision),
         precision.at_precision(embed, config.precision),
+        precision.at_precision(agent.make_compare(embed, tasks), config.precision),
     )
+
+
+def best_action(q: jax.Array, key: chex.PRNGKey) -> jax.Array:
+    """The action of largest value, `[N, A] -> [N] int32`; ties are broken uniformly at random.
+
+    Equal action vectors make all actions tie until the first update. The draw has one number an
+    observation, so it does not depend on A.
+    """
+    best = q == jnp.max(q, axis=-1, keepdims=True)
+    rank = jnp.cumsum(best, axis=-1)  # 1 at the first of the best actions
+    number = jax.random.uniform(key, rank.shape[:-1]) * rank[:, -1]
+    chosen = best & (rank == 1 + number.astype(rank.dtype)[:, None])
+    return jnp.argmax(chosen, axis=-1).astype(jnp.int32)
 
 
 def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:
@@ -186,7 +200,9 @@ def _read_transitions(
     )
 
 
-_SHIFT = 1 << 16  # folded into an update's key
+# Folded into a key beside the counters that it is split by.
+_SHIFT = 1 << 16
+_TIES = 1 << 17
 
 
 def _make_tasks(

@@ -297,6 +297,7 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
         precision.at_precision(act, config.precision),
         precision.at_precision(update, config.precision),
         precision.at_precision(embed_pairs, config.precision),
+        precision.at_precision(agent.make_compare(embed_pairs, tasks), config.precision),
         action=jax.ShapeDtypeStruct((room,), np.float32),
         batches_over_runs=not pixels,
         image_bytes=_image_bytes(config) if pixels else 8 * config.hidden_size * 4,

@@ -65,7 +65,9 @@ def make_return_contrast(
         }
         return jnp.mean(errors), metrics
 
-    return task.AuxiliaryTask(init, loss, weight=lambda run: weight)
+    return task.AuxiliaryTask(
+        init, loss, weight=lambda run: weight, discriminate=network.apply
+    )
 
 
 _ERRORS = {

@@ -32,6 +32,8 @@ class AuxiliaryTask:
         parameters, for example a slow copy of a network.
       next_state: `(state, task_params, agent_params) -> state`, called after every optimiser
         step with the new parameters.
+      discriminate: `(task_params, first [N, d], second [N, d]) -> logit [N]` of two embeddings
+        belonging to different classes; None where the task has no discriminator.
       importance_weighted: whether the loss is multiplied by the batch's mean importance weight.
       in_priorities: whether the loss, with its weight, is added to what priorities are made of.
     """
@@ -44,5 +46,6 @@ class AuxiliaryTask:
     weight: Callable[[types.RunSpec], jax.Array | float]
     init_state: Callable[[types.Params, types.Params], types.Params] = _no_state
     next_state: Callable[[types.Params, types.Params, types.Params], types.Params] = _unchanged
+    discriminate: Callable[[types.Params, jax.Array, jax.Array], jax.Array] | None = None
     importance_weighted: bool = False
     in_priorities: bool = False

@@ -51,6 +51,8 @@ class AgentStep(NamedTuple):
     """
     finished: np.ndarray
     """[R] bool, the game is over or was cut, and the environment has been restarted."""
+    life_lost: np.ndarray
+    """[R] bool, a life was lost while others remain, whether or not that ends the episode."""
     episode_return: np.ndarray
     """[R] float64, undiscounted sum of the finished game's raw rewards; NaN where not finished."""
     episode_length: np.ndarray
@@ -154,10 +156,11 @@ class AgentEnvironment:
 
         at_limit = step.truncated | (self._length >= self._max_episode_steps)
         finished = step.terminated | at_limit
+        # Only while lives remain: Q*bert shows 0 lives some time before its game is over.
+        life_lost = (step.lives < self._lives) & (step.lives > 0)
         terminated = step.terminated
         if self._life_loss_ends_episode:
-            # Only while lives remain: Q*bert shows 0 lives some time before its game is over.
-            terminated = terminated | ((step.lives < self._lives) & (step.lives > 0))
+            terminated = terminated | life_lost
         truncated = at_limit & ~terminated
         episode_return = np.where(finished, self._return, np.nan)
         episode_length = np.where(finished, self._length, 0)
@@ -177,6 +180,7 @@ class AgentEnvironment:
             truncated=truncated,
             observation=self._observation,
             finished=finished,
+            life_lost=life_lost,
             episode_return=episode_return,
             episode_length=episode_length,
         )

@@ -7,45 +7,77 @@ import numpy as np
 
 from rcrl_jax import observations, types
 from rcrl_jax.envs.agent_view import AgentStep
+from rcrl_jax.replay import segments
 
 # A game that is stuck runs to the frame limit; its first steps are enough.
-_MOST_FRAMES = 3000
+_MOST_BYTES = 20 * 2**20
+
+
+class Protocol(NamedTuple):
+    """What training makes of a game: a recorded one is cut into segments as training would."""
+
+    closes_segment: segments.SegmentRule = segments.closes_at_reward
+    clip_rewards: bool = True
+    life_loss_ends_episode: bool = True
+
+
+_ATARI = Protocol()
 
 
 class Episode(NamedTuple):
     """One whole game."""
 
-    frames: np.ndarray  # [F, 84, 84] uint8, newest frame of each observation; F <= T
-    action: np.ndarray  # [T] int32
-    reward: np.ndarray  # [T] float32, clipped to [-1, 1], as training would see it
+    frames: np.ndarray  # [F, *frame_shape], newest frame of each observation; F <= T
+    action: np.ndarray  # [T, *act]
+    reward: np.ndarray  # [T] float32, as training would see it
+    segment: np.ndarray  # [T] int64, number of the step's segment within the game
+    ends: np.ndarray  # [T] bool, the last step of a training episode: game over or a lost life
 
 
 class Recorder:
     """Watches an evaluation and keeps the first game of every environment."""
 
-    def __init__(self, num_games: int) -> None:
-        """Keeps nothing yet."""
+    def __init__(
+        self, num_games: int, protocol: Protocol = _ATARI, most_bytes: int = _MOST_BYTES
+    ) -> None:
+        """Keeps nothing yet.
+
+        Args:
+          num_games: environments of the evaluation, G.
+          protocol: how training sees a game.
+          most_bytes: frames of a game that are kept; its later steps have none.
+        """
+        self._protocol = protocol
+        self._most_bytes = most_bytes
         self._frames: list[np.ndarray] = []
-        self._actions: list[np.ndarray] = []
-        self._rewards: list[np.ndarray] = []
+        self._steps: list[tuple[np.ndarray, ...]] = []
+        self._segments = segments.SegmentTable(num_games, 1, protocol.closes_segment)
         self._lengths = np.zeros(num_games, np.int64)
         self._playing = np.ones(num_games, bool)
 
     def __call__(self, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep) -> None:
-        """See `evaluation.Watcher`."""
-        if len(self._frames) < _MOST_FRAMES:
-            self._frames.append(observation[:, -1].copy())
-        self._actions.append(actions)
-        self._rewards.append(np.clip(outcome.reward, -1.0, 1.0))
+        """See `evaluation.Watcher`; games after the first ones are ignored."""
+        if not self._playing.any():
+            return
+        newest = observation[:, -1]
+        if len(self._frames) * newest[0].nbytes < self._most_bytes:
+            self._frames.append(newest.copy())
+        reward, ends = outcome.reward, outcome.finished
+        if self._protocol.clip_rewards:
+            reward = np.clip(reward, -1.0, 1.0)
+        if self._protocol.life_loss_ends_episode:
+            ends = ends | outcome.life_lost
+        segment = self._segments.add(self._lengths, reward, ends)
+        self._steps.append((actions, reward, segment, ends))
         self._lengths += self._playing
         self._playing &= ~outcome.finished
 
     @property
     def episodes(self) -> list[Episode]:
         """The games, in the order of the environments."""
-        frames, actions, rewards = map(np.stack, (self._frames, self._actions, self._rewards))
+        frames, *steps = map(np.stack, (self._frames, *zip(*self._steps, strict=True)))
         return [
-            Episode(frames[:length, game], actions[:length, game], rewards[:length, game])
+            Episode(frames[:length, game], *(x[:length, game] for x in steps))
             for game, length in enumerate(self._lengths)
         ]
 
@@ -78,7 +110,6 @@ def draw_contrast(
 ) -> tuple[Steps, Steps, Steps]:
     """Anchors, positives and negatives, `size` of each.
 
-    Segments are cut as in training: the step with a reward ends its segment and belongs to it.
     A positive is never its own anchor, whose similarity of 1 would say nothing; so anchors are
     drawn among the steps that do not have a segment to themselves. A negative is any step.
 
@@ -86,12 +117,7 @@ def draw_contrast(
       ValueError: no segment has two steps.
     """
     steps = all_steps(episodes)
-    segment = np.concatenate(
-        [_segments(episode.reward)[: len(episode.frames)] for episode in episodes]
-    )
-    # Counted within an episode so far; from here on over all episodes.
-    opens = (np.diff(steps.episode, prepend=-1) != 0) | (np.diff(segment, prepend=-1) != 0)
-    segment = np.cumsum(opens) - 1
+    segment = segment_numbers(episodes)
     length = np.bincount(segment)
     first = np.concatenate([[0], np.cumsum(length)[:-1]])
     candidates = np.nonzero(length[segment] > 1)[0]
@@ -105,9 +131,22 @@ def draw_contrast(
     return tuple(Steps(steps.episode[i], steps.time[i]) for i in (anchor, positive, negative))
 
 
-def _segments(reward: np.ndarray) -> np.ndarray:
-    """`[T]`: how many segments closed before each step."""
-    return np.cumsum(reward != 0) - (reward != 0)
+def segment_numbers(episodes: Sequence[Episode]) -> np.ndarray:
+    """`[N]`: of all steps, the number of their segment; no two games share one."""
+    opens = [
+        np.diff(episode.segment[: len(episode.frames)], prepend=-1) != 0 for episode in episodes
+    ]
+    return np.cumsum(np.concatenate(opens)) - 1
+
+
+def undiscounted_returns(episode: Episode) -> np.ndarray:
+    """`[T]`: sum of the rewards from each step to the end of its training episode."""
+    returns = np.zeros(len(episode.reward))
+    following = 0.0
+    for t in reversed(range(len(episode.reward))):
+        following = episode.reward[t] + (0.0 if episode.ends[t] else following)
+        returns[t] = following
+    return returns
 
 
 def discounted_returns(episode: Episode, discount: float) -> np.ndarray:
@@ -130,9 +169,10 @@ def pairs_at(
       frame_stack: C, frames in an observation; zeros before the start of a game.
       layout: of the observations, the network's.
     """
-    stacks = np.zeros((len(steps.time), frame_stack, 84, 84), np.uint8)
+    first = episodes[0]
+    stacks = np.zeros((len(steps.time), frame_stack, *first.frames.shape[1:]), first.frames.dtype)
     for i, (episode, time) in enumerate(zip(*steps, strict=True)):
         start = max(0, time + 1 - frame_stack)
         stacks[i, frame_stack - (time + 1 - start) :] = episodes[episode].frames[start : time + 1]
-    action = [episodes[e].action[t] for e, t in zip(*steps, strict=True)]
-    return types.Pairs(np.ascontiguousarray(layout.stack(stacks)), np.array(action, np.int32))
+    action = np.stack([episodes[e].action[t] for e, t in zip(*steps, strict=True)])
+    return types.Pairs(np.ascontiguousarray(layout.stack(stacks)), action)

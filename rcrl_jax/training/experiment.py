@@ -21,6 +21,7 @@ from rcrl_jax.config import Config, SacConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay import frames, segments
 from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
+from rcrl_jax.representation import episodes, instruments
 from rcrl_jax.training import (
     checkpoint,
     curves,
@@ -193,13 +194,20 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
             if stopped_by:
                 raise Interrupted(stopped_by[0], state.step)
 
+        def evaluate_and_record(episodes_: int, **options) -> evaluation.Evaluation:
+            recorder = _game_recorder(plan, episodes_)
+            result = _evaluate(
+                plan, fleet, state, episodes_,
+                before_step=stop_if_told, after_step=recorder, **options,
+            )  # fmt: skip
+            unseen = _measure_unseen(plan, fleet, state, recorder.episodes)
+            _record_evaluation(plan, recorders, state.step, result, unseen)
+            return result
+
         def evaluate_if_due() -> float | None:
             if not _evaluation_is_due(plan, paths, state.step):
                 return None
-            result = _evaluate(
-                plan, fleet, state, config.periodic_episodes, before_step=stop_if_told
-            )
-            _record_evaluation(plan, recorders, state.step, result)
+            result = evaluate_and_record(config.periodic_episodes)
             return float(result.returns.mean())
 
         evaluate_if_due()  # a signal may have come amid the one at the step that is resumed
@@ -241,10 +249,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
         store.wait()
 
         say(f"final evaluation: {plan.eval_episodes} episodes")
-        result = _evaluate(
-            plan, fleet, state, plan.eval_episodes, film=plan.film, before_step=stop_if_told
-        )
-        _record_evaluation(plan, recorders, state.step, result)
+        result = evaluate_and_record(plan.eval_episodes, film=plan.film)
         for recorder, returns, cut in zip(recorders, result.returns, result.cut, strict=True):
             recorder.write_scores(plan.counters(state.step), returns, episodes_cut=cut)
     if result.film is not None:
@@ -326,11 +331,6 @@ def make_replay(
       action_repeat: environment steps of an agent step.
     """
     layouts, capacity = observations.layouts_of(config), config.replay_capacity
-    closes_segment = segments.closes_at_reward
-    if isinstance(config, SacConfig):
-        steps = action_repeat if config.segment_reward == "env_step" else 1
-        # A mean above the threshold is a sum above as many thresholds as there are summands.
-        closes_segment = segments.closes_above(config.segment_threshold * steps)
     if frame_store == "host":
         store = frames.HostFrameStore(len(seeds), capacity, layouts.stored)
     else:
@@ -340,7 +340,7 @@ def make_replay(
         store,
         np.asarray(seeds),
         capacity=config.replay_capacity,
-        closes_segment=closes_segment,
+        closes_segment=segment_rule(config, action_repeat),
         frame_stack=config.frame_stack,
         n_step=config.n_step,
         discount=config.discount,
@@ -354,6 +354,21 @@ def make_replay(
         ),
         layouts=layouts,
     )
+
+
+def segment_rule(config: Config, action_repeat: int) -> segments.SegmentRule:
+    """What ends a segment in the replay of a configuration."""
+    if isinstance(config, SacConfig):
+        return segments.closes_above(segment_threshold(config, action_repeat))
+    return segments.closes_at_reward
+
+
+def segment_threshold(config: Config, action_repeat: int) -> float:
+    """By how much the returns of a segment's pairs may differ: 0 on Atari."""
+    if not isinstance(config, SacConfig):
+        return 0.0
+    # A mean above the threshold is a sum above as many thresholds as there are summands.
+    return config.segment_threshold * (action_repeat if config.segment_reward == "env_step" else 1)
 
 
 def _check_space(plan: Plan, fleet: Fleet) -> None:
@@ -550,18 +565,50 @@ def _last_evaluation(paths: layout.RunPaths) -> int | None:
     return lines[-1]["agent_steps"] if lines else None
 
 
+def _game_recorder(plan: Plan, num_episodes: int) -> episodes.Recorder:
+    """Keeps the first games of an evaluation, as training would see them."""
+    config = plan.config
+    protocol = episodes.Protocol(
+        segment_rule(config, plan.action_repeat),
+        config.clip_rewards,
+        config.life_loss_ends_episode,
+    )
+    games = len(plan.runs) * min(num_episodes, evaluation.GAMES_AT_ONCE)
+    return episodes.Recorder(games, protocol, instruments.MOST_BYTES)
+
+
+def _measure_unseen(
+    plan: Plan, fleet: Fleet, state: loop.LoopState, games: Sequence[episodes.Episode]
+) -> list[dict[str, float]]:
+    """What the agent of each run tells apart on its games of an evaluation."""
+    config, each = plan.config, len(games) // len(plan.runs)
+    return instruments.measure(
+        fleet,
+        state.learner.params,
+        [games[run * each : (run + 1) * each] for run in range(len(plan.runs))],
+        layout=observations.layouts_of(config).network,
+        frame_stack=config.frame_stack,
+        seeds=plan.seeds,
+        agent_steps=state.step,
+        return_tolerance=segment_threshold(config, plan.action_repeat),
+    )
+
+
 def _record_evaluation(
     plan: Plan,
     recorders: list[records.RunRecorder],
     step: int,
     result: evaluation.Evaluation,
+    unseen: Sequence[Mapping[str, float]],
 ) -> None:
     """Records an evaluation of all runs, except where a killed process has recorded it."""
-    for run_paths, recorder, returns, cut in zip(
-        plan.paths, recorders, result.returns, result.cut, strict=True
+    for run_paths, recorder, returns, cut, measured in zip(
+        plan.paths, recorders, result.returns, result.cut, unseen, strict=True
     ):
         if _last_evaluation(run_paths) != step:
-            recorder.record_evaluation(plan.counters(step), returns, episodes_cut=cut)
+            recorder.record_evaluation(
+                plan.counters(step), returns, episodes_cut=cut, measured=measured
+            )
 
 
 def _evaluate(

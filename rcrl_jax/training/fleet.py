@@ -95,6 +95,7 @@ class Fleet:
         }
         self._update = jax.jit(over_runs(agent.update, in_place=1, refers=True), donate_argnums=2)
         self._embed = jax.jit(over_runs(agent.embed, refers=True))
+        self._compare = jax.jit(over_runs(agent.compare))
 
     def init(self) -> types.LearnerState:
         """The learner states of all runs at the start."""
@@ -151,6 +152,19 @@ class Fleet:
           frames: stored frames on the device, as in `update`.
         """
         return self.to_host(self._embed(self._runs_here, params, self.place(pairs), frames))
+
+    def compare(
+        self, params: types.TrainableParams, first: types.Pairs, second: types.Pairs
+    ) -> types.Comparison:
+        """How alike state-action pairs are, row by row; `[R, N]`, on the host.
+
+        Args:
+          params: all trainable parameters of this fleet.
+          first: leading axes `[R, N]`.
+          second: leading axes `[R, N]`.
+        """
+        pairs = self.place((first, second))
+        return self.to_host(self._compare(self._runs_here, params, *pairs))
 
     def to_host(self, tree: Any) -> Any:
         """A copy in NumPy of anything this fleet made; leading axis R.

@@ -87,27 +87,36 @@ class RunRecorder:
         """
         wall_s = round(self._wall_before_s + time.monotonic() - self._started_s, 3)
         _append(self._metrics, {**counters._asdict(), "wall_s": wall_s, **scalars})
-        for name, value in scalars.items():
-            if math.isfinite(value):  # tensorboardX prints a line for every other value
-                self._tensorboard.add_scalar(name, float(value), counters.agent_steps)
+        self._add_scalars(counters, scalars)
 
     def record_evaluation(
-        self, counters: Counters, returns: Sequence[float], *, episodes_cut: int
+        self,
+        counters: Counters,
+        returns: Sequence[float],
+        *,
+        episodes_cut: int,
+        measured: Mapping[str, float],
     ) -> None:
-        """Appends one line to evaluations.jsonl and the mean return to TensorBoard.
+        """Appends one line to evaluations.jsonl and its scalars to TensorBoard.
 
         Args:
             counters: where the run stands.
             returns: [episodes] raw return of each evaluation episode.
             episodes_cut: how many of them the frame limit ended.
+            measured: name -> number, what else was measured on them; NaN is written as null.
 
         Raises:
             ValueError: `returns` is empty.
         """
         mean = _summary(returns)["mean"]
-        evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut}
+        evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut, **measured}
         _append(self._evaluations, {**counters._asdict(), **evaluation})
-        self._tensorboard.add_scalar("evaluation_mean", mean, counters.agent_steps)
+        self._add_scalars(counters, {"evaluation_mean": mean, **measured})
+
+    def _add_scalars(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
+        for name, value in scalars.items():
+            if math.isfinite(value):  # tensorboardX prints a line for every other value
+                self._tensorboard.add_scalar(name, float(value), counters.agent_steps)
 
     def write_scores(
         self, counters: Counters, returns: Sequence[float], *, episodes_cut: int

@@ -1,0 +1,276 @@
+"""What a return-contrastive agent tells apart on episodes that nothing trained on.
+
+Accuracy on training batches says little: a discriminator that only compares actions is right on
+most of them. So pairs come from the games of an evaluation, and action agreement is held equal or
+measured on its own. The area under the ROC curve (AUC) is the probability that a pair labelled
+"different" gets a larger output than one labelled "same", ties counted half: 0.5 is chance.
+
+    metric                              label "same"                  label "different"
+    unseen_auc                          one segment                   two segments
+    unseen_auc_action                   the same pairs, judged by their actions alone
+    unseen_auc_equal_action             one segment, equal actions    two segments, equal actions
+    unseen_auc_equal_return             two games, equal returns      two games, unequal returns
+    unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
+    unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
+
+A discriminator that has learned to recognise a time or a segment, and no returns, has an
+`unseen_auc_equal_return` of 0.5. Returns are undiscounted, to the end of the training episode.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from scipy import stats
+
+from rcrl_jax import observations, types
+from rcrl_jax.representation import episodes
+from rcrl_jax.training.fleet import Fleet
+
+MOST_BYTES = 8 * 2**20  # frames kept of a game: 1189 steps of Atari
+
+_PAIRS = 512  # anchors of each kind of contrast
+_AT_ONCE = 256  # pairs in a call of the network
+_FEWEST = 20  # pairs of each label, below which nothing is said
+_DRAWS = 128  # for a partner that fulfils a condition
+_ACTION_CELL = 0.2  # continuous actions in the same cell of a grid this fine count as equal
+_NONE = -1  # instead of a partner
+
+
+class Played(NamedTuple):
+    """The steps of one run's games, one after the other."""
+
+    game: np.ndarray  # [N] int64
+    segment: np.ndarray  # [N] int64
+    action: np.ndarray  # [N] int64, equal where two actions count as equal
+    returns: np.ndarray  # [N] float64
+
+
+class Contrast(NamedTuple):
+    """Numbers of steps: anchors, and a partner of either label for each, or -1 for both."""
+
+    anchor: np.ndarray  # [n] int64
+    same: np.ndarray  # [n] int64
+    different: np.ndarray  # [n] int64
+
+
+def measure(
+    fleet: Fleet,
+    params: types.TrainableParams,
+    games: Sequence[Sequence[episodes.Episode]],
+    *,
+    layout: observations.Layout,
+    frame_stack: int,
+    seeds: Sequence[int],
+    agent_steps: int,
+    return_tolerance: float = 0.0,
+) -> list[dict[str, float]]:
+    """Measures every run of a fleet on its own games.
+
+    Args:
+      fleet: compares pairs.
+      params: all trainable parameters, leading axis R.
+      games: `[R][G]`, recorded games of each run.
+      layout: of the observations that the network reads.
+      frame_stack: C, frames in an observation.
+      seeds: `[R]`, of the runs.
+      agent_steps: how long the runs have trained; with a run's seed it determines the draws.
+      return_tolerance: by how much equal returns may differ.
+
+    Returns:
+      `[R]`, value by metric; NaN where the games have too few pairs of a kind. Agents without a
+      discriminator get the cosines and `unseen_auc_action` alone.
+    """
+    played = [as_played(own) for own in games]
+    contrasts = [
+        draw_contrasts(own, _PAIRS, return_tolerance, np.random.default_rng((seed, agent_steps)))
+        for own, seed in zip(played, seeds, strict=True)
+    ]
+    drawn = np.array(contrasts)  # [R, 3 kinds, 3, n]
+    first = np.repeat(drawn[:, :, :1], 2, axis=2)  # the anchors, once for each label
+    shape = first.shape  # [R, 3, 2, n]
+    compared = _compare(
+        fleet,
+        params,
+        games,
+        np.maximum(first.reshape(len(games), -1), 0),
+        np.maximum(drawn[:, :, 1:].reshape(len(games), -1), 0),
+        layout,
+        frame_stack,
+    )
+    cosine = compared.cosine.reshape(shape)
+    logit = None if compared.logit is None else compared.logit.reshape(shape)
+    return [
+        metrics_of(
+            played[run], Contrast(*drawn[run].swapaxes(0, 1)), cosine[run],
+            None if logit is None else logit[run],
+        )
+        for run in range(len(games))
+    ]  # fmt: skip
+
+
+def metrics_of(
+    played: Played, drawn: Contrast, cosine: np.ndarray, logit: np.ndarray | None
+) -> dict[str, float]:
+    """The metrics of one run.
+
+    Args:
+      played: its steps.
+      drawn: of the three kinds, each field `[3, n]`, as `draw_contrasts` returns them.
+      cosine: `[3, 2, n]`, of each anchor with its partner of either label.
+      logit: `[3, 2, n]` likewise, of the discriminator; None without one.
+    """
+    found = drawn.same != _NONE  # [3, n]
+    partner = np.stack([drawn.same, drawn.different], axis=1)[0]  # [2, n], of any action
+    differs = played.action[drawn.anchor[0]] != played.action[partner]
+    metrics = {"unseen_auc_action": area_under_roc(*differs[:, found[0]].astype(float))}
+    for label, name in enumerate(("positive", "negative")):
+        kinds = {
+            "equal_action": cosine[1, label, found[1]],
+            "different_action": cosine[0, label, found[0] & differs[label]],
+        }
+        for kind, values in kinds.items():
+            mean = values.mean() if len(values) >= _FEWEST else np.nan
+            metrics[f"unseen_cosine_{name}_{kind}"] = float(mean)
+    if logit is not None:
+        for kind, name in enumerate(("auc", "auc_equal_action", "auc_equal_return")):
+            metrics[f"unseen_{name}"] = area_under_roc(*logit[kind][:, found[kind]])
+    return metrics
+
+
+def area_under_roc(same: np.ndarray, different: np.ndarray) -> float:
+    """P(different > same) + P(equal) / 2 over all pairs of the two samples; NaN if one is small."""
+    if min(len(same), len(different)) < _FEWEST:
+        return float("nan")
+    ranks = stats.rankdata(np.concatenate([same, different]))
+    above = ranks[len(same) :].sum() - len(different) * (len(different) + 1) / 2
+    return float(above / (len(same) * len(different)))
+
+
+def as_played(games: Sequence[episodes.Episode]) -> Played:
+    """The recorded steps of one run's games."""
+    recorded = [len(game.frames) for game in games]
+    action = np.concatenate([game.action[:n] for game, n in zip(games, recorded, strict=True)])
+    if np.issubdtype(action.dtype, np.floating):
+        action = np.floor(action / _ACTION_CELL)
+    _, action = np.unique(action, axis=0, return_inverse=True)
+    returns = [episodes.undiscounted_returns(game)[: len(game.frames)] for game in games]
+    return Played(
+        np.repeat(np.arange(len(games)), recorded),
+        episodes.segment_numbers(games),
+        action.reshape(-1),
+        np.concatenate(returns),
+    )
+
+
+def draw_contrasts(
+    played: Played, size: int, return_tolerance: float, rng: np.random.Generator
+) -> tuple[Contrast, Contrast, Contrast]:
+    """Pairs of any action, of equal actions, and of two games, as the table above says."""
+    num_steps = len(played.game)
+
+    def anywhere() -> np.ndarray:
+        return rng.integers(0, num_steps, size)
+
+    def in_another_segment(anchor: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        own = played.segment[anchor]
+        return _draw_until(draw, lambda step: played.segment[step] != own)
+
+    _, segment_and_action = np.unique(
+        np.stack([played.segment, played.action]), axis=1, return_inverse=True
+    )
+    any_action = _sharing_a_group(played.segment, size, rng)
+    equal_action = _sharing_a_group(segment_and_action.reshape(-1), size, rng)
+
+    anchor = anywhere()
+    game, returns = played.game[anchor], played.returns[anchor]
+
+    def equal_return(step: np.ndarray) -> np.ndarray:
+        return np.abs(played.returns[step] - returns) <= return_tolerance
+
+    equal = _draw_until(anywhere, lambda s: (played.game[s] != game) & equal_return(s))
+    unequal = _draw_until(anywhere, lambda s: (played.game[s] != game) & ~equal_return(s))
+    return (
+        _complete(*any_action, in_another_segment(any_action[0], anywhere)),
+        _complete(
+            *equal_action,
+            in_another_segment(
+                equal_action[0], lambda: _another_of(played.action, equal_action[0], rng)
+            ),
+        ),
+        _complete(anchor, equal, unequal),
+    )
+
+
+def _complete(anchor: np.ndarray, same: np.ndarray, different: np.ndarray) -> Contrast:
+    """Keeps the partners of anchors that have one of either label."""
+    found = (same != _NONE) & (different != _NONE)
+    return Contrast(anchor, np.where(found, same, _NONE), np.where(found, different, _NONE))
+
+
+def _sharing_a_group(
+    group: np.ndarray, size: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Anchors `[size]` among the steps that share their group, and another step of the group."""
+    candidates = np.nonzero(np.bincount(group)[group] > 1)[0]
+    if not candidates.size:
+        return np.zeros(size, np.int64), np.full(size, _NONE)
+    anchor = rng.choice(candidates, size)
+    return anchor, _another_of(group, anchor, rng)
+
+
+def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A uniform draw from the other steps of each anchor's group; the anchor where it is alone."""
+    order = np.argsort(group, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    first = np.searchsorted(group[order], group[anchor])
+    others = np.bincount(group)[group[anchor]] - 1
+    drawn = first + (rng.random(len(anchor)) * others).astype(np.int64)
+    return np.where(others > 0, order[drawn + (drawn >= place[anchor])], anchor)
+
+
+def _draw_until(
+    draw: Callable[[], np.ndarray], accepts: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Draws all rows until each is accepted; -1 for a row that never is."""
+    result = draw()
+    accepted = accepts(result)
+    for _ in range(_DRAWS - 1):
+        if accepted.all():
+            break
+        again = draw()
+        result = np.where(accepted, result, again)
+        accepted = accepted | accepts(again)
+    return np.where(accepted, result, _NONE)
+
+
+def _compare(
+    fleet: Fleet,
+    params: types.TrainableParams,
+    games: Sequence[Sequence[episodes.Episode]],
+    first: np.ndarray,
+    second: np.ndarray,
+    layout: observations.Layout,
+    frame_stack: int,
+) -> types.Comparison:
+    """Compares the steps of two lists `[R, n]`, a few at a time."""
+    steps = [episodes.all_steps(own) for own in games]
+
+    def pairs_at(number: np.ndarray) -> types.Pairs:
+        own = [
+            episodes.pairs_at(played, episodes.Steps(*(x[n] for x in s)), frame_stack, layout)
+            for played, s, n in zip(games, steps, number, strict=True)
+        ]
+        return jax.tree.map(lambda *runs: np.stack(runs), *own)
+
+    parts = [
+        fleet.compare(
+            params,
+            pairs_at(first[:, start : start + _AT_ONCE]),
+            pairs_at(second[:, start : start + _AT_ONCE]),
+        )
+        for start in range(0, first.shape[1], _AT_ONCE)
+    ]
+    return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *parts)
