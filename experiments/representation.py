@@ -8,6 +8,8 @@ them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
     similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
                        held-out pairs and on pairs of the replay; one object a moment and run
+    unseen.jsonl       what the discriminator tells apart on held-out pairs (areas under the ROC
+                       curve), and cosines split by agreement of actions
     scores.jsonl       the mean return of every evaluation
     probe.jsonl        how much of the discounted return a linear function of phi explains
     *.png              the paper's similarity figure of each seed and of all, and the probe's

@@ -39,8 +39,9 @@ class RainbowConfig:
     head: str = setting(
         "state",
         "what the advantage stream reads: 'state' (psi(s), all actions at once) or "
-        "'state_action' (phi(s,a) = psi(s) * e_a, one action at a time); 'state_action_single' "
-        "is one stream on phi(s,a) without dueling",
+        "'state_action' (phi(s,a) = psi(s) * e_a, one action at a time); 'state_action_both': the "
+        "value stream reads phi(s,a) too; 'state_action_single': one stream on phi(s,a) without "
+        "dueling",
         "K / RCRL appendix C.1",
     )
     embedding_init: str = setting(
@@ -76,7 +77,16 @@ class RainbowConfig:
         "(|x - y| and x * y; symmetric) or 'bilinear' (x W y, no hidden layer)",
         "ours",
     )
-    discriminator_hidden: int = setting(256, "units of the discriminator's hidden layer", "ours")
+    discriminator_hidden: int = setting(
+        256, "units of each of the discriminator's hidden layers", "ours"
+    )
+    discriminator_layers: int = setting(1, "the discriminator's hidden layers", "ours")
+    discriminator_norm: str = setting(
+        "none",
+        "how the discriminator normalises an embedding: 'none', 'layer_norm' (mean 0, variance 1) "
+        "or 'unit' (length 1)",
+        "ours",
+    )
     contrast_anchors: str = setting(
         "prioritised",
         "how anchors are drawn: 'prioritised' as the transitions are, or 'uniform'",
@@ -224,17 +234,19 @@ class RainbowConfig:
 
 _CHOICES = {
     "encoder": ("data_efficient", "nature"),
-    "head": ("state", "state_action", "state_action_single"),
+    "head": ("state", "state_action", "state_action_both", "state_action_single"),
     "embedding_init": ("normal", "uniform", "ones"),
     "contrast_loss": ("squared_error", "cross_entropy"),
     "discriminator_input": ("concatenation", "difference_product", "bilinear"),
+    "discriminator_norm": ("none", "layer_norm", "unit"),
     "contrast_anchors": ("prioritised", "uniform"),
     "precision": ("float32", "tf32", "bfloat16"),
     "augmentation": ("none", "crop_pad_crop", "pad_crop"),
     "exploration": ("noise", "epsilon_greedy"),
 }
 _AT_LEAST_ONE = (
-    "hidden_size", "contrast_batch_size", "discriminator_hidden", "curl_hidden", "curl_size",
+    "hidden_size", "contrast_batch_size", "discriminator_hidden", "discriminator_layers",
+    "curl_hidden", "curl_size",
     "batch_size", "n_step", "target_period", "update_period", "epsilon_decay", "frame_stack",
     "max_episode_steps", "evaluation_period", "periodic_episodes",
 )  # fmt: skip

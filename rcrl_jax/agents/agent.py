@@ -17,7 +17,7 @@ class Agent:
     """Three pure functions, written for one run; they never see the fleet axis.
 
     Attributes:
-      init: `key -> LearnerState`.
+      init: `(run, key) -> LearnerState`.
       act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
         Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
         policy: noise off, with Rainbow's share of random actions. `greedy` is static.
@@ -32,7 +32,7 @@ class Agent:
       image_bytes: about what an update holds for each observation that it differentiates.
     """
 
-    init: Callable[[chex.PRNGKey], types.LearnerState]
+    init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
     act: Callable[
         [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool, jax.Array], jax.Array
     ]

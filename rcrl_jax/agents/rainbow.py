@@ -50,11 +50,11 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         """Action values `[N, A]`; -inf for actions that the run does not have."""
         return c51.mask_actions(c51.expected_return(logits_t, atoms), run.num_actions)
 
-    def init(key: chex.PRNGKey) -> types.LearnerState:
+    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
         shape = layouts.network.stack_shape(config.frame_stack)
         observation = jnp.zeros((1, *shape), jnp.uint8)
-        agent_params = network.init(network_key, observation, spec.num_actions)
+        agent_params = network.init(network_key, observation, run.num_actions)
         task_keys = jax.random.split(tasks_key, max(len(tasks), 1))
         params = types.TrainableParams(
             agent=agent_params,
@@ -218,6 +218,8 @@ def _make_tasks(
             network.embedding_size,
             config.discriminator_hidden,
             discriminator_input=config.discriminator_input,
+            discriminator_layers=config.discriminator_layers,
+            discriminator_norm=config.discriminator_norm,
             loss_form=config.contrast_loss,
             weight=config.auxiliary_weight,
         ),

@@ -134,7 +134,8 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
         config.temperature_learning_rate, b1=config.temperature_beta1
     )
 
-    def init(key: chex.PRNGKey) -> types.LearnerState:
+    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+        del run  # every task has the same networks
         keys = jax.random.split(key, 7)
         observation = jnp.zeros((1, *observation_shape), layout.dtype)
         conv_params, psi_params, actor_psi_params = {}, {}, {}

@@ -24,6 +24,8 @@ def make_return_contrast(
     discriminator_hidden: int,
     *,
     discriminator_input: str = "concatenation",
+    discriminator_layers: int = 1,
+    discriminator_norm: str = "none",
     loss_form: str = "squared_error",
     weight: float = 1.0,
 ) -> task.AuxiliaryTask:
@@ -32,12 +34,16 @@ def make_return_contrast(
     Args:
       embed: phi, `(agent_params, observation [N, ...], action [N]) -> [N, embedding_size]`.
       embedding_size: width of phi(s, a).
-      discriminator_hidden: units of the discriminator's hidden layer.
+      discriminator_hidden: units of each of the discriminator's hidden layers.
       discriminator_input: how the discriminator reads two embeddings, see `Discriminator`.
+      discriminator_layers: number of its hidden layers.
+      discriminator_norm: how it normalises the embeddings, see `Discriminator`.
       loss_form: 'squared_error' or 'cross_entropy'.
       weight: of the loss.
     """
-    network = discriminator.Discriminator(discriminator_hidden, discriminator_input)
+    network = discriminator.Discriminator(
+        discriminator_hidden, discriminator_input, discriminator_layers, discriminator_norm
+    )
     error = _ERRORS[loss_form]
 
     def init(key: chex.PRNGKey) -> types.Params:

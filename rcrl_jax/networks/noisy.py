@@ -65,7 +65,8 @@ class NoisyDense(nn.Module):
 
     Outputs come in `groups` of `features`, and everything random about a group depends on its
     number alone: a layer with more groups begins with the same ones. So a run with few actions
-    is the same run in a fleet whose actions are padded to the largest game's.
+    is the same run in a fleet whose actions are padded to the largest game's. `own_groups` is the
+    number of groups that are not padding; the initial sigma of the bias counts their outputs.
     """
 
     features: int
@@ -73,13 +74,19 @@ class NoisyDense(nn.Module):
     groups: int = 1
 
     @nn.compact
-    def __call__(self, inputs: jax.Array, noise: LayerNoise | None = None) -> jax.Array:
+    def __call__(
+        self,
+        inputs: jax.Array,
+        noise: LayerNoise | None = None,
+        own_groups: jax.Array | int | None = None,
+    ) -> jax.Array:
         """Maps `[..., in]` to `[..., groups * features]`."""
         fan_in = inputs.shape[-1]
         shape = (self.groups, fan_in, self.features)
         mu_init = initializers.by_row(initializers.uniform_fan_in(fan_in))
         kernel_sigma_init = nn.initializers.constant(self.sigma / math.sqrt(fan_in))
-        bias_sigma_init = nn.initializers.constant(self.sigma / math.sqrt(self.features))
+        fan_out = self.features * jnp.float32(self.groups if own_groups is None else own_groups)
+        bias_sigma_init = nn.initializers.constant(self.sigma / jnp.sqrt(fan_out))
         kernel = self.param("kernel_mu", mu_init, shape)
         bias = self.param("bias_mu", mu_init, (self.groups, self.features))
         kernel_sigma = self.param("kernel_sigma", kernel_sigma_init, shape)

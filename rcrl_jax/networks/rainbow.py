@@ -22,8 +22,10 @@ class RainbowNetwork(nn.Module):
 
     With `head='state'` both dueling streams read psi(s). With `head='state_action'` the advantage
     stream reads phi(s, a) = psi(s) * e_a for one action at a time and returns that action's
-    logits (RCRL, appendix C.1 and figure 1, left). With `head='state_action_single'` that stream
-    is the whole head.
+    logits (RCRL, appendix C.1 and figure 1, left). With `head='state_action_both'` the value stream
+    reads phi(s, a) as well, so that everything the head reads of a state passes through phi. With
+    `head='state_action_single'` the advantage stream is the whole head, and the value of an action
+    a function of its own phi(s, a) alone, as Proposition 4.1 has it.
 
     `num_actions` is the largest action set of the fleet. A run with fewer actions leaves the last
     ones out: they take no part in the dueling mean, so nothing they own gets a gradient, and
@@ -57,7 +59,6 @@ class RainbowNetwork(nn.Module):
         self.advantage_hidden = self._dense(self.hidden_size)
         self.advantage_out = self._dense(self.num_atoms, groups=self._advantage_groups)
         if self.head != "state":
-            # Normal as PyTorch's embeddings start; equal vectors would make every action tie.
             self.action_embedding = self.param(
                 "action_embedding",
                 initializers.by_row(_EMBEDDING_INITS[self.embedding_init]),
@@ -94,21 +95,25 @@ class RainbowNetwork(nn.Module):
         noise = noise or {}
         psi = self.encoder(observation)
         shape = (psi.shape[0], self.num_actions, self.num_atoms)
-        if self.head != "state_action_single":
-            hidden = nn.relu(self.value_hidden(psi, noise.get("value_hidden")))
-            value = self.value_out(hidden, noise.get("value_out"))
         if self.head == "state":
             advantage_input = psi  # [N, 576]
         else:
             advantage_input = psi[:, None] * self.action_embedding  # [N, A, 576]
             advantage_input = advantage_input.reshape(-1, self.embedding_size)
+        if self.head != "state_action_single":
+            value_input = advantage_input if self.head == "state_action_both" else psi
+            hidden = nn.relu(self.value_hidden(value_input, noise.get("value_hidden")))
+            value = self.value_out(hidden, noise.get("value_out"))
+            value = value.reshape(psi.shape[0], -1, self.num_atoms)  # [N, A or 1, atoms]
         hidden = nn.relu(self.advantage_hidden(advantage_input, noise.get("advantage_hidden")))
-        advantage = self.advantage_out(hidden, noise.get("advantage_out")).reshape(shape)
+        own_groups = own_actions if self.head == "state" else None
+        advantage = self.advantage_out(hidden, noise.get("advantage_out"), own_groups)
+        advantage = advantage.reshape(shape)
         if self.head == "state_action_single":
             return advantage
         own = jnp.arange(self.num_actions)[:, None] < own_actions
         mean = jnp.where(own, advantage, 0.0).sum(axis=1, keepdims=True) / own_actions
-        return value[:, None] + advantage - mean
+        return value + advantage - mean
 
     def embed(self, observation: jax.Array, action: jax.Array) -> jax.Array:
         """What the advantage stream reads: `[N, ...], [N] -> [N, embedding_size]`.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from rcrl_jax import observations, types
-from rcrl_jax.representation import episodes, figures, probe, similarity
+from rcrl_jax.representation import episodes, figures, instruments, probe, similarity
 from rcrl_jax.training import experiment, layout, records
 from rcrl_jax.training.fleet import Fleet
 
@@ -79,11 +79,13 @@ def analyse(
     probed = episodes.draw_steps(recorded, probe_steps, rng)
 
     similarities = [line for arm in arms for line in _similarities(arm, recorded, contrast)]
+    unseen = [line for arm in arms for line in _unseen(arm, recorded)]
     probes = [line for arm in arms for line in _probes(arm, recorded, probed)]
     scores = [line for arm in arms for line in _scores(arm.plan)]
 
     directory.mkdir(parents=True, exist_ok=True)
     _write_lines(directory / "similarity.jsonl", similarities)
+    _write_lines(directory / "unseen.jsonl", unseen)
     _write_lines(directory / "probe.jsonl", probes)
     _write_lines(directory / "scores.jsonl", scores)
     name, seeds = directory.name, plans[0].seeds
@@ -97,6 +99,7 @@ def analyse(
     if len(seeds) > 1:
         title = f"{name}: mean of {len(seeds)} seeds, and each"
         figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
+    figures.draw_unseen(directory / "unseen.png", unseen, f"{name}: held-out pairs by action")
     figures.draw_probe(directory / "probe.png", probes, f"{name}: linear probe of the return")
 
 
@@ -108,13 +111,32 @@ def _similarities(
     held_out = types.ContrastBatch(*(arm.pairs_at(recorded, steps) for steps in contrast))
     lines = []
     for snapshot in arm.snapshots:
-        of = {"held_out": similarity.measure(arm.fleet, snapshot.params, held_out)}
+        of = {"held_out": similarity.measure(arm.fleet, snapshot.params.agent, held_out)}
         if snapshot.replay is not None:
             of["replay"] = snapshot.replay
         for pairs, (positive, negative) in of.items():
             lines += arm.lines(
                 snapshot.step, pairs=pairs, cosine_positive=positive, cosine_negative=negative
             )
+    return lines
+
+
+def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
+    """What each snapshot tells apart; the pairs are the same for every arm, run and snapshot."""
+    config, runs = arm.plan.config, len(arm.plan.runs)
+    lines = []
+    for snapshot in arm.snapshots:
+        values = instruments.measure(
+            arm.fleet,
+            snapshot.params,
+            [recorded] * runs,
+            layout=observations.layouts_of(config).network,
+            frame_stack=config.frame_stack,
+            seeds=[_DRAW] * runs,
+            agent_steps=0,
+        )
+        columns = {name: np.array([run[name] for run in values]) for name in values[0]}
+        lines += arm.lines(snapshot.step, **columns)
     return lines
 
 
@@ -127,7 +149,7 @@ def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Step
     pairs = arm.pairs_at(recorded, steps)
     lines = []
     for snapshot in (arm.snapshots[0], arm.snapshots[-1]):
-        phi = arm.fleet.embed(snapshot.params, pairs).astype(np.float64)
+        phi = arm.fleet.embed(snapshot.params.agent, pairs).astype(np.float64)
         explained = np.array(
             [probe.explained_variance(x[fit], target[fit], x[~fit], target[~fit]) for x in phi]
         )

@@ -57,6 +57,39 @@ def draw_similarity(
     curves.save_figure(figure, path)
 
 
+def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draws what is told apart on held-out pairs: AUCs, and cosines by agreement of actions.
+
+    Args:
+      path: PNG to write.
+      lines: `preset`, `seed`, `agent_steps` and the metrics of `instruments.measure`.
+      title: of the figure.
+    """
+    presets = list(dict.fromkeys(line["preset"] for line in lines))
+    figure = Figure(figsize=(13, 4), dpi=100, layout="constrained")
+    panels = figure.subplots(ncols=3)
+    for preset, shades in zip(presets, itertools.cycle(_SHADES), strict=False):
+        own = [line for line in lines if line["preset"] == preset]
+        for name, color in zip(("auc_equal_action", "auc_equal_return"), shades, strict=True):
+            judged = [line for line in own if f"unseen_{name}" in line]
+            _curves(panels[0], judged, f"unseen_{name}", color, f"{preset}, {name[4:]}")
+        for panel, kind in zip(panels[1:], ("equal_action", "different_action"), strict=True):
+            for sign, color in zip(("positive", "negative"), shades, strict=True):
+                _curves(panel, own, f"unseen_cosine_{sign}_{kind}", color, f"{preset}, {sign}")
+    panels[0].axhline(0.5, color="#888888", linewidth=0.8)
+    panels[0].set(title="discriminator, held-out pairs", ylabel="area under the ROC curve")
+    panels[1].set(title="equal actions", ylabel="cosine similarity to the anchor")
+    panels[2].set(title="different actions", ylabel="cosine similarity to the anchor")
+    for panel in panels:
+        panel.set(xlabel="agent steps", ylim=(None, 1.02))
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend(fontsize=8, frameon=False)
+        panel.grid(color="#eeeeee")
+    figure.suptitle(title)
+    curves.save_figure(figure, path)
+
+
 def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
     """Draws what a linear probe explains, before and after training, seed by seed.
 

@@ -30,7 +30,7 @@ from rcrl_jax.training.fleet import Fleet
 
 MOST_BYTES = 8 * 2**20  # frames kept of a game: 1189 steps of Atari
 
-_PAIRS = 512  # anchors of each kind of contrast
+_PAIRS = 256  # anchors of each kind of contrast
 _AT_ONCE = 256  # pairs in a call of the network
 _FEWEST = 20  # pairs of each label, below which nothing is said
 _DRAWS = 128  # for a partner that fulfils a condition

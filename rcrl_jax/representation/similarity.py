@@ -14,6 +14,7 @@ from rcrl_jax.training.experiment import Moment, Plan
 from rcrl_jax.training.fleet import Fleet
 
 _EMBEDDING = ("encoder", "action_embedding")  # the parameters that phi(s, a) is made of
+_DISCRIMINATOR = "return_contrast"  # the task whose parameters are the discriminator's
 _REPLAY = "replay_"  # begins the names of what a snapshot says of replay pairs
 
 
@@ -34,7 +35,7 @@ def measure(
 
     Args:
       fleet: embeds.
-      params: as `embedding_params` returns them, leading axis R.
+      params: of the agents, as much as `params_to_keep` returns, leading axis R.
       pairs: leading axes `[R, N]`.
       frames: stored frames on the device, where the pairs only refer to them.
     """
@@ -47,10 +48,11 @@ def measure(
     )
 
 
-def embedding_params(agent_params: types.Params) -> types.Params:
-    """The share of an agent's parameters that its representation of pairs is made of."""
-    own = {k: v for k, v in agent_params["params"].items() if k in _EMBEDDING}
-    return {"params": own}
+def params_to_keep(params: types.TrainableParams) -> types.TrainableParams:
+    """The parameters that phi is made of, and the discriminator's if there is one."""
+    phi = {k: v for k, v in params.agent["params"].items() if k in _EMBEDDING}
+    contrast = {k: v for k, v in params.auxiliary.items() if k == _DISCRIMINATOR}
+    return types.TrainableParams({"params": phi}, contrast)
 
 
 class Observer:
@@ -68,18 +70,18 @@ class Observer:
 
     def __call__(self, moment: Moment) -> None:
         """See `experiment.Plan.observe`."""
-        params = moment.fleet.to_host(embedding_params(moment.params))
+        params = moment.fleet.to_host(params_to_keep(moment.params))
         scalars = {}
         if moment.step >= self._learn_start:  # from here on there is always an anchor to draw
             similarity = measure(
                 moment.fleet,
-                params,
+                params.agent,
                 moment.replay.sample_to_measure(self._pairs),
                 moment.replay.frames_on_device,
             )
             scalars = {_REPLAY + kind: value for kind, value in similarity._asdict().items()}
         for run, directory in enumerate(self._directories):
-            own = jax.tree.map(lambda x, run=run: x[run], params | scalars)
+            own = jax.tree.map(lambda x, run=run: x[run], params._asdict() | scalars)
             directory.mkdir(parents=True, exist_ok=True)
             with layout.replacing(directory / f"{moment.step:09d}.npz") as partial:
                 np.savez(partial, **traverse_util.flatten_dict(own, sep="/"))
@@ -89,7 +91,7 @@ class Snapshot(NamedTuple):
     """A moment of R runs."""
 
     step: int
-    params: types.Params  # leading axis R
+    params: types.TrainableParams  # as `params_to_keep` returns them, leading axis R
     replay: Similarity | None  # None before learning has started
 
 
@@ -118,6 +120,8 @@ def _read(paths: list[pathlib.Path]) -> Snapshot:
             arrays.append(traverse_util.unflatten_dict(dict(file), sep="/"))
     together = jax.tree.map(lambda *runs: np.stack(runs), *arrays)
     replay = [together.pop(_REPLAY + kind, None) for kind in Similarity._fields]
+    # An agent without a discriminator leaves nothing of its empty dictionary in a file.
+    params = types.TrainableParams(together["agent"], together.get("auxiliary", {}))
     return Snapshot(
-        int(paths[0].stem), together, None if replay[0] is None else Similarity(*replay)
+        int(paths[0].stem), params, None if replay[0] is None else Similarity(*replay)
     )

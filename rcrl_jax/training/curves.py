@@ -18,6 +18,16 @@ from rcrl_jax.training import layout, records
 
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _CONTRAST = {"positive": ("#00695c", "#9fd0c8"), "negative": ("#d84315", "#f6bfa9")}
+_UNSEEN = {
+    "unseen_auc": ("AUC, all pairs", "#000000", "o-"),
+    "unseen_auc_equal_action": ("AUC, equal action", "#0b5394", "o-"),
+    "unseen_auc_equal_return": ("AUC, returns across games", "#6a1b9a", "o-"),
+    "unseen_auc_action": ("AUC of actions alone", "#999999", "o-"),
+    "unseen_cosine_positive_equal_action": ("cosine, positive, equal action", "#00695c", "--"),
+    "unseen_cosine_negative_equal_action": ("cosine, negative, equal action", "#d84315", "--"),
+    "unseen_cosine_positive_different_action": ("cosine, positive, other action", "#9fd0c8", ":"),
+    "unseen_cosine_negative_different_action": ("cosine, negative, other action", "#f6bfa9", ":"),
+}
 _REFERENCES = {"random": "#666666", "human": "#741b47", "paper": "#cc0000"}
 
 
@@ -26,9 +36,10 @@ def draw_learning_curve(paths: layout.RunPaths) -> None:
 
     The first panel has the return of every evaluation episode, their mean and their 10-90 %
     range, the training episodes behind them, and the published scores as dashed lines; the human
-    score only where it does not flatten the curve. A run with a return-contrast task gets a second
-    panel: cosine similarity to the anchor and accuracy of the discriminator, for positives and
-    negatives.
+    score only where it does not flatten the curve. A run with a return-contrast task gets a panel
+    with cosine similarity to the anchor and accuracy of the discriminator on its batches, for
+    positives and negatives. The last panel has what the agent tells apart on the unseen episodes of
+    its evaluations: areas under the ROC curve, and cosines by agreement of actions.
 
     Args:
         paths: the run's files.
@@ -45,18 +56,20 @@ def draw_learning_curve(paths: layout.RunPaths) -> None:
     }
     contrast = [record for record in metrics if "cosine_positive" in record]
 
-    figure = Figure(figsize=(7.5, 6.6 if contrast else 4.2), dpi=120, layout="constrained")
+    unseen = [record for record in evaluations.values() if "unseen_auc_action" in record]
+
+    heights = [4.2] + [2.4] * bool(contrast) + [2.4] * bool(unseen)
+    figure = Figure(figsize=(7.5, sum(heights)), dpi=120, layout="constrained")
     panels = figure.subplots(
-        nrows=2 if contrast else 1,
-        sharex=True,
-        squeeze=False,
-        height_ratios=(3, 2) if contrast else None,
+        nrows=len(heights), sharex=True, squeeze=False, height_ratios=heights
     )[:, 0]
     _draw_returns(panels[0], metrics, list(evaluations.values()))
     _draw_references(panels[0], paths.game, paths.preset)
     panels[0].set_title(f"{paths.preset} on {paths.game}, seed {paths.seed}", loc="left")
     if contrast:
         _draw_contrast(panels[1], contrast)
+    if unseen:
+        _draw_unseen(panels[-1], unseen)
     for panel in panels:
         panel.legend(
             loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False, borderpad=0
@@ -137,6 +150,19 @@ def _draw_contrast(panel: Axes, contrast: Sequence[dict[str, Any]]) -> None:
             color=light, linewidth=1, zorder=2, label=f"accuracy, {kind}",
         )  # fmt: skip
     panel.set_ylabel("similarity, accuracy")
+    panel.set_ylim(top=1.02)
+
+
+def _draw_unseen(panel: Axes, unseen: Sequence[dict[str, Any]]) -> None:
+    steps = _column(unseen, "agent_steps")
+    for name, (label, color, style) in _UNSEEN.items():
+        if any(record.get(name) is not None for record in unseen):
+            panel.plot(
+                steps, _column(unseen, name), style, color=color, markersize=3, linewidth=1.2,
+                label=label,
+            )  # fmt: skip
+    panel.axhline(0.5, color="#888888", linewidth=0.8)
+    panel.set_ylabel("unseen: AUC, cosine")
     panel.set_ylim(top=1.02)
 
 

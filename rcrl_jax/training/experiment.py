@@ -49,7 +49,7 @@ class Moment(NamedTuple):
 
     step: int
     fleet: Fleet
-    params: types.Params  # of the agent, leading axis R; consumed by the next update
+    params: types.TrainableParams  # leading axis R; consumed by the next update
     replay: SegmentReplay
 
 
@@ -212,7 +212,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
 
         evaluate_if_due()  # a signal may have come amid the one at the step that is resumed
         if plan.observe is not None and state.step == 0:
-            plan.observe(Moment(0, fleet, state.learner.params.agent, replay))
+            plan.observe(Moment(0, fleet, state.learner.params, replay))
         steps = loop.train(
             state,
             fleet=fleet,
@@ -232,7 +232,7 @@ def run(plan: Plan, say: Callable[[str], None] = print) -> list[float]:
                 if not _is_finite(finished):
                     raise loop.NotFinite("a loss", state)
             if plan.observe is not None and state.step % plan.observe_period == 0:
-                plan.observe(Moment(state.step, fleet, state.learner.params.agent, replay))
+                plan.observe(Moment(state.step, fleet, state.learner.params, replay))
             score = None
             with contextlib.suppress(Interrupted):  # raised again below, when the state is saved
                 score = evaluate_if_due()

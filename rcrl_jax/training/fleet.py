@@ -80,8 +80,8 @@ class Fleet:
             types.RunSpec(np.asarray(num_actions, np.int32), np.asarray(factors, np.float32))
         )
 
-        def init(key_data):
-            return agent.init(_key(key_data, _INIT))
+        def init(run, key_data):
+            return agent.init(run, _key(key_data, _INIT))
 
         def act(run, params, observation, key_data, counters, *, greedy):
             key = _key(key_data, _ACT, *counters)
@@ -99,7 +99,7 @@ class Fleet:
 
     def init(self) -> types.LearnerState:
         """The learner states of all runs at the start."""
-        return self._init(self._runs_here, self._keys)
+        return self._init(self._runs_here, self._runs, self._keys)
 
     def act(
         self, params: types.Params, observation: np.ndarray, *counters: int, greedy: bool = False

@@ -95,7 +95,7 @@ class RunRecorder:
         returns: Sequence[float],
         *,
         episodes_cut: int,
-        measured: Mapping[str, float],
+        measured: Mapping[str, float] | None = None,
     ) -> None:
         """Appends one line to evaluations.jsonl and its scalars to TensorBoard.
 
@@ -109,6 +109,7 @@ class RunRecorder:
             ValueError: `returns` is empty.
         """
         mean = _summary(returns)["mean"]
+        measured = measured or {}
         evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut, **measured}
         _append(self._evaluations, {**counters._asdict(), **evaluation})
         self._add_scalars(counters, {"evaluation_mean": mean, **measured})

@@ -17,6 +17,7 @@ from rcrl_jax.auxiliary import curl, return_contrast
 from rcrl_jax.config import ATARI_PRESETS, RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
+from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
@@ -42,7 +43,7 @@ def agent_of(preset: str, **changes):
 
 
 def fresh(preset: str, seed: int = 0, **changes) -> types.LearnerState:
-    return agent_of(preset, **changes)[0].init(jax.random.key(seed))
+    return agent_of(preset, **changes)[0].init(RUN, jax.random.key(seed))
 
 
 def observations_of(rng, n: int, layout=observations.PATCHES) -> np.ndarray:
@@ -299,6 +300,53 @@ def test_no_picture_is_encoded_twice():
     assert sum(images) == 3 * BATCH + 3 * ANCHORS + 2 * BATCH
 
 
+# --- ties --------------------------------------------------------------------------------------
+
+
+def test_ties_between_actions_are_broken_uniformly():
+    q = jnp.tile(jnp.array([1.0, 3.0, 3.0, -jnp.inf, 3.0]), (6000, 1))
+    action = rainbow.best_action(q, jax.random.key(0))
+    assert action.dtype == jnp.int32
+    counts = np.bincount(action, minlength=5)
+    assert counts[[0, 3]].tolist() == [0, 0]
+    assert stats.chisquare(counts[[1, 2, 4]]).pvalue > 1e-3
+    # Actions that a run does not have change nothing.
+    padded = jnp.pad(q, ((0, 0), (0, 3)), constant_values=-jnp.inf)
+    np.testing.assert_array_equal(action, rainbow.best_action(padded, jax.random.key(0)))
+
+
+def test_a_single_best_action_is_taken_whatever_the_key():
+    q = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+    for seed in range(3):
+        action = rainbow.best_action(jnp.asarray(q), jax.random.key(seed))
+        np.testing.assert_array_equal(action, np.argmax(q, axis=1))
+
+
+def test_with_equal_action_vectors_every_action_is_played_before_the_first_update():
+    agent, _ = agent_of("rcrl", embedding_init="ones")
+    params = fresh("rcrl", embedding_init="ones").params.agent
+    observation = observations_of(np.random.default_rng(0), 400)
+    for greedy in (False, True):
+        action = agent.act(RUN, params, observation, jax.random.key(1), greedy, jnp.int32(0))
+        counts = np.bincount(action, minlength=ACTIONS)
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_pairs_are_compared_by_cosine_and_discriminator():
+    agent, _ = agent_of("rcrl")
+    params = fresh("rcrl").params
+    first, second = BATCHES[0].contrast.anchor, BATCHES[0].contrast.negative
+    cosine, logit = agent.compare(params, first, second)
+    x, y = (np.asarray(agent.embed(params.agent, pairs)) for pairs in (first, second))
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
+    network = Discriminator(SMALL["discriminator_hidden"])
+    expected = network.apply(params.auxiliary["return_contrast"], x, y)
+    np.testing.assert_allclose(logit, expected, rtol=1e-4, atol=1e-5)
+    base = agent_of("erainbow_sa")[0].compare(fresh("erainbow_sa").params, first, second)
+    assert base.logit is None
+
+
 # --- noise -------------------------------------------------------------------------------------
 
 
@@ -319,7 +367,7 @@ def test_online_and_target_network_draw_noise_of_their_own():
         config = config_of("erainbow", noisy_sigma=sigma)
         agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 1))
         run = types.RunSpec(np.int32(1))
-        _, result = jax.jit(agent.update)(run, agent.init(jax.random.key(0)), batch)
+        _, result = jax.jit(agent.update)(run, agent.init(run, jax.random.key(0)), batch)
         return float(result.metrics["gradient_norm"])
 
     assert gradient_norm(QUIET["noisy_sigma"]) < 1e-4
@@ -382,7 +430,7 @@ def test_a_state_may_be_donated(preset):
     batch = batch_of(0, preset)
     expected, _ = update(fresh(preset), batch)
     donating = jax.jit(functools.partial(agent.update, RUN), donate_argnums=0)
-    state = jax.jit(agent.init)(jax.random.key(0))
+    state = jax.jit(agent.init)(RUN, jax.random.key(0))
     kept = jax.tree.map(lambda x: np.array(x, copy=True), state)
     once, _ = donating(state, batch)
     for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(expected), strict=True):

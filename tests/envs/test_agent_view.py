@@ -93,6 +93,7 @@ class Expected(NamedTuple):
     truncated: bool
     observation: np.ndarray
     finished: bool
+    life_lost: bool
     episode_return: float
     episode_length: int
     running_return: float
@@ -120,21 +121,23 @@ def reference(row, games, num_steps, *, stack_size, life_loss_ends_episode, clip
             frame = frame_of(row, game_number, t)
             game_over = t == len(game.events) and not event.truncated
             cut = event.truncated or t == limit
-            life_lost = life_loss_ends_episode and 0 < event.lives < lives
+            life_lost = 0 < event.lives < lives
+            episode_over = life_loss_ends_episode and life_lost
             lives = event.lives
             if game_over or cut:
                 observation = stacked([frame_of(row, game_number + 1, 0)])
             else:
-                frames = [frame] if life_lost else [*frames, frame]
+                frames = [frame] if episode_over else [*frames, frame]
                 observation = stacked(frames)
             steps.append(
                 Expected(
                     frame=frame,
                     reward=max(-1.0, min(1.0, event.reward)) if clip else event.reward,
-                    terminated=game_over or life_lost,
-                    truncated=cut and not (game_over or life_lost),
+                    terminated=game_over or episode_over,
+                    truncated=cut and not (game_over or episode_over),
                     observation=observation,
                     finished=game_over or cut,
+                    life_lost=life_lost,
                     episode_return=sum(rewards) if game_over or cut else np.nan,
                     episode_length=t if game_over or cut else 0,
                     running_return=0.0 if game_over or cut else sum(rewards),
@@ -326,6 +329,7 @@ def test_shapes_and_dtypes():
         "frame": ((3, *FRAME_SHAPE), "uint8"),
         "reward": ((3,), "float32"),
         "terminated": ((3,), "bool"),
+        "life_lost": ((3,), "bool"),
         "truncated": ((3,), "bool"),
         "observation": ((3, 4, *FRAME_SHAPE), "uint8"),
         "finished": ((3,), "bool"),

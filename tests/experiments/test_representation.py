@@ -51,11 +51,16 @@ def test_stopped_and_resumed_it_leaves_lines_and_figures(tmp_path):
     assert moments == {("held_out", s) for s in (0, 50, 100, 150)} | {
         ("replay", s) for s in (50, 100, 150)
     }
+    unseen = records.read_records(written / "unseen.jsonl")
+    assert len(unseen) == 2 * 2 * 4
+    judged = {line["preset"] for line in unseen if "unseen_auc_equal_action" in line}
+    assert judged == {"rcrl"}
     assert {(line["preset"], line["game"], line["seed"]) for line in lines} == {
         (preset, "Breakout", seed) for preset in ("erainbow_sa", "rcrl") for seed in (0, 1)
     }
     assert {path.name for path in written.glob("*.png")} == {
-        "similarity_seed_0.png", "similarity_seed_1.png", "similarity.png", "probe.png"
+        "similarity_seed_0.png", "similarity_seed_1.png", "similarity.png", "probe.png",
+        "unseen.png",
     }  # fmt: skip
 
 

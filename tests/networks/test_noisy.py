@@ -92,6 +92,15 @@ def test_initial_values(params):
         assert stats.kstest(values, "uniform", args=(-1, 2)).pvalue > 1e-3
 
 
+def test_the_initial_sigma_of_the_bias_counts_all_outputs_that_are_not_padding():
+    inputs = jnp.zeros((1, IN))
+    layer = noisy.NoisyDense(OUT, SIGMA, groups=5)
+    for own, arguments in ((5, ()), (3, (None, np.int32(3)))):
+        p = layer.init(jax.random.key(0), inputs, *arguments)["params"]
+        np.testing.assert_allclose(p["bias_sigma"], SIGMA / np.sqrt(own * OUT), rtol=1e-6)
+        np.testing.assert_allclose(p["kernel_sigma"], SIGMA / np.sqrt(IN), rtol=1e-6)
+
+
 def test_gradients_reach_mean_and_sigma(params):
     def total(params):
         return jnp.sum(LAYER.apply(params, jnp.ones((2, IN)), draw(0)))

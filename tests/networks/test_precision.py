@@ -40,7 +40,7 @@ def test_all_products_of_an_agent(precision, expected):
     config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision=precision)
     agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 6))
     run, key = types.RunSpec(np.int32(6)), jax.random.key(0)
-    state = jax.eval_shape(agent.init, key)
+    state = jax.eval_shape(agent.init, run, key)
     batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(config, agent, 1, "host"))
     updating = list(products(jax.make_jaxpr(agent.update)(run, state, batch).jaxpr))
     # Five encoder passes and their heads forward, and most of them backward.

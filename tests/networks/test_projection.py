@@ -1,6 +1,7 @@
 """CURL's projection against a slow forward pass, and its uncommon initial values."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax.networks.projection import Projection
@@ -24,3 +25,22 @@ def test_equals_a_slow_forward_pass_and_starts_positive():
         hidden = np.maximum(normalise(psi[i] @ layers["Dense_0"]["kernel"]), 0)
         expected = normalise(hidden @ layers["Dense_1"]["kernel"])
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_keeps_its_digits_where_inputs_are_large_and_alike():
+    """Inputs and weights are positive at the start: E[x^2] - E[x]^2 would cancel."""
+    rng = np.random.default_rng(1)
+    psi = rng.uniform(0.5, 1.0, size=(8, 576)).astype(np.float32)
+    direction = rng.normal(size=(8, 128))
+    network = Projection(hidden=256, size=128)
+    params = network.init(jax.random.key(0), psi)
+
+    def gradient(dtype):
+        cast = jax.tree.map(lambda x: jnp.asarray(x, dtype), (params, psi, direction))
+        found = jax.grad(lambda p, x, d: jnp.sum(network.apply(p, x) * d))(*cast)
+        return np.concatenate([np.ravel(x) for x in jax.tree.leaves(found)]).astype(np.float64)
+
+    with jax.enable_x64(True):
+        exact = gradient(np.float64)
+    error = np.linalg.norm(gradient(np.float32) - exact) / np.linalg.norm(exact)
+    assert error < 1e-5  # the fast variance: 2e-5

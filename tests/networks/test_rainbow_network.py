@@ -78,7 +78,8 @@ def test_scale_of_the_parameters(made):
     head, _, params = made
     for name in ("value_hidden", "value_out", "advantage_hidden", "advantage_out"):
         layer = params["params"][name]
-        _, fan_in, fan_out = layer["kernel_mu"].shape
+        groups, fan_in, features = layer["kernel_mu"].shape
+        fan_out = groups * features
         np.testing.assert_allclose(layer["kernel_sigma"], SIGMA / np.sqrt(fan_in), rtol=1e-6)
         np.testing.assert_allclose(layer["bias_sigma"], SIGMA / np.sqrt(fan_out), rtol=1e-6)
         assert np.abs(layer["kernel_mu"]).max() <= 1 / np.sqrt(fan_in)
@@ -149,6 +150,27 @@ def test_a_single_stream_s_logits_by_hand():
         np.testing.assert_allclose(logits[i, a], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_both_streams_on_phi_by_hand():
+    network, params = make("state_action_both")
+    p, obs = params["params"], observation(2)
+    logits = np.asarray(network.apply(params, obs, ACTIONS))
+    psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
+    for i in range(2):
+        phi = [psi[i] * np.asarray(vector) for vector in p["action_embedding"]]
+        streams = {
+            name: np.stack(
+                [
+                    dense(p[f"{name}_out"], np.maximum(dense(p[f"{name}_hidden"], x), 0))
+                    for x in phi
+                ]
+            )
+            for name in ("value", "advantage")
+        }
+        expected = streams["value"] + streams["advantage"] - streams["advantage"].mean(axis=0)
+        np.testing.assert_allclose(logits[i], expected, rtol=1e-4, atol=1e-5)
+        assert np.std(streams["value"], axis=0).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     "init, lowest, mean, spread",
     [("normal", None, 0.0, 1.0), ("uniform", 0.0, 0.5, 12**-0.5), ("ones", 1.0, 1.0, 0.0)],
@@ -181,7 +203,7 @@ def test_the_value_stream_reads_the_state_alone():
     np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("head", ["state", "state_action"])
+@pytest.mark.parametrize("head", ["state", "state_action", "state_action_both"])
 @pytest.mark.parametrize("noisy", [False, True])
 def test_a_network_with_padded_actions_is_the_one_without(head, noisy):
     """Initial values, noise and logits of the run's own actions do not depend on the padding."""

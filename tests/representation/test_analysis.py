@@ -50,8 +50,8 @@ def test_snapshots_come_at_their_steps_with_replay_pairs_once_learning_has_start
         for snapshot in snapshots[1:]:
             for value in snapshot.replay:
                 assert value.shape == (len(SEEDS),) and np.all(np.abs(value) <= 1 + 1e-6)
-        last = toy.last_checkpoint(plan).learner.params.agent
-        toy.assert_equal_trees(snapshots[-1].params, similarity.embedding_params(last))
+        last = toy.last_checkpoint(plan).learner.params
+        toy.assert_equal_trees(snapshots[-1].params, similarity.params_to_keep(last))
 
 
 def test_watching_changes_nothing(tmp_path, arms):
@@ -106,7 +106,7 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms):
     analysis.analyse(arms, directory, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
     assert {path.name for path in directory.iterdir()} == {
         "similarity.jsonl", "scores.jsonl", "probe.jsonl", "similarity_seed_3.png",
-        "similarity_seed_4.png", "similarity.png", "probe.png",
+        "similarity_seed_4.png", "similarity.png", "probe.png", "unseen.jsonl", "unseen.png",
     }  # fmt: skip
     for picture in directory.glob("*.png"):
         assert picture.read_bytes().startswith(b"\x89PNG")

@@ -5,16 +5,28 @@ import pytest
 
 from rcrl_jax import observations
 from rcrl_jax.envs.agent_view import AgentStep
+from rcrl_jax.replay import segments
 from rcrl_jax.representation import episodes
 
 RNG = np.random.default_rng(0)
 
 
 def episode(rewards: str, recorded: int | None = None) -> episodes.Episode:
-    """Rewards from letters `.`, `+` and `-`; every frame is random."""
-    reward = np.array([{".": 0.0, "+": 1.0, "-": -1.0}[letter] for letter in rewards], np.float32)
+    """Rewards from letters `.`, `+` and `-`, a lost life after `|`; every frame is random."""
+    letters = rewards.replace("|", "")
+    reward = np.array([{".": 0.0, "+": 1.0, "-": -1.0}[letter] for letter in letters], np.float32)
     frames = RNG.integers(1, 256, (recorded or len(reward), 84, 84), np.uint8)
-    return episodes.Episode(frames, np.arange(len(reward), dtype=np.int32) % 5, reward)
+    ends = np.zeros(len(reward), bool)
+    ends[[len(life) - 1 for life in _prefixes(rewards)]] = True
+    closes = ends | (reward != 0)
+    action = np.arange(len(reward), dtype=np.int32) % 5
+    return episodes.Episode(frames, action, reward, np.cumsum(closes) - closes, ends)
+
+
+def _prefixes(rewards: str) -> list[str]:
+    """All lives up to the first, the second, ... one."""
+    lives = rewards.split("|")
+    return ["".join(lives[: i + 1]) for i in range(len(lives))]
 
 
 def test_a_recorder_keeps_the_first_game_of_each_environment():
@@ -24,6 +36,7 @@ def test_a_recorder_keeps_the_first_game_of_each_environment():
         outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
             reward=np.array([3.0, -0.5], np.float32),
             finished=np.array([step in (2, 4), step == 4]),
+            life_lost=np.array([False, step == 1]),
         )
         frame = np.full((2, 4, 84, 84), step, np.uint8)
         recorder(frame, np.array([step, 10 + step]), outcome)
@@ -31,12 +44,63 @@ def test_a_recorder_keeps_the_first_game_of_each_environment():
         assert recorded.frames[:, 0, 0].tolist() == list(range(length))
         assert recorded.action.tolist() == [10 * game + t for t in range(length)]
         assert recorded.reward.tolist() == [[1.0, -0.5][game]] * length  # clipped
+        assert recorded.segment.tolist() == list(range(length))
+    ends = [recorded.ends.tolist() for recorded in recorder.episodes]
+    assert ends == [[False, False, True], [False, True, False, False, True]]
+
+
+def test_a_recorder_cuts_segments_as_training_would():
+    rewards, lost, over = [0, 2, 0, 0, 0.5, 0], [2], [5]
+
+    def segments_of(protocol):
+        recorder = episodes.Recorder(1, protocol)
+        for step, reward in enumerate(rewards):
+            outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
+                reward=np.array([reward], np.float32),
+                finished=np.array([step in over]),
+                life_lost=np.array([step in lost]),
+            )
+            recorder(np.zeros((1, 4, 84, 84), np.uint8), np.zeros(1, np.int32), outcome)
+        return recorder.episodes[0]
+
+    atari = segments_of(episodes.Protocol())
+    assert atari.segment.tolist() == [0, 0, 1, 2, 2, 3]
+    assert atari.reward.tolist() == [0, 1, 0, 0, 0.5, 0]
+    control = segments_of(episodes.Protocol(segments.closes_above(2.1), False, False))
+    assert control.segment.tolist() == [0, 0, 0, 0, 0, 1]
+    assert control.reward.tolist() == rewards
+    assert control.ends.tolist() == [False] * 5 + [True]
+
+
+def test_a_recorder_keeps_no_more_frames_than_it_may_and_ignores_later_games():
+    recorder = episodes.Recorder(1, most_bytes=2 * 84 * 84)
+    for step in range(6):
+        outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
+            reward=np.zeros(1, np.float32),
+            finished=np.array([step == 3]),
+            life_lost=np.zeros(1, bool),
+        )
+        recorder(np.full((1, 4, 84, 84), step, np.uint8), np.array([step]), outcome)
+    (kept,) = recorder.episodes
+    assert kept.frames[:, 0, 0].tolist() == [0, 1]
+    assert kept.action.tolist() == [0, 1, 2, 3]
 
 
 def test_discounted_returns_by_hand():
     np.testing.assert_allclose(
         episodes.discounted_returns(episode(".+.-"), 0.5), [0.5 - 0.125, 1 - 0.25, -0.5, -1.0]
     )
+
+
+def test_undiscounted_returns_end_with_the_life():
+    np.testing.assert_array_equal(
+        episodes.undiscounted_returns(episode(".+.+|-.|+")), [2, 2, 1, 1, -1, 0, 1]
+    )
+
+
+def test_segments_are_numbered_over_all_games_where_frames_are_recorded():
+    games = [episode("..+.|..", recorded=6), episode(".++")]
+    assert episodes.segment_numbers(games).tolist() == [0, 0, 0, 1, 2, 2, 3, 3, 4]
 
 
 def test_contrast_is_drawn_by_the_rule_of_segments():

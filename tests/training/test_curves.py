@@ -150,3 +150,21 @@ def test_the_picture_of_a_full_run_is_small(tmp_path):
 def test_a_run_without_records_has_no_curve(tmp_path):
     with pytest.raises(FileNotFoundError):
         curves.draw_learning_curve(layout.RunPaths(tmp_path, "rcrl", "Pong", 0))
+
+
+def test_unseen_episodes_get_a_panel_of_their_own(tmp_path, figures):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 3)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        for step, auc in ((0, float("nan")), (100, 0.6), (200, 0.9)):
+            counters = records.Counters(step, step, 4 * step)
+            recorder.record(counters, {"loss_c51": 1.0})
+            measured = {"unseen_auc_action": 0.5, "unseen_auc": auc}
+            recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
+    curves.draw_learning_curve(paths)
+    panels = figures[0].axes
+    assert len(panels) == 2
+    drawn = _line(panels[1], "AUC, all pairs").get_ydata()
+    np.testing.assert_array_equal(drawn, [np.nan, 0.6, 0.9])
+    assert {line.get_label() for line in panels[1].lines} == {
+        "AUC, all pairs", "AUC of actions alone", "_child2",
+    }  # fmt: skip

@@ -125,10 +125,28 @@ def test_evaluations_and_scores(reference):
     lines = records.read_records(paths.evaluations)
     assert [line["agent_steps"] for line in lines] == [60, 120, 180, 240]
     assert [len(line["returns"]) for line in lines] == [3, 3, 3, 5]
+    for name in ("unseen_auc", "unseen_auc_action", "unseen_auc_equal_return"):
+        values = [line[name] for line in lines]  # None where all games had the same return
+        assert all(value is None or 0 <= value <= 1 for value in values)
+    assert any(line["unseen_auc"] is not None for line in lines)
     scores = json.loads(paths.scores.read_text())
     assert scores["agent_steps"] == toy.STEPS and scores["frames"] == 4 * toy.STEPS
     assert scores["returns"] == lines[-1]["returns"] and scores["episodes_cut"] == 0
     assert scores["mean"] == np.mean(scores["returns"])
+
+
+def test_measuring_on_unseen_episodes_changes_nothing_in_training(
+    tmp_path, reference, monkeypatch
+):
+    monkeypatch.setattr(experiment.instruments, "measure", lambda *_, **__: [{}])
+    plan = toy.make_plan(tmp_path)
+    run(plan)
+    toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
+    assert toy.recorded(plan)["metrics"] == toy.recorded(reference)["metrics"]
+    unmeasured, lines = (
+        records.read_records(toy.paths_of(p).evaluations) for p in (plan, reference)
+    )
+    assert [line["returns"] for line in unmeasured] == [line["returns"] for line in lines]
 
 
 def test_a_checkpoint_costs_a_fraction_of_the_frames(reference):

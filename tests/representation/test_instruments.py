@@ -1,0 +1,198 @@
+"""AUCs by hand, what each kind of pair is, and what discriminators made by hand score."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from rcrl_jax import observations, types
+from rcrl_jax.representation import episodes, instruments
+
+RNG = np.random.default_rng(0)
+SIZE = 4000
+
+
+def game(rewards, actions, first_pixel=0) -> episodes.Episode:
+    """A game whose frames carry the number of their step in one pixel."""
+    reward = np.asarray(rewards, np.float32)
+    frames = np.zeros((len(reward), 84, 84), np.uint8)
+    frames[:, 0, 0] = first_pixel + np.arange(len(reward))
+    ends = np.arange(len(reward)) == len(reward) - 1
+    segment = np.cumsum(reward != 0) - (reward != 0)
+    return episodes.Episode(frames, np.asarray(actions, np.int32), reward, segment, ends)
+
+
+GAMES = [
+    game([0, 0, 1, 0, 0, 0, 1, 0], [0, 1, 0, 1, 1, 0, 0, 1]),
+    game([0, 1, 0, 0, 1], [0, 1, 1, 1, 0], first_pixel=100),
+    game([0, 0, 0], [1, 0, 1], first_pixel=200),
+]
+
+
+def test_auc_by_hand():
+    same, different = np.r_[1.0, 2.0, np.zeros(18)], np.r_[np.full(10, 3.0), np.full(10, 1.0)]
+    # Of 400 pairs: ten outputs of 3 beat all twenty; ten of 1 beat eighteen zeros and tie with one.
+    expected = (10 * 20 + 10 * 18 + 10 * 0.5) / 400
+    assert instruments.area_under_roc(same, different) == pytest.approx(expected)
+    assert instruments.area_under_roc(different, same) == pytest.approx(1 - expected)
+    assert np.isnan(instruments.area_under_roc(same[:19], different))
+
+
+@given(
+    st.lists(st.integers(-3, 3), min_size=20, max_size=60),
+    st.lists(st.integers(-3, 3), min_size=20, max_size=60),
+)
+def test_auc_equals_the_share_of_ordered_pairs(same, different):
+    wins = [(d > s) + 0.5 * (d == s) for s, d in itertools.product(same, different)]
+    found = instruments.area_under_roc(np.array(same, float), np.array(different, float))
+    assert found == pytest.approx(np.mean(wins))
+
+
+def test_permuted_labels_give_one_half_within_the_error():
+    scores = np.concatenate([RNG.normal(size=300), RNG.normal(2.0, size=300)])
+    aucs = []
+    for _ in range(200):
+        shuffled = RNG.permutation(scores)
+        aucs.append(instruments.area_under_roc(shuffled[:300], shuffled[300:]))
+    assert instruments.area_under_roc(scores[:300], scores[300:]) > 0.9
+    error = np.sqrt((300 + 300 + 1) / (12 * 300 * 300))  # of the rank statistic
+    assert np.mean(aucs) == pytest.approx(0.5, abs=4 * error / np.sqrt(200))
+    assert np.std(aucs) == pytest.approx(error, rel=0.2)
+
+
+def test_what_was_played_by_hand():
+    played = instruments.as_played(GAMES)
+    assert played.game.tolist() == [0] * 8 + [1] * 5 + [2] * 3
+    assert played.segment.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5]
+    assert played.action.tolist() == [0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1]
+    assert played.returns.tolist() == [2, 2, 2, 1, 1, 1, 1, 0, 2, 2, 1, 1, 1, 0, 0, 0]
+
+
+def test_continuous_actions_count_as_equal_in_the_same_cell_of_a_grid():
+    actions = np.array([[0.01, 0.5], [0.19, 0.45], [0.21, 0.5], [-0.01, 0.5]], np.float32)
+    control = GAMES[0]._replace(frames=GAMES[0].frames[:4], action=np.tile(actions, (2, 1)))
+    action = instruments.as_played([control]).action
+    assert action[0] == action[1]
+    assert len(set(action.tolist())) == 3
+
+
+def test_each_kind_of_pair_is_drawn_by_its_rule_and_evenly():
+    p = instruments.as_played(GAMES)
+    kinds = instruments.draw_contrasts(p, SIZE, 0.0, np.random.default_rng(1))
+    steps = range(16)
+
+    def same_segment(a, b):
+        return a != b and p.segment[a] == p.segment[b]
+
+    def equal_action(a, b):
+        return p.action[a] == p.action[b]
+
+    rules = [
+        (same_segment, lambda a, b: p.segment[a] != p.segment[b]),
+        (
+            lambda a, b: same_segment(a, b) and equal_action(a, b),
+            lambda a, b: equal_action(a, b) and p.segment[a] != p.segment[b],
+        ),
+        (
+            lambda a, b: p.game[a] != p.game[b] and p.returns[a] == p.returns[b],
+            lambda a, b: p.game[a] != p.game[b] and p.returns[a] != p.returns[b],
+        ),
+    ]
+    for drawn, (is_same, is_different) in zip(kinds, rules, strict=True):
+        found = drawn.same != -1
+        assert np.array_equal(found, drawn.different != -1)
+        for partner, rule in ((drawn.same, is_same), (drawn.different, is_different)):
+            pairs = list(zip(drawn.anchor[found], partner[found], strict=True))
+            allowed = {
+                (a, b) for a in steps for b in steps if rule(a, b) and a in drawn.anchor[found]
+            }
+            assert set(pairs) == allowed
+            # A partner is uniform among those allowed for its anchor.
+            for anchor in set(drawn.anchor[found]):
+                counts = [pairs.count(pair) for pair in allowed if pair[0] == anchor]
+                assert len(counts) == 1 or stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_a_tolerance_makes_near_returns_equal():
+    returns = np.array([0.0, 0.4, 1.0, 3.0])
+    played = instruments.Played(np.arange(4), np.arange(4), np.zeros(4, int), returns)
+    kinds = instruments.draw_contrasts(played, 500, 0.6, np.random.default_rng(0))
+    found = kinds[2].same != -1
+    assert set(kinds[2].anchor[found]) == {0, 1, 2}  # the last one is far from all others
+    gaps = np.abs(returns[kinds[2].anchor] - returns[kinds[2].same])[found]
+    assert gaps.max() <= 0.6
+    gaps = np.abs(returns[kinds[2].anchor] - returns[kinds[2].different])[found]
+    assert gaps.min() > 0.6
+
+
+def test_where_there_are_no_pairs_nothing_is_said():
+    lonely = instruments.as_played([game([1, 1, 1], [0, 1, 0])])
+    drawn = instruments.draw_contrasts(lonely, 50, 0.0, np.random.default_rng(0))
+    assert all(np.all(kind.same == -1) for kind in drawn)
+    stacked = instruments.Contrast(*np.array(drawn).swapaxes(0, 1))
+    values = instruments.metrics_of(lonely, stacked, np.zeros((3, 2, 50)), np.zeros((3, 2, 50)))
+    assert len(values) == 8
+    assert all(np.isnan(value) for value in values.values())
+
+
+class ScriptedFleet:
+    """Compares pairs by the number that the first pixel of their newest frame carries."""
+
+    def __init__(self, logit_of):
+        self.calls = []
+        self._logit_of = logit_of
+
+    def compare(self, params, first, second):
+        numbers = [pairs.observation[:, :, -1, 0, 0].astype(int) for pairs in (first, second)]
+        self.calls.append(numbers[0].shape)
+        same_action = first.action == second.action
+        logit = None
+        if self._logit_of is not None:
+            logit = np.vectorize(self._logit_of)(*numbers)
+        return types.Comparison(np.where(same_action, 0.9, 0.1), logit)
+
+
+NUMBERS = np.concatenate([g.frames[:, 0, 0] for g in GAMES]).tolist()
+SEGMENT_OF = dict(zip(NUMBERS, instruments.as_played(GAMES).segment, strict=True))
+RETURN_OF = dict(zip(NUMBERS, instruments.as_played(GAMES).returns, strict=True))
+
+
+def measure(fleet, runs=1):
+    return instruments.measure(
+        fleet, None, [GAMES] * runs, layout=observations.FRAMES, frame_stack=2,
+        seeds=range(runs), agent_steps=100,
+    )  # fmt: skip
+
+
+def test_a_discriminator_that_knows_segments_alone_knows_no_returns_of_other_games():
+    (values,) = measure(ScriptedFleet(lambda a, b: float(SEGMENT_OF[a] != SEGMENT_OF[b])))
+    assert values["unseen_auc"] == values["unseen_auc_equal_action"] == 1.0
+    assert values["unseen_auc_equal_return"] == 0.5
+
+
+def test_a_discriminator_that_knows_returns_tells_other_games_apart():
+    (values,) = measure(ScriptedFleet(lambda a, b: float(RETURN_OF[a] != RETURN_OF[b])))
+    assert values["unseen_auc_equal_return"] == 1.0
+    # Some pairs of two segments have equal returns, in different games.
+    assert 0.5 < values["unseen_auc_equal_action"] < 1.0
+
+
+def test_cosines_are_split_by_agreement_of_actions():
+    (values,) = measure(ScriptedFleet(None))
+    for label in ("positive", "negative"):
+        assert values[f"unseen_cosine_{label}_equal_action"] == pytest.approx(0.9)
+        assert values[f"unseen_cosine_{label}_different_action"] == pytest.approx(0.1)
+    assert not any(name.startswith("unseen_auc_equal") for name in values)
+    assert 0.0 < values["unseen_auc_action"] < 1.0
+
+
+def test_a_run_s_values_do_not_depend_on_the_other_runs():
+    def logit(a, b):
+        return float((7 * a + 3 * b) % 11)
+
+    alone, together = ScriptedFleet(logit), ScriptedFleet(logit)
+    assert measure(alone)[0] == measure(together, runs=3)[0]
+    assert {shape[0] for shape in together.calls} == {3}
