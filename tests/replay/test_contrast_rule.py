@@ -100,6 +100,118 @@ def flat_contrast(contrast):
     return [np.array(array) for pairs in contrast for array in pairs]
 
 
+# Of two samples of two runs: transitions; anchors, positives and negatives that learning reads;
+# and, first of all, those of a measurement. Written down before `contrast_positives` existed.
+TRANSITIONS = [
+    [[41, 44, 27, 28, 38], [44, 12, 21, 27, 39]],
+    [[43, 17, 21, 31, 38], [40, 11, 19, 32, 39]],
+]
+ANCHORS = [
+    [[42, 21, 28, 35], [45, 11, 26, 32]],
+    [[41, 17, 26, 34], [42, 18, 31, 38]],
+    [[45, 12, 28, 39], [45, 20, 23, 33]],
+]
+POSITIVES = [
+    [[46, 23, 27, 34], [42, 12, 31, 33]],
+    [[41, 19, 25, 35], [47, 19, 29, 37]],
+    [[46, 11, 29, 38], [46, 21, 23, 33]],
+]
+NEGATIVES = [
+    [[44, 20, 22, 18], [45, 42, 17, 32]],
+    [[35, 48, 49, 41], [38, 39, 37, 40]],
+    [[17, 20, 29, 15], [37, 27, 41, 45]],
+]
+GOLDEN = {
+    "default": (0.5, {}, TRANSITIONS, ANCHORS, POSITIVES, NEGATIVES),
+    "uniform_anchors": (
+        0.5,
+        {"uniform_anchors": True},
+        TRANSITIONS,
+        [
+            [[20, 43, 22, 35], [29, 38, 22, 49]],
+            [[25, 23, 22, 27], [35, 11, 32, 19]],
+            [[20, 47, 14, 20], [31, 23, 26, 45]],
+        ],
+        [
+            [[22, 47, 21, 34], [25, 41, 23, 48]],
+            [[31, 23, 20, 30], [35, 12, 34, 17]],
+            [[22, 43, 15, 21], [30, 21, 31, 43]],
+        ],
+        NEGATIVES,
+    ),
+    "excludes_anchor": (
+        0.5,
+        {"excludes_anchor": True},
+        TRANSITIONS,
+        ANCHORS,
+        [
+            [[46, 23, 27, 34], [42, 12, 31, 33]],
+            [[40, 19, 25, 35], [47, 19, 28, 37]],
+            [[46, 11, 29, 38], [47, 22, 22, 32]],
+        ],
+        NEGATIVES,
+    ),
+    "differs_in_return": (
+        0.5,
+        {"differs_in_return": True},
+        TRANSITIONS,
+        ANCHORS,
+        POSITIVES,
+        [
+            [[41, 19, 22, 18], [18, 42, 17, 18]],
+            [[25, 48, 49, 42], [38, 39, 37, 28]],
+            [[17, 27, 21, 43], [37, 27, 28, 45]],
+        ],
+    ),
+    "uniform_replay": (
+        0.0,
+        {},
+        [
+            [[42, 46, 25, 26, 37], [44, 14, 20, 26, 39]],
+            [[44, 17, 20, 30, 38], [40, 12, 19, 31, 39]],
+        ],
+        [
+            [[43, 20, 27, 34], [46, 12, 25, 31]],
+            [[42, 17, 23, 32], [43, 18, 30, 38]],
+            [[11, 15, 27, 38], [46, 20, 23, 33]],
+        ],
+        [
+            [[46, 23, 27, 34], [42, 12, 31, 27]],
+            [[47, 19, 20, 35], [47, 19, 29, 37]],
+            [[12, 14, 29, 38], [46, 21, 23, 33]],
+        ],
+        NEGATIVES,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_draws(name):
+    """A run is the same run as long as these indices are."""
+    exponent, rule, transitions, *expected = GOLDEN[name]
+    pair = Pair(
+        2, capacity=40, n_step=3, seeds=[3, 8], exponent=exponent, contrast=ContrastRule(**rule)
+    )
+    for event in pattern(TEXT):
+        pair.add([event, event])
+    starts = np.array([reference.starts() for reference in pair.slow])
+    pair.update_priorities(starts, np.arange(1.0, 1 + starts.size).reshape(starts.shape))
+
+    def indices(contrast):
+        """Of anchors, positives and negatives: `[3, R, N]`."""
+        return [
+            [pair.slow[run].index_of(pairs.observation[run]).tolist() for run in range(2)]
+            for pairs in contrast
+        ]
+
+    drawn = [indices(pair.fast.sample_to_measure(4))]
+    for own in transitions:
+        sample = pair.fast.sample(5, 4, 0.5)
+        assert sample.index.tolist() == own
+        drawn.append(indices(sample.batch.contrast))
+    assert [list(kind) for kind in zip(*drawn, strict=True)] == expected
+
+
 def test_whole_frames_are_read_as_each_part_of_a_batch_needs_them():
     layouts = observations.Layouts(
         stored=observations.WHOLE,
