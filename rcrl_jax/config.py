@@ -333,9 +333,8 @@ class SacConfig:
         1.0, "a segment ends once the reward accumulated in it exceeds this", "RCRL appendix C.2"
     )
     segment_reward: str = setting(
-        "agent_step",
-        "what the threshold is held against: 'agent_step', the sum over the action repeat, or "
-        "'env_step', the mean over it",
+        "sum",
+        "how segments count the reward of an agent step: 'sum' or 'mean' over its action repeat",
         "ours",
     )
     latent_penalty: float = setting(
@@ -387,7 +386,7 @@ class SacConfig:
         _check_choice("observation", self.observation, ("pixels", "state"))
         _check_choice("augmentation", self.augmentation, ("random_crop", "center_crop"))
         _check_choice("precision", self.precision, ("float32", "tf32"))
-        _check_choice("segment_reward", self.segment_reward, ("agent_step", "env_step"))
+        _check_choice("segment_reward", self.segment_reward, ("sum", "mean"))
         if len(set(self.auxiliary)) != len(self.auxiliary):
             raise ValueError(f"auxiliary: a task is named twice in {self.auxiliary}")
         for task in self.auxiliary:

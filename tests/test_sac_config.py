@@ -19,7 +19,7 @@ def test_every_field_of_sac_has_a_meaning_and_a_source(field):
 SAC_BAD_VALUES = [
     ("observation", "sound"),
     ("augmentation", "flip"),
-    ("segment_reward", "frame"),
+    ("segment_reward", "env_step"),
     ("precision", "bfloat16"),
     ("auxiliary", ("curling",)),
     ("auxiliary", ("curl", "curl")),
@@ -102,7 +102,7 @@ def test_settings_of_curl_s_tables():
         "log_std_max": 2.0,
         "contrast_batch_size": 64,
         "segment_threshold": 1.0,
-        "segment_reward": "agent_step",
+        "segment_reward": "sum",
         "batch_size": 512,
         "learning_rate": 1e-3,
         "temperature_learning_rate": 1e-4,

@@ -328,9 +328,10 @@ def make_replay(
     layouts, capacity = observations.layouts_of(config), config.replay_capacity
     closes_segment = segments.closes_at_reward
     if isinstance(config, SacConfig):
-        steps = action_repeat if config.segment_reward == "env_step" else 1
-        # A mean above the threshold is a sum above as many thresholds as there are summands.
-        closes_segment = segments.closes_above(config.segment_threshold * steps)
+        # Means over the action repeat that add up to the threshold are sums that add up to
+        # action_repeat thresholds.
+        summands = action_repeat if config.segment_reward == "mean" else 1
+        closes_segment = segments.closes_above(config.segment_threshold * summands)
     if frame_store == "host":
         store = frames.HostFrameStore(len(seeds), capacity, layouts.stored)
     else:

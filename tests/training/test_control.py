@@ -199,14 +199,14 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
 @pytest.mark.parametrize(
     "segment_reward, threshold, action_repeat, length",
     [
-        ("agent_step", 1.0, 2, 1),
-        ("agent_step", 1.0, 4, 1),
-        ("agent_step", 2.0, 2, 2),  # 1.5, 3 > 2
-        ("agent_step", 2.0, 4, 2),
-        ("env_step", 1.0, 2, 2),  # 0.75, 1.5 > 1
-        ("env_step", 1.0, 4, 3),  # 0.375, 0.75, 1.125 > 1
-        ("env_step", 2.0, 2, 3),  # 0.75, 1.5, 2.25 > 2
-        ("env_step", 2.0, 4, 6),  # 0.375 six times are 2.25
+        ("sum", 1.0, 2, 1),
+        ("sum", 1.0, 4, 1),
+        ("sum", 2.0, 2, 2),  # 1.5, 3 > 2
+        ("sum", 2.0, 4, 2),
+        ("mean", 1.0, 2, 2),  # 0.75, 1.5 > 1
+        ("mean", 1.0, 4, 3),  # 0.375, 0.75, 1.125 > 1
+        ("mean", 2.0, 2, 3),  # 0.75, 1.5, 2.25 > 2
+        ("mean", 2.0, 4, 6),  # 0.375 six times are 2.25
     ],
 )
 def test_a_segment_ends_above_the_preset_s_threshold(
@@ -237,7 +237,7 @@ def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
     plan = toy_control.make_plan(
         tmp_path,
         "state_sac",
-        overrides={"segment_reward": "env_step", "periodic_episodes": 1},
+        overrides={"segment_reward": "mean", "periodic_episodes": 1},
         total_steps=toy_control.EPISODE + 1,
         eval_episodes=1,
         make_environment=make,
