@@ -332,6 +332,8 @@ def _make_tasks(
             embed_pairs,
             psi_size + room,
             config.discriminator_hidden,
+            discriminator_input=config.discriminator_input,
+            loss_form=config.contrast_loss,
             weight=config.auxiliary_weight,
         ),
         "curl": lambda: instance_contrast.make_instance_contrast(

@@ -326,12 +326,13 @@ def make_replay(
       action_repeat: environment steps of an agent step.
     """
     layouts, capacity = observations.layouts_of(config), config.replay_capacity
-    closes_segment = segments.closes_at_reward
+    closes_segment, tolerance = segments.closes_at_reward, 0.0
     if isinstance(config, SacConfig):
         # Means over the action repeat that add up to the threshold are sums that add up to
         # action_repeat thresholds.
         summands = action_repeat if config.segment_reward == "mean" else 1
-        closes_segment = segments.closes_above(config.segment_threshold * summands)
+        tolerance = config.segment_threshold * summands
+        closes_segment = segments.closes_above(tolerance)
     if frame_store == "host":
         store = frames.HostFrameStore(len(seeds), capacity, layouts.stored)
     else:
@@ -349,9 +350,11 @@ def make_replay(
         action_shape=fleet.agent.action.shape,
         action_dtype=fleet.agent.action.dtype,
         contrast=ContrastRule(
-            uniform_anchors=config.contrast_anchors == "uniform",
+            anchors=config.contrast_anchors,
+            equal_return_positives=config.contrast_positives == "equal_return",
             excludes_anchor=config.positive_excludes_anchor,
             differs_in_return=config.negative_differs_in_return,
+            tolerance=tolerance,
         ),
         layouts=layouts,
     )
