@@ -1,4 +1,4 @@
-r"""Measures how long segments are on DMControl, at both units of reward.
+r"""Measures how long segments are on DMControl, with either choice of `segment_reward`.
 
     python -m benchmarks.segment_lengths
     python -m benchmarks.segment_lengths --trained=runs/state_sac-cheetah_run-0,runs/...
@@ -95,8 +95,8 @@ def line(task: str, rewards: np.ndarray) -> str:
     """One row of a table."""
     repeat = dmc.DMC_TASKS[task].action_repeat
     cells = [task, str(repeat), f"{rewards.sum(axis=1).mean():.0f}"]
-    for steps in (1, repeat):
-        own = lengths(rewards, steps * _THRESHOLD.value)
+    for summands in (1, repeat):  # 'sum', 'mean'
+        own = lengths(rewards, summands * _THRESHOLD.value)
         cells += [f"{np.median(own):.0f}", f"{np.mean(1 / own):.2f}"]
     return "| " + " | ".join(cells) + " |"
 
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> None:
             played = [play_trained(pathlib.Path(d), _EPISODES.value) for d in _TRAINED.value]
     except ValueError as error:
         command_line.refuse(str(error))
-    print("task, action repeat, return; then, by agent step and by environment step: median length")
+    print("task, action repeat, return; then, for segment_reward 'sum' and 'mean': median length")
     print("of a pair's segment, share of positives that are their anchor")
     for task, rewards in played:
         print(line(task, rewards))

@@ -88,9 +88,18 @@ class RainbowConfig:
         "ours",
     )
     contrast_anchors: str = setting(
-        "prioritised",
-        "how anchors are drawn: 'prioritised' as the transitions are, or 'uniform'",
+        "as_transitions",
+        "where anchors come from: 'as_transitions' (a draw of their own, prioritised like the "
+        "transitions), 'uniform' (any live transition) or 'rl_batch' (the transitions of the RL "
+        "loss themselves; contrast_batch_size must equal batch_size)",
         "RCRL appendix C.1",
+    )
+    contrast_positives: str = setting(
+        "segment",
+        "where positives come from: 'segment' (the anchor's) or 'equal_return' (any live "
+        "transition whose return so far, to the end of its episode, equals the anchor's; an "
+        "anchor for which 32 draws find none keeps one of its segment)",
+        "RCRL section 4.3",
     )
     positive_excludes_anchor: bool = setting(
         False, "a positive differs from its anchor wherever the segment has another pair", "ours"
@@ -203,6 +212,7 @@ class RainbowConfig:
         for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: must not be negative, got {getattr(self, name)}")
+        _check_anchors(self)
         if self.num_atoms < 2:
             raise ValueError(f"num_atoms: must be at least 2, got {self.num_atoms}")
         if self.replay_capacity < 2 * (self.n_step + self.frame_stack):
@@ -239,7 +249,8 @@ _CHOICES = {
     "contrast_loss": ("squared_error", "cross_entropy"),
     "discriminator_input": ("concatenation", "difference_product", "bilinear"),
     "discriminator_norm": ("none", "layer_norm", "unit"),
-    "contrast_anchors": ("prioritised", "uniform"),
+    "contrast_anchors": ("as_transitions", "uniform", "rl_batch"),
+    "contrast_positives": ("segment", "equal_return"),
     "precision": ("float32", "tf32", "bfloat16"),
     "augmentation": ("none", "crop_pad_crop", "pad_crop"),
     "exploration": ("noise", "epsilon_greedy"),
@@ -263,6 +274,15 @@ _FRACTIONS = (
 def _check_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{field}: must be one of {', '.join(choices)}; got {value!r}")
+
+
+def _check_anchors(config: "Config") -> None:
+    if config.contrast_anchors == "rl_batch" and config.contrast_batch_size != config.batch_size:
+        raise ValueError(
+            "contrast_anchors: 'rl_batch' needs contrast_batch_size = batch_size, got "
+            f"contrast_batch_size = {config.contrast_batch_size} and "
+            f"batch_size = {config.batch_size}"
+        )
 
 
 _DER_PLUS = RainbowConfig(
@@ -340,14 +360,58 @@ class SacConfig:
     )
     auxiliary_weight: float = setting(1.0, "weight of every auxiliary loss", "RCRL appendix C.1")
     contrast_batch_size: int = setting(64, "anchors in an update [pairs]", "RCRL appendix C.1")
-    discriminator_hidden: int = setting(256, "units of the discriminator's hidden layer", "ours")
+    contrast_loss: str = setting(
+        "squared_error",
+        "loss on the discriminator's output: 'squared_error' or 'cross_entropy'",
+        "RCRL equation 2",
+    )
+    discriminator_input: str = setting(
+        "concatenation",
+        "how the discriminator reads two embeddings: 'concatenation', 'difference_product' "
+        "(|x - y| and x * y; symmetric) or 'bilinear' (x W y, no hidden layer)",
+        "ours",
+    )
+    discriminator_hidden: int = setting(
+        256, "units of each of the discriminator's hidden layers", "ours"
+    )
+    discriminator_layers: int = setting(1, "the discriminator's hidden layers", "ours")
+    discriminator_norm: str = setting(
+        "none",
+        "how the discriminator normalises an embedding: 'none', 'layer_norm' (mean 0, variance 1) "
+        "or 'unit' (length 1)",
+        "ours",
+    )
+    contrast_anchors: str = setting(
+        "as_transitions",
+        "where anchors come from: 'as_transitions' (a draw of their own, stratified like the "
+        "transitions), 'uniform' (any live transition) or 'rl_batch' (the transitions of the RL "
+        "loss themselves; contrast_batch_size must equal batch_size)",
+        "RCRL appendix C.1",
+    )
+    contrast_positives: str = setting(
+        "segment",
+        "where positives come from: 'segment' (the anchor's) or 'equal_return' (any live "
+        "transition whose return so far, to the end of its episode, differs from the anchor's by "
+        "at most the segment's threshold; an anchor for which 32 draws find none keeps one of its "
+        "segment)",
+        "RCRL section 4.3",
+    )
+    positive_excludes_anchor: bool = setting(
+        False, "a positive differs from its anchor wherever the segment has another pair", "ours"
+    )
+    negative_differs_in_return: bool = setting(
+        False,
+        "a negative's return so far, to the end of its episode, differs from the anchor's by more "
+        "than the segment's threshold; an anchor for which none is found in 16 draws keeps the "
+        "last one",
+        "ours",
+    )
     segment_threshold: float = setting(
         1.0, "a segment ends once the reward accumulated in it exceeds this", "RCRL appendix C.2"
     )
     segment_reward: str = setting(
-        "agent_step",
-        "what the threshold is held against: 'agent_step', the sum over the action repeat, or "
-        "'env_step', the mean over it",
+        "sum",
+        "how segments count the reward of an agent step: 'sum' or 'mean' over its action repeat",
         "ours",
     )
     latent_penalty: float = setting(
@@ -388,9 +452,6 @@ class SacConfig:
     clip_rewards: ClassVar[bool] = False
     life_loss_ends_episode: ClassVar[bool] = False
     max_episode_steps: ClassVar[int] = 1000
-    contrast_anchors: ClassVar[str] = "prioritised"
-    positive_excludes_anchor: ClassVar[bool] = False
-    negative_differs_in_return: ClassVar[bool] = False
     # Room in a state vector for the largest of the suite's tasks.
     state_room: ClassVar[int] = 24
 
@@ -399,7 +460,9 @@ class SacConfig:
         _check_choice("observation", self.observation, ("pixels", "state"))
         _check_choice("augmentation", self.augmentation, ("random_crop", "center_crop"))
         _check_choice("precision", self.precision, ("float32", "tf32"))
-        _check_choice("segment_reward", self.segment_reward, ("agent_step", "env_step"))
+        _check_choice("segment_reward", self.segment_reward, ("sum", "mean"))
+        for name in _SAC_SHARED_CHOICES:
+            _check_choice(name, getattr(self, name), _CHOICES[name])
         if len(set(self.auxiliary)) != len(self.auxiliary):
             raise ValueError(f"auxiliary: a task is named twice in {self.auxiliary}")
         for task in self.auxiliary:
@@ -416,6 +479,7 @@ class SacConfig:
         for name in _SAC_NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: must not be negative, got {getattr(self, name)}")
+        _check_anchors(self)
         if self.observation == "state":
             for task in ("curl", "reconstruction"):
                 if task in self.auxiliary:
@@ -463,9 +527,13 @@ class SacConfig:
         return (self.render_size, self.render_size, 3)
 
 
+_SAC_SHARED_CHOICES = (
+    "contrast_loss", "discriminator_input", "discriminator_norm", "contrast_anchors",
+    "contrast_positives",
+)  # fmt: skip
 _SAC_AT_LEAST_ONE = (
     "frame_stack", "filters", "embedding_size", "hidden_size", "contrast_batch_size",
-    "discriminator_hidden", "batch_size", "actor_period", "target_period", "update_period",
+    "discriminator_hidden", "discriminator_layers", "batch_size", "actor_period", "target_period", "update_period",
     "evaluation_period", "periodic_episodes",
 )  # fmt: skip
 _SAC_POSITIVE = (

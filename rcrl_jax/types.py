@@ -33,7 +33,7 @@ class ContrastBatch(NamedTuple):
     """Samples of the return-contrastive task; row i of the three belongs together."""
 
     anchor: Pairs
-    positive: Pairs  # from the anchor's segment
+    positive: Pairs  # counts as having the anchor's return: of its segment, by default
     negative: Pairs  # from anywhere in the run's replay
 
 

@@ -31,6 +31,8 @@ BAD_VALUES = [
     ("contrast_loss", "hinge"),
     ("discriminator_input", "sum"),
     ("contrast_anchors", "oldest"),
+    ("contrast_anchors", "rl_batch"),  # 64 anchors beside 32 transitions
+    ("contrast_positives", "episode"),
     ("augmentation", "flip"),
     ("exploration", "none"),
     ("auxiliary", ("curling",)),
@@ -93,6 +95,14 @@ def test_values_at_the_edge_are_accepted():
 def test_return_contrast_needs_the_head_whose_embedding_it_trains():
     with pytest.raises(ValueError, match="^auxiliary: .*head='state_action'"):
         RainbowConfig(auxiliary=("return_contrast",))
+
+
+def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
+    preset = ATARI_PRESETS["rcrl"]
+    with pytest.raises(ValueError, match="contrast_batch_size = 64 and batch_size = 32"):
+        dataclasses.replace(preset, contrast_anchors="rl_batch")
+    dataclasses.replace(preset, contrast_anchors="rl_batch", contrast_batch_size=32)
+    dataclasses.replace(preset, contrast_anchors="rl_batch", batch_size=64)
 
 
 def test_a_configuration_cannot_be_changed():

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rcrl_jax.config import DMC_PRESETS, SacConfig
+from rcrl_jax.config import DMC_PRESETS, RainbowConfig, SacConfig
 from rcrl_jax.envs import dmc
 
 SAC_FIELDS = dataclasses.fields(SacConfig)
@@ -19,7 +19,12 @@ def test_every_field_of_sac_has_a_meaning_and_a_source(field):
 SAC_BAD_VALUES = [
     ("observation", "sound"),
     ("augmentation", "flip"),
-    ("segment_reward", "frame"),
+    ("segment_reward", "env_step"),
+    ("contrast_loss", "hinge"),
+    ("discriminator_input", "sum"),
+    ("contrast_anchors", "prioritised"),
+    ("contrast_anchors", "rl_batch"),  # 64 anchors beside 512 transitions
+    ("contrast_positives", "episode"),
     ("precision", "bfloat16"),
     ("auxiliary", ("curling",)),
     ("auxiliary", ("curl", "curl")),
@@ -64,7 +69,26 @@ def test_a_bad_value_of_sac_is_refused_with_a_field_s_name(name, value):
 
 
 def test_every_field_of_sac_has_a_bad_value():
-    assert {f.name for f in SAC_FIELDS} == {name for name, _ in SAC_BAD_VALUES}
+    switches = {f.name for f in SAC_FIELDS if type(f.default) is bool}
+    assert switches == {"positive_excludes_anchor", "negative_differs_in_return"}
+    assert {f.name for f in SAC_FIELDS} - switches == {name for name, _ in SAC_BAD_VALUES}
+
+
+def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
+    preset = DMC_PRESETS["rcrl_sac"]
+    with pytest.raises(ValueError, match="contrast_batch_size = 64 and batch_size = 512"):
+        dataclasses.replace(preset, contrast_anchors="rl_batch")
+    dataclasses.replace(preset, contrast_anchors="rl_batch", contrast_batch_size=512)
+
+
+def test_both_families_have_the_same_defaults_of_the_return_task():
+    fields = (
+        "contrast_batch_size", "contrast_loss", "discriminator_input", "discriminator_hidden",
+        "contrast_anchors", "contrast_positives", "positive_excludes_anchor",
+        "negative_differs_in_return",
+    )  # fmt: skip
+    for name in fields:
+        assert getattr(SacConfig(), name) == getattr(RainbowConfig(), name)
 
 
 @pytest.mark.parametrize("task", ["curl", "reconstruction"])
@@ -102,7 +126,7 @@ def test_settings_of_curl_s_tables():
         "log_std_max": 2.0,
         "contrast_batch_size": 64,
         "segment_threshold": 1.0,
-        "segment_reward": "agent_step",
+        "segment_reward": "sum",
         "batch_size": 512,
         "learning_rate": 1e-3,
         "temperature_learning_rate": 1e-4,

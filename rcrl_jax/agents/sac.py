@@ -334,6 +334,10 @@ def _make_tasks(
             embed_pairs,
             psi_size + room,
             config.discriminator_hidden,
+            discriminator_input=config.discriminator_input,
+            discriminator_layers=config.discriminator_layers,
+            discriminator_norm=config.discriminator_norm,
+            loss_form=config.contrast_loss,
             weight=config.auxiliary_weight,
         ),
         "curl": lambda: instance_contrast.make_instance_contrast(

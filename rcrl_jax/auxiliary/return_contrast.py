@@ -1,7 +1,7 @@
 """The return-contrastive task (RCRL, sections 4.2 and 4.3).
 
-A discriminator on the agent's own state-action embedding learns to tell a pair from the anchor's
-segment, whose return is the anchor's, from a pair drawn anywhere in the replay.
+A discriminator on the agent's own state-action embedding learns to tell a pair whose return is the
+anchor's, by default one of its segment, from a pair drawn anywhere in the replay.
 """
 
 from collections.abc import Callable

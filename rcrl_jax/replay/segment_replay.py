@@ -33,8 +33,12 @@ from rcrl_jax.replay import counter_random, frames, returns, segments, sum_tree
 _TRANSITIONS, _ANCHORS, _POSITIVES, _NEGATIVES = range(4)  # streams of random numbers
 # Redrawing takes the streams after its own, so nothing else may lie there.
 _UNIFORM_ANCHORS = 1 << 16
+_EQUAL_RETURNS = 1 << 17
 _MEASURING = 1 << 20  # added to the streams of pairs that nothing learns from
 _DRAWS_FOR_ANOTHER_RETURN = 16
+# 32 draws for each of 64 anchors take 0.1 ms a run. A return that 1/10 of the live transitions
+# have is found with probability 0.97, one that 1/100 have with 0.28.
+_DRAWS_FOR_AN_EQUAL_RETURN = 32
 
 # A cross-entropy that underflows to 0, as in a game without rewards, must not take its transition
 # out of the replay for good.
@@ -52,9 +56,11 @@ class Sample(NamedTuple):
 class ContrastRule(NamedTuple):
     """How contrastive samples are drawn, where the paper leaves it open."""
 
-    uniform_anchors: bool = False  # instead of prioritised
+    anchors: str = "as_transitions"  # or 'uniform', or 'rl_batch': the transitions themselves
+    equal_return_positives: bool = False  # from anywhere, if 32 draws find one
     excludes_anchor: bool = False  # from the positives, wherever its segment has another pair
     differs_in_return: bool = False  # a negative from its anchor, if 16 draws find one
+    tolerance: float = 0.0  # two returns that differ by no more than this count as equal
 
 
 class ReplayState(NamedTuple):
@@ -121,7 +127,8 @@ class SegmentReplay:
         self._segment = np.zeros((runs, capacity), np.int64)
 
         self._segments = segments.SegmentTable(runs, capacity, closes_segment)
-        self._returns = returns.ReturnTable(runs, capacity) if contrast.differs_in_return else None
+        compares_returns = contrast.equal_return_positives or contrast.differs_in_return
+        self._returns = returns.ReturnTable(runs, capacity) if compares_returns else None
         self._priorities = sum_tree.SumTree(runs, capacity)
         self._max_priority = np.ones(runs)
         self._count = np.zeros(runs, np.int64)  # slots ever written
@@ -203,17 +210,29 @@ class SegmentReplay:
 
         Args:
           batch_size: B, transitions a run, prioritised.
-          contrast_batch_size: N, anchors a run; 0 for none.
+          contrast_batch_size: N, anchors a run; 0 for none. Where the anchors are the RL batch,
+            B or 0.
           beta: exponent of the importance weights.
 
         Returns:
           The batch with leading axis R, and the indices for `update_priorities`.
+
+        Raises:
+          ValueError: the anchors are the RL batch, and N is neither B nor 0.
         """
         index = self._prioritised(_TRANSITIONS, batch_size)
         transitions = self._windows(index, beta)
         contrast, is_anchor = None, np.zeros(len(self._rows))
         if contrast_batch_size:
-            contrast, is_anchor = self._contrast(contrast_batch_size)
+            anchor = index
+            if self._contrast_rule.anchors != "rl_batch":
+                anchor = self._draw_anchors(0, contrast_batch_size)
+            elif contrast_batch_size != batch_size:
+                raise ValueError(
+                    f"contrast_batch_size: {contrast_batch_size} anchors cannot be the "
+                    f"{batch_size} transitions of the RL batch"
+                )
+            contrast, is_anchor = self._contrast(anchor)
         self._draws += 1
         return Sample(types.Batch(transitions, contrast), index, is_anchor)
 
@@ -221,20 +240,29 @@ class SegmentReplay:
         """Contrastive samples `[R, size]` for a look at the representation.
 
         Drawn as those to learn from, from random streams of their own: what is learned does not
-        depend on whether somebody looks.
+        depend on whether somebody looks. Where the anchors to learn from are the RL batch, these
+        are drawn as an RL batch is.
         """
-        return self._contrast(size, _MEASURING, "measured_")[0]
+        return self._contrast(self._draw_anchors(_MEASURING, size), _MEASURING, "measured_")[0]
+
+    def _draw_anchors(self, first_stream: int, size: int) -> np.ndarray:
+        """Indices `[R, size]` of anchors."""
+        if self._contrast_rule.anchors == "uniform":
+            return self._anywhere(first_stream + _UNIFORM_ANCHORS, size)
+        return self._prioritised(first_stream + _ANCHORS, size)
 
     def _contrast(
-        self, size: int, first_stream: int = 0, prefix: str = ""
+        self, anchor: np.ndarray, first_stream: int = 0, prefix: str = ""
     ) -> tuple[types.ContrastBatch, np.ndarray]:
-        """Contrastive samples, and the share `[R]` of positives that are their anchor."""
-        if self._contrast_rule.uniform_anchors:
-            anchor = self._anywhere(first_stream + _UNIFORM_ANCHORS, size)
-        else:
-            anchor = self._prioritised(first_stream + _ANCHORS, size)
+        """Contrastive samples of anchors `[R, N]`.
+
+        Returns:
+          The samples, and the share `[R]` of positives that are their anchor.
+        """
         positive = self._same_segment(first_stream + _POSITIVES, anchor)
-        negative = self._anywhere(first_stream + _NEGATIVES, size)
+        if self._contrast_rule.equal_return_positives:
+            positive = self._of_equal_return(first_stream + _EQUAL_RETURNS, anchor, positive)
+        negative = self._anywhere(first_stream + _NEGATIVES, anchor.shape[1])
         if self._contrast_rule.differs_in_return:
             negative = self._of_another_return(first_stream + _NEGATIVES, anchor, negative)
         batch = types.ContrastBatch(
@@ -313,6 +341,31 @@ class SegmentReplay:
             attempt += 1
         return index
 
+    def _of_equal_return(self, stream: int, anchor: np.ndarray, fallback: np.ndarray) -> np.ndarray:
+        """Uniform over the live transitions whose return is their anchor's, where one is found.
+
+        Of a bounded number of draws from anywhere, the first that fits; where none does, the pair
+        `fallback [R, N]` of the anchor's segment. So an anchor whose return is rare mostly keeps a
+        positive of its own segment: a return that a share q of the live transitions have is missed
+        with probability (1 - q) ** 32.
+        """
+        runs, size = anchor.shape
+        draws = _DRAWS_FOR_AN_EQUAL_RETURN
+        candidate = self._anywhere(stream, size * draws)
+        wanted = self._returns.returns(anchor % self._capacity)
+        fits = self._has_return(candidate, np.repeat(wanted, draws, axis=1))
+        if self._contrast_rule.excludes_anchor:
+            fits &= candidate != np.repeat(anchor, draws, axis=1)
+        fits = fits.reshape(runs, size, draws)
+        first = np.argmax(fits, axis=-1)[..., None]
+        found = np.take_along_axis(candidate.reshape(runs, size, draws), first, axis=-1)[..., 0]
+        return np.where(fits.any(axis=-1), found, fallback)
+
+    def _has_return(self, index: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Whether the returns of transitions `index [R, N]` count as equal to `wanted [R, N]`."""
+        difference = self._returns.returns(index % self._capacity) - wanted
+        return np.abs(difference) <= self._contrast_rule.tolerance
+
     def _of_another_return(
         self, stream: int, anchor: np.ndarray, negative: np.ndarray
     ) -> np.ndarray:
@@ -322,7 +375,7 @@ class SegmentReplay:
         """
         wanted = self._returns.returns(anchor % self._capacity)
         for attempt in range(1, _DRAWS_FOR_ANOTHER_RETURN):
-            same = self._returns.returns(negative % self._capacity) == wanted
+            same = self._has_return(negative, wanted)
             if not same.any():
                 break
             # Each attempt leaves room for the redraws of `_anywhere` on its own streams.

@@ -348,9 +348,11 @@ def make_replay(
         action_shape=fleet.agent.action.shape,
         action_dtype=fleet.agent.action.dtype,
         contrast=ContrastRule(
-            uniform_anchors=config.contrast_anchors == "uniform",
+            anchors=config.contrast_anchors,
+            equal_return_positives=config.contrast_positives == "equal_return",
             excludes_anchor=config.positive_excludes_anchor,
             differs_in_return=config.negative_differs_in_return,
+            tolerance=segment_threshold(config, action_repeat),
         ),
         layouts=layouts,
     )
@@ -367,8 +369,9 @@ def segment_threshold(config: Config, action_repeat: int) -> float:
     """By how much the returns of a segment's pairs may differ: 0 on Atari."""
     if not isinstance(config, SacConfig):
         return 0.0
-    # A mean above the threshold is a sum above as many thresholds as there are summands.
-    return config.segment_threshold * (action_repeat if config.segment_reward == "env_step" else 1)
+    # Means over the action repeat that add up to the threshold are sums that add up to
+    # action_repeat thresholds.
+    return config.segment_threshold * (action_repeat if config.segment_reward == "mean" else 1)
 
 
 def _check_space(plan: Plan, fleet: Fleet) -> None:

@@ -88,6 +88,6 @@ def test_segment_lengths_at_random_and_of_a_trained_agent(tmp_path):
     row = result.stdout.splitlines()[-1].strip("| ").split(" | ")
     task, repeat, score, *lengths = row
     assert (task, repeat) == ("cartpole_swingup", "8") and 0 <= float(score) <= 1000
-    by_agent_step, anchors, by_environment_step, fewer_anchors = map(float, lengths)
-    assert 1 <= by_agent_step <= by_environment_step <= 125
+    by_sum, anchors, by_mean, fewer_anchors = map(float, lengths)
+    assert 1 <= by_sum <= by_mean <= 125
     assert 0 <= fewer_anchors <= anchors <= 1

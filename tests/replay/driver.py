@@ -25,12 +25,13 @@ class Pair:
         seeds=None,
         exponent=0.5,
         contrast=None,
+        closes_segment=segments.closes_at_reward,
     ):
         self.fast = SegmentReplay(
             frames.HostFrameStore(num_runs, capacity, TINY),
             np.arange(num_runs) if seeds is None else np.asarray(seeds),
             capacity=capacity,
-            closes_segment=segments.closes_at_reward,
+            closes_segment=closes_segment,
             frame_stack=frame_stack,
             n_step=n_step,
             discount=DISCOUNT,

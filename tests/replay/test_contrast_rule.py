@@ -7,6 +7,7 @@ from rcrl_jax import observations
 from rcrl_jax.replay import frames, segments
 from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
 from tests.replay.driver import Pair, pattern
+from tests.replay.reference import Event
 from tests.replay.test_segment_replay import chi_square, contrast_indices, counts, flat
 
 # The ring has come round; segments are cut, there are frames of truncations and open returns.
@@ -28,7 +29,7 @@ def return_of(reference, index: int) -> float:
 
 
 def test_uniform_anchors_are_any_live_pair_whatever_its_priority():
-    pair = play(uniform_anchors=True)
+    pair = play(anchors="uniform")
     starts = np.array([pair.slow[0].starts()])
     pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
     sample = pair.fast.sample(1, SIZE, 0.5)
@@ -77,14 +78,199 @@ def test_where_all_returns_are_equal_the_negative_is_anything():
     assert set(negative) == set(pair.slow[0].pairs())
 
 
-@pytest.mark.parametrize("rule", [{}, {"differs_in_return": True}, {"uniform_anchors": True}])
+# --- anchors that are the RL batch ---------------------------------------------------------------
+
+
+def test_the_anchors_of_an_rl_batch_are_its_transitions_in_order():
+    """What the RL loss reads, its importance weights included, is what it is without the rule."""
+    shared, separate = play(runs=2, anchors="rl_batch"), play(runs=2)
+    for pair in (shared, separate):
+        starts = np.array([reference.starts() for reference in pair.slow])
+        pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
+    for _ in range(3):
+        sample, other = shared.fast.sample(16, 16, 0.5), separate.fast.sample(16, 16, 0.5)
+        np.testing.assert_array_equal(sample.index, other.index)
+        for a, b in zip(sample.batch.transitions, other.batch.transitions, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert len(np.unique(sample.batch.transitions.weight)) > 5
+        anchors = sample.batch.contrast.anchor
+        np.testing.assert_array_equal(anchors.observation, other.batch.transitions.observation)
+        np.testing.assert_array_equal(anchors.action, other.batch.transitions.action)
+        for run, reference in enumerate(shared.slow):
+            anchor, positive, negative = contrast_indices(shared, sample, run)
+            assert anchor.tolist() == sample.index[run].tolist()
+            assert all(p in reference.segment(a) for a, p in zip(anchor, positive, strict=True))
+            assert negative.tolist() == contrast_indices(separate, other, run)[2].tolist()
+            assert sample.positive_is_anchor[run] == np.mean(anchor == positive)
+
+
+def test_anchors_cannot_be_an_rl_batch_of_another_size():
+    replay = play(anchors="rl_batch").fast
+    with pytest.raises(ValueError, match="8 anchors cannot be the 16 transitions"):
+        replay.sample(16, 8, 0.5)
+    assert replay.sample(16, 0, 0.5).batch.contrast is None
+
+
+# --- positives of equal return -------------------------------------------------------------------
+
+
+def positives_of(pair: Pair, size: int = SIZE) -> dict[int, set[int]]:
+    """Positives that each anchor is seen with."""
+    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, size, 0.5), 0)
+    return {a: set(positive[anchor == a].tolist()) for a in set(anchor.tolist())}
+
+
+def test_positives_of_equal_return_by_hand():
+    """From other segments and other episodes; the returns of an open episode are those so far."""
+    # index                        0123 45 678 9 10
+    # return                       2211 00 211 0  0
+    rule = ContrastRule(equal_return_positives=True)
+    pair = Pair(capacity=40, n_step=1, contrast=rule)
+    for event in pattern(".+.P .T +.P . ."):
+        pair.add([event])
+    none, one, two = {4, 5, 9, 10}, {2, 3, 7, 8}, {0, 1, 6}
+    expected = {a: own for own in (none, one, two) for a in own}
+    del expected[10]  # its window is not complete: it is no anchor yet
+    assert positives_of(pair) == expected
+
+    pair.add(pattern("+"))  # index 11; the returns of 9 and 10 become 1
+    none, one = {4, 5}, {2, 3, 7, 8, 9, 10, 11}
+    expected = {a: own for own in (none, one, two) for a in own}
+    del expected[11]
+    assert positives_of(pair) == expected
+
+
+def test_positives_of_equal_return_exclude_the_anchor_wherever_there_is_another():
+    # index                        012 3 4
+    # return                       211 0 1
+    rule = ContrastRule(equal_return_positives=True, excludes_anchor=True)
+    pair = Pair(capacity=40, n_step=1, contrast=rule)
+    for event in pattern("+.P T P"):
+        pair.add([event])
+    assert positives_of(pair) == {0: {0}, 1: {2, 4}, 2: {1, 4}, 3: {3}, 4: {1, 2}}
+    sample = pair.fast.sample(1, SIZE, 0.5)
+    anchor, positive, _ = contrast_indices(pair, sample, 0)
+    assert set(anchor[anchor == positive]) == {0, 3}
+    assert sample.positive_is_anchor[0] == np.mean(anchor == positive)
+
+
+def test_positives_of_equal_return_are_uniform_where_found_and_else_of_the_segment():
+    """Of a return that q of the live pairs have, 32 draws miss (1 - q) ** 32."""
+    pair = play(equal_return_positives=True)
+    reference = pair.slow[0]
+    returns = {i: return_of(reference, i) for i in reference.pairs()}
+    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, 4 * SIZE, 0.5), 0)
+    p_values, elsewhere = [], 0
+    for a in set(anchor.tolist()):
+        equal = [i for i in returns if returns[i] == returns[a]]
+        segment = reference.segment(a)
+        assert set(segment) <= set(equal)
+        missed = (1 - len(equal) / len(returns)) ** 32
+        expected = [
+            (1 - missed) / len(equal) + missed * (i in segment) / len(segment) for i in equal
+        ]
+        drawn = positive[anchor == a]
+        p_values.append(chi_square(counts(drawn, equal), expected))
+        elsewhere += np.sum(~np.isin(drawn, segment))
+    assert len(p_values) > 20
+    assert min(p_values) > 1e-3 / len(p_values)
+    assert elsewhere / len(anchor) > 0.5
+
+
+def test_how_often_a_rare_equal_return_is_found():
+    """Two pairs of return 1 among 101 live ones, each a segment of its own."""
+    rule = ContrastRule(equal_return_positives=True, excludes_anchor=True)
+    pair = Pair(capacity=120, n_step=1, contrast=rule)
+    for event in pattern("P" + "." * 98 + "T" + "P"):
+        pair.add([event])
+    assert len(pair.slow[0].pairs()) == 101
+    pair.update_priorities(np.array([[0, 100]]), np.full((1, 2), 1e4, np.float32))
+    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, SIZE, 0.5), 0)
+    rare = np.isin(anchor, [0, 100])
+    assert rare.sum() > 10_000
+    assert set(zip(anchor[rare].tolist(), positive[rare].tolist(), strict=True)) == {
+        (0, 100), (100, 0), (0, 0), (100, 100)
+    }  # fmt: skip
+    found = np.mean(positive[rare] != anchor[rare])
+    expected = 1 - (100 / 101) ** 32  # 0.27
+    assert found == pytest.approx(expected, abs=4 * np.sqrt(0.25 / rare.sum()))
+
+
+def real_returns(**rule) -> Pair:
+    """Rewards that are no integers, as on DMControl, in segments of a reward above 1/2."""
+    pair = Pair(
+        capacity=40, n_step=1, exponent=0.0,
+        contrast=ContrastRule(**rule), closes_segment=segments.closes_above(0.5),
+    )  # fmt: skip
+    #        index           0    1    2      3       4      5
+    #        return        1.5  1.0  0.5    0.0    2.75   0.75
+    for reward, ended in [(0.5, 0), (0.5, 0), (0.5, 0), (0.0, 1), (2.0, 0), (0.75, 1)]:
+        pair.add([Event(0, reward, bool(ended))])
+    return pair
+
+
+def test_returns_that_differ_by_no_more_than_the_tolerance_are_equal():
+    found = positives_of(real_returns(equal_return_positives=True, tolerance=0.5))
+    assert found == {
+        0: {0, 1}, 1: {0, 1, 2, 5}, 2: {1, 2, 3, 5}, 3: {2, 3}, 4: {4}, 5: {1, 2, 5}
+    }  # fmt: skip
+
+
+def test_without_tolerance_returns_are_equal_to_the_last_bit():
+    """Every return is another: what is found beside the anchor itself is its segment's."""
+    pair = real_returns(equal_return_positives=True)
+    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, SIZE, 1.0), 0)
+    assert np.mean(anchor == positive) > 0.99
+    pair = real_returns(equal_return_positives=True, excludes_anchor=True)
+    assert positives_of(pair) == {0: {1}, 1: {0}, 2: {3}, 3: {2}, 4: {4}, 5: {5}}
+
+
+def test_a_negative_s_return_differs_by_more_than_the_tolerance():
+    pair = real_returns(differs_in_return=True, tolerance=0.5)
+    anchor, _, negative = contrast_indices(pair, pair.fast.sample(1, SIZE, 1.0), 0)
+    others = {0: {2, 3, 4, 5}, 1: {3, 4}, 2: {0, 4}, 3: {0, 1, 4, 5}, 4: {0, 1, 2, 3, 5}}
+    others[5] = {0, 3, 4}
+    kept = [n in others[a] for a, n in zip(anchor.tolist(), negative.tolist(), strict=True)]
+    assert np.mean(kept) > 0.995  # 16 draws: (4 / 6) ** 16 at the worst
+    for a, own in others.items():
+        assert set(negative[(anchor == a) & np.array(kept)]) == own
+
+
+# --- what does not change ------------------------------------------------------------------------
+
+RULES = [
+    {}, {"differs_in_return": True}, {"anchors": "uniform"}, {"anchors": "rl_batch"},
+    {"equal_return_positives": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_s_samples_are_the_same_alone_and_in_a_fleet(rule):
+    scripts = [pattern(p * 3) for p in ("..+....C..T.", "C.C.C..+-T..", "............")]
+    seeds = np.array([11, 5, 7])
+
+    def sample(runs):
+        pair = Pair(len(runs), capacity=24, seeds=seeds[runs], contrast=ContrastRule(**rule))
+        for reference, run in zip(pair.slow, runs, strict=True):
+            reference.run = run  # the same frames
+        for events in zip(*(scripts[run] for run in runs), strict=True):
+            pair.add(list(events))
+        return flat(pair.fast.sample(6, 6, 0.5))
+
+    together = sample([0, 1, 2])
+    for run in range(3):
+        for one, many in zip(sample([run]), together, strict=True):
+            np.testing.assert_array_equal(one[0], many[run])
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_measuring_changes_nothing_and_draws_otherwise(rule):
     looked, alone = play(runs=2, **rule), play(runs=2, **rule)
     measured = looked.fast.sample_to_measure(64)
     again = looked.fast.sample_to_measure(64)
     for a, b in zip(flat_contrast(measured), flat_contrast(again), strict=True):
         np.testing.assert_array_equal(a, b)  # until something is drawn to learn from
-    one, other = looked.fast.sample(8, 64, 0.5), alone.fast.sample(8, 64, 0.5)
+    one, other = looked.fast.sample(64, 64, 0.5), alone.fast.sample(64, 64, 0.5)
     for a, b in zip(flat(one), flat(other), strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(looked.fast.state, alone.fast.state, strict=True):
@@ -98,6 +284,118 @@ def test_measuring_changes_nothing_and_draws_otherwise(rule):
 
 def flat_contrast(contrast):
     return [np.array(array) for pairs in contrast for array in pairs]
+
+
+# Of two samples of two runs: transitions; anchors, positives and negatives that learning reads;
+# and, first of all, those of a measurement. Written down before `contrast_positives` existed.
+TRANSITIONS = [
+    [[41, 44, 27, 28, 38], [44, 12, 21, 27, 39]],
+    [[43, 17, 21, 31, 38], [40, 11, 19, 32, 39]],
+]
+ANCHORS = [
+    [[42, 21, 28, 35], [45, 11, 26, 32]],
+    [[41, 17, 26, 34], [42, 18, 31, 38]],
+    [[45, 12, 28, 39], [45, 20, 23, 33]],
+]
+POSITIVES = [
+    [[46, 23, 27, 34], [42, 12, 31, 33]],
+    [[41, 19, 25, 35], [47, 19, 29, 37]],
+    [[46, 11, 29, 38], [46, 21, 23, 33]],
+]
+NEGATIVES = [
+    [[44, 20, 22, 18], [45, 42, 17, 32]],
+    [[35, 48, 49, 41], [38, 39, 37, 40]],
+    [[17, 20, 29, 15], [37, 27, 41, 45]],
+]
+GOLDEN = {
+    "default": (0.5, {}, TRANSITIONS, ANCHORS, POSITIVES, NEGATIVES),
+    "uniform_anchors": (
+        0.5,
+        {"anchors": "uniform"},
+        TRANSITIONS,
+        [
+            [[20, 43, 22, 35], [29, 38, 22, 49]],
+            [[25, 23, 22, 27], [35, 11, 32, 19]],
+            [[20, 47, 14, 20], [31, 23, 26, 45]],
+        ],
+        [
+            [[22, 47, 21, 34], [25, 41, 23, 48]],
+            [[31, 23, 20, 30], [35, 12, 34, 17]],
+            [[22, 43, 15, 21], [30, 21, 31, 43]],
+        ],
+        NEGATIVES,
+    ),
+    "excludes_anchor": (
+        0.5,
+        {"excludes_anchor": True},
+        TRANSITIONS,
+        ANCHORS,
+        [
+            [[46, 23, 27, 34], [42, 12, 31, 33]],
+            [[40, 19, 25, 35], [47, 19, 28, 37]],
+            [[46, 11, 29, 38], [47, 22, 22, 32]],
+        ],
+        NEGATIVES,
+    ),
+    "differs_in_return": (
+        0.5,
+        {"differs_in_return": True},
+        TRANSITIONS,
+        ANCHORS,
+        POSITIVES,
+        [
+            [[41, 19, 22, 18], [18, 42, 17, 18]],
+            [[25, 48, 49, 42], [38, 39, 37, 28]],
+            [[17, 27, 21, 43], [37, 27, 28, 45]],
+        ],
+    ),
+    "uniform_replay": (
+        0.0,
+        {},
+        [
+            [[42, 46, 25, 26, 37], [44, 14, 20, 26, 39]],
+            [[44, 17, 20, 30, 38], [40, 12, 19, 31, 39]],
+        ],
+        [
+            [[43, 20, 27, 34], [46, 12, 25, 31]],
+            [[42, 17, 23, 32], [43, 18, 30, 38]],
+            [[11, 15, 27, 38], [46, 20, 23, 33]],
+        ],
+        [
+            [[46, 23, 27, 34], [42, 12, 31, 27]],
+            [[47, 19, 20, 35], [47, 19, 29, 37]],
+            [[12, 14, 29, 38], [46, 21, 23, 33]],
+        ],
+        NEGATIVES,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_draws(name):
+    """A run is the same run as long as these indices are."""
+    exponent, rule, transitions, *expected = GOLDEN[name]
+    pair = Pair(
+        2, capacity=40, n_step=3, seeds=[3, 8], exponent=exponent, contrast=ContrastRule(**rule)
+    )
+    for event in pattern(TEXT):
+        pair.add([event, event])
+    starts = np.array([reference.starts() for reference in pair.slow])
+    pair.update_priorities(starts, np.arange(1.0, 1 + starts.size).reshape(starts.shape))
+
+    def indices(contrast):
+        """Of anchors, positives and negatives: `[3, R, N]`."""
+        return [
+            [pair.slow[run].index_of(pairs.observation[run]).tolist() for run in range(2)]
+            for pairs in contrast
+        ]
+
+    drawn = [indices(pair.fast.sample_to_measure(4))]
+    for own in transitions:
+        sample = pair.fast.sample(5, 4, 0.5)
+        assert sample.index.tolist() == own
+        drawn.append(indices(sample.batch.contrast))
+    assert [list(kind) for kind in zip(*drawn, strict=True)] == expected
 
 
 def test_whole_frames_are_read_as_each_part_of_a_batch_needs_them():

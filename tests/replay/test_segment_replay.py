@@ -311,6 +311,17 @@ def test_new_transitions_get_the_largest_priority_ever_seen():
     np.testing.assert_allclose(pair.fast.state.priorities[0, :4], [0.2, 0.5, 4.0, 0.0])
 
 
+def test_a_transition_gets_the_largest_priority_of_the_step_that_completes_its_window():
+    pair = play("....", capacity=40, n_step=3)
+    assert pair.fast.state.priorities[0, :4].tolist() == [1.0, 0.0, 0.0, 0.0]
+    pair.update_priorities(np.array([[0]]), np.array([[16.0]]))
+    pair.add([Event(0, 0.0)])  # 1 was added when the largest priority was still 1
+    pair.update_priorities(np.array([[0]]), np.array([[25.0]]))
+    assert pair.fast.state.priorities[0, :5].tolist() == [5.0, 4.0, 0.0, 0.0, 0.0]
+    pair.add([Event(0, 0.0, terminated=True)])  # the end completes every window
+    assert pair.fast.state.priorities[0, :6].tolist() == [5.0, 4.0, 5.0, 5.0, 5.0, 5.0]
+
+
 def test_a_loss_of_zero_does_not_remove_a_transition_for_good():
     pair = play("...", capacity=40, n_step=1)
     pair.fast.update_priorities(np.array([[0, 1]]), np.array([[0.0, 0.0]], np.float32))

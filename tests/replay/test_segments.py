@@ -81,7 +81,7 @@ def test_segments_at_a_threshold(steps, threshold):
 
 @given(steps=STEPS, repeat=st.sampled_from([2, 4, 8]))
 def test_a_threshold_on_the_mean_reward_is_one_on_as_many_times_the_sum(steps, repeat):
-    """What `segment_reward='env_step'` does at each action repeat."""
+    """What `segment_reward='mean'` does at each action repeat."""
     rewards, ends = zip(*steps, strict=True)
     means = [reward / repeat for reward in rewards]
     by_mean = fill(SegmentTable(1, len(steps), closes_above(1.0625)), [means], [ends])

@@ -185,13 +185,16 @@ def test_rendered_frames_come_back_from_logged_actions():
 
 
 def replay_of(config, rewards, action_repeat) -> SegmentReplay:
-    """What an experiment makes for one run, after `rewards` without an end of an episode."""
+    """What an experiment makes for one run, after `rewards` without an end of an episode.
+
+    The action of transition t is t.
+    """
     frame_shape = getattr(config, "frame_shape", (84, 84))
     fleet = Fleet(families.make_agent(config, EnvironmentSpec(frame_shape, 6)), (0,), (6,))
     replay = experiment.make_replay(config, fleet, (0,), "host", action_repeat)
     frame, never = np.zeros((1, *frame_shape), np.uint8), np.zeros(1, bool)
-    action = np.zeros((1, *fleet.agent.action.shape), np.float32)
-    for reward in rewards:
+    for t, reward in enumerate(rewards):
+        action = np.full((1, *fleet.agent.action.shape), t, np.float32)
         replay.add(frame, action, np.float32([reward]), never, never, frame)
     return replay
 
@@ -199,14 +202,14 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
 @pytest.mark.parametrize(
     "segment_reward, threshold, action_repeat, length",
     [
-        ("agent_step", 1.0, 2, 1),
-        ("agent_step", 1.0, 4, 1),
-        ("agent_step", 2.0, 2, 2),  # 1.5, 3 > 2
-        ("agent_step", 2.0, 4, 2),
-        ("env_step", 1.0, 2, 2),  # 0.75, 1.5 > 1
-        ("env_step", 1.0, 4, 3),  # 0.375, 0.75, 1.125 > 1
-        ("env_step", 2.0, 2, 3),  # 0.75, 1.5, 2.25 > 2
-        ("env_step", 2.0, 4, 6),  # 0.375 six times are 2.25
+        ("sum", 1.0, 2, 1),
+        ("sum", 1.0, 4, 1),
+        ("sum", 2.0, 2, 2),  # 1.5, 3 > 2
+        ("sum", 2.0, 4, 2),
+        ("mean", 1.0, 2, 2),  # 0.75, 1.5 > 1
+        ("mean", 1.0, 4, 3),  # 0.375, 0.75, 1.125 > 1
+        ("mean", 2.0, 2, 3),  # 0.75, 1.5, 2.25 > 2
+        ("mean", 2.0, 4, 6),  # 0.375 six times are 2.25
     ],
 )
 def test_a_segment_ends_above_the_preset_s_threshold(
@@ -217,6 +220,56 @@ def test_a_segment_ends_above_the_preset_s_threshold(
     )
     replay = replay_of(config, [1.5] * 12, action_repeat)
     assert replay.segment_lengths(0).tolist() == [length] * (12 // length)
+
+
+def contrast_of(settings, action_repeat=4, size=2000) -> list[np.ndarray]:
+    """Indices of anchors, positives and negatives of `replay_of` twelve rewards of 1.5."""
+    sample = replay_of(settings, [1.5] * 12, action_repeat).sample(size, size, 1.0)
+    return [pairs.action.reshape(size, -1)[:, 0].astype(int) for pairs in sample.batch.contrast]
+
+
+@pytest.mark.parametrize(
+    "segment_reward, threshold, apart",
+    [
+        ("sum", 1.0, 0),
+        ("sum", 1.5, 1),  # returns of neighbours differ by 1.5
+        ("mean", 1.0, 2),  # a mean of 1 is a sum of 4: 3 <= 4 < 4.5
+    ],
+)
+def test_returns_are_equal_up_to_the_segment_s_threshold(segment_reward, threshold, apart):
+    settings = toy_control.make_config(
+        "state_sac", segment_reward=segment_reward, segment_threshold=threshold,
+        contrast_positives="equal_return", negative_differs_in_return=True,
+    )  # fmt: skip
+    anchor, positive, negative = contrast_of(settings)
+    assert set(positive - anchor) == set(range(-apart, apart + 1))
+    assert set(abs(negative - anchor)) == set(range(apart + 1, 12))
+
+
+def test_on_atari_only_the_same_return_is_equal():
+    settings = dataclasses.replace(
+        ATARI_PRESETS["rcrl"], contrast_positives="equal_return", positive_excludes_anchor=True,
+        n_step=1,
+    )  # fmt: skip
+    rewards = [1.0, 0.0, -1.0, 0.0, 1.0, 0.0]  # returns 1 0 0 1 1 0
+    sample = replay_of(settings, rewards, 1).sample(500, 500, 1.0)
+    anchor, positive, _ = (pairs.action[0] for pairs in sample.batch.contrast)
+    one, none = [0, 3, 4], [1, 2, 5]
+    assert {(a, p) for a, p in zip(anchor.tolist(), positive.tolist(), strict=True)} == {
+        (a, p) for own in (one, none) for a in own for p in own if a != p and a != 5
+    }
+
+
+@pytest.mark.parametrize("anchors", ["as_transitions", "uniform", "rl_batch"])
+def test_where_the_anchors_of_sac_come_from(anchors):
+    settings = toy_control.make_config("state_sac", batch_size=4, contrast_anchors=anchors)
+    sample = replay_of(settings, [0.5] * 12, 2).sample(400, 400, 1.0)
+    anchor = sample.batch.contrast.anchor.action
+    # The newest transition's next state is not known yet.
+    assert set(anchor[0, :, 0]) == set(range(12 if anchors == "uniform" else 11))
+    assert np.array_equal(anchor, sample.batch.transitions.action) == (anchors == "rl_batch")
+    in_order = np.all(np.diff(anchor[0, :, 0]) >= 0)
+    assert in_order == (anchors != "uniform")  # one draw from each part of the replay, or anywhere
 
 
 def test_on_atari_any_reward_ends_a_segment_whatever_the_action_repeat():
@@ -237,7 +290,7 @@ def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
     plan = toy_control.make_plan(
         tmp_path,
         "state_sac",
-        overrides={"segment_reward": "env_step", "periodic_episodes": 1},
+        overrides={"segment_reward": "mean", "periodic_episodes": 1},
         total_steps=toy_control.EPISODE + 1,
         eval_episodes=1,
         make_environment=make,
@@ -262,6 +315,63 @@ def test_a_replay_of_pixels_keeps_one_frame_a_transition_and_little_else():
         tracemalloc.stop()
     assert 100_000 * 100 * 100 * 3 <= reserved <= 3.1e9
     del replay  # it had to live until here
+
+
+# --- readings of the return-contrastive task ------------------------------------------------------
+
+
+@functools.cache
+def fleet_of(**network):
+    plan = toy_control.make_plan("", "rcrl_sac", overrides=network)
+    return experiment.make_fleet(plan, experiment.make_environment(plan))
+
+
+def first_update(**variant):
+    """Critic and metrics after one update of `rcrl_sac` on Reach."""
+    plan = toy_control.make_plan("", "rcrl_sac", overrides={"contrast_batch_size": 8} | variant)
+    network = {n: v for n, v in variant.items() if n in ("contrast_loss", "discriminator_input")}
+    fleet = fleet_of(**network)  # the others change the replay alone
+    replay = experiment.make_replay(plan.config, fleet, plan.seeds, "host", plan.action_repeat)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (1, 60, toy_control.ROOM)).astype(np.float32)
+    actions[..., 2:] = 0.0
+    loop.rebuild(
+        actions, environment=experiment.make_environment(plan), replay=replay,
+        history=History(1, 60, actions.shape[2:]),
+    )  # fmt: skip
+    sample = replay.sample(plan.config.batch_size, plan.config.contrast_batch_size, 1.0)
+    learner, result = fleet.update(fleet.init(), sample.batch, replay.frames_on_device)
+    return jax.tree.map(np.array, (learner.params.agent.critic, result.metrics))
+
+
+@pytest.fixture(scope="module")
+def default_update():
+    return first_update()
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"contrast_loss": "cross_entropy"},
+        {"discriminator_input": "difference_product"},
+        {"discriminator_input": "bilinear"},
+        {"contrast_anchors": "uniform"},
+        {"contrast_anchors": "rl_batch"},
+        {"contrast_positives": "equal_return"},
+        {"positive_excludes_anchor": True},
+        {"negative_differs_in_return": True},
+    ],
+    ids=lambda variant: "+".join(f"{name}={value}" for name, value in variant.items()),
+)
+def test_readings_of_the_return_task_change_sac_s_update(variant, default_update):
+    critic, metrics = first_update(**variant)
+    assert all(np.isfinite(value).all() for value in jax.tree.leaves((critic, metrics)))
+    default_critic, default_metrics = default_update
+    assert metrics["loss_critic"] == pytest.approx(default_metrics["loss_critic"], rel=1e-5)
+    assert abs(metrics["loss_return_contrast"] / default_metrics["loss_return_contrast"] - 1) > 1e-4
+    for part in ("convolutions", "embedding"):
+        leaves, default = (jax.tree.leaves(getattr(c, part)) for c in (critic, default_critic))
+        assert any(np.any(a != b) for a, b in zip(leaves, default, strict=True))
 
 
 # --- runs beside others -------------------------------------------------------------------------

@@ -118,6 +118,8 @@ def test_frames_on_the_device_give_the_same_run(rcrl_curl):
         {"discriminator_input": "bilinear", "contrast_anchors": "uniform"},
         {"head": "state_action_single", "embedding_init": "uniform"},
         {"positive_excludes_anchor": True, "negative_differs_in_return": True},
+        {"contrast_anchors": "rl_batch"},
+        {"contrast_positives": "equal_return"},
     ],
     ids=lambda variant: "+".join(map(str, variant.values())),
 )
