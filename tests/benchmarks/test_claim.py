@@ -1,0 +1,250 @@
+"""The sentence about the claim, on synthetic results: decided both ways, undecided, refused."""
+
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks import claim
+from rcrl_jax import reference
+from tests.benchmarks.test_benchmarks import command
+from tests.experiments.test_command_line import ROOT, assert_refused
+
+FIRST, SECOND = claim.PRESETS
+
+
+def finish(results, preset, game, seed, score) -> pathlib.Path:
+    """Writes the files of a finished run whose mean is `score`."""
+    directory = results / preset / game / f"seed_{seed}"
+    directory.mkdir(parents=True)
+    place = {"preset": preset, "game": game, "seed": seed}
+    returns = [score - 10.0, score + 10.0] * 50
+    scores = {**place, "agent_steps": 100_000, "mean": score, "episodes": 100, "returns": returns}
+    (directory / "scores.json").write_text(json.dumps(scores))
+    run = {
+        **place,
+        "steps": 100_000,
+        "backend": "envpool",
+        "algorithm": 1,
+        "config": {
+            "head": "state_action",
+            "auxiliary": ["return_contrast"] if preset == "rcrl" else [],
+            "contrast_loss": "cross_entropy" if preset == "rcrl" else "squared_error",
+        },
+    }
+    protocol = {"final_episodes": 100}
+    (directory / "manifest.json").write_text(json.dumps({"run": run, "protocol": protocol}))
+    return directory
+
+
+def finish_all(results, lift=0.0) -> None:
+    """Every run of the list; `rcrl` scores `lift` of a human's distance to random higher."""
+    rng = np.random.default_rng(0)
+    for game in claim.GAMES:
+        random, human = reference.published(game, "Random"), reference.published(game, "Human")
+        for preset in claim.PRESETS:
+            for seed in claim.SEEDS:
+                normalised = rng.normal(0.2, 0.05) + lift * (preset == "rcrl")
+                finish(results, preset, game, seed, random + normalised * (human - random))
+
+
+def edit(path, section, **changes) -> None:
+    """Changes fields of a JSON file; None removes one."""
+    value = json.loads(path.read_text())
+    target = value[section] if section else value
+    target |= changes
+    for name, change in changes.items():
+        if change is None:
+            del target[name]
+    path.write_text(json.dumps(value))
+
+
+def text(results) -> str:
+    return claim.page(claim.read_runs(results))
+
+
+def test_no_run_is_undecided(tmp_path):
+    assert text(tmp_path).startswith("undecided: 0 of 36 pairs finished.\n")
+
+
+def test_a_pair_counts_once_both_of_its_runs_are_finished(tmp_path):
+    finish(tmp_path, FIRST, "Hero", 0, 5000.0)
+    finish(tmp_path, SECOND, "Hero", 1, 4000.0)
+    finish(tmp_path, FIRST, "Asterix", 8, 700.0)
+    finish(tmp_path, SECOND, "Asterix", 8, 600.0)
+    finish(tmp_path, FIRST, "UpNDown", 2, 1.0).joinpath("scores.json").unlink()
+    assert text(tmp_path).splitlines() == [
+        "undecided: 1 of 36 pairs finished.",
+        "",
+        "| game | `rcrl`, seeds | mean | `erainbow_sa`, seeds | mean |",
+        "| --- | --- | --- | --- | --- |",
+        "| Hero | 1 | 5000.0 | 1 | 4000.0 |",
+        "| UpNDown | 0 |  | 0 |  |",
+        "| Asterix | 1 | 700.0 | 1 | 600.0 |",
+        "| MsPacman | 0 |  | 0 |  |",
+    ]
+
+
+def test_nothing_is_tested_before_the_last_run(tmp_path, monkeypatch):
+    finish_all(tmp_path, lift=0.1)
+    last = tmp_path / SECOND / "MsPacman" / "seed_8" / "scores.json"
+    kept = last.read_text()
+    last.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(claim, "decide", None)
+        assert text(tmp_path).startswith("undecided: 35 of 36 pairs finished.\n")
+    last.write_text(kept)
+    assert text(tmp_path).startswith("supported: ")
+
+
+@pytest.mark.parametrize(
+    "lift, verdict",
+    [
+        (0.05, "supported: `rcrl` scores higher than `erainbow_sa`"),
+        (-0.05, "contradicted: `rcrl` scores lower than `erainbow_sa`"),
+        (0.0, "undecided: the test finds no difference between `rcrl` and `erainbow_sa`"),
+    ],
+)
+def test_verdict_of_the_complete_list(tmp_path, lift, verdict):
+    finish_all(tmp_path, lift)
+    decided = text(tmp_path).splitlines()[0]
+    assert decided.startswith(verdict + " (36 of 36 pairs finished;")
+    p = float(re.search(r"p = (\d\.\d+)", decided)[1])
+    assert (p <= 0.05) == (lift != 0)
+    iqm, improvement = (
+        [float(number) for number in found]
+        for found in re.findall(r"([-+\d.]+) \[([-+\d.]+), ([-+\d.]+)\]", decided)
+    )
+    assert iqm[0] == pytest.approx(lift, abs=0.02)
+    for (estimate, low, high), even in ((iqm, 0.0), (improvement, 0.5)):
+        assert low < estimate < high
+        assert (low > even) == (lift > 0) and (high < even) == (lift < 0)
+    assert decided == text(tmp_path).splitlines()[0]
+
+
+def test_runs_outside_the_list_take_no_part(tmp_path):
+    finish_all(tmp_path, lift=0.05)
+    before = text(tmp_path)
+    for seed in range(9, 30):
+        finish(tmp_path, SECOND, "Hero", seed, 1e6)
+    finish(tmp_path, SECOND, "Pong", 0, 20.0)
+    after = text(tmp_path)
+    assert after.startswith(before)
+    assert "exploratory" in after.removeprefix(before)
+    assert after.splitlines()[-2:] == [
+        "| Hero | 0 |  | 21 | 1000000.0 |",
+        "| Pong | 0 |  | 1 | 20.0 |",
+    ]
+
+
+def test_a_run_that_diverged_twice_counts_as_random_play(tmp_path):
+    finish_all(tmp_path)
+    directory = tmp_path / FIRST / "Hero" / "seed_3"
+    (directory / "scores.json").unlink()
+    (directory / "diverged.json").write_text('{"attempts": 2}')
+    (run,) = [run for run in claim.read_runs(tmp_path) if run.diverged]
+    assert run.score == reference.published("Hero", "Random")
+    assert "36 of 36" in text(tmp_path)
+    assert "Diverged 2 times, counted as random play: rcrl/Hero/seed_3." in text(tmp_path)
+
+
+def damage(name, content):
+    return lambda directory: (directory / name).write_text(content)
+
+
+def change(name, section=None, **changes):
+    return lambda directory: edit(directory / name, section, **changes)
+
+
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (damage("scores.json", '{"mean": 1'), ["scores.json is damaged"]),
+        (damage("scores.json", "[]"), ["scores.json is damaged", "not a JSON object"]),
+        (damage("manifest.json", "\0"), ["manifest.json is damaged"]),
+        (damage("manifest.json", "{}"), ["manifest.json describes no run"]),
+        (lambda directory: (directory / "manifest.json").unlink(), ["manifest.json is missing"]),
+        (change("scores.json", agent_steps=99_999), ["agent_steps is 99999", "100000"]),
+        (change("scores.json", episodes=10), ["episodes is 10", "100"]),
+        (change("scores.json", returns=[1.0] * 99), ["99 returns"]),
+        (change("scores.json", returns=[1.0] * 99 + [float("nan")]), ["not a number"]),
+        (change("scores.json", returns=None), ["not a number, or none"]),
+        (change("scores.json", mean=1.0), ["the mean is 1.0"]),
+        (change("scores.json", seed=7), ["seed is 7"]),
+        (change("scores.json", preset="erainbow_sa"), ["preset is 'erainbow_sa'"]),
+        (change("manifest.json", "run", game="Pong"), ["game is 'Pong'"]),
+        (change("manifest.json", "run", steps=50_000), ["steps is 50000"]),
+        (change("manifest.json", "run", algorithm=2), ["algorithm is", "2", "1"]),
+        (change("manifest.json", "run", algorithm=None), ["no algorithm number"]),
+        (change("manifest.json", "run", backend="ale"), ["backend is"]),
+        (change("manifest.json", "protocol", final_episodes=10), ["protocol is"]),
+        (
+            change("manifest.json", "run", config={"auxiliary": ["curl"]}),
+            ["auxiliary is ['curl']"],
+        ),
+        (
+            change("manifest.json", "run", config={"auxiliary": ["return_contrast"], "head": "x"}),
+            ["head is"],
+        ),
+        (damage("diverged.json", '{"attempts": 2}'), ["both scores.json and diverged.json"]),
+        (lambda directory: directory.rename(directory.with_name("seed_01")), ["<game>/seed_<n>"]),
+        (lambda directory: directory.parent.rename(directory.parents[1] / "Hreo"), ["Hreo"]),
+    ],
+)
+def test_results_that_cannot_count_are_refused(tmp_path, spoil, says):
+    finish(tmp_path, FIRST, "UpNDown", 1, 300.0)
+    finish(tmp_path, SECOND, "Hero", 0, 4000.0)
+    claim.read_runs(tmp_path)
+    spoil(finish(tmp_path, FIRST, "Hero", 0, 5000.0))
+    with pytest.raises(ValueError) as refused:
+        claim.read_runs(tmp_path)
+    for words in says:
+        assert words in str(refused.value)
+
+
+def test_a_config_that_differs_within_a_preset_is_refused_even_in_its_loss(tmp_path):
+    finish(tmp_path, FIRST, "Hero", 0, 5000.0)
+    other = finish(tmp_path, FIRST, "Hero", 1, 5000.0)
+    config = json.loads((other / "manifest.json").read_text())["run"]["config"]
+    edit(other / "manifest.json", "run", config=config | {"contrast_loss": "squared_error"})
+    with pytest.raises(ValueError, match="contrast_loss is"):
+        claim.read_runs(tmp_path)
+
+
+def test_one_diverged_attempt_is_no_result(tmp_path):
+    directory = finish(tmp_path, FIRST, "Hero", 0, 5000.0)
+    (directory / "scores.json").unlink()
+    (directory / "diverged.json").write_text('{"attempts": 1}')
+    with pytest.raises(ValueError, match="attempts is 1, expected 2"):
+        claim.read_runs(tmp_path)
+
+
+def test_the_command_writes_what_it_prints_and_refuses_in_one_line(tmp_path):
+    finish_all(tmp_path, lift=0.05)
+    result = command("benchmarks.claim", f"--results={tmp_path}")
+    assert result.returncode == 0, result.stderr
+    written = (tmp_path / "README.md").read_text()
+    assert result.stdout.startswith("supported: ") and result.stdout in written
+
+    edit(tmp_path / FIRST / "Hero" / "seed_0" / "manifest.json", "run", algorithm=2)
+    assert_refused(command("benchmarks.claim", f"--results={tmp_path}"))
+    assert (tmp_path / "README.md").read_text() == written
+    assert_refused(command("benchmarks.claim", f"--results={tmp_path / 'nowhere'}"))
+
+
+def test_the_command_follows_the_preregistration():
+    registered = (ROOT / "docs" / "preregistration.md").read_text()
+    for row in (
+        f"| presets | {', '.join(f'`{preset}`' for preset in claim.PRESETS)} |",
+        f"| games | {', '.join(claim.GAMES)} |",
+        f"| seeds | {claim.SEEDS[0]} to {claim.SEEDS[-1]} |",
+        f"| length | {claim.AGENT_STEPS:,} agent steps |",
+        f"{claim.EPISODES} episodes of the final evaluation",
+        f"{claim.PERMUTATIONS:,} permutations",
+        f"{claim.RESAMPLES:,} bootstrap resamples",
+        f"default_rng({claim.SEED})",
+        f"p ≤ {claim.LEVEL}",
+    ):
+        assert row in registered
