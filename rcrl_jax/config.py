@@ -533,8 +533,8 @@ _SAC_SHARED_CHOICES = (
 )  # fmt: skip
 _SAC_AT_LEAST_ONE = (
     "frame_stack", "filters", "embedding_size", "hidden_size", "contrast_batch_size",
-    "discriminator_hidden", "discriminator_layers", "batch_size", "actor_period", "target_period", "update_period",
-    "evaluation_period", "periodic_episodes",
+    "discriminator_hidden", "discriminator_layers", "batch_size", "actor_period", "target_period",
+    "update_period", "evaluation_period", "periodic_episodes",
 )  # fmt: skip
 _SAC_POSITIVE = (
     "segment_threshold", "learning_rate", "temperature_learning_rate", "initial_temperature",

@@ -57,6 +57,7 @@ BAD_VALUES = [
     ("evaluation_period", 0),
     ("periodic_episodes", 0),
     ("num_atoms", 1),
+    ("discriminator_layers", 0),
     ("v_max", 0.0),
     ("v_max", float("nan")),
     ("noisy_sigma", -0.1),

@@ -40,6 +40,8 @@ SAC_BAD_VALUES = [
     ("auxiliary_weight", -1.0),
     ("contrast_batch_size", 0),
     ("discriminator_hidden", 0),
+    ("discriminator_layers", 0),
+    ("discriminator_norm", "batch"),
     ("segment_threshold", 0.0),
     ("latent_penalty", -1.0),
     ("decoder_weight_decay", -1.0),
@@ -84,7 +86,8 @@ def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
 def test_both_families_have_the_same_defaults_of_the_return_task():
     fields = (
         "contrast_batch_size", "contrast_loss", "discriminator_input", "discriminator_hidden",
-        "contrast_anchors", "contrast_positives", "positive_excludes_anchor",
+        "discriminator_layers", "discriminator_norm", "contrast_anchors", "contrast_positives",
+        "positive_excludes_anchor",
         "negative_differs_in_return",
     )  # fmt: skip
     for name in fields:

@@ -33,7 +33,7 @@ def agent_of(preset: str, **changes):
 
 @functools.cache
 def fresh(preset: str, **changes) -> types.LearnerState:
-    return jax.jit(agent_of(preset, **changes)[0].init)(jax.random.key(0))
+    return jax.jit(agent_of(preset, **changes)[0].init)(RUN, jax.random.key(0))
 
 
 def observations_of(rng, preset: str, n: int) -> np.ndarray:
