@@ -5,16 +5,17 @@ most of them. So pairs come from the games of an evaluation, and action agreemen
 measured on its own. The area under the ROC curve (AUC) is the probability that a pair labelled
 "different" gets a larger output than one labelled "same", ties counted half: 0.5 is chance.
 
-    metric                              label "same"                  label "different"
-    unseen_auc                          one segment                   two segments
+    metric                              label "same"                label "different"
+    unseen_auc                          one segment                 unequal returns
     unseen_auc_action                   the same pairs, judged by their actions alone
-    unseen_auc_equal_action             one segment, equal actions    two segments, equal actions
-    unseen_auc_equal_return             two games, equal returns      two games, unequal returns
+    unseen_auc_equal_action             one segment, equal actions  unequal returns, equal actions
+    unseen_auc_equal_return             equal returns, two games    unequal returns, two games
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
 A discriminator that has learned to recognise a time or a segment, and no returns, has an
-`unseen_auc_equal_return` of 0.5. Returns are undiscounted, to the end of the training episode.
+`unseen_auc_equal_return` of 0.5. Returns are undiscounted, to the end of the training episode; in
+games without a reward all are equal, and there is nothing to measure.
 """
 
 from collections.abc import Callable, Sequence
@@ -173,9 +174,11 @@ def draw_contrasts(
     def anywhere() -> np.ndarray:
         return rng.integers(0, num_steps, size)
 
-    def in_another_segment(anchor: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        own = played.segment[anchor]
-        return _draw_until(draw, lambda step: played.segment[step] != own)
+    def differs(anchor: np.ndarray, step: np.ndarray) -> np.ndarray:
+        return np.abs(played.returns[step] - played.returns[anchor]) > return_tolerance
+
+    def of_another_return(anchor: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        return _draw_until(draw, lambda step: differs(anchor, step))
 
     _, segment_and_action = np.unique(
         np.stack([played.segment, played.action]), axis=1, return_inverse=True
@@ -184,18 +187,18 @@ def draw_contrasts(
     equal_action = _sharing_a_group(segment_and_action.reshape(-1), size, rng)
 
     anchor = anywhere()
-    game, returns = played.game[anchor], played.returns[anchor]
 
-    def equal_return(step: np.ndarray) -> np.ndarray:
-        return np.abs(played.returns[step] - returns) <= return_tolerance
+    def in_another_game(accepts: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        own = played.game[anchor]
+        return _draw_until(anywhere, lambda step: (played.game[step] != own) & accepts(step))
 
-    equal = _draw_until(anywhere, lambda s: (played.game[s] != game) & equal_return(s))
-    unequal = _draw_until(anywhere, lambda s: (played.game[s] != game) & ~equal_return(s))
+    equal = in_another_game(lambda step: ~differs(anchor, step))
+    unequal = in_another_game(lambda step: differs(anchor, step))
     return (
-        _complete(*any_action, in_another_segment(any_action[0], anywhere)),
+        _complete(*any_action, of_another_return(any_action[0], anywhere)),
         _complete(
             *equal_action,
-            in_another_segment(
+            of_another_return(
                 equal_action[0], lambda: _another_of(played.action, equal_action[0], rng)
             ),
         ),
@@ -221,14 +224,14 @@ def _sharing_a_group(
 
 
 def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A uniform draw from the other steps of each anchor's group; the anchor where it is alone."""
+    """A uniform draw from the other steps of each anchor's group, which has two or more."""
     order = np.argsort(group, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     first = np.searchsorted(group[order], group[anchor])
     others = np.bincount(group)[group[anchor]] - 1
     drawn = first + (rng.random(len(anchor)) * others).astype(np.int64)
-    return np.where(others > 0, order[drawn + (drawn >= place[anchor])], anchor)
+    return order[drawn + (drawn >= place[anchor])]
 
 
 def _draw_until(
