@@ -1,8 +1,8 @@
 """Turns itself into a unit's command, after what must happen in the new process.
 
-    python -m rcrl_jax.training.campaign.child PARENT CORE LOCK COMMAND...
+    python -m rcrl_jax.training.campaign.child PARENT CORE NICENESS LOCK COMMAND...
 
-The process takes the lowest priority and one core, ends when the campaign does, and holds a lock on
+The process takes a low priority and one core, ends when the campaign does, and holds a lock on
 the unit until it has ended: an older process of the unit may still be saving its state. A function
 between fork and exec could do the same, but is unsafe where the campaign has threads.
 """
@@ -21,15 +21,15 @@ def main(arguments: list[str]) -> None:
     """Replaces this process by COMMAND.
 
     Args:
-        arguments: process id of the campaign; number of a core or `any`; a file to lock; the
-            command.
+        arguments: process id of the campaign; number of a core or `any`; what is added to the
+            niceness; a file to lock; the command.
     """
-    parent, core, lock, *command = arguments
+    parent, core, niceness, lock, *command = arguments
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM.value)
     if os.getppid() != int(parent):  # it ended before it was to be told
         sys.exit(128 + signal.SIGTERM)
-    os.nice(19)
+    os.nice(int(niceness))
     if core != ANY_CORE:
         os.sched_setaffinity(0, {int(core)})
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)

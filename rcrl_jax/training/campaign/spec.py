@@ -15,6 +15,7 @@ from rcrl_jax.config import Config
 from rcrl_jax.training import layout
 
 _LARGEST_SEED = 2**31 - 1
+_MOST_SEEDS = 1000
 
 
 class CampaignError(ValueError):
@@ -215,13 +216,20 @@ def _read_block(
 
 
 def _read_seeds(where: str, value: Any) -> list[int]:
+    seeds = value
     if isinstance(value, str) and re.fullmatch(r"\d{1,10}:\d{1,10}", value, re.ASCII):
         first, end = map(int, value.split(":"))
-        value = list(range(first, min(end, _LARGEST_SEED + 2)))
-    good = isinstance(value, list) and value and all(type(seed) is int for seed in value)
-    if not good or min(value) < 0 or max(value) > _LARGEST_SEED:
-        raise ValueError(f"{where}: expected seeds like [0, 1, 2] or a range like '0:5'")
-    return value
+        seeds = list(range(first, min(end, first + _MOST_SEEDS + 1)))
+    if (
+        not isinstance(seeds, list)
+        or not 1 <= len(seeds) <= _MOST_SEEDS
+        or not all(type(seed) is int and 0 <= seed <= _LARGEST_SEED for seed in seeds)
+    ):
+        raise ValueError(
+            f"{where}: expected seeds like [0, 1, 2] or a range like '0:5', at most {_MOST_SEEDS}, "
+            f"got {value!r}"
+        )
+    return seeds
 
 
 def _check_units(spec: Spec) -> None:

@@ -93,6 +93,7 @@ class Workers:
         directory: pathlib.Path,
         count: int,
         *,
+        niceness: int = 19,
         make_command: Callable[[Unit, pathlib.Path], list[str]] | None = None,
         say: Callable[[str], None] = print,
     ):
@@ -102,6 +103,7 @@ class Workers:
             spec: the campaign.
             directory: where units work; this process holds its lock.
             count: units at a time.
+            niceness: what units add to this process's; 19 is the lowest priority.
             make_command: (unit, work directory) -> command; `spec.make_command` if None.
             say: where lines for the person go.
         """
@@ -109,6 +111,7 @@ class Workers:
         self._directory = directory
         self._make_command = make_command or spec.make_command
         self._say = say
+        self._niceness = niceness
         cores = available_cores() or [child.ANY_CORE]
         # More workers than cores share them evenly.
         self._idle_cores = [cores[i % len(cores)] for i in range(count)]
@@ -155,7 +158,8 @@ class Workers:
     def _start(self, unit: Unit) -> None:
         """Starts a unit on an idle core; its process stays in this process group."""
         core, log = self._idle_cores.pop(0), self._log(unit)
-        wrapper = [sys.executable, "-m", child.__name__, str(os.getpid()), str(core), str(log)]
+        how = [os.getpid(), core, self._niceness, log]
+        wrapper = [sys.executable, "-m", child.__name__, *map(str, how)]
         work = results.work_paths(self._directory, unit).workdir
         with open(log, "a", encoding="utf-8") as output:
             process = subprocess.Popen(
@@ -211,7 +215,7 @@ class Workers:
 
     def _describe(self) -> str:
         """One line: how many units are finished, how far the running ones are, the time left."""
-        parts, rate, steps_to_go = [], 0.0, 0
+        parts, rate = [], 0.0
         to_go = len(self._spec.units) - self._finished - self._failed
         mean_steps = sum(map(self._spec.agent_steps, self._spec.units)) / len(self._spec.units)
         steps_to_go = to_go * mean_steps
