@@ -7,11 +7,12 @@ BIN := .venv/bin
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0
+SPEC ?= campaigns/claim.toml
 ARGS ?=
 # What DMControl renders with, in software; either of EGL and OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: atari dmc test test-training test-others clean
+.PHONY: atari dmc campaign test test-training test-others clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -21,6 +22,12 @@ atari: .venv/installed
 
 dmc: .venv/installed .venv/renders
 	$(BIN)/python -m experiments.dmc --task=$(TASK) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
+
+# Carries out a list of runs on every idle core; the same command goes on. To keep all of them on one
+# commit while work on the code goes on, run it in a second worktree:
+#   git worktree add ../campaign COMMIT && cd ../campaign && setsid make campaign
+campaign: .venv/installed
+	$(BIN)/python -m experiments.campaign --spec=$(SPEC) $(ARGS)
 
 # Where nothing renders and nothing can be installed, this says so and skips what would need it.
 test: .venv/installed

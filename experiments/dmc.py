@@ -8,7 +8,6 @@ The same command in the same work directory resumes. Every hyperparameter of the
 """
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import sys
@@ -40,19 +39,6 @@ _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
     "what simulates and renders; envpool: from pixels alone, where EGL and libGL are installed",
 )  # fmt: skip
-
-LEARNING_RATES = {"cheetah_run": 2e-4}
-"""Where CURL's learning rate is not that of the other tasks (CURL, table 3)."""
-
-
-def presets_of(task: str) -> dict[str, config.SacConfig]:
-    """The presets with a task's own learning rate."""
-    if task not in LEARNING_RATES:
-        return config.DMC_PRESETS
-    return {
-        name: dataclasses.replace(preset, learning_rate=LEARNING_RATES[task])
-        for name, preset in config.DMC_PRESETS.items()
-    }
 
 
 def main(argv: list[str]) -> None:
@@ -129,7 +115,7 @@ def _read_tasks() -> tuple[str, ...]:
     for other in tasks[1:]:
         for what, of in (
             ("action repeat", lambda task: dmc.DMC_TASKS[task].action_repeat),
-            ("learning rate", lambda task: LEARNING_RATES.get(task)),
+            ("learning rate", lambda task: config.DMC_LEARNING_RATES.get(task)),
         ):
             if of(tasks[0]) != of(other):
                 raise ValueError(
@@ -149,5 +135,5 @@ def _first_task(argv: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    command_line.define_config(presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
+    command_line.define_config(config.dmc_presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)

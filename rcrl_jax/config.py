@@ -561,6 +561,19 @@ DMC_PRESETS: dict[str, SacConfig] = {
 `sac_aug` is the random crop alone, which every gain of the rows after it must be held against.
 """
 
+DMC_LEARNING_RATES = {"cheetah_run": 2e-4}
+"""Where CURL's learning rate is not that of the other tasks (CURL, table 3)."""
+
+
+def dmc_presets_of(task: str) -> dict[str, SacConfig]:
+    """The presets of the DMControl figure with a task's own learning rate."""
+    if task not in DMC_LEARNING_RATES:
+        return DMC_PRESETS
+    return {
+        name: dataclasses.replace(preset, learning_rate=DMC_LEARNING_RATES[task])
+        for name, preset in DMC_PRESETS.items()
+    }
+
 
 Config = RainbowConfig | SacConfig
 """A configuration of either agent family; what both have goes by one name."""

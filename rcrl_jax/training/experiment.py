@@ -634,18 +634,30 @@ class _Clock:
         return (step - last_step) / (self._last[1] - last_time)
 
 
+_ONE_STOP_S = 3.0
+
+
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
     """Yields a list that SIGTERM and SIGINT append themselves to, instead of ending the process.
 
-    The step under way is finished and saved first. A second signal ends the process at once.
+    The step under way is finished and saved first. A later signal ends the process at once, but not
+    one within `_ONE_STOP_S`: whoever stops a process group signals every process in it, and those
+    among them that start others, such as `make`, pass the signal on.
     """
     received: list[int] = []
+    first_s = 0.0
 
     def remember(signum, frame):
+        nonlocal first_s
         del frame
-        received.append(signum)
-        signal.signal(signum, signal.SIG_DFL)
+        now_s = time.monotonic()
+        if not received:
+            first_s = now_s
+            received.append(signum)
+        elif now_s - first_s > _ONE_STOP_S:
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
 
     names = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(name, remember) for name in names]

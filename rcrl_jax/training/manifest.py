@@ -15,10 +15,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax
-
 import rcrl_jax
 from rcrl_jax.training import layout
+
+ALGORITHM = 2
+"""Number of what is computed, in every manifest: runs with different numbers are never mixed.
+
+Whoever changes what a run computes by more than rounding raises it. 1 stands for every run from
+before manifests carried the number.
+"""
 
 _DEPENDENCIES = (
     "jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py",
@@ -66,14 +71,7 @@ def make_manifest(
     """
     return layout.to_json_value(
         {
-            "run": {
-                "preset": preset,
-                "game": game,
-                "seed": seed,
-                "steps": steps,
-                "backend": backend,
-                "config": dataclasses.asdict(config),
-            },
+            "run": describe_run(preset, config, game, seed, steps, backend),
             "environment": environment,
             "protocol": protocol,
             **circumstances(),
@@ -81,8 +79,27 @@ def make_manifest(
     )
 
 
+def describe_run(
+    preset: str, config: Any, game: str, seed: int, steps: int, backend: str
+) -> dict[str, Any]:
+    """The section `run` of a manifest as plain JSON values; arguments as in `make_manifest`."""
+    return layout.to_json_value(
+        {
+            "preset": preset,
+            "game": game,
+            "seed": seed,
+            "steps": steps,
+            "backend": backend,
+            "algorithm": ALGORITHM,
+            "config": dataclasses.asdict(config),
+        }
+    )
+
+
 def circumstances() -> dict[str, Any]:
     """With what, on what and how this process runs: sections `versions`, `device`, `launch`."""
+    import jax  # late: a program that only reads manifests does without it
+
     devices = jax.devices()
     return {
         "versions": {
@@ -151,6 +168,11 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
             yield from _differences(old.get(key, "absent"), new.get(key, "absent"), inner)
     elif old != new:
         yield f"{name} {old} -> {new}"
+
+
+def describe_differences(old: Any, new: Any) -> str:
+    """Up to three `field old -> new` of the leaves that differ and how many more do; or ''."""
+    return _first_three(list(_differences(old, new)))
 
 
 def _first_three(differences: list[str]) -> str:

@@ -11,8 +11,7 @@ import time
 import psutil
 import pytest
 
-from experiments import dmc as program
-from rcrl_jax.config import DMC_PRESETS
+from rcrl_jax.config import DMC_PRESETS, dmc_presets_of
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import layout, records
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
@@ -185,9 +184,9 @@ def test_no_renderer_is_one_line_that_names_the_packages(tmp_path):
 
 
 def test_a_task_s_learning_rate_is_its_own():
-    assert {p.learning_rate for p in program.presets_of("cheetah_run").values()} == {2e-4}
+    assert {p.learning_rate for p in dmc_presets_of("cheetah_run").values()} == {2e-4}
     for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
-        assert program.presets_of(task) == DMC_PRESETS
+        assert dmc_presets_of(task) == DMC_PRESETS
     help_text = command("--helpfull", "--tasks=cheetah_run", COLUMNS="200").stdout
     assert "--config.learning_rate=0.0002" in help_text
 

@@ -240,6 +240,26 @@ def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
     assert_same_result(plan, reference)
 
 
+def test_a_signal_that_is_passed_on_to_its_own_group_counts_once(monkeypatch):
+    times = iter([10.0, 11.0, 12.9, 13.1])
+    monkeypatch.setattr(experiment.time, "monotonic", lambda: next(times))
+    ended = []
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: None)
+    try:
+        with experiment._signals() as received:
+            signal.raise_signal(signal.SIGINT)
+            for _ in range(2):
+                signal.raise_signal(signal.SIGTERM)
+            assert received == [signal.SIGINT]
+            monkeypatch.setattr(experiment.signal, "signal", lambda *how: ended.append(how))
+            monkeypatch.setattr(experiment.signal, "raise_signal", ended.append)
+            os.kill(os.getpid(), signal.SIGTERM)  # later than that
+            assert ended == [(signal.SIGTERM, signal.SIG_DFL), signal.SIGTERM]
+            monkeypatch.undo()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.parametrize("uninterrupted", ["reference", "reference_fleet"])
 def test_a_killed_process_goes_on_as_if_it_had_not_been(tmp_path, uninterrupted, request):
     uninterrupted = request.getfixturevalue(uninterrupted)

@@ -53,6 +53,7 @@ def test_contents(monkeypatch):
         "seed": 0,
         "steps": 100_000,
         "backend": "envpool",
+        "algorithm": manifest.ALGORITHM,
         "config": {
             "n_step": 20,
             "learning_rate": 1e-4,
@@ -129,6 +130,20 @@ def test_another_run_is_refused_in_one_line(stored, changes, message):
     )
     assert "\n" not in text
     assert stored.read_bytes() == before
+
+
+def test_a_run_of_another_algorithm_is_another_run(stored, monkeypatch):
+    monkeypatch.setattr(manifest, "ALGORITHM", manifest.ALGORITHM + 1)
+    with pytest.raises(manifest.WorkdirMismatch, match=": algorithm [0-9]+ -> [0-9]+; "):
+        manifest.check_same_run(stored, _make())
+
+
+def test_a_manifest_without_an_algorithm_is_another_run(stored):
+    old = json.loads(stored.read_text())
+    del old["run"]["algorithm"]
+    layout.write_json_atomically(stored, old)
+    with pytest.raises(manifest.WorkdirMismatch, match=": algorithm absent -> [0-9]+; "):
+        manifest.check_same_run(stored, _make())
 
 
 def test_a_mismatch_is_a_value_error():

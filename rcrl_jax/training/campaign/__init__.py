@@ -1,0 +1,1 @@
+"""Campaigns: long lists of runs that proceed whenever a core is idle."""

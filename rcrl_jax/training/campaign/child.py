@@ -1,0 +1,42 @@
+"""Turns itself into a unit's command, after what must happen in the new process.
+
+    python -m rcrl_jax.training.campaign.child PARENT CORE NICENESS LOCK COMMAND...
+
+The process takes a low priority and one core, ends when the campaign does, and holds a lock on
+the unit until it has ended: an older process of the unit may still be saving its state. A function
+between fork and exec could do the same, but is unsafe where the campaign has threads.
+"""
+
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+ANY_CORE = "any"
+
+
+def main(arguments: list[str]) -> None:
+    """Replaces this process by COMMAND.
+
+    Args:
+        arguments: process id of the campaign; number of a core or `any`; what is added to the
+            niceness; a file to lock; the command.
+    """
+    parent, core, niceness, lock, *command = arguments
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM.value)
+    if os.getppid() != int(parent):  # it ended before it was to be told
+        sys.exit(128 + signal.SIGTERM)
+    os.nice(int(niceness))
+    if core != ANY_CORE:
+        os.sched_setaffinity(0, {int(core)})
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.set_inheritable(descriptor, True)  # for COMMAND alone: its own children do not get it
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,283 @@
+"""The list of runs that a spec file asks for, checked before anything starts."""
+
+import dataclasses
+import difflib
+import os
+import pathlib
+import re
+import sys
+import tomllib
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rcrl_jax.config import Config
+from rcrl_jax.training import layout
+
+_LARGEST_SEED = 2**31 - 1
+_MOST_SEEDS = 1000
+
+
+class CampaignError(ValueError):
+    """A spec that cannot be carried out, or a directory that holds something else than it says."""
+
+
+class Experiment(NamedTuple):
+    """A training program, as far as a campaign must know it.
+
+    Attributes:
+        module: what `python -m` runs.
+        game_flag: the flag that names the game or task.
+        games: what it can name.
+        presets_of: game -> its presets by name.
+        action_repeat: game -> steps of `--steps` in one agent step.
+    """
+
+    module: str
+    game_flag: str
+    games: tuple[str, ...]
+    presets_of: Callable[[str], Mapping[str, Config]]
+    action_repeat: Callable[[str], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """What is compared: a preset, or a preset with changed fields under a name of its own.
+
+    Attributes:
+        name: the preset's name if nothing is changed.
+        preset: the preset.
+        overrides: (field, value) of the changed fields.
+    """
+
+    name: str
+    preset: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+
+
+class Unit(NamedTuple):
+    """One run of a campaign."""
+
+    arm: Arm
+    game: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For people, and the name of the unit's work directory."""
+        return f"{self.arm.name}-{self.game}-{self.seed}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a campaign is.
+
+    Attributes:
+        experiment: the program that trains.
+        steps: its `--steps`.
+        eval_episodes: episodes of the final evaluation.
+        results: directory of the finished runs.
+        units: the runs, in the order in which they start.
+    """
+
+    experiment: Experiment
+    steps: int
+    eval_episodes: int
+    results: pathlib.Path
+    units: tuple[Unit, ...]
+
+    def agent_steps(self, unit: Unit) -> int:
+        """Agent steps of a unit."""
+        return self.steps // self.experiment.action_repeat(unit.game)
+
+    def result_paths(self, unit: Unit) -> layout.RunPaths:
+        """Where a unit's files lie once it is finished."""
+        directory = self.results / unit.arm.name if unit.arm.overrides else self.results
+        return layout.RunPaths(directory, unit.arm.preset, unit.game, unit.seed)
+
+    def make_config(self, unit: Unit) -> Config:
+        """The configuration of a unit.
+
+        Raises:
+            ValueError: a changed field is out of range; the message names it.
+        """
+        preset = self.experiment.presets_of(unit.game)[unit.arm.preset]
+        return dataclasses.replace(preset, **dict(unit.arm.overrides))
+
+    def make_command(self, unit: Unit, workdir: pathlib.Path) -> list[str]:
+        """The command that trains a unit in `workdir`, or resumes it."""
+        return [
+            sys.executable, "-m", self.experiment.module,
+            f"--preset={unit.arm.preset}",
+            f"--{self.experiment.game_flag}={unit.game}",
+            f"--seed={unit.seed}",
+            f"--steps={self.steps}",
+            f"--eval_episodes={self.eval_episodes}",
+            f"--workdir={workdir}",
+            # As Python writes a tuple, which is how its flag is read.
+            *(f"--config.{name}={value}" for name, value in unit.arm.overrides),
+        ]  # fmt: skip
+
+
+def read_spec(path: str | os.PathLike, experiments: Mapping[str, Experiment]) -> Spec:
+    """Reads a spec and checks all of it; `experiments.campaign` describes the format.
+
+    Args:
+        path: a TOML file.
+        experiments: the programs that a spec may name.
+
+    Raises:
+        CampaignError: the spec is wrong; the message is one line and names the place.
+        OSError: there is no such file.
+    """
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+        return _make_spec(table, experiments)
+    except ValueError as error:
+        raise CampaignError(f"{path}: {error}") from error
+
+
+def _make_spec(table: Mapping[str, Any], experiments: Mapping[str, Experiment]) -> Spec:
+    required = ("experiment", "steps", "eval_episodes", "results", "blocks")
+    _check_keys("", table, required, optional=("arms",))
+    experiment = experiments[_one_of("experiment", table["experiment"], experiments)]
+    presets = experiment.presets_of(experiment.games[0])
+    arms = {
+        name: _read_arm(name, arm, presets)
+        for name, arm in _table("arms", table.get("arms", {})).items()
+    }
+    if not isinstance(table["results"], str) or not table["results"]:
+        raise ValueError(f"results: expected a directory, got {table['results']!r}")
+    blocks = table["blocks"]
+    if not isinstance(blocks, list) or not blocks:
+        raise ValueError("blocks: expected [[blocks]] tables")
+    spec = Spec(
+        experiment=experiment,
+        steps=_at_least_one("steps", table["steps"]),
+        eval_episodes=_at_least_one("eval_episodes", table["eval_episodes"]),
+        results=pathlib.Path(table["results"]),
+        units=tuple(
+            unit
+            for number, block in enumerate(blocks, start=1)
+            for unit in _read_block(f"block {number}: ", block, experiment, presets, arms)
+        ),
+    )
+    _check_units(spec)
+    return spec
+
+
+def _read_arm(name: str, table: Any, presets: Mapping[str, Config]) -> Arm:
+    where = f"arms.{name}: "
+    if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in presets:
+        raise ValueError(f"{where}not a name for an arm: a preset's, or it has odd characters")
+    _check_keys(where, _table(where, table), ("preset", "config"))
+    preset = _one_of(f"{where}preset", table["preset"], presets)
+    fields = {field.name: field for field in dataclasses.fields(presets[preset])}
+    overrides = []
+    for key, value in _table(f"{where}config", table["config"]).items():
+        field = fields[_one_of(f"{where}config", key, fields)]
+        overrides.append((key, _field_value(f"{where}config.{key}", value, field.type)))
+    if not overrides:
+        raise ValueError(f"{where}changes no field: name its preset under presets")
+    return Arm(name, preset, tuple(overrides))
+
+
+def _field_value(where: str, value: Any, kind: Any) -> Any:
+    """A TOML value as a field of type `kind` holds it."""
+    if kind is float and type(value) is int:
+        return float(value)
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        if all(isinstance(item, str) for item in value):
+            return tuple(value)
+    elif type(value) is kind:
+        return value
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    raise ValueError(f"{where}: expected {words.get(kind, 'a list of strings')}, got {value!r}")
+
+
+def _read_block(
+    where: str,
+    block: Any,
+    experiment: Experiment,
+    presets: Mapping[str, Config],
+    named_arms: Mapping[str, Arm],
+) -> Iterable[Unit]:
+    keys = ("games", "seeds")
+    _check_keys(where, _table(where, block), keys, optional=("presets", "arms"))
+    arms = [Arm(name, name) for name in _names(where, block, "presets", presets)]
+    arms += [named_arms[name] for name in _names(where, block, "arms", named_arms)]
+    if not arms:
+        raise ValueError(f"{where}presets or arms are missing")
+    games = _names(where, block, "games", experiment.games)
+    seeds = _read_seeds(f"{where}seeds", block["seeds"])
+    # The arms of a pair are neighbours, so that every prefix holds about as many of each.
+    return [Unit(arm, game, seed) for seed in seeds for game in games for arm in arms]
+
+
+def _read_seeds(where: str, value: Any) -> list[int]:
+    seeds = value
+    if isinstance(value, str) and re.fullmatch(r"\d{1,10}:\d{1,10}", value, re.ASCII):
+        first, end = map(int, value.split(":"))
+        seeds = list(range(first, min(end, first + _MOST_SEEDS + 1)))
+    if (
+        not isinstance(seeds, list)
+        or not 1 <= len(seeds) <= _MOST_SEEDS
+        or not all(type(seed) is int and 0 <= seed <= _LARGEST_SEED for seed in seeds)
+    ):
+        raise ValueError(
+            f"{where}: expected seeds like [0, 1, 2] or a range like '0:5', at most {_MOST_SEEDS}, "
+            f"got {value!r}"
+        )
+    return seeds
+
+
+def _check_units(spec: Spec) -> None:
+    """Checks that every unit can be made, and that no two are the same run."""
+    seen: dict[Any, str] = {}
+    for unit in spec.units:
+        config = spec.make_config(unit)
+        if spec.agent_steps(unit) < 1:
+            raise ValueError(f"steps: fewer than one agent step of {unit.game}")
+        identity = (config, unit.arm.preset, unit.game, unit.seed)
+        if identity in seen:
+            same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
+            raise ValueError(f"the blocks hold {unit.name} {same}")
+        seen[identity] = unit.name
+
+
+def _table(where: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where.removesuffix(': ')}: expected a table, got {value!r}")
+    return value
+
+
+def _check_keys(where: str, table: Mapping, required: Iterable[str], optional: Iterable = ()):
+    for key in table:
+        _one_of(f"{where}keys", key, (*required, *optional))
+    for key in required:
+        if key not in table:
+            raise ValueError(f"{where}{key} is missing")
+
+
+def _names(where: str, block: Mapping, key: str, known: Iterable[str]) -> list[str]:
+    """The list of names under `key`, which may be missing where the block need not have it."""
+    names = block.get(key, [])
+    if not isinstance(names, list) or (key in block and not names):
+        raise ValueError(f"{where}{key}: expected a list of names, got {names!r}")
+    return [_one_of(f"{where}{key}", name, known) for name in names]
+
+
+def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
+    known = list(known)
+    if not isinstance(name, str) or name not in known:
+        near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise ValueError(f"{where}: unknown {name!r}: {hint}")
+    return name
+
+
+def _at_least_one(where: str, value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{where}: expected a whole number of at least 1, got {value!r}")
+    return value

@@ -1,0 +1,308 @@
+"""Specs and results of campaigns: every mistake is refused, every finished run is kept whole."""
+
+import collections
+import itertools
+import os
+import shutil
+
+import pytest
+
+from rcrl_jax.training import layout, manifest
+from rcrl_jax.training.campaign import results
+from rcrl_jax.training.campaign.spec import CampaignError, read_spec
+from tests.training import toy_campaign
+
+FILES = {"scores.json", "evaluations.jsonl", "metrics.jsonl", "manifest.json", "curve.png"}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads the toy spec with one piece of its text replaced by another."""
+
+    def read(old="", new="", *, text=None):
+        path = tmp_path / "spec.toml"
+        text = text or toy_campaign.TEXT.format(results="results/toy", seeds="0:2", steps=100)
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        return read_spec(path, toy_campaign.EXPERIMENTS)
+
+    return read
+
+
+def test_units_are_ordered_by_block_seed_game_and_arm(read):
+    more = '\n[[blocks]]\npresets = ["curl"]\ngames = ["Hero"]\nseeds = [7, 3]\n'
+    spec = read(text=toy_campaign.TEXT.format(results="r", seeds="0:2", steps=100) + more)
+    arms = ("erainbow_sa", "rcrl", "small")
+    assert [unit.name for unit in spec.units] == [
+        *(f"{arm}-{game}-{seed}" for seed in (0, 1) for game in ("Pong", "Alien") for arm in arms),
+        "curl-Hero-7",
+        "curl-Hero-3",
+    ]
+
+
+def test_every_prefix_of_a_block_is_balanced(read):
+    units = read('"0:2"', '"0:5"').units
+    for end in range(len(units) + 1):
+        arms = collections.Counter(unit.arm.name for unit in units[:end])
+        assert max(arms.values(), default=0) - min(map(arms.get, arms), default=0) <= 1
+        games = collections.Counter((unit.arm.name, unit.game) for unit in units[:end])
+        assert max(games.values(), default=0) - min(map(games.get, games), default=0) <= 1
+
+
+def test_command_and_paths_of_a_preset_and_of_an_arm(read, tmp_path):
+    spec = read("hidden_size = 16", 'hidden_size = 16, auxiliary = ["curl"], learning_rate = 1')
+    preset, arm = spec.units[1], spec.units[2]
+    common = ["--preset=rcrl", "--game=Pong", "--seed=0", "--steps=100", "--eval_episodes=3"]
+    command = spec.make_command(preset, tmp_path)
+    assert command[1:] == ["-m", "experiments.atari100k", *common, f"--workdir={tmp_path}"]
+    assert spec.make_command(arm, tmp_path)[len(command) :] == [
+        "--config.hidden_size=16", "--config.auxiliary=('curl',)", "--config.learning_rate=1.0"
+    ]  # fmt: skip
+    assert spec.make_config(arm).auxiliary == ("curl",)
+    assert str(spec.result_paths(preset).directory) == "results/toy/rcrl/Pong/seed_0"
+    assert str(spec.result_paths(arm).directory) == "results/toy/small/rcrl/Pong/seed_0"
+
+
+def test_tasks_keep_their_learning_rate_and_count_agent_steps(read):
+    text = """
+        experiment = "dmc"
+        steps = 1000
+        eval_episodes = 10
+        results = "r"
+        [[blocks]]
+        presets = ["rcrl_sac"]
+        games = ["cheetah_run", "walker_walk"]
+        seeds = [0]
+    """
+    spec = read(text=text)
+    assert [spec.agent_steps(unit) for unit in spec.units] == [250, 500]
+    assert [spec.make_config(unit).learning_rate for unit in spec.units] == [2e-4, 1e-3]
+    assert "--task=cheetah_run" in spec.make_command(spec.units[0], "w")
+    with pytest.raises(CampaignError, match="fewer than one agent step of cheetah_run"):
+        read(text=text.replace("1000", "3"))
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("steps = 100", "steps = ", "Invalid value"),
+        ("steps = 100", "stepps = 100", "unknown 'stepps': did you mean steps?"),
+        ("steps = 100\n", "", "steps is missing"),
+        ("steps = 100", "steps = 0", "steps: expected a whole number of at least 1, got 0"),
+        ("steps = 100", "steps = 1e5", "steps: expected a whole number"),
+        ("steps = 100", "steps = true", "steps: expected a whole number"),
+        ("eval_episodes = 3", 'eval_episodes = "3"', "eval_episodes: expected a whole number"),
+        ('"atari100k"', '"atari"', "experiment: unknown 'atari': did you mean atari100k?"),
+        ('"atari100k"', "3", "experiment: unknown 3"),
+        ('"results/toy"', "3", "results: expected a directory, got 3"),
+        ("[[blocks]]", "[blocks]", "blocks: expected [[blocks]] tables"),
+        ("[arms.small]", '[arms."a/b"]', "arms.a/b: not a name"),
+        ("[arms.small]", "[arms.rcrl]", "arms.rcrl: not a name"),
+        ('preset = "rcrl"', 'preset = "rcl"', "arms.small: preset: unknown 'rcl': did you mean"),
+        ('preset = "rcrl"', "", "arms.small: preset is missing"),
+        ("{ hidden_size = 16 }", "{}", "arms.small: changes no field"),
+        ("{ hidden_size = 16 }", "3", "arms.small: config: expected a table, got 3"),
+        ("hidden_size = 16", "hiden_size = 16", "did you mean hidden_size?"),
+        ("hidden_size = 16", "hidden_size = 1.5", "hidden_size: expected a whole number, got 1.5"),
+        ("hidden_size = 16", "hidden_size = true", "hidden_size: expected a whole number"),
+        ("hidden_size = 16", "hidden_size = 0", "hidden_size: must be at least 1, got 0"),
+        ("hidden_size = 16", "clip_rewards = 1", "clip_rewards: expected true or false, got 1"),
+        ("hidden_size = 16", 'discount = "1"', "discount: expected a number, got '1'"),
+        ("hidden_size = 16", "head = 1", "head: expected a string, got 1"),
+        ("hidden_size = 16", 'auxiliary = "curl"', "auxiliary: expected a list of strings"),
+        ("hidden_size = 16", "auxiliary = [1]", "auxiliary: expected a list of strings"),
+        ('"rcrl"]', '"rcl"]', "block 1: presets: unknown 'rcl'"),
+        ('["small"]', '["smal"]', "block 1: arms: unknown 'smal': did you mean small?"),
+        ('["small"]', '"small"', "block 1: arms: expected a list of names"),
+        ('["Pong", "Alien"]', '["Pong", "Alein"]', "block 1: games: unknown 'Alein'"),
+        ('["Pong", "Alien"]', "[]", "block 1: games: expected a list of names"),
+        ('games = ["Pong", "Alien"]', "", "block 1: games is missing"),
+        ('seeds = "0:2"', "", "block 1: seeds is missing"),
+        ('"0:2"', '"2:2"', "block 1: seeds: expected seeds like [0, 1, 2]"),
+        ('"0:2"', '"0:9999999999"', "block 1: seeds: expected seeds"),
+        ('"0:2"', '"2147483647:2147483649"', "block 1: seeds: expected seeds"),
+        ('"0:2"', "[-1]", "block 1: seeds: expected seeds"),
+        ('"0:2"', "[true]", "block 1: seeds: expected seeds"),
+        ('"0:2"', "3", "block 1: seeds: expected seeds"),
+        ('"0:2"', "[1, 1]", "the blocks hold erainbow_sa-Pong-1 twice"),
+        ("hidden_size = 16", "hidden_size = 256", "small-Pong-0 and rcrl-Pong-0, one run"),
+        ('seeds = "0:2"', 'seeds = "0:2"\nseed = 3', "block 1: keys: unknown 'seed'"),
+    ],
+)
+def test_a_wrong_spec_is_refused_in_one_line(read, tmp_path, old, new, says):
+    with pytest.raises(CampaignError) as raised:
+        read(old, new)
+    assert says in str(raised.value) and "\n" not in str(raised.value)
+    assert str(raised.value).startswith(f"{tmp_path}/spec.toml: ")
+
+
+def test_a_block_without_presets_and_arms_is_refused(read):
+    text = toy_campaign.TEXT.format(results="r", seeds="0:2", steps=1)
+    text = text.replace('presets = ["erainbow_sa", "rcrl"]', "").replace('arms = ["small"]', "")
+    with pytest.raises(CampaignError, match="block 1: presets or arms are missing"):
+        read(text=text)
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return toy_campaign.make_spec(tmp_path)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "runs"
+
+
+def write_work(spec, unit, directory, *, episodes=3, **changes):
+    """A finished run in the unit's work directory."""
+    paths = results.work_paths(directory, unit)
+    paths.directory.mkdir(parents=True)
+    layout.write_json_atomically(
+        paths.manifest, {"run": toy_campaign.describe(spec, unit, **changes)}
+    )
+    layout.write_json_atomically(paths.scores, {"returns": [1.0] * episodes})
+    for path in (paths.evaluations, paths.metrics, paths.curve):
+        path.write_text(path.name)
+    paths.checkpoints.mkdir()
+    (paths.checkpoints / "100").write_text("large")
+    paths.tensorboard.mkdir()
+    return paths
+
+
+def contents(path):
+    """The files of a directory; None if there is none."""
+    if not path.exists():
+        return None
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+
+def test_collecting_keeps_the_five_files_and_deletes_the_rest(spec, directory):
+    for unit in (spec.units[0], spec.units[2]):
+        work = write_work(spec, unit, directory)
+        assert not results.is_finished(spec, unit)
+        wanted = {name: (work.directory / name).read_bytes() for name in FILES}
+        for _ in range(2):
+            results.collect(spec, unit, directory)
+            assert contents(spec.result_paths(unit).directory) == wanted
+            assert len(list(spec.result_paths(unit).directory.iterdir())) == len(wanted)
+            assert results.is_finished(spec, unit)
+        assert not list(directory.iterdir())
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def kill_at(monkeypatch, moment):
+    """Raises Killed at a moment; each operation on files has one before it and one after it."""
+    moments = itertools.count()
+
+    def tick():
+        if next(moments) == moment:
+            raise Killed
+
+    def wrap(function):
+        def call(*arguments, **options):
+            tick()
+            result = function(*arguments, **options)
+            tick()
+            return result
+
+        return call
+
+    for module, name in (
+        (shutil, "copyfile"), (os, "fsync"), (os, "rename"), (os, "unlink"), (os, "rmdir")
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, wrap(getattr(module, name)))
+
+
+def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, monkeypatch):
+    for moment in itertools.count():
+        (tmp_path / str(moment)).mkdir()
+        spec = toy_campaign.make_spec(tmp_path / str(moment))
+        directory = tmp_path / str(moment) / "runs"
+        unit = spec.units[0]
+        work = write_work(spec, unit, directory)
+        wanted = {name: (work.directory / name).read_bytes() for name in FILES}
+        target = spec.result_paths(unit).directory
+        with monkeypatch.context() as patch:
+            kill_at(patch, moment)
+            try:
+                results.collect(spec, unit, directory)
+                killed = False
+            except Killed:
+                killed = True
+        if results.is_finished(spec, unit):
+            assert contents(target) == wanted
+        else:  # what is left is whole and can be collected
+            assert {name: (work.directory / name).read_bytes() for name in FILES} == wanted
+        results.check_same_runs(spec, directory)
+        results.collect(spec, unit, directory)
+        assert contents(target) == wanted and not work.workdir.exists()
+        assert [path.name for path in target.parent.iterdir()] == [target.name]
+        if not killed:
+            break
+    assert moment > 30
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"steps": 6}, "holds another run than erainbow_sa-Pong-0: steps 6 -> 5"),
+        ({"seed": 1}, "seed 1 -> 0"),
+        ({"config": {}}, "config.encoder absent -> data_efficient"),
+        ({"episodes": 2}, "2 final episodes, the spec says 3"),
+    ],
+)
+def test_another_run_is_neither_collected_nor_taken_for_finished(spec, directory, changes, says):
+    unit = spec.units[0]
+    work = write_work(spec, unit, directory, **changes)
+    with pytest.raises(CampaignError, match=says):
+        results.collect(spec, unit, directory)
+    target = spec.result_paths(unit).directory
+    assert not target.exists()
+    shutil.copytree(work.directory, target)
+    before = contents(target)
+    for check in (
+        lambda: results.is_finished(spec, unit),
+        lambda: results.check_same_runs(spec, directory),
+        lambda: results.collect(spec, unit, directory),
+    ):
+        with pytest.raises(CampaignError, match=says) as raised:
+            check()
+        assert "\n" not in str(raised.value) and "seed_0" in str(raised.value)
+    assert contents(target) == before and work.workdir.exists()
+
+
+def test_a_run_without_scores_is_not_finished(spec, directory):
+    work = write_work(spec, spec.units[0], directory)
+    work.scores.write_text("{")
+    with pytest.raises(CampaignError, match="scores.json does not hold the scores"):
+        results.collect(spec, spec.units[0], directory)
+
+
+@pytest.mark.parametrize("number", [manifest.ALGORITHM + 1, 1, None])
+@pytest.mark.parametrize("where", ["results", "elsewhere below the results", "work directory"])
+def test_another_algorithm_number_is_refused(spec, directory, number, where):
+    unit = spec.units[0]
+    path = {
+        "results": spec.result_paths(unit).manifest,
+        "elsewhere below the results": spec.results / "a" / "b" / "manifest.json",
+        "work directory": results.work_paths(directory, unit).manifest,
+    }[where]
+    path.parent.mkdir(parents=True)
+    run = toy_campaign.describe(spec, unit, algorithm=number)
+    if number is None:
+        del run["algorithm"]
+    layout.write_json_atomically(path, {"run": run})
+    with pytest.raises(CampaignError, match=f"has algorithm number {number or 'none'}") as raised:
+        results.check_same_runs(spec, directory)
+    assert str(path.parent) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_no_manifest_is_refused(spec, directory):
+    path = spec.results / "manifest.json"
+    path.parent.mkdir()
+    path.write_text("[]")
+    with pytest.raises(CampaignError, match="is not a manifest"):
+        results.check_same_runs(spec, directory)
