@@ -1,0 +1,157 @@
+r"""Tabulates what the discriminator of each reading learned on unseen episodes.
+
+    python -m benchmarks.mechanism --results=results/mechanism
+
+Reads the runs of `campaigns/mechanism_*.toml`, `<results>/<stage>/<arm>/<preset>/<game>/seed_<n>`,
+and writes `<results>/table.md`, every run at its last step, and `<results>/auc.png`, the same over
+training. A reading counts with the mean over seeds of its worst game.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import app, flags
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from experiments import command_line
+from rcrl_jax.training import curves, layout, records
+
+_RESULTS = flags.DEFINE_string("results", "results/mechanism", "directory of the stages")
+
+MEASURE = "unseen_auc_equal_action"
+_COLUMNS = {
+    MEASURE: "AUC, equal action",
+    "unseen_auc": "AUC, all pairs",
+    "unseen_auc_action": "AUC of actions alone",
+    "unseen_auc_equal_return": "AUC across games",
+    "unseen_cosine_positive_equal_action": "cosine, positive",
+    "unseen_cosine_negative_equal_action": "cosine, negative",
+}
+_COLORS = ("#d84315", "#0b5394", "#00695c", "#6a1b9a", "#424242")
+
+
+class Run(NamedTuple):
+    """A finished run and its evaluations, the last of which counts."""
+
+    stage: str
+    arm: str
+    game: str
+    seed: int
+    evaluations: Sequence[Mapping[str, float | None]]
+
+    @property
+    def value(self) -> float:
+        """The measure at the last step; NaN where the games left nothing to measure."""
+        return _number(self.evaluations[-1][MEASURE])
+
+
+def read_runs(results: pathlib.Path) -> list[Run]:
+    """The finished runs below `results`, in the order of stage, arm, game and seed.
+
+    Raises:
+      ValueError: there is none, or a file is damaged; the message names it.
+    """
+    runs = []
+    for scores in sorted(results.glob("*/*/*/*/seed_*/scores.json")):
+        stage, arm, _, game, seed = scores.relative_to(results).parts[:5]
+        evaluations = records.read_records(scores.with_name("evaluations.jsonl"))
+        if not evaluations or MEASURE not in evaluations[-1]:
+            raise ValueError(f"{scores.parent}: the last evaluation has no {MEASURE}")
+        runs.append(Run(stage, arm, game, int(seed.removeprefix("seed_")), evaluations))
+    if not runs:
+        raise ValueError(f"{results} holds no finished run of a stage")
+    return runs
+
+
+def worst_game(runs: Sequence[Run]) -> tuple[str, float]:
+    """The game with the smallest mean over seeds of the measure, and that mean.
+
+    Runs with nothing to measure are left out; NaN if there is no other.
+    """
+    means = {
+        game: np.mean([r.value for r in runs if r.game == game and np.isfinite(r.value)])
+        for game in dict.fromkeys(r.game for r in runs if np.isfinite(r.value))
+    }
+    if not means:
+        return "-", float("nan")
+    game = min(means, key=means.__getitem__)
+    return game, float(means[game])
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Markdown: of each stage one row an arm, then one row a run."""
+    text = []
+    for stage in dict.fromkeys(run.stage for run in runs):
+        own = [run for run in runs if run.stage == stage]
+        text += [f"## Stage {stage}", "", "| reading | worst game | mean over its seeds | runs |",
+                 "| --- | --- | --- | --- |"]  # fmt: skip
+        for arm in dict.fromkeys(run.arm for run in own):
+            of_arm = [run for run in own if run.arm == arm]
+            game, mean = worst_game(of_arm)
+            text.append(f"| `{arm}` | {game} | {_cell(mean)} | {len(of_arm)} |")
+        columns = ["reading", "game", "seed", "steps", *_COLUMNS.values()]
+        text += ["", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
+        for run in own:
+            last = run.evaluations[-1]
+            cells = [f"`{run.arm}`", run.game, str(run.seed), str(last["agent_steps"])]
+            cells += [_cell(_number(last.get(name))) for name in _COLUMNS]
+            text.append(f"| {' | '.join(cells)} |")
+        text.append("")
+    return "\n".join(text)
+
+
+def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
+    """Draws the measure over training: a row a stage, a panel a game, a line a run."""
+    stages = list(dict.fromkeys(run.stage for run in runs))
+    games = list(dict.fromkeys(run.game for run in runs))
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    size = (1.5 + 3.5 * len(games), 1 + 2.6 * len(stages))
+    figure = Figure(figsize=size, dpi=100, layout="constrained")
+    panels = figure.subplots(len(stages), len(games), squeeze=False, sharey=True)
+    for run in runs:
+        panel = panels[stages.index(run.stage), games.index(run.game)]
+        steps = [record["agent_steps"] for record in run.evaluations]
+        values = [_number(record.get(MEASURE)) for record in run.evaluations]
+        color = _COLORS[arms.index(run.arm) % len(_COLORS)]
+        panel.plot(steps, values, "o-", color=color, markersize=3, label=run.arm)
+        panel.set_title(f"{run.game}, stage {run.stage}")
+    for panel in panels.flat:
+        panel.axhline(0.5, color="#888888", linewidth=0.8)
+        panel.axhline(0.9, color="#888888", linewidth=0.8, linestyle="--")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panel.grid(color="#eeeeee")
+    handles = {line.get_label(): line for panel in panels.flat for line in panel.lines}
+    named = [arm for arm in arms if arm in handles]
+    figure.legend([handles[arm] for arm in named], named, loc="outside lower center", ncols=3)
+    figure.supylabel("AUC, equal action", fontsize=10)
+    curves.save_figure(figure, path)
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _cell(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "nothing to measure"
+
+
+def main(argv: list[str]) -> None:
+    """Writes the table and the figure."""
+    del argv
+    results = pathlib.Path(_RESULTS.value)
+    try:
+        runs = read_runs(results)
+        text = table(runs)
+        with layout.replacing(results / "table.md") as partial:
+            partial.write_text(f"# Every run at its last step\n\n{text}", encoding="utf-8")
+        draw(runs, results / "auc.png")
+    except (ValueError, OSError) as error:
+        command_line.refuse(str(error))
+    print(text)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=command_line.parse)
