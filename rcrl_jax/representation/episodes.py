@@ -49,7 +49,7 @@ class Recorder:
         """
         self._protocol = protocol
         self._most_bytes = most_bytes
-        self._frames: list[np.ndarray] = []
+        self._frames: np.ndarray | None = None  # [most frames, G, *frame_shape]
         self._steps: list[tuple[np.ndarray, ...]] = []
         self._segments = segments.SegmentTable(num_games, 1, protocol.closes_segment)
         self._lengths = np.zeros(num_games, np.int64)
@@ -59,9 +59,13 @@ class Recorder:
         """See `evaluation.Watcher`; games after the first ones are ignored."""
         if not self._playing.any():
             return
-        newest = observation[:, -1]
-        if len(self._frames) * newest[0].nbytes < self._most_bytes:
-            self._frames.append(newest.copy())
+        newest, step = observation[:, -1], len(self._steps)
+        if self._frames is None:
+            # Memory is committed as frames are written.
+            most = max(self._most_bytes // newest[0].nbytes, 1)
+            self._frames = np.empty((most, *newest.shape), newest.dtype)
+        if step < len(self._frames):
+            self._frames[step] = newest
         reward, ends = outcome.reward, outcome.finished
         if self._protocol.clip_rewards:
             reward = np.clip(reward, -1.0, 1.0)
@@ -75,9 +79,9 @@ class Recorder:
     @property
     def episodes(self) -> list[Episode]:
         """The games, in the order of the environments."""
-        frames, *steps = map(np.stack, (self._frames, *zip(*self._steps, strict=True)))
+        steps = [np.stack(column) for column in zip(*self._steps, strict=True)]
         return [
-            Episode(frames[:length, game], *(x[:length, game] for x in steps))
+            Episode(self._frames[:length, game], *(x[:length, game] for x in steps))
             for game, length in enumerate(self._lengths)
         ]
 

@@ -13,6 +13,7 @@ from rcrl_jax import observations, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import Config, SacConfig
 from rcrl_jax.replay import frames
+from rcrl_jax.representation import instruments
 from rcrl_jax.training import evaluation
 from rcrl_jax.training.fleet import Fleet
 
@@ -70,6 +71,8 @@ def predict_memory(config: Config, fleet: Fleet, frame_store: str) -> Memory:
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
     if isinstance(config, SacConfig) and config.observation == "pixels":
         host += runs * (1 + evaluation.GAMES_AT_ONCE) * _BYTES_A_RENDERER
+    games = min(config.periodic_episodes, evaluation.GAMES_AT_ONCE)
+    host += runs * games * instruments.MOST_BYTES
     if frame_store == "device":
         device += frame_bytes
     else:
