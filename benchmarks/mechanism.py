@@ -19,8 +19,6 @@ from matplotlib.ticker import EngFormatter
 from experiments import command_line
 from rcrl_jax.training import curves, layout, records
 
-_RESULTS = flags.DEFINE_string("results", "results/mechanism", "directory of the stages")
-
 MEASURE = "unseen_auc_equal_action"
 _COLUMNS = {
     MEASURE: "AUC, equal action",
@@ -141,7 +139,7 @@ def _cell(value: float) -> str:
 def main(argv: list[str]) -> None:
     """Writes the table and the figure."""
     del argv
-    results = pathlib.Path(_RESULTS.value)
+    results = pathlib.Path(flags.FLAGS.results)
     try:
         runs = read_runs(results)
         text = table(runs)
@@ -154,4 +152,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    # Here, because another program with a flag of this name may be imported beside this one.
+    flags.DEFINE_string("results", "results/mechanism", "directory of the stages")
     app.run(main, flags_parser=command_line.parse)
