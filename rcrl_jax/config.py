@@ -45,7 +45,7 @@ class RainbowConfig:
         "K / RCRL appendix C.1",
     )
     embedding_init: str = setting(
-        "normal",
+        "uniform",
         "how action embeddings start: 'normal' N(0, 1), 'uniform' U[0, 1) or 'ones'",
         "ours",
     )
@@ -72,7 +72,7 @@ class RainbowConfig:
         "RCRL equation 2",
     )
     discriminator_input: str = setting(
-        "concatenation",
+        "difference_product",
         "how the discriminator reads two embeddings: 'concatenation', 'difference_product' "
         "(|x - y| and x * y; symmetric) or 'bilinear' (x W y, no hidden layer)",
         "ours",
@@ -293,6 +293,8 @@ _DER_PLUS = RainbowConfig(
     target_period=1,
 )
 
+_SA_NORMAL = RainbowConfig(head="state_action", embedding_init="normal")
+
 ATARI_PRESETS: dict[str, RainbowConfig] = {
     "rainbow": RainbowConfig(
         encoder="nature",
@@ -309,12 +311,17 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
     "curl": RainbowConfig(auxiliary=("curl",)),
     "rcrl": RainbowConfig(head="state_action", auxiliary=("return_contrast",)),
     "rcrl_curl": RainbowConfig(head="state_action", auxiliary=("return_contrast", "curl")),
+    "erainbow_sa_normal": _SA_NORMAL,
+    "rcrl_normal": dataclasses.replace(
+        _SA_NORMAL, auxiliary=("return_contrast",), discriminator_input="concatenation"
+    ),
     "der_plus": _DER_PLUS,
     "der_plus_rcrl": dataclasses.replace(_DER_PLUS, auxiliary=("return_contrast",)),
 }
-"""The rows of the paper's Atari table, and three of ours: `erainbow_aug`, CURL without its
-contrastive loss, and the stronger base `der_plus` without and with the return-contrastive task.
-Presets differ only where the systems differ."""
+"""The rows of the paper's Atari table, and five of ours: `erainbow_aug`, CURL without its
+contrastive loss; `erainbow_sa_normal` and `rcrl_normal`, another reading of the paper that learns
+actions more than returns (results/mechanism); and the stronger base `der_plus` without and with the
+return-contrastive task. Presets differ only where the systems differ."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -119,7 +119,7 @@ def differing(one: str, other: str) -> set[str]:
 def test_presets_differ_only_where_the_paper_s_systems_differ():
     assert ATARI_PRESETS.keys() == {
         "rainbow", "erainbow", "erainbow_aug", "erainbow_sa", "curl", "rcrl", "rcrl_curl",
-        "der_plus", "der_plus_rcrl",
+        "erainbow_sa_normal", "rcrl_normal", "der_plus", "der_plus_rcrl",
     }  # fmt: skip
     assert differing("erainbow", "erainbow_sa") == {"head"}
     assert differing("erainbow_sa", "rcrl") == {"auxiliary"}
@@ -130,6 +130,8 @@ def test_presets_differ_only_where_the_paper_s_systems_differ():
         "n_step", "augmentation", "exploration", "target_period",
     }  # fmt: skip
     assert differing("der_plus", "der_plus_rcrl") == {"auxiliary"}
+    assert differing("erainbow_sa", "erainbow_sa_normal") == {"embedding_init"}
+    assert differing("rcrl", "rcrl_normal") == {"embedding_init", "discriminator_input"}
     assert ATARI_PRESETS["rcrl_curl"].auxiliary == ("return_contrast", "curl")
 
 

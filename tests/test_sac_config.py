@@ -85,7 +85,7 @@ def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
 
 def test_both_families_have_the_same_defaults_of_the_return_task():
     fields = (
-        "contrast_batch_size", "contrast_loss", "discriminator_input", "discriminator_hidden",
+        "contrast_batch_size", "contrast_loss", "discriminator_hidden",
         "discriminator_layers", "discriminator_norm", "contrast_anchors", "contrast_positives",
         "positive_excludes_anchor",
         "negative_differs_in_return",

@@ -16,6 +16,8 @@ PAPER_COLUMN: dict[str, str] = {
     "curl": "CURL",
     "rcrl": "RCRL",
     "rcrl_curl": "RCRL+CURL",
+    "erainbow_sa_normal": "ERainbow-sa",
+    "rcrl_normal": "RCRL",
 }
 """Preset name -> column of the RCRL paper's Table 1."""
 

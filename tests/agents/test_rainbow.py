@@ -137,8 +137,9 @@ def total_loss(config, params, target_params, momentum, batch, key):
     values["c51"] = total
     if "return_contrast" in config.auxiliary:
         task = return_contrast.make_return_contrast(
-            functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8
-        )
+            functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8,
+            discriminator_input=config.discriminator_input,
+        )  # fmt: skip
         own = params.auxiliary["return_contrast"]
         values["return_contrast"], _ = task.loss(own, params.agent, None, batch, None)
         total += config.auxiliary_weight * values["return_contrast"]
@@ -340,7 +341,8 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
     x, y = (np.asarray(agent.embed(params.agent, pairs)) for pairs in (first, second))
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
-    network = Discriminator(SMALL["discriminator_hidden"])
+    reads = config_of("rcrl").discriminator_input
+    network = Discriminator(SMALL["discriminator_hidden"], reads)
     expected = network.apply(params.auxiliary["return_contrast"], x, y)
     np.testing.assert_allclose(logit, expected, rtol=1e-4, atol=1e-5)
     base = agent_of("erainbow_sa")[0].compare(fresh("erainbow_sa").params, first, second)
