@@ -45,8 +45,9 @@ class RainbowConfig:
         "K / RCRL appendix C.1",
     )
     embedding_init: str = setting(
-        "uniform",
-        "how action embeddings start: 'normal' N(0, 1), 'uniform' U[0, 1) or 'ones'",
+        "ones",
+        "how action embeddings start: 'ones' (all actions alike), 'uniform' U[0, 1) or "
+        "'normal' N(0, 1)",
         "ours",
     )
     hidden_size: int = setting(256, "units of each dueling stream's hidden layer", "K")

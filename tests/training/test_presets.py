@@ -116,7 +116,7 @@ def test_frames_on_the_device_give_the_same_run(rcrl_curl):
     [
         {"contrast_loss": "cross_entropy", "discriminator_norm": "unit"},
         {"discriminator_input": "bilinear", "contrast_anchors": "uniform"},
-        {"head": "state_action_single", "embedding_init": "ones"},
+        {"head": "state_action_single", "embedding_init": "uniform"},
         {"head": "state_action_both", "discriminator_layers": 2},
         {"positive_excludes_anchor": True, "negative_differs_in_return": True},
         {"contrast_anchors": "rl_batch"},
