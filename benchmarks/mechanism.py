@@ -133,7 +133,7 @@ def _number(value: float | None) -> float:
 
 
 def _cell(value: float) -> str:
-    return f"{value:.3f}" if np.isfinite(value) else "nothing to measure"
+    return f"{value:.3f}" if np.isfinite(value) else "–"
 
 
 def main(argv: list[str]) -> None:
@@ -144,7 +144,8 @@ def main(argv: list[str]) -> None:
         runs = read_runs(results)
         text = table(runs)
         with layout.replacing(results / "table.md") as partial:
-            partial.write_text(f"# Every run at its last step\n\n{text}", encoding="utf-8")
+            head = "# Every run at its last step\n\n–: its games left nothing to measure.\n\n"
+            partial.write_text(head + text, encoding="utf-8")
         draw(runs, results / "auc.png")
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))

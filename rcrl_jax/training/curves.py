@@ -56,7 +56,11 @@ def draw_learning_curve(paths: layout.RunPaths) -> None:
     }
     contrast = [record for record in metrics if "cosine_positive" in record]
 
-    unseen = [record for record in evaluations.values() if "unseen_auc_action" in record]
+    unseen = [
+        record
+        for record in evaluations.values()
+        if any(record.get(name) is not None for name in _UNSEEN)
+    ]
 
     heights = [4.2] + [2.4] * bool(contrast) + [2.4] * bool(unseen)
     figure = Figure(figsize=(7.5, sum(heights)), dpi=120, layout="constrained")

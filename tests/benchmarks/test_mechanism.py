@@ -36,7 +36,7 @@ def test_a_reading_counts_with_the_mean_of_its_worst_game(tmp_path):
     text = mechanism.table(runs)
     assert "| `one` | Alien | 0.800 | 4 |" in text
     row = "| `one` | Pong | 0 | 200 | 0.850 | 0.250 |"
-    assert row in text and "| `one` | Pong | 1 | 200 | nothing to measure |" in text
+    assert row in text and "| `one` | Pong | 1 | 200 | – |" in text
 
 
 def test_the_command_writes_table_and_figure_and_refuses_an_empty_directory(tmp_path):

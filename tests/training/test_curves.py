@@ -168,3 +168,14 @@ def test_unseen_episodes_get_a_panel_of_their_own(tmp_path, figures):
     assert {line.get_label() for line in panels[1].lines} == {
         "AUC, all pairs", "AUC of actions alone", "_child2",
     }  # fmt: skip
+
+
+def test_games_that_left_nothing_to_measure_get_no_panel(tmp_path, figures):
+    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 3)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        counters = records.Counters(100, 100, 400)
+        recorder.record(counters, {"loss_c51": 1.0})
+        measured = {"unseen_auc_action": float("nan"), "unseen_auc": float("nan")}
+        recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
+    curves.draw_learning_curve(paths)
+    assert len(figures[0].axes) == 1
