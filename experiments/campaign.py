@@ -61,6 +61,10 @@ _WORKDIR = flags.DEFINE_string(
 _WORKERS = flags.DEFINE_integer(
     "workers", None, "runs at a time [default: the cores that this process may use]", lower_bound=1
 )
+_NICENESS = flags.DEFINE_integer(
+    "niceness", 19, "what runs add to this process's niceness; 19 is the lowest priority",
+    lower_bound=0, upper_bound=19,
+)  # fmt: skip
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "print every run with its state, and start none")
 
 EXPERIMENTS = {
@@ -106,7 +110,7 @@ def main(argv: list[str]) -> None:
 def _run(spec: Spec, directory: pathlib.Path) -> workers.Summary:
     count = _WORKERS.value or len(workers.available_cores() or range(os.cpu_count() or 1))
     _say(f"{len(spec.units)} units, {count} at a time, process group {os.getpgrp()}")
-    return workers.Workers(spec, directory, count, say=_say).run()
+    return workers.Workers(spec, directory, count, niceness=_NICENESS.value, say=_say).run()
 
 
 def _say(line: str) -> None:

@@ -68,7 +68,9 @@ def test_each_preset_stores_no_more_than_it_needs():
         name: observations.layouts_of(preset).stored for name, preset in ATARI_PRESETS.items()
     }
     patches = {name for name, layout in stored.items() if layout is observations.PATCHES}
-    assert patches == {"erainbow", "erainbow_sa", "rcrl"}
+    assert patches == {
+        "erainbow", "erainbow_sa", "rcrl", "erainbow_sa_normal", "rcrl_normal",
+    }  # fmt: skip
     assert {n for n, layout in stored.items() if layout is observations.FRAMES} == {"rainbow"}
     curl = observations.layouts_of(ATARI_PRESETS["curl"])  # shifts the first state alone
     assert curl.observation is observations.WHOLE

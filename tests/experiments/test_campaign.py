@@ -61,8 +61,9 @@ def test_two_real_runs_from_start_to_results(spec, tmp_path):
     ]  # fmt: skip
     assert os.listdir(tmp_path) == ["toy.toml"]
 
-    # One at a time: the second finds what was compiled for the first.
-    result = command("--spec=toy.toml", "--workers=1", directory=tmp_path)
+    # One at a time: the second finds what was compiled for the first. At the lowest priority they
+    # would wait for the tests that run beside this one.
+    result = command("--spec=toy.toml", "--workers=1", "--niceness=0", directory=tmp_path)
     log = tmp_path / "runs" / "campaign" / "toy" / "small-Pong-0.log"
     assert result.returncode == 0, result.stderr + log.read_text()
     assert result.stdout.splitlines()[-1] == "2 finished, 0 failed, 0 left"

@@ -117,7 +117,7 @@ def test_a_group_does_not_depend_on_how_many_there_are():
     outputs = []
     for groups in (2, 5):
         layer = noisy.NoisyDense(OUT, SIGMA, groups)
-        params = layer.init(jax.random.key(0), inputs)
+        params = layer.init(jax.random.key(0), inputs, None, np.int32(2))  # the rest is padding
         sizes = {"before": (2 * IN, OUT), "layer": (IN, groups * OUT)}
         sample = noisy.draw_noise(jax.random.key(1), sizes)["layer"]
         outputs.append(layer.apply(params, inputs, sample))
