@@ -1,0 +1,89 @@
+"""Every preset computes today, bit for bit, what it computed when its digest was recorded.
+
+`python -m tests.training.test_golden` records the digests anew: in a commit of its own that says
+what changes the results on purpose.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import platform
+
+import jax
+import jaxlib
+import numpy as np
+import pytest
+
+from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.training import experiment, records
+from tests.training import toy, toy_control
+
+RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "presets.json"
+STEPS = 84  # 54 updates of Rainbow, 64 of SAC
+ATARI = {
+    "learn_start": 30, "evaluation_period": 60, "update_period": 1, "epsilon_decay": 10,
+    "replay_capacity": 64, "curl_hidden": 8, "curl_size": 4,
+}  # fmt: skip
+
+
+def machine() -> dict[str, object]:
+    """What rounding may depend on."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
+    return {
+        "cpu": sorted(models) or platform.processor(),
+        "cores": os.cpu_count(),
+        "jaxlib": jaxlib.__version__,
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def digest(tree) -> str:
+    """Of all bytes of a tree's arrays, whatever their names and order."""
+    leaves = (np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(tree))
+    each = sorted(hashlib.sha256(leaf.tobytes()).hexdigest() for leaf in leaves)
+    return hashlib.sha256("".join(each).encode()).hexdigest()[:16]
+
+
+def run_preset(preset: str, workdir) -> tuple[dict[str, str], experiment.Plan]:
+    """Trains a preset on its toy; returns the digests and the plan."""
+    seen = {}
+
+    def keep(moment: experiment.Moment) -> None:
+        if moment.step == STEPS:
+            seen["params"] = digest(moment.fleet.to_host(moment.params))
+            seen["priorities"] = digest(moment.replay.state.priorities)
+
+    changes = {"total_steps": STEPS, "observe": keep, "observe_period": STEPS}
+    if preset in ATARI_PRESETS:
+        plan = toy.make_plan(workdir, preset, overrides=ATARI, **changes)
+    else:
+        plan = toy_control.make_plan(workdir, preset, **changes)
+    experiment.run(plan, say=lambda line: None)
+    evaluations = records.read_records(plan.paths[0].evaluations)
+    scores = [line["returns"] for line in evaluations]
+    seen["scores"] = digest([np.array(returns, np.float64) for returns in scores])
+    return seen, plan
+
+
+@pytest.mark.parametrize("preset", [*ATARI_PRESETS, *DMC_PRESETS])
+def test_preset_matches_its_recorded_digest(preset, tmp_path):
+    found, _ = run_preset(preset, tmp_path)
+    recorded = json.loads(RECORDED.read_text())
+    if found != recorded["digests"][preset] and machine() != recorded["machine"]:
+        pytest.skip(f"digests are of {recorded['machine']}, this is {machine()}")
+    assert found == recorded["digests"][preset]
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    from tests import conftest  # noqa: F401 - sets the compiler's flags, before JAX starts
+
+    digests = {}
+    for name in [*ATARI_PRESETS, *DMC_PRESETS]:
+        with tempfile.TemporaryDirectory() as directory:
+            digests[name], _ = run_preset(name, directory)
+        print(name, digests[name], flush=True)
+    RECORDED.write_text(json.dumps({"machine": machine(), "digests": digests}, indent=1) + "\n")
