@@ -18,8 +18,7 @@ import numpy as np
 from absl import app, flags
 
 from experiments import command_line
-from rcrl_jax import reference, statistics
-from rcrl_jax.training import layout
+from rcrl_jax import files, reference, statistics
 
 _RESULTS = flags.DEFINE_string("results", "results/claim", "directory of the finished runs")
 
@@ -39,8 +38,8 @@ SEED = 0
 
 _PAIRS = len(GAMES) * len(SEEDS)
 _IDENTITY = ("preset", "game", "seed", "config")
-_LOSS_FIELDS = ("auxiliary", "contrast_", "discriminator_", "positive_", "negative_")
-"""How fields begin in which the configurations of the two presets may differ."""
+_LOSS_FIELDS = ("auxiliary", "return_contrast")
+"""Fields in which the configurations of the two presets may differ."""
 
 
 class Run(NamedTuple):
@@ -256,7 +255,7 @@ def _require_equal(runs: Sequence[Run], fields: Callable[[Run], dict[str, Any]])
 
 
 def _outside_the_loss(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if not name.startswith(_LOSS_FIELDS)}
+    return {name: value for name, value in config.items() if name not in _LOSS_FIELDS}
 
 
 def main(argv: list[str]) -> None:
@@ -265,7 +264,7 @@ def main(argv: list[str]) -> None:
     results = pathlib.Path(_RESULTS.value)
     try:
         text = page(read_runs(results))
-        with layout.replacing(results / "README.md") as partial:
+        with files.replacing(results / "README.md") as partial:
             partial.write_text(
                 "# `rcrl` against `erainbow_sa`\n\n"
                 f"Written by `python -m benchmarks.claim --results={_RESULTS.value}`; list and "

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from experiments import command_line
-from rcrl_jax.training import curves, layout, records
+from rcrl_jax import files
+from rcrl_jax.training import curves, records
 
 MEASURE = "unseen_auc_equal_action"
 _COLUMNS = {
@@ -143,7 +144,7 @@ def main(argv: list[str]) -> None:
     try:
         runs = read_runs(results)
         text = table(runs)
-        with layout.replacing(results / "table.md") as partial:
+        with files.replacing(results / "table.md") as partial:
             head = "# Every run at its last step\n\n–: its games left nothing to measure.\n\n"
             partial.write_text(head + text, encoding="utf-8")
         draw(runs, results / "auc.png")

@@ -10,7 +10,7 @@ import sys
 from absl import app, flags
 
 from experiments import command_line
-from rcrl_jax import config
+from rcrl_jax.config import presets
 from rcrl_jax.training import host_memory
 
 _KEEP = flags.DEFINE_bool("keep", True, "keep freed memory, as training does")
@@ -20,19 +20,22 @@ _UPDATES = flags.DEFINE_integer("updates", 50, "updates to count over", lower_bo
 def main(argv: list[str]) -> None:
     """Runs updates of one run on arrays of zeros and prints the cost of one."""
     del argv
-    settings = command_line.read_config(config.ATARI_PRESETS)
+    settings = command_line.read_config(presets.ATARI_PRESETS)
     if _KEEP.value:
-        host_memory.keep_freed_memory(settings)
+        host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
     import jax
+    import numpy as np
 
-    from rcrl_jax.agents import rainbow
-    from rcrl_jax.envs.protocol import EnvironmentSpec
+    from rcrl_jax import types
+    from rcrl_jax.agents.make_agent import make_agent
+    from rcrl_jax.envs.protocol import discrete_spec
     from rcrl_jax.training import prediction
     from rcrl_jax.training.fleet import Fleet
 
-    agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6))
-    fleet = Fleet(agent, (0,), (6,))
-    batch = prediction.empty_batch(settings, agent, 1, "host")
+    agent = make_agent(settings, discrete_spec((84, 84), 6))
+    constants = jax.tree.map(lambda x: x[None], agent.run_constants("Alien"))
+    fleet = Fleet(agent, (0,), types.RunSpec(np.full(1, 6, np.int32), constants))
+    batch = prediction.empty_batch(agent, 1, None)
 
     learner = fleet.init()
     for update in range(3 + _UPDATES.value):
@@ -52,5 +55,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    command_line.define_config(config.ATARI_PRESETS, "rcrl", sys.argv)
+    command_line.define_config(presets.ATARI_PRESETS, "rcrl", sys.argv)
     app.run(main, flags_parser=command_line.parse)

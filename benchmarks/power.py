@@ -21,8 +21,8 @@ from absl import app, flags
 
 from benchmarks import claim
 from experiments import command_line
-from rcrl_jax import reference, statistics
-from rcrl_jax.training import layout, manifest
+from rcrl_jax import files, reference, statistics
+from rcrl_jax.training import manifest
 
 _SIMULATIONS = flags.DEFINE_integer(
     "simulations", 10_000, "simulated experiments of each row", lower_bound=1
@@ -114,7 +114,7 @@ def main(argv: list[str]) -> None:
         print(f"| {name} | " + " | ".join(f"{share:.3f}" for share in found.values()) + " |")
     output = pathlib.Path(_OUTPUT.value)
     output.mkdir(parents=True, exist_ok=True)
-    layout.write_json_atomically(
+    files.write_json_atomically(
         output / "power.json",
         {
             "games": claim.GAMES,

@@ -18,7 +18,7 @@ import platform
 
 from absl import app, flags
 
-from rcrl_jax import config
+from rcrl_jax.config import presets
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
@@ -71,45 +71,40 @@ def measure(preset: str) -> list[dict]:
     import numpy as np
 
     from rcrl_jax import types
-    from rcrl_jax.agents import rainbow
-    from rcrl_jax.envs.agent_view import AgentEnvironment
-    from rcrl_jax.training import evaluation, experiment, loop
-    from rcrl_jax.training.fleet import Fleet
+    from rcrl_jax.agents.make_agent import make_agent
+    from rcrl_jax.training import build, loop
     from rcrl_jax.training.history import History
+    from rcrl_jax.training.plan import Plan, RunId
 
-    settings = dataclasses.replace(config.ATARI_PRESETS[preset], precision="float32")
-    seeds = (0,)
-    environment = AgentEnvironment(
-        atari.make_atari(_GAME.value, evaluation.training_seeds(seeds).reshape(-1)),
-        stack_size=settings.frame_stack,
-        life_loss_ends_episode=settings.life_loss_ends_episode,
-        clip_rewards=settings.clip_rewards,
-        max_episode_steps=settings.max_episode_steps,
+    settings = dataclasses.replace(presets.ATARI_PRESETS[preset], precision="float32")
+    plan = Plan(
+        preset=preset,
+        config=settings,
+        runs=(RunId(_GAME.value, 0),),
+        total_steps=_STEPS.value,
+        workdir=pathlib.Path(_OUTPUT.value),
+        eval_episodes=1,
+        make_environment=lambda seeds: atari.make_atari(_GAME.value, seeds.reshape(-1)),
     )
-    fleet = Fleet(
-        rainbow.make_agent(settings, environment.spec), seeds,
-        environment.num_actions_per_env.tolist(),
-    )  # fmt: skip
-    replay = experiment.make_replay(settings, fleet, seeds, "host")
+    environment, fleet = build.make_fleet(plan)
+    replay = build.make_replay(fleet, plan.seeds, plan.frame_store)
     *_, last = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
         fleet=fleet,
         environment=environment,
         replay=replay,
-        history=History(1, _STEPS.value),
-        config=settings,
-        total_steps=_STEPS.value,
+        history=History(1, plan.total_steps),
+        total_steps=plan.total_steps,
     )
-    spec, num_actions = environment.spec, environment.num_actions_per_env
+    spec, num_valid_actions = environment.spec, environment.num_valid_actions
     environment.close()
-    anchors = settings.contrast_batch_size if "return_contrast" in settings.tasks else 0
     batches = [
-        jax.tree.map(np.copy, replay.sample(settings.batch_size, anchors, 0.5).batch)
-        for _ in range(_BATCHES.value)
+        jax.tree.map(np.copy, replay.sample(0.5).batch) for _ in range(_BATCHES.value)
     ]
     first = functools.partial(jax.tree.map, lambda x: np.asarray(x)[0])
-    specs = types.RunSpec(num_actions, np.ones(1, np.float32))
-    run, state = first((specs, fleet.to_host(last.state.learner)))
+    constants = fleet.agent.run_constants(_GAME.value)
+    run = types.RunSpec(num_valid_actions[0], constants)
+    state = first(fleet.to_host(last.state.learner))
 
     def loss_and_gradient(update, batch):
         new, result = update(run, state, first(batch))
@@ -123,7 +118,7 @@ def measure(preset: str) -> list[dict]:
         return float(np.mean(result.transition_loss)), np.concatenate(moment)
 
     def updates(precision):
-        agent = rainbow.make_agent(dataclasses.replace(settings, precision=precision), spec)
+        agent = make_agent(dataclasses.replace(settings, precision=precision), spec)
         on_cpu = jax.default_backend() == "cpu"
         update = rounded(agent.update, MANTISSA_BITS[precision]) if on_cpu else agent.update
         update = jax.jit(update)
@@ -166,12 +161,13 @@ def _first_moment(state):
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
-    host_memory.keep_freed_memory(config.ATARI_PRESETS["rcrl"])
+    host_memory.keep_freed_memory(large_blocks=False)
     import jax
 
-    from rcrl_jax.training import layout, manifest
+    from rcrl_jax import files
+    from rcrl_jax.training import manifest
 
-    table = [row for preset in config.ATARI_PRESETS for row in measure(preset)]
+    table = [row for preset in presets.ATARI_PRESETS for row in measure(preset)]
     for row in table:
         print(
             f"{row['preset']:<12} {row['precision']:<9} relative error of the loss "
@@ -183,7 +179,7 @@ def main(argv: list[str]) -> None:
     name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind.replace(" ", "_")
     path = pathlib.Path(_OUTPUT.value) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    layout.write_json_atomically(
+    files.write_json_atomically(
         path, {"how": how, "game": _GAME.value, "table": table, **manifest.circumstances()}
     )
     print(f"written to {path}")

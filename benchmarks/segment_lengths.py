@@ -15,10 +15,12 @@ from absl import app, flags
 
 from experiments import command_line
 from experiments import dmc as program
-from rcrl_jax import config
+from rcrl_jax.config.fields import replace
+from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import dmc
-from rcrl_jax.replay import segments
-from rcrl_jax.training import experiment
+from rcrl_jax.replay import segment_table
+from rcrl_jax.training import build, evaluation, manifest
+from rcrl_jax.training.plan import Plan, RunId
 
 _TRAINED = flags.DEFINE_list("trained", None, "work directories of finished runs")
 _EPISODES = flags.DEFINE_integer("episodes", 4, "episodes of each task or run", lower_bound=1)
@@ -54,11 +56,11 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
     run = json.loads(manifests[0].read_text())["run"]
     if run["game"] not in dmc.DMC_TASKS:
         raise ValueError(f"--trained: {workdir} holds a run on {run['game']}, no DMControl task")
-    settings = config.SacConfig(**run["config"] | {"auxiliary": tuple(run["config"]["auxiliary"])})
-    plan = experiment.Plan(
+    settings = replace(SacConfig(), manifest.config_values(run["config"]))
+    plan = Plan(
         preset=run["preset"],
         config=settings,
-        runs=(experiment.RunId(run["game"], run["seed"]),),
+        runs=(RunId(run["game"], run["seed"]),),
         total_steps=run["steps"],
         workdir=workdir,
         eval_episodes=episodes,
@@ -66,12 +68,12 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
             program.make_environment, (run["game"],), 1, run["backend"], settings
         ),
     )
-    fleet, params = experiment.restore_agents(plan)
+    fleet, params = build.restore_agents(plan)
     rewards = []
-    experiment.evaluate(
-        plan,
-        fleet,
+    evaluation.evaluate(
         params,
+        fleet,
+        plan.make_environment,
         plan.total_steps,
         episodes,
         after_step=lambda observation, actions, outcome: rewards.append(outcome.reward),
@@ -82,7 +84,7 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
 def lengths(rewards: np.ndarray, threshold: float) -> np.ndarray:
     """`[pairs]`, the length of every pair's own segment."""
     episodes, steps = rewards.shape
-    table = segments.SegmentTable(episodes, steps, segments.closes_above(threshold))
+    table = segment_table.SegmentTable(episodes, steps, segment_table.closes_above(threshold))
     numbers = [
         table.add(np.full(episodes, t), reward, np.full(episodes, t == steps - 1))
         for t, reward in enumerate(rewards.T)

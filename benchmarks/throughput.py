@@ -22,7 +22,8 @@ from typing import Any
 from absl import app, flags
 
 from experiments import command_line
-from rcrl_jax import config
+from rcrl_jax.config import presets
+from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, pools
 from rcrl_jax.training import host_memory
 
@@ -32,11 +33,13 @@ _TASKS = flags.DEFINE_list("tasks", ["cheetah_run"], "tasks that runs of SAC are
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", lower_bound=10)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", lower_bound=3)
-_LIFT = flags.DEFINE_enum("lift", "auto", ["auto", "map", "vmap"], "how the fleet computes")
+_BATCHING = flags.DEFINE_enum(
+    "batching", "auto", ["auto", "map", "vmap"], "how the fleet computes"
+)
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
-_PRESETS = {**config.ATARI_PRESETS, **config.DMC_PRESETS}
+_PRESETS = {**presets.ATARI_PRESETS, **presets.DMC_PRESETS}
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
 
 
@@ -85,65 +88,69 @@ def measure_machine(repeats: int) -> dict[str, float]:
     }
 
 
-def make_environment(settings: config.Config, names: Sequence[str], runs: int):
-    """The training environments of `runs` runs, spread over games or tasks."""
+def make_plan(preset: str, settings: Config, runs: int):
+    """A plan of `runs` runs, spread over games or tasks."""
     import numpy as np
 
-    from rcrl_jax.training import evaluation
+    from rcrl_jax.training.plan import Plan, RunId
 
-    by_name = np.array_split(evaluation.training_seeds(range(runs)).reshape(-1), len(names))
-    if isinstance(settings, config.SacConfig):
-        return dmc.make_dmc(
-            [name for name, own in zip(names, by_name, strict=True) for _ in own],
-            np.concatenate(by_name),
-            observation=settings.observation,
-            render_size=settings.render_size,
+    games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
+    names = _TASKS.value if preset in presets.DMC_PRESETS else games
+    names = [name for name, own in zip(names, np.array_split(range(runs), len(names)), strict=True)
+             for _ in own]  # fmt: skip
+
+    def make_environment(seeds):
+        if preset in presets.DMC_PRESETS:
+            return dmc.make_dmc(
+                names,
+                seeds.reshape(-1),
+                observation=settings.observation,
+                render_size=settings.render_size,
+            )
+        return pools.concatenate(
+            [
+                atari.make_atari(
+                    game, seeds.reshape(-1)[np.array(names) == game], backend=_BACKEND.value
+                )
+                for game in dict.fromkeys(names)
+            ]
         )
-    return pools.concatenate(
-        [
-            atari.make_atari(game, own, backend=_BACKEND.value)
-            for game, own in zip(names, by_name, strict=True)
-            if own.size
-        ]
+
+    return Plan(
+        preset=preset,
+        config=settings,
+        runs=tuple(RunId(name, seed) for seed, name in enumerate(names)),
+        total_steps=settings.learn_start + _WARM_STEPS + _STEPS.value,
+        workdir=pathlib.Path(_OUTPUT.value),
+        eval_episodes=1,
+        make_environment=make_environment,
+        batching=_BATCHING.value,
+        frame_store=_FRAME_STORE.value,
     )
 
 
-def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, float]:
+def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
     """Times the parts of a step of `runs` runs, and the whole loop, in milliseconds."""
     import jax
     import numpy as np
 
-    from rcrl_jax import observations, types
-    from rcrl_jax.agents import families
-    from rcrl_jax.envs.agent_view import AgentEnvironment
-    from rcrl_jax.training import experiment, loop, prediction
-    from rcrl_jax.training.fleet import Fleet
+    from rcrl_jax import types
+    from rcrl_jax.training import build, loop, prediction
     from rcrl_jax.training.history import History
 
-    repeats, seeds = _REPEATS.value, tuple(range(runs))
-    games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
-    names = _TASKS.value if isinstance(settings, config.SacConfig) else games
-    environment = AgentEnvironment(
-        make_environment(settings, names, runs),
-        stack_size=settings.frame_stack,
-        life_loss_ends_episode=settings.life_loss_ends_episode,
-        clip_rewards=settings.clip_rewards,
-        max_episode_steps=settings.max_episode_steps,
-    )
-    agent = families.make_agent(settings, environment.spec)
-    fleet = Fleet(agent, seeds, environment.num_actions_per_env.tolist(), lift=_LIFT.value)
-    memory = prediction.predict_memory(settings, fleet, _FRAME_STORE.value)
+    repeats, plan = _REPEATS.value, make_plan(preset, settings, runs)
+    environment, fleet = build.make_fleet(plan)
+    agent = fleet.agent
+    memory = prediction.predict_memory(fleet, environment.spec, plan.frame_store)
     prediction.check(memory, runs)
-    replay = experiment.make_replay(settings, fleet, seeds, _FRAME_STORE.value)
-    total_steps = settings.learn_start + _WARM_STEPS + _STEPS.value
+    replay = build.make_replay(fleet, plan.seeds, plan.frame_store)
     steps = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
         fleet=fleet,
         environment=environment,
         replay=replay,
-        history=History(runs, total_steps, agent.action.shape),
-        config=settings,
-        total_steps=total_steps,
+        history=History(runs, plan.total_steps, agent.action.shape),
+        total_steps=plan.total_steps,
     )
     for step in steps:
         if step.state.step == settings.learn_start + _WARM_STEPS:
@@ -154,15 +161,14 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
 
     # The parts alone, each waited for.
     learner = step.state.learner
-    stacks = observations.layouts_of(settings).network.stack(step.state.observation)[:, None]
-    anchors = settings.contrast_batch_size if "return_contrast" in settings.tasks else 0
+    stacks = agent.observations.stack(step.state.observation)[:, None]
     actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
 
     def act():
         np.asarray(fleet.act(learner.params.agent, stacks, 0))
 
     def sample():
-        return replay.sample(settings.batch_size, anchors, 0.5)
+        return replay.sample(0.5)
 
     drawn = sample()
     transition_loss = np.ones(drawn.index.shape, np.float32)
@@ -173,7 +179,7 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
 
     def update():
         nonlocal learner
-        learner, result = fleet.update(learner, drawn.batch, replay.frames_on_device)
+        learner, result = fleet.update(learner, drawn.batch)
         jax.block_until_ready((learner, result))
 
     parts = {
@@ -188,9 +194,12 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
     one = jax.tree.map(
         lambda x: x[0],
         (
-            types.RunSpec(environment.num_actions_per_env, np.ones(runs, np.float32)),
+            types.RunSpec(
+                environment.num_valid_actions,
+                jax.tree.map(lambda x: x[None], agent.run_constants(plan.runs[0].game)),
+            ),
             learner,
-            prediction.empty_batch(settings, agent, 1, "host"),
+            prediction.empty_batch(agent, 1, None),
         ),
     )
     traced = jax.jit(agent.update).trace(*one)
@@ -201,7 +210,7 @@ def measure_fleet(preset: str, settings: config.Config, runs: int) -> dict[str, 
     environment.close()
     return {
         "preset": preset,
-        "games": ",".join(names),
+        "games": ",".join(dict.fromkeys(run.game for run in plan.runs)),
         "batch_size": settings.batch_size,
         "runs": runs,
         "agent_steps_per_s": runs / loop_s,
@@ -226,7 +235,7 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
     ]
     for f in fleets:
         rest = f["loop_ms"] - f["update_ms"]
-        kind = "convolution" if f["preset"] in config.DMC_PRESETS else "matmul"
+        kind = "convolution" if f["preset"] in presets.DMC_PRESETS else "matmul"
         share = f["update_gflop_per_s"] / machine[f"{kind}_gflop_per_s"]
         moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
         cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
@@ -257,10 +266,11 @@ def main(argv: list[str]) -> None:
     preset = flags.FLAGS.preset
     try:
         settings = command_line.read_config(_PRESETS)
-        host_memory.keep_freed_memory(settings)
+        host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         import jax
 
-        from rcrl_jax.training import layout, manifest
+        from rcrl_jax import files
+        from rcrl_jax.training import manifest
 
         runs = [int(r) for r in _RUNS.value]
         if min(runs) < 1:
@@ -283,7 +293,7 @@ def main(argv: list[str]) -> None:
         "fleets": fleets,
         **manifest.circumstances(),
     }
-    layout.write_json_atomically(path, measured)
+    files.write_json_atomically(path, measured)
     print(f"written to {path}")
 
 

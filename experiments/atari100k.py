@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax import config
+from rcrl_jax.config import presets
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:
-    from rcrl_jax.training import experiment
+    from rcrl_jax.training.plan import Plan
 
 flags.adopt_module_key_flags(launch)
 
@@ -45,8 +46,8 @@ def main(argv: list[str]) -> None:
     del argv
     try:
         games, seeds = _read_games(), launch.read_seeds()
-        settings = command_line.read_config(config.ATARI_PRESETS)
-        host_memory.keep_freed_memory(settings)
+        settings = command_line.read_config(presets.ATARI_PRESETS)
+        host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from rcrl_jax.training import experiment
 
@@ -61,11 +62,11 @@ def main(argv: list[str]) -> None:
 
 def make_plan(
     preset: str,
-    settings: config.RainbowConfig,
+    settings: RainbowConfig,
     games: Sequence[str],
     seeds: Sequence[int],
     workdir: pathlib.Path,
-) -> "experiment.Plan":
+) -> "Plan":
     """The plan of one preset on every game with every seed, the rest as the flags say.
 
     Raises:
@@ -73,12 +74,12 @@ def make_plan(
     """
     # Imported late: JAX starts its threads, which must not come before `main` has set up the memory
     # that they share.
-    from rcrl_jax.training import experiment
+    from rcrl_jax.training.plan import Plan, RunId
 
-    return experiment.Plan(
+    return Plan(
         preset=preset,
         config=settings,
-        runs=tuple(experiment.RunId(*run) for run in itertools.product(games, seeds)),
+        runs=tuple(RunId(*run) for run in itertools.product(games, seeds)),
         total_steps=_STEPS.value,
         workdir=workdir,
         eval_episodes=_EVAL_EPISODES.value,
@@ -98,5 +99,5 @@ def _read_games() -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    command_line.define_config(config.ATARI_PRESETS, "rcrl", sys.argv)
+    command_line.define_config(presets.ATARI_PRESETS, "rcrl", sys.argv)
     app.run(main, flags_parser=command_line.parse)

@@ -12,7 +12,7 @@ are half done and tries failed ones again. A spec is a TOML file:
 
     [arms.uniform]                # optional: a preset with changed fields, under a name
     preset = "rcrl"
-    config = { contrast_anchors = "uniform" }
+    config = { return_contrast = { anchors = "uniform" } }
 
     [[blocks]]                    # one block after another
     presets = ["erainbow_sa", "rcrl"]
@@ -49,7 +49,7 @@ from typing import NoReturn
 from absl import app, flags
 
 from experiments import command_line
-from rcrl_jax import config
+from rcrl_jax.config import presets
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training.campaign import results, workers
 from rcrl_jax.training.campaign.spec import CampaignError, Experiment, Spec, Unit, read_spec
@@ -72,14 +72,14 @@ EXPERIMENTS = {
         "experiments.atari100k",
         game_flag="game",
         games=atari.ATARI_GAMES,
-        presets_of=lambda game: config.ATARI_PRESETS,
+        presets_of=lambda game: presets.ATARI_PRESETS,
         action_repeat=lambda game: 1,
     ),
     "dmc": Experiment(
         "experiments.dmc",
         game_flag="task",
         games=tuple(dmc.DMC_TASKS),
-        presets_of=config.dmc_presets_of,
+        presets_of=presets.dmc_presets_of,
         action_repeat=lambda task: dmc.DMC_TASKS[task].action_repeat,
     ),
 }

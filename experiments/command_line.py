@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from absl import app, flags
 from ml_collections import config_flags
 
-from rcrl_jax.config import describe_fields
+from rcrl_jax.config import fields
 
 # `--help` lists the flags that belong to the program; these belong to the one that asks for them.
 flags.disclaim_key_flags()
@@ -39,7 +39,7 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
 
 def define_fields(preset: Config, name: str, argv: list[str]) -> None:
     """Defines --config with every field of `preset`, which is called `name`; checks `argv`."""
-    names = [field.name for field in dataclasses.fields(preset)]
+    names = [field.name for field in fields.named_fields(preset)]
     for argument in argv[1:]:
         flag = argument.partition("=")[0].lstrip("-").removeprefix("no")
         field = flag.removeprefix("config.")
@@ -50,7 +50,7 @@ def define_fields(preset: Config, name: str, argv: list[str]) -> None:
     config_flags.DEFINE_config_dataclass(
         "config",
         _mutable_twin(preset),
-        f"hyperparameters of the preset ({name}):\n{describe_fields(preset)}",
+        f"hyperparameters of the preset ({name}):\n{fields.describe_fields(preset)}",
         sys_argv=argv,
     )
 
@@ -61,14 +61,18 @@ def read_config(presets: Mapping[str, Config]) -> Config:
     Raises:
       ValueError: a value is out of range; the message names the field.
     """
-    config_type = type(presets[flags.FLAGS.preset])
-    return config_type(**vars(flags.FLAGS.config))
+    return fields.replace(presets[flags.FLAGS.preset], _given_values())
 
 
 def read_overrides(preset: Config) -> dict[str, Any]:
-    """The fields that --config changes of `preset`, whose fields it was defined with."""
-    given = vars(flags.FLAGS.config)
-    return {name: value for name, value in given.items() if value != getattr(preset, name)}
+    """Dotted name -> value of the fields that --config changes of `preset`, which defined it."""
+    values = {field.name: field.value for field in fields.named_fields(preset)}
+    return {name: value for name, value in _given_values().items() if value != values[name]}
+
+
+def _given_values() -> dict[str, Any]:
+    """The value of every field on the command line, by its dotted name."""
+    return {field.name: field.value for field in fields.named_fields(flags.FLAGS.config)}
 
 
 def parse(argv: list[str]) -> list[str]:
@@ -94,8 +98,13 @@ def refuse(message: str) -> NoReturn:
 
 def _mutable_twin(config: Any) -> Any:
     """An instance with the same fields and values: the flag library assigns to attributes."""
-    fields = [
-        (field.name, field.type, dataclasses.field(default=getattr(config, field.name)))
-        for field in dataclasses.fields(config)
-    ]
-    return dataclasses.make_dataclass(type(config).__name__, fields)()
+    twins = []
+    for field in dataclasses.fields(config):
+        value, kind = getattr(config, field.name), field.type
+        if dataclasses.is_dataclass(value):
+            twin = _mutable_twin(value)
+            default, kind = dataclasses.field(default_factory=lambda twin=twin: twin), type(twin)
+        else:
+            default = dataclasses.field(default=value, metadata=field.metadata)
+        twins.append((field.name, kind, default))
+    return dataclasses.make_dataclass(type(config).__name__, twins)()

@@ -17,7 +17,8 @@ import numpy as np
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax import config
+from rcrl_jax.config import presets
+from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training import host_memory
@@ -46,10 +47,11 @@ def main(argv: list[str]) -> None:
     del argv
     try:
         tasks, seeds = _read_tasks(), launch.read_seeds()
-        settings = command_line.read_config(config.DMC_PRESETS)
-        host_memory.keep_freed_memory(settings)
+        settings = command_line.read_config(presets.DMC_PRESETS)
+        host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from rcrl_jax.training import experiment
+        from rcrl_jax.training.plan import Plan, RunId
 
         repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
         if launch.VIDEO.value and settings.observation == "state":
@@ -57,17 +59,15 @@ def main(argv: list[str]) -> None:
         dmc.check_backend(_BACKEND.value, settings.observation)
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
-        plan = experiment.Plan(
+        plan = Plan(
             preset=flags.FLAGS.preset,
             config=settings,
-            runs=tuple(experiment.RunId(*run) for run in itertools.product(tasks, seeds)),
+            runs=tuple(RunId(*run) for run in itertools.product(tasks, seeds)),
             total_steps=_STEPS.value // repeat,
             eval_episodes=_EVAL_EPISODES.value,
             make_environment=functools.partial(
                 make_environment, tasks, len(seeds), _BACKEND.value, settings
             ),
-            action_repeat=repeat,
-            frames_per_step=1,
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
             film=launch.VIDEO.value,
             **launch.fleet_options(),
@@ -82,7 +82,7 @@ def make_environment(
     tasks: Sequence[str],
     seeds_per_task: int,
     backend: str,
-    settings: config.SacConfig,
+    settings: SacConfig,
     seeds: np.ndarray,
 ) -> VectorEnvironment:
     """The environments of a fleet in the order of its runs.
@@ -115,7 +115,7 @@ def _read_tasks() -> tuple[str, ...]:
     for other in tasks[1:]:
         for what, of in (
             ("action repeat", lambda task: dmc.DMC_TASKS[task].action_repeat),
-            ("learning rate", lambda task: config.DMC_LEARNING_RATES.get(task)),
+            ("learning rate", lambda task: presets.DMC_LEARNING_RATES.get(task)),
         ):
             if of(tasks[0]) != of(other):
                 raise ValueError(
@@ -135,5 +135,5 @@ def _first_task(argv: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    command_line.define_config(config.dmc_presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
+    command_line.define_config(presets.dmc_presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)

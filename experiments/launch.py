@@ -19,8 +19,8 @@ WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<what>-<seeds>]"
 )
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
-_LIFT = flags.DEFINE_enum(
-    "lift", "auto", ["auto", "map", "vmap"],
+_BATCHING = flags.DEFINE_enum(
+    "batching", "auto", ["auto", "map", "vmap"],
     "how a fleet computes: one run after the other, or batched; auto: map on a CPU, else vmap",
 )  # fmt: skip
 _DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
@@ -71,7 +71,7 @@ def fleet_options() -> dict[str, Any]:
     if frame_store == "auto":
         frame_store = "host" if jax.default_backend() == "cpu" else "device"
     return {
-        "lift": _LIFT.value,
+        "batching": _BATCHING.value,
         "num_devices": _read_devices(jax.device_count()),
         "frame_store": frame_store,
     }

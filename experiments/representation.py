@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 
 from experiments import atari100k, command_line, launch
-from rcrl_jax import config
+from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:
-    from rcrl_jax.training import experiment
+    from rcrl_jax.training.plan import Plan
 
 flags.adopt_module_key_flags(atari100k)
 
 _PRESETS = flags.DEFINE_list(
-    "presets", ["erainbow_sa", "rcrl"], f"presets to compare: {', '.join(config.ATARI_PRESETS)}"
+    "presets", ["erainbow_sa", "rcrl"], f"presets to compare: {', '.join(presets.ATARI_PRESETS)}"
 )
 _SNAPSHOT_PERIOD = flags.DEFINE_integer(
     "snapshot_period", 2500, "agent steps between measurements", lower_bound=1
@@ -57,7 +57,7 @@ _BASE = "erainbow_sa"  # the preset whose fields --config shows
 def main(argv: list[str]) -> None:
     """Trains, then analyses."""
     del argv
-    host_memory.keep_freed_memory(config.ATARI_PRESETS[_BASE])
+    host_memory.keep_freed_memory(large_blocks=presets.ATARI_PRESETS[_BASE].needs_large_blocks)
     from rcrl_jax.representation import analysis
     from rcrl_jax.training import experiment
 
@@ -83,13 +83,13 @@ def main(argv: list[str]) -> None:
     print(f"representation in {workdir / game}")
 
 
-def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "experiment.Plan":
+def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "Plan":
     from rcrl_jax.representation import similarity
 
-    if preset not in config.ATARI_PRESETS:
-        raise ValueError(f"--presets: {preset!r} is none of {', '.join(config.ATARI_PRESETS)}")
-    overrides = command_line.read_overrides(config.ATARI_PRESETS[_BASE])
-    settings = dataclasses.replace(config.ATARI_PRESETS[preset], **overrides)
+    if preset not in presets.ATARI_PRESETS:
+        raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
+    overrides = command_line.read_overrides(presets.ATARI_PRESETS[_BASE])
+    settings = fields.replace(presets.ATARI_PRESETS[preset], overrides)
     plan = atari100k.make_plan(preset, settings, (game,), launch.read_seeds(), workdir)
     return dataclasses.replace(
         plan,
@@ -99,5 +99,5 @@ def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "experiment.Pla
 
 
 if __name__ == "__main__":
-    command_line.define_fields(config.ATARI_PRESETS[_BASE], _BASE, sys.argv)
+    command_line.define_fields(presets.ATARI_PRESETS[_BASE], _BASE, sys.argv)
     app.run(main, flags_parser=command_line.parse)

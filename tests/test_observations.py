@@ -3,7 +3,7 @@
 import numpy as np
 
 from rcrl_jax import observations
-from rcrl_jax.config import ATARI_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS
 
 
 def test_every_pixel_lies_where_the_docstring_says():

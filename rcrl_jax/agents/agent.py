@@ -1,35 +1,74 @@
-"""What an agent is: a frozen container of pure functions for one run."""
+"""What an agent is: pure functions of one run, and what they need of training.
+
+This container is all that training knows of an agent family. `make_agent.py` makes it from a
+configuration; `docs/extending.md` shows where a new family plugs in.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import chex
 import jax
-import jax.numpy as jnp
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
+from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.losses import contrastive
+from rcrl_jax.observations import ObservationFormat
+from rcrl_jax.replay.settings import ReplaySettings
+
+
+class Schedule(NamedTuple):
+    """When an agent learns."""
+
+    learn_start: int  # agent steps before the first update
+    update_period: int  # agent steps between updates
+
+
+class EvaluationSettings(NamedTuple):
+    """How an agent is evaluated during training."""
+
+    period: int  # environment steps between evaluations
+    episodes: int  # of one evaluation
+    protocol: Mapping[str, Any]  # how scores are taken, for the manifest
+
+
+class Resources(NamedTuple):
+    """What an agent's functions need of a machine.
+
+    Attributes:
+      batches_over_runs: whether accelerators gain from batching its products over runs; not
+        where they are convolutions, which turn into slow grouped ones.
+      activation_bytes: about what one update of one run holds for its gradients.
+    """
+
+    batches_over_runs: bool
+    activation_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Agent:
-    """Three pure functions, written for one run; they never see the fleet axis.
+    """An agent of one run. Its functions are pure and never see the fleet axis.
 
     Attributes:
       init: `(run, key) -> LearnerState`.
       act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
         Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
-        policy: noise off, with Rainbow's share of random actions. `greedy` is static.
+        policy. `greedy` is static.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss.
-      embed: `(params, pairs) -> [N, d]`: the representation of state-action pairs that the
+      embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
       compare: `(trainable_params, first, second) -> Comparison`: how alike pairs are, row by row.
+      run_constants: `game -> constants`, the part of `RunSpec` that a run's game fixes.
       action: shape and type of one action.
-      batches_over_runs: whether accelerators gain from batching its products over runs; not
-        where they are convolutions, which turn into slow grouped ones.
-      image_bytes: about what an update holds for each observation that it differentiates.
+      observations: how frames are stored, stacked and read.
+      protocol: how the agent sees its training environment.
+      replay: sizes and rules of the replay.
+      schedule: when the agent learns.
+      evaluation: how it is evaluated.
+      resources: what its functions need of a machine.
     """
 
     init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
@@ -42,23 +81,28 @@ class Agent:
     ]
     embed: Callable[[types.Params, types.Pairs], jax.Array]
     compare: Callable[[types.TrainableParams, types.Pairs, types.Pairs], types.Comparison]
-    action: jax.ShapeDtypeStruct = jax.ShapeDtypeStruct((), jnp.int32)
-    batches_over_runs: bool = True
-    image_bytes: int | None = None
+    run_constants: Callable[[str], Any]
+    action: jax.ShapeDtypeStruct
+    observations: ObservationFormat
+    protocol: EnvironmentProtocol
+    replay: ReplaySettings
+    schedule: Schedule
+    evaluation: EvaluationSettings
+    resources: Resources
 
 
 def make_compare(
     embed: Callable[[types.Params, types.Pairs], jax.Array],
     tasks: Mapping[str, task.AuxiliaryTask],
 ) -> Callable[[types.TrainableParams, types.Pairs, types.Pairs], types.Comparison]:
-    """Makes `Agent.compare` of an agent's embedding and its tasks."""
-    contrast = tasks.get("return_contrast")
+    """Makes `Agent.compare` of an agent's embedding and of its first task with a discriminator."""
+    judge = next((name for name, t in tasks.items() if t.discriminate is not None), None)
 
     def compare(params: types.TrainableParams, first: types.Pairs, second: types.Pairs):
         phi, other = embed(params.agent, first), embed(params.agent, second)
         logit = None
-        if contrast is not None:
-            logit = contrast.discriminate(params.auxiliary["return_contrast"], phi, other)
+        if judge is not None:
+            logit = tasks[judge].discriminate(params.auxiliary[judge], phi, other)
         return types.Comparison(contrastive.cosine_similarity(phi, other), logit)
 
     return compare

@@ -1,30 +1,36 @@
 """Data-efficient C51 Rainbow with auxiliary tasks, as pure functions for one run."""
 
 import functools
+from collections.abc import Mapping
 
 import chex
 import jax
 import jax.numpy as jnp
 import optax
 
-from rcrl_jax import augmentation, observations, types
+from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent
+from rcrl_jax.agents import rainbow_training as training
 from rcrl_jax.auxiliary import curl, return_contrast, task
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import precision, rainbow
+from rcrl_jax.observations import ObservationFormat, leading_patches
 
 
-def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
-    """Makes the agent of a preset for an environment.
+def make_agent(
+    config: RainbowConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+) -> agent.Agent:
+    """Makes the agent of a configuration for an environment.
 
     Args:
-      config: the preset.
-      spec: frame shape and number of actions, the largest of the fleet.
+      config: the configuration.
+      spec: shape of a frame and the largest action set of the fleet.
+      extra_tasks: auxiliary tasks by name, beside those that `config` names.
     """
     network = rainbow.RainbowNetwork(
-        num_actions=spec.num_actions,
+        max_num_actions=spec.max_num_actions,
         num_atoms=config.num_atoms,
         hidden_size=config.hidden_size,
         noisy_sigma=config.noisy_sigma,
@@ -32,29 +38,37 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
         encoder_name=config.encoder,
         embedding_init=config.embedding_init,
     )
-    layouts = observations.layouts_of(config)
+    formats = training.observation_format(config)
     explores_by_noise = config.exploration == "noise"
     atoms = c51.support(config.v_max, config.num_atoms)
-    tasks = _make_tasks(config, network, layouts)
     optimizer = optax.chain(
         optax.clip_by_global_norm(config.max_gradient_norm),
         optax.adam(config.learning_rate, eps=config.adam_eps),
     )
 
-    def logits(run: types.RunSpec, params, observation, noise_key):
-        """`[N, A, atoms]`; the mean weights when `noise_key` is None."""
-        noise = None if noise_key is None else network.draw_noise(noise_key)
-        return network.apply(params, observation, run.num_actions, noise)
+    def encode(params, observation):
+        return network.apply(params, observation, method="encode")
 
-    def own_q(run: types.RunSpec, logits_t):
-        """Action values `[N, A]`; -inf for actions that the run does not have."""
-        return c51.mask_actions(c51.expected_return(logits_t, atoms), run.num_actions)
+    def embed(params, pairs: types.Pairs):
+        return network.apply(params, *pairs, method="embed")
+
+    def logits_of(run: types.RunSpec, params, psi, noise_key):
+        """`[N, A, atoms]`; of the mean weights when `noise_key` is None."""
+        noise = None if noise_key is None else network.draw_noise(noise_key)
+        return network.apply(params, psi, run.num_valid_actions, noise, method="logits_of")
+
+    def action_values(run: types.RunSpec, logits_t):
+        """`[N, A]`; -inf for actions that the run does not have."""
+        return c51.mask_actions(c51.expected_return(logits_t, atoms), run.num_valid_actions)
+
+    parts = task.AgentParts(encode, embed, network.embedding_size, network.embedding_size)
+    tasks = _make_tasks(config, parts, formats)
+    tasks |= {name: make(parts) for name, make in extra_tasks.items()}
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
-        shape = layouts.network.stack_shape(config.frame_stack)
-        observation = jnp.zeros((1, *shape), jnp.uint8)
-        agent_params = network.init(network_key, observation, run.num_actions)
+        observation = jnp.zeros((1, *formats.network.stack_shape(config.frame_stack)), jnp.uint8)
+        agent_params = network.init(network_key, observation, run.num_valid_actions)
         task_keys = jax.random.split(tasks_key, max(len(tasks), 1))
         params = types.TrainableParams(
             agent=agent_params,
@@ -66,39 +80,36 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
             opt_state=optimizer.init(params),
             key=jax.random.key_data(state_key),
             updates=jnp.zeros((), jnp.int32),
-            task_state={
-                n: t.init_state(params.auxiliary[n], agent_params) for n, t in tasks.items()
-            },
+            task_state=task.init_states(tasks, params.auxiliary, agent_params),
         )
 
     def act(run: types.RunSpec, params, observation, key, greedy: bool, step):
         chex.assert_rank(observation, 4)
         noise_key, epsilon_key, action_key = jax.random.split(key, 3)
         noisy = explores_by_noise and not greedy
-        q = own_q(run, logits(run, params, observation, noise_key if noisy else None))
+        psi = encode(params, observation)
+        q = action_values(run, logits_of(run, params, psi, noise_key if noisy else None))
         action = best_action(q, jax.random.fold_in(key, _TIES))
         if noisy:
             return action
         epsilon = config.evaluation_epsilon if greedy else exploration_epsilon(config, step)
         explore = jax.random.uniform(epsilon_key, action.shape) < epsilon
-        random_action = jax.random.randint(action_key, action.shape, 0, run.num_actions)
+        random_action = jax.random.randint(action_key, action.shape, 0, run.num_valid_actions)
         return jnp.where(explore, random_action, action)
 
-    def embed(params, pairs: types.Pairs):
-        return network.apply(params, *pairs, method="embed")
-
-    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, key):
+    def loss(params: types.TrainableParams, state: types.LearnerState, run, sampled, key):
         online_key, target_key, *task_keys = jax.random.split(key, 2 + len(tasks))
         online_key, target_key = (
             k if explores_by_noise else None for k in (online_key, target_key)
         )
-        t = _read_transitions(config, batch.transitions, key)
+        t = _read_transitions(config, formats, sampled.transitions, key)
         # One sample of noise serves the online network in both of its roles, as in the source.
-        logits_tm1 = logits(run, params.agent, t.observation, online_key)
-        selector_logits_t = logits(
-            run, jax.lax.stop_gradient(params.agent), t.next_observation, online_key
-        )
-        target_logits_t = logits(run, state.target_params, t.next_observation, target_key)
+        psi_tm1 = encode(params.agent, t.observation)
+        logits_tm1 = logits_of(run, params.agent, psi_tm1, online_key)
+        fixed = jax.lax.stop_gradient(params.agent)
+        selector_logits_t = logits_of(run, fixed, encode(fixed, t.next_observation), online_key)
+        target_psi_t = encode(state.target_params, t.next_observation)
+        target_logits_t = logits_of(run, state.target_params, target_psi_t, target_key)
         cross_entropy = c51.double_q_cross_entropy(
             logits_tm1,
             t.action,
@@ -107,30 +118,25 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
             target_logits_t,
             selector_logits_t,
             atoms,
-            run.num_actions,
+            run.num_valid_actions,
         )
-        total = loss_c51 = jnp.mean(t.weight * cross_entropy)
+        loss_c51 = jnp.mean(t.weight * cross_entropy)
+        view = task.UpdateView(
+            params.agent, state.target_params, psi_tm1, types.Batch(t, sampled.contrast), sampled
+        )
+        auxiliary = task.total_loss(
+            tasks, params.auxiliary, view, state.task_state, run.constants, task_keys
+        )
         metrics = {
             "loss_c51": loss_c51,
-            "q_mean": jnp.mean(jnp.max(own_q(run, logits_tm1), axis=-1)),
+            "q_mean": jnp.mean(jnp.max(action_values(run, logits_tm1), axis=-1)),
         }
-        priority_loss = cross_entropy
-        for (name, auxiliary), task_key in zip(tasks.items(), task_keys, strict=True):
-            value, task_metrics = auxiliary.loss(
-                params.auxiliary[name], params.agent, state.task_state[name], batch, task_key
-            )
-            weighted = auxiliary.weight(run) * value
-            if auxiliary.in_priorities:
-                priority_loss = priority_loss + jax.lax.stop_gradient(weighted)
-            if auxiliary.importance_weighted:
-                weighted *= jnp.mean(t.weight)
-            total += weighted
-            metrics |= {f"loss_{name}": value} | task_metrics
-        return total, (priority_loss, metrics)
+        transition_loss = cross_entropy + auxiliary.in_priorities
+        return loss_c51 + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
 
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
         key, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
-        gradients, (priority_loss, metrics) = jax.grad(loss, has_aux=True)(
+        gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key
         )
         deltas, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -140,21 +146,26 @@ def make_agent(config: RainbowConfig, spec: EnvironmentSpec) -> agent.Agent:
             params.agent, state.target_params, updates, config.target_period
         )
         metrics["gradient_norm"] = optax.tree.norm(gradients)
-        task_state = {
-            name: auxiliary.next_state(state.task_state[name], params.auxiliary[name], params.agent)
-            for name, auxiliary in tasks.items()
-        }
+        task_state = task.next_states(tasks, state.task_state, params)
         state = types.LearnerState(
             params, target_params, opt_state, jax.random.key_data(key), updates, task_state
         )
-        return state, types.UpdateResult(priority_loss, metrics)
+        return state, types.UpdateResult(transition_loss, metrics)
 
     return agent.Agent(
-        init,
-        precision.at_precision(act, config.precision),
-        precision.at_precision(update, config.precision),
-        precision.at_precision(embed, config.precision),
-        precision.at_precision(agent.make_compare(embed, tasks), config.precision),
+        init=init,
+        act=precision.at_precision(act, config.precision),
+        update=precision.at_precision(update, config.precision),
+        embed=precision.at_precision(embed, config.precision),
+        compare=precision.at_precision(agent.make_compare(embed, tasks), config.precision),
+        run_constants=functools.partial(task.run_constants, tasks),
+        action=jax.ShapeDtypeStruct((), jnp.int32),
+        observations=formats,
+        protocol=training.environment_protocol(config),
+        replay=training.replay_settings(config),
+        schedule=training.schedule(config),
+        evaluation=training.evaluation_settings(config),
+        resources=training.resources(config),
     )
 
 
@@ -178,25 +189,25 @@ def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:
 
 
 def _read_transitions(
-    config: RainbowConfig, transitions: types.TransitionBatch, key: chex.PRNGKey
+    config: RainbowConfig,
+    formats: ObservationFormat,
+    transitions: types.TransitionBatch,
+    key: chex.PRNGKey,
 ) -> types.TransitionBatch:
     """The transitions with observations as the network reads them, shifted if so configured."""
-    layouts = observations.layouts_of(config)
 
     def read(observation, layout, shift_key):
         if config.augmentation != "none":
             stacks = layout.unstack(observation)
             shifted = augmentation.random_shift(shift_key, stacks, config.augmentation)
-            return layouts.network.stack(shifted)
-        return (
-            observation if layout is layouts.network else observations.leading_patches(observation)
-        )
+            return formats.network.stack(shifted)
+        return observation if layout is formats.network else leading_patches(observation)
 
-    # Not among the keys that the losses split off: presets without a shift draw as they did.
+    # Folded in, so that enabling the shift leaves all other draws unchanged.
     first_key, last_key = jax.random.split(jax.random.fold_in(key, _SHIFT))
     return transitions._replace(
-        observation=read(transitions.observation, layouts.observation, first_key),
-        next_observation=read(transitions.next_observation, layouts.next_observation, last_key),
+        observation=read(transitions.observation, formats.observation, first_key),
+        next_observation=read(transitions.next_observation, formats.next_observation, last_key),
     )
 
 
@@ -206,25 +217,22 @@ _TIES = 1 << 17
 
 
 def _make_tasks(
-    config: RainbowConfig, network: rainbow.RainbowNetwork, layouts: observations.Layouts
+    config: RainbowConfig, parts: task.AgentParts, formats: ObservationFormat
 ) -> dict[str, task.AuxiliaryTask]:
-    def encode(encoder_params, stacks):
+    def encode_frames(encoder_params, stacks):
         encoder = rainbow.ENCODERS[config.encoder]()
-        return encoder.apply({"params": encoder_params}, layouts.network.stack(stacks))
+        return encoder.apply({"params": encoder_params}, formats.network.stack(stacks))
 
     makers = {
         "return_contrast": lambda: return_contrast.make_return_contrast(
-            functools.partial(network.apply, method="embed"),
-            network.embedding_size,
-            config.discriminator_hidden,
-            discriminator_input=config.discriminator_input,
-            discriminator_layers=config.discriminator_layers,
-            discriminator_norm=config.discriminator_norm,
-            loss_form=config.contrast_loss,
-            weight=config.auxiliary_weight,
+            parts, config.return_contrast, config.auxiliary_weight
         ),
         "curl": lambda: curl.make_curl(
-            encode, network.embedding_size, layouts.observation.unstack, config
+            encode_frames,
+            parts.psi_size,
+            formats.observation.unstack,
+            config.curl,
+            config.auxiliary_weight,
         ),
     }
     return {name: makers[name]() for name in config.tasks}

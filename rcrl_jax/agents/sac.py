@@ -13,7 +13,8 @@ All losses are differentiated in one pass from the same parameters, so the convo
 observation are computed once for critic, actor and auxiliary tasks.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
@@ -22,37 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import crops, observations, types
-from rcrl_jax.agents import agent
+from rcrl_jax import crops, types
+from rcrl_jax.agents import agent, sac_model
+from rcrl_jax.agents import sac_training as training
+from rcrl_jax.agents.sac_model import CriticParams, SacParams
 from rcrl_jax.auxiliary import instance_contrast, reconstruction, return_contrast, task
-from rcrl_jax.config import SacConfig
+from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
 from rcrl_jax.networks import precision
 from rcrl_jax.networks import sac as networks
-
-
-class CriticParams(NamedTuple):
-    """The critic with its encoder; the targets have the same structure."""
-
-    convolutions: types.Params  # empty for state vectors, as is the embedding
-    embedding: types.Params
-    critics: types.Params
-
-
-class ActorParams(NamedTuple):
-    """The actor on top of the critic's convolutions."""
-
-    embedding: types.Params
-    actor: types.Params
-
-
-class SacParams(NamedTuple):
-    """All parameters of the agent."""
-
-    critic: CriticParams
-    actor: ActorParams
-    log_temperature: jax.Array  # []
 
 
 class OptimizerStates(NamedTuple):
@@ -63,62 +43,29 @@ class OptimizerStates(NamedTuple):
     temperature: optax.OptState
 
 
-class Seen(NamedTuple):
-    """What an auxiliary task may read of the update it is part of."""
-
-    critic: CriticParams
-    target: CriticParams
-    psi: jax.Array  # [B, d], embedding of the transitions' observations as the critic sees them
-    uncropped: jax.Array  # [B, *obs], the same observations
-
-
-def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
-    """Makes the agent of a preset for an environment.
+def make_agent(
+    config: SacConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+) -> agent.Agent:
+    """Makes the agent of a configuration for an environment.
 
     Args:
-      config: the preset.
-      spec: shape of a frame and room for the components of an action. A run's own number of them
-        may be smaller: the others are zero, and no density, entropy or exploration knows of them.
+      config: the configuration.
+      spec: shape of a frame, and the largest number of action components A of the fleet. A run
+        with fewer components leaves the last ones at zero: no density, entropy or exploration
+        counts them.
+      extra_tasks: auxiliary tasks by name, beside those that `config` names.
 
     Raises:
-      ValueError: the environment's frames are not those of the preset.
+      ValueError: the environment's frames are not those of the configuration.
     """
-    if tuple(spec.frame_shape) != config.frame_shape:
-        raise ValueError(f"frames must be {config.frame_shape}, got {spec.frame_shape}")
+    formats = training.observation_format(config, spec)
     pixels = config.observation == "pixels"
-    room = spec.num_actions
-    convolutions = networks.Convolutions(config.filters)
-    embedding = networks.Embedding(config.embedding_size)
-    critics = networks.TwinCritics(config.hidden_size)
-    actor = networks.Actor(config.hidden_size, room, config.log_std_min, config.log_std_max)
-    layout = observations.layouts_of(config).network
-    observation_shape = layout.stack_shape(config.frame_stack)
-    if pixels:
-        observation_shape = (config.frame_stack, config.crop_size, config.crop_size, 3)
-    psi_size = config.embedding_size if pixels else int(np.prod(observation_shape))
+    max_num_actions = spec.max_num_actions
+    model = sac_model.make_model(config, formats, max_num_actions)
 
-    def own_actions(run: types.RunSpec) -> jax.Array:
-        """`[A] bool`."""
-        return jnp.arange(room) < run.num_actions
-
-    def features_of(critic: CriticParams, observation: jax.Array) -> jax.Array:
-        """What actor and critic share: `[N, *obs] -> [N, F]`."""
-        if not pixels:
-            return observation.reshape(observation.shape[0], -1)
-        return convolutions.apply(critic.convolutions, observation)
-
-    def embed(params: types.Params, features: jax.Array) -> jax.Array:
-        return embedding.apply(params, features) if pixels else features
-
-    def psi_of(critic: CriticParams, observation: jax.Array) -> jax.Array:
-        return embed(critic.embedding, features_of(critic, observation))
-
-    def values(critic: CriticParams, psi: jax.Array, action: jax.Array) -> jax.Array:
-        """`[N, d], [N, A] -> [N, 2]`."""
-        return critics.apply(critic.critics, jnp.concatenate([psi, action], axis=-1))
-
-    def policy_of(params: ActorParams, features: jax.Array) -> losses.Policy:
-        return actor.apply(params.actor, embed(params.embedding, features))
+    def action_mask_of(run: types.RunSpec) -> jax.Array:
+        """`[A] bool`, the run's own components."""
+        return jnp.arange(max_num_actions) < run.num_valid_actions
 
     def crop(key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
         """What the network reads of observations in an update."""
@@ -128,7 +75,18 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
             return crops.center_crop(observation, config.crop_size)
         return crops.random_crop(key, observation, config.crop_size)
 
-    tasks = _make_tasks(config, psi_of, psi_size, room, crop)
+    def encode(params: SacParams, observation: jax.Array) -> jax.Array:
+        return model.psi(params.critic, observation)
+
+    def embed_pairs(params: SacParams, pairs: types.Pairs) -> jax.Array:
+        """The state-action embedding phi(s, a) = [psi(s), a]."""
+        return jnp.concatenate([encode(params, pairs.observation), pairs.action], axis=-1)
+
+    parts = task.AgentParts(
+        encode, embed_pairs, model.psi_size, model.psi_size + max_num_actions
+    )
+    tasks = _make_tasks(config, parts, model.psi, crop)
+    tasks |= {name: make(parts) for name, make in extra_tasks.items()}
     adam = optax.adam(config.learning_rate)
     temperature_adam = optax.adam(
         config.temperature_learning_rate, b1=config.temperature_beta1
@@ -137,83 +95,78 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         del run  # every task has the same networks
         keys = jax.random.split(key, 7)
-        observation = jnp.zeros((1, *observation_shape), layout.dtype)
-        conv_params, psi_params, actor_psi_params = {}, {}, {}
-        features = observation.reshape(1, -1)
-        if pixels:
-            features, conv_params = convolutions.init_with_output(keys[0], observation)
-            psi_params = embedding.init(keys[1], features)
-            actor_psi_params = embedding.init(keys[2], features)
-        critic = CriticParams(
-            conv_params, psi_params, critics.init(keys[3], jnp.zeros((1, psi_size + room)))
-        )
+        agent_params = model.init(keys)
         params = types.TrainableParams(
-            SacParams(
-                critic,
-                ActorParams(actor_psi_params, actor.init(keys[4], jnp.zeros((1, psi_size)))),
-                jnp.log(jnp.float32(config.initial_temperature)),
-            ),
+            agent_params,
             {
                 name: made.init(jax.random.fold_in(keys[5], i))
                 for i, (name, made) in enumerate(tasks.items())
             },
         )
         opt_state = OptimizerStates(
-            adam.init((critic, params.auxiliary)),
-            adam.init(params.agent.actor),
-            temperature_adam.init(params.agent.log_temperature),
+            adam.init((agent_params.critic, params.auxiliary)),
+            adam.init(agent_params.actor),
+            temperature_adam.init(agent_params.log_temperature),
         )
-        state_key = jax.random.key_data(keys[6])
-        zero = jnp.zeros((), jnp.int32)
-        return types.LearnerState(params, critic, opt_state, state_key, zero, {})
+        return types.LearnerState(
+            params=params,
+            target_params=agent_params.critic,
+            opt_state=opt_state,
+            key=jax.random.key_data(keys[6]),
+            updates=jnp.zeros((), jnp.int32),
+            task_state=task.init_states(tasks, params.auxiliary, params.agent),
+        )
 
     def act(run: types.RunSpec, params: SacParams, observation, key, greedy: bool, step):
-        chex.assert_rank(observation, 1 + len(observation_shape))
         if pixels:
             observation = crops.center_crop(observation, config.crop_size)
-        policy = policy_of(params.actor, features_of(params.critic, observation))
+        policy = model.policy(params.actor, model.features(params.critic, observation))
+        action_mask = action_mask_of(run)
         if greedy:
-            return losses.mean_action(policy, own_actions(run))
+            return losses.mean_action(policy, action_mask)
         noise_key, random_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, policy.mean.shape)
-        sampled, _ = losses.sample_action(policy, noise, own_actions(run))
+        sampled, _ = losses.sample_action(policy, noise, action_mask)
         # A policy that has learnt nothing has next to no spread.
         uniform = jax.random.uniform(random_key, policy.mean.shape, minval=-1.0, maxval=1.0)
-        at_random = jnp.where(own_actions(run), uniform, 0.0)
+        at_random = jnp.where(action_mask, uniform, 0.0)
         return jnp.where(step < config.learn_start, at_random, sampled)
 
-    def embed_pairs(params: SacParams, pairs: types.Pairs):
-        """phi(s, a) = [psi(s), a], of middle crops."""
-        observation = pairs.observation
+    def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
+        """phi(s, a) of middle crops, outside updates."""
         if pixels:
-            observation = crops.center_crop(observation, config.crop_size)
-        return jnp.concatenate([psi_of(params.critic, observation), pairs.action], axis=-1)
+            middle = crops.center_crop(pairs.observation, config.crop_size)
+            pairs = pairs._replace(observation=middle)
+        return embed_pairs(params, pairs)
 
-    def loss(params: types.TrainableParams, target: CriticParams, run, batch, uncropped, key):
+    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, sampled, key):
         next_key, actor_key, tasks_key = jax.random.split(key, 3)
         critic, actor_params, log_temperature = params.agent
+        target: CriticParams = state.target_params
         fixed = jax.lax.stop_gradient
-        temperature, own = fixed(jnp.exp(log_temperature)), own_actions(run)
+        temperature, action_mask = fixed(jnp.exp(log_temperature)), action_mask_of(run)
         t = batch.transitions
 
-        policy_t = policy_of(fixed(actor_params), features_of(fixed(critic), t.next_observation))
+        policy_t = model.policy(
+            fixed(actor_params), model.features(fixed(critic), t.next_observation)
+        )
         noise = jax.random.normal(next_key, policy_t.mean.shape)
-        a_t, log_density_t = losses.sample_action(policy_t, noise, own)
-        q_t = values(target, psi_of(target, t.next_observation), a_t)
+        a_t, log_density_t = losses.sample_action(policy_t, noise, action_mask)
+        q_t = model.values(target, model.psi(target, t.next_observation), a_t)
         target_q = losses.soft_target(t.reward, t.discount, q_t, log_density_t, temperature)
-        features_tm1 = features_of(critic, t.observation)
-        psi_tm1 = embed(critic.embedding, features_tm1)
-        q_tm1 = values(critic, psi_tm1, t.action)
+        features_tm1 = model.features(critic, t.observation)
+        psi_tm1 = model.psi_of_features(critic.embedding, features_tm1)
+        q_tm1 = model.values(critic, psi_tm1, t.action)
         squared_errors = losses.critic_loss(q_tm1, target_q)
         loss_critic = jnp.mean(t.weight * squared_errors)
 
-        policy = policy_of(actor_params, fixed(features_tm1))
+        policy = model.policy(actor_params, fixed(features_tm1))
         noise = jax.random.normal(actor_key, policy.mean.shape)
-        action, log_density = losses.sample_action(policy, noise, own)
-        q = values(fixed(critic), fixed(psi_tm1), action)
+        action, log_density = losses.sample_action(policy, noise, action_mask)
+        q = model.values(fixed(critic), fixed(psi_tm1), action)
         loss_actor = jnp.mean(losses.actor_loss(q, log_density, temperature))
         loss_temperature = jnp.mean(
-            losses.temperature_loss(log_temperature, log_density, -run.num_actions)
+            losses.temperature_loss(log_temperature, log_density, -run.num_valid_actions)
         )
         total = loss_critic + loss_actor + loss_temperature
         metrics = {
@@ -224,14 +177,13 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
             "entropy": -jnp.mean(log_density),
             "q_mean": jnp.mean(q_tm1),
         }
-        seen = Seen(critic, target, psi_tm1, uncropped)
-        for i, (name, made) in enumerate(tasks.items()):
-            value, task_metrics = made.loss(
-                params.auxiliary[name], seen, None, batch, jax.random.fold_in(tasks_key, i)
-            )
-            total += made.weight(run) * value
-            metrics |= {f"loss_{name}": value} | task_metrics
-        return total, (squared_errors, metrics)
+        view = task.UpdateView(params.agent, target, psi_tm1, batch, sampled)
+        task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
+        auxiliary = task.total_loss(
+            tasks, params.auxiliary, view, state.task_state, run.constants, task_keys
+        )
+        transition_loss = squared_errors + auxiliary.in_priorities
+        return total + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
 
     def cropped(batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
         """Every observation of a batch at a place of its own."""
@@ -252,13 +204,8 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
 
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
         key, crop_key, loss_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
-        gradients, (squared_errors, metrics) = jax.grad(loss, has_aux=True)(
-            state.params,
-            state.target_params,
-            run,
-            cropped(batch, crop_key),
-            batch.transitions.observation,
-            loss_key,
+        gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
+            state.params, state, run, cropped(batch, crop_key), batch, loss_key
         )
         updates = state.updates + 1
         actor_due = updates % config.actor_period == 0
@@ -283,25 +230,31 @@ def make_agent(config: SacConfig, spec: EnvironmentSpec) -> agent.Agent:
             )
         )
         metrics["gradient_norm"] = optax.tree.norm((g.agent.critic, g.auxiliary))
+        params = types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary)
         state = types.LearnerState(
-            types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary),
-            target,
-            OptimizerStates(critic_opt, actor_opt, temperature_opt),
-            jax.random.key_data(key),
-            updates,
-            state.task_state,  # the tasks keep nothing: CURL's keys come from the target encoder
+            params=params,
+            target_params=target,
+            opt_state=OptimizerStates(critic_opt, actor_opt, temperature_opt),
+            key=jax.random.key_data(key),
+            updates=updates,
+            task_state=task.next_states(tasks, state.task_state, params),
         )
-        return state, types.UpdateResult(squared_errors, metrics)
+        return state, types.UpdateResult(transition_loss, metrics)
 
     return agent.Agent(
-        init,
-        precision.at_precision(act, config.precision),
-        precision.at_precision(update, config.precision),
-        precision.at_precision(embed_pairs, config.precision),
-        precision.at_precision(agent.make_compare(embed_pairs, tasks), config.precision),
-        action=jax.ShapeDtypeStruct((room,), np.float32),
-        batches_over_runs=not pixels,
-        image_bytes=_image_bytes(config) if pixels else 8 * config.hidden_size * 4,
+        init=init,
+        act=precision.at_precision(act, config.precision),
+        update=precision.at_precision(update, config.precision),
+        embed=precision.at_precision(embed_center, config.precision),
+        compare=precision.at_precision(agent.make_compare(embed_center, tasks), config.precision),
+        run_constants=functools.partial(task.run_constants, tasks),
+        action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
+        observations=formats,
+        protocol=training.environment_protocol(config),
+        replay=training.replay_settings(config, spec.action_repeat),
+        schedule=training.schedule(config),
+        evaluation=training.evaluation_settings(config),
+        resources=training.resources(config),
     )
 
 
@@ -318,48 +271,24 @@ def _step_if(due: jax.Array, optimizer, gradients, opt_state, params):
 
 def _make_tasks(
     config: SacConfig,
+    parts: task.AgentParts,
     psi_of: Callable[[CriticParams, jax.Array], jax.Array],
-    psi_size: int,
-    room: int,
     crop: Callable[[chex.PRNGKey, jax.Array], jax.Array],
 ) -> dict[str, task.AuxiliaryTask]:
-    """The tasks by name; the agent's parameters that they are given are a `Seen`."""
-
-    def embed_pairs(seen: Seen, observation, action):
-        """The state-action embedding phi(s, a) = [psi(s), a]."""
-        return jnp.concatenate([psi_of(seen.critic, observation), action], axis=-1)
-
+    weight = config.auxiliary_weight
     makers = {
         "return_contrast": lambda: return_contrast.make_return_contrast(
-            embed_pairs,
-            psi_size + room,
-            config.discriminator_hidden,
-            discriminator_input=config.discriminator_input,
-            discriminator_layers=config.discriminator_layers,
-            discriminator_norm=config.discriminator_norm,
-            loss_form=config.contrast_loss,
-            weight=config.auxiliary_weight,
+            parts, config.return_contrast, weight
         ),
         "curl": lambda: instance_contrast.make_instance_contrast(
-            lambda seen, batch: seen.psi,
-            lambda seen, key: psi_of(seen.target, crop(key, seen.uncropped)),
-            psi_size,
-            config.auxiliary_weight,
+            psi_of, crop, parts.psi_size, weight
         ),
         "reconstruction": lambda: reconstruction.make_reconstruction(
-            lambda seen, observation: seen.psi,
             networks.Decoder(config.filters, config.crop_size, 3 * config.frame_stack),
-            psi_size,
+            parts.psi_size,
             config.latent_penalty,
             config.decoder_weight_decay,
-            config.auxiliary_weight,
+            weight,
         ),
     }
     return {name: makers[name]() for name in config.tasks}
-
-
-def _image_bytes(config: SacConfig) -> int:
-    """Pixels and all convolutions' outputs of an image, twice: forwards and backwards."""
-    pixels = config.crop_size**2 * 3 * config.frame_stack
-    outputs = sum(side**2 for side in networks.conv_sizes(config.crop_size)) * config.filters
-    return 4 * (2 * pixels + 2 * outputs)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from rcrl_jax import augmentation, types
 from rcrl_jax.auxiliary import task
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.losses import contrastive
 from rcrl_jax.networks import projection
 
@@ -23,57 +24,63 @@ def make_curl(
     encode: Callable[[types.Params, jax.Array], jax.Array],
     embedding_size: int,
     unstack: Callable[[jax.Array], jax.Array],
-    config: RainbowConfig,
+    config: CurlConfig,
+    weight: float,
 ) -> task.AuxiliaryTask:
     """Makes the task for an agent whose transitions hold whole frames.
 
     Args:
       encode: psi, `(encoder_params, stacks [N, C, 84, 84] uint8) -> [N, embedding_size]`.
       embedding_size: width of psi(s).
-      unstack: whole frames of the batch's observations, `[N, ...] -> [N, C, 84, 84]`.
-      config: sizes and weights, the fields whose names begin with `curl_`.
+      unstack: whole frames of sampled observations, `[N, ...] -> [N, C, 84, 84]`.
+      config: sizes, momentum and the weight of each game.
+      weight: of every auxiliary loss.
     """
-    head = projection.Projection(config.curl_hidden, config.curl_size)
+    head = projection.Projection(config.hidden_size, config.projection_size)
 
     def init(key: chex.PRNGKey) -> types.Params:
         projection_key, bilinear_key = jax.random.split(key)
-        size = config.curl_size
+        size = config.projection_size
         return {
             "projection": head.init(projection_key, jnp.zeros((1, embedding_size))),
             "bilinear": jax.random.uniform(bilinear_key, (size, size)),
         }
 
-    def slow(task_params, agent_params) -> types.Params:
-        """The part of the parameters that keys are made with."""
+    def key_network(task_params, agent_params) -> types.Params:
+        """The parameters whose slow copy makes the keys."""
         encoder = agent_params["params"]["encoder"]
         return {"encoder": encoder, "projection": task_params["projection"]}
 
     def project(params, stacks):
         return head.apply(params["projection"], encode(params["encoder"], stacks))
 
-    def loss(task_params, agent_params, momentum, batch: types.Batch, key):
+    def loss(task_params, view: task.UpdateView, momentum, key):
         query_key, key_key = jax.random.split(key)
-        stacks = unstack(batch.transitions.observation)
+        stacks = unstack(view.sampled.transitions.observation)
         first = augmentation.random_shift(query_key, stacks, "crop_pad_crop")
         second = augmentation.random_shift(key_key, stacks, "crop_pad_crop")
-        queries = project(slow(task_params, agent_params), first)
+        queries = project(key_network(task_params, view.params), first)
         keys = jax.lax.stop_gradient(project(momentum, second))
-        logits = config.curl_logit_scale * (queries @ task_params["bilinear"] @ keys.T)
+        logits = config.logit_scale * (queries @ task_params["bilinear"] @ keys.T)
         return contrastive.info_nce(logits), {
             "curl_accuracy": jnp.mean(jnp.argmax(logits, axis=1) == jnp.arange(len(logits)))
         }
 
     def next_state(momentum, task_params, agent_params) -> types.Params:
         return optax.incremental_update(
-            slow(task_params, agent_params), momentum, 1.0 - config.curl_momentum
+            key_network(task_params, agent_params), momentum, 1.0 - config.momentum
         )
+
+    def game_factor(game: str) -> np.float32:
+        return np.float32(config.reduced_weight if game in config.reduced_games else 1.0)
 
     return task.AuxiliaryTask(
         init,
         loss,
-        weight=lambda run: config.auxiliary_weight * config.curl_weight * run.curl_factor,
-        init_state=slow,
+        weight=lambda factor: weight * config.weight * factor,
+        constants=game_factor,
+        init_state=key_network,
         next_state=next_state,
-        importance_weighted=config.curl_importance_weighted,
-        in_priorities=config.curl_in_priorities,
+        importance_weighted=config.importance_weighted,
+        in_priorities=config.in_priorities,
     )

@@ -11,31 +11,31 @@ from rcrl_jax.losses import contrastive
 
 
 def make_instance_contrast(
-    embed_query: Callable[[types.Params, types.Batch], jax.Array],
-    embed_key: Callable[[types.Params, jax.Array], jax.Array],
-    embedding_size: int,
+    encode_target: Callable[[types.Params, jax.Array], jax.Array],
+    crop: Callable[[jax.Array, jax.Array], jax.Array],
+    psi_size: int,
     weight: float,
 ) -> task.AuxiliaryTask:
-    """Makes the task for an agent.
+    """Makes the task for an agent that crops its observations; queries are the update's psi.
 
     Args:
-      embed_query: psi of the batch as the RL loss sees it, `(agent_params, batch) -> [B, d]`.
-      embed_key: the target encoder's psi of other crops of the same observations,
-        `(agent_params, key) -> [B, d]`.
-      embedding_size: d.
+      encode_target: psi of the target encoder,
+        `(target_params, observation [B, *obs]) -> [B, psi_size]`.
+      crop: `(key, sampled observation [B, C, H, W, 3]) -> [B, *obs]`, at random places.
+      psi_size: width of psi(s).
       weight: of the loss.
     """
 
     def init(key) -> types.Params:
-        return {"bilinear": jax.random.uniform(key, (embedding_size, embedding_size))}
+        return {"bilinear": jax.random.uniform(key, (psi_size, psi_size))}
 
-    def loss(task_params, agent_params, state, batch: types.Batch, key):
-        del state
-        query = embed_query(agent_params, batch)
-        keys = jax.lax.stop_gradient(embed_key(agent_params, key))
-        logits = query @ task_params["bilinear"] @ keys.T
+    def loss(task_params, view: task.UpdateView, state, key):
+        del state  # the agent's own target encoder makes the keys
+        other_crop = crop(key, view.sampled.transitions.observation)
+        keys = jax.lax.stop_gradient(encode_target(view.target_params, other_crop))
+        logits = view.psi @ task_params["bilinear"] @ keys.T
         correct = jnp.argmax(logits, axis=-1) == jnp.arange(len(logits))
         metrics = {"instance_accuracy": jnp.mean(correct)}
         return contrastive.info_nce(logits), metrics
 
-    return task.AuxiliaryTask(init, loss, weight=lambda run: weight)
+    return task.AuxiliaryTask(init, loss, weight=lambda constants: weight)

@@ -4,14 +4,13 @@ A discriminator on the agent's own state-action embedding learns to tell a pair 
 anchor's, by default one of its segment, from a pair drawn anywhere in the replay.
 """
 
-from collections.abc import Callable
-
 import chex
 import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
+from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.losses import contrastive
 from rcrl_jax.networks import discriminator
 
@@ -19,40 +18,32 @@ SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 
 
 def make_return_contrast(
-    embed: Callable[[types.Params, jax.Array, jax.Array], jax.Array],
-    embedding_size: int,
-    discriminator_hidden: int,
-    *,
-    discriminator_input: str = "concatenation",
-    discriminator_layers: int = 1,
-    discriminator_norm: str = "none",
-    loss_form: str = "squared_error",
-    weight: float = 1.0,
+    parts: task.AgentParts, config: ReturnContrastConfig, weight: float
 ) -> task.AuxiliaryTask:
-    """Makes the task for an agent.
+    """Makes the task for an agent whose batches hold contrastive samples.
 
     Args:
-      embed: phi, `(agent_params, observation [N, ...], action [N]) -> [N, embedding_size]`.
-      embedding_size: width of phi(s, a).
-      discriminator_hidden: units of each of the discriminator's hidden layers.
-      discriminator_input: how the discriminator reads two embeddings, see `Discriminator`.
-      discriminator_layers: number of its hidden layers.
-      discriminator_norm: how it normalises the embeddings, see `Discriminator`.
-      loss_form: 'squared_error' or 'cross_entropy'.
+      parts: of the agent; the task trains `embed`.
+      config: discriminator and loss.
       weight: of the loss.
     """
     network = discriminator.Discriminator(
-        discriminator_hidden, discriminator_input, discriminator_layers, discriminator_norm
+        config.discriminator_hidden,
+        config.discriminator_input,
+        config.discriminator_layers,
+        config.discriminator_norm,
     )
-    error = _ERRORS[loss_form]
+    error = _ERRORS[config.loss]
 
     def init(key: chex.PRNGKey) -> types.Params:
-        pair = jnp.zeros((1, embedding_size))
+        pair = jnp.zeros((1, parts.phi_size))
         return network.init(key, pair, pair)
 
-    def loss(task_params, agent_params, state, batch: types.Batch, key):
+    def loss(task_params, view: task.UpdateView, state, key):
         del state, key  # the task keeps and draws nothing: its samples come from the replay
-        anchor, positive, negative = (embed(agent_params, *pairs) for pairs in batch.contrast)
+        anchor, positive, negative = (
+            parts.embed(view.params, pairs) for pairs in view.batch.contrast
+        )
         logit_positive = network.apply(task_params, anchor, positive)
         w_positive = jax.nn.sigmoid(logit_positive)
         logit_negative = network.apply(task_params, anchor, negative)
@@ -72,7 +63,7 @@ def make_return_contrast(
         return jnp.mean(errors), metrics
 
     return task.AuxiliaryTask(
-        init, loss, weight=lambda run: weight, discriminate=network.apply
+        init, loss, weight=lambda constants: weight, discriminate=network.apply
     )
 
 

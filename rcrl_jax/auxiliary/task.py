@@ -1,20 +1,55 @@
-"""What an auxiliary task is."""
+"""What an auxiliary task is, what it sees of an update, and how tasks are added to a loss.
+
+One contract serves both agent families. `docs/extending.md` writes a task from scratch.
+"""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import chex
 import jax
+import jax.numpy as jnp
 
 from rcrl_jax import types
 
 
+class AgentParts(NamedTuple):
+    """What an agent offers those who make a task for it. obs: what the network reads."""
+
+    encode: Callable[[types.Params, jax.Array], jax.Array]
+    """`(agent_params, observation [N, *obs]) -> psi [N, psi_size]`."""
+    embed: Callable[[types.Params, types.Pairs], jax.Array]
+    """`(agent_params, pairs [N]) -> phi [N, phi_size]`, what the discriminator reads."""
+    psi_size: int
+    phi_size: int
+
+
+class UpdateView(NamedTuple):
+    """What one update has seen."""
+
+    params: types.Params
+    """The agent's online parameters; gradients reach them."""
+    target_params: types.Params
+    """The agent's target parameters."""
+    psi: jax.Array
+    """[B, psi_size], `encode(params, batch.transitions.observation)`; gradients reach params."""
+    batch: types.Batch
+    """Observations as the network reads them in this update: cropped, shifted or as they are."""
+    sampled: types.Batch
+    """The same batch as the replay handed it over, before crops and shifts."""
+
+
+def _no_constants(game: str) -> tuple[()]:
+    del game
+    return ()
+
+
 def _no_state(task_params: types.Params, agent_params: types.Params) -> None:
-    """Of a task that keeps nothing beside its parameters."""
     del task_params, agent_params
 
 
-def _unchanged(state: types.Params, task_params: types.Params, agent_params: types.Params):
+def _keep_state(state: types.Params, task_params: types.Params, agent_params: types.Params):
     del task_params, agent_params
     return state
 
@@ -24,28 +59,101 @@ class AuxiliaryTask:
     """Pure functions, written for one run.
 
     Attributes:
-      init: `key -> params`, the task's own parameters.
-      loss: `(task_params, agent_params, state, batch, key) -> (scalar, metrics)`. Its gradient
-        reaches both kinds of parameters, and no state.
-      weight: `run -> scalar`, the weight of the loss; not a constant where it is the game's.
-      init_state: `(task_params, agent_params) -> state`, what the task keeps beside its
-        parameters, for example a slow copy of a network.
+      init: `key -> task_params`, the task's own parameters.
+      loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
+        `task_params` and `view.params`, no target and no state.
+      weight: `constants -> scalar`, the weight of the loss.
+      constants: `game -> constants`, a pytree of numbers that a run's game fixes.
+      init_state: `(task_params, agent_params) -> state`, what the task keeps and no gradient
+        moves, for example a momentum network.
       next_state: `(state, task_params, agent_params) -> state`, called after every optimiser
         step with the new parameters.
-      discriminate: `(task_params, first [N, d], second [N, d]) -> logit [N]` of two embeddings
-        belonging to different classes; None where the task has no discriminator.
+      discriminate: `(task_params, first [N, phi_size], second [N, phi_size]) -> logit [N]`, high
+        where the two returns should differ; None for a task without a discriminator.
       importance_weighted: whether the loss is multiplied by the batch's mean importance weight.
-      in_priorities: whether the loss, with its weight, is added to what priorities are made of.
+      in_priorities: whether the weighted loss is added to what priorities are made of.
     """
 
     init: Callable[[chex.PRNGKey], types.Params]
     loss: Callable[
-        [types.Params, types.Params, types.Params, types.Batch, chex.PRNGKey],
+        [types.Params, UpdateView, types.Params, chex.PRNGKey],
         tuple[jax.Array, dict[str, jax.Array]],
     ]
-    weight: Callable[[types.RunSpec], jax.Array | float]
+    weight: Callable[[Any], jax.Array | float]
+    constants: Callable[[str], Any] = _no_constants
     init_state: Callable[[types.Params, types.Params], types.Params] = _no_state
-    next_state: Callable[[types.Params, types.Params, types.Params], types.Params] = _unchanged
+    next_state: Callable[[types.Params, types.Params, types.Params], types.Params] = _keep_state
     discriminate: Callable[[types.Params, jax.Array, jax.Array], jax.Array] | None = None
     importance_weighted: bool = False
     in_priorities: bool = False
+
+
+TaskMaker = Callable[[AgentParts], AuxiliaryTask]
+"""Makes a task for an agent."""
+
+
+class AuxiliaryLoss(NamedTuple):
+    """The tasks' losses, added up."""
+
+    total: jax.Array | float  # [], weighted
+    in_priorities: jax.Array | float  # [], the part that priorities are made of; no gradient
+    metrics: dict[str, jax.Array]  # scalars
+
+
+def total_loss(
+    tasks: Mapping[str, AuxiliaryTask],
+    params: Mapping[str, types.Params],
+    view: UpdateView,
+    states: Mapping[str, types.Params],
+    constants: Mapping[str, Any],
+    keys: Sequence[chex.PRNGKey],
+) -> AuxiliaryLoss:
+    """Adds up the losses of an agent's tasks.
+
+    Args:
+      tasks: by name.
+      params: the tasks' own parameters, by name.
+      view: what the update has seen.
+      states: by name.
+      constants: of the run, by name.
+      keys: one a task, in the order of `tasks`.
+    """
+    total = in_priorities = 0.0
+    metrics = {}
+    for (name, task), key in zip(tasks.items(), keys, strict=True):
+        value, task_metrics = task.loss(params[name], view, states[name], key)
+        chex.assert_rank(value, 0)
+        weighted = task.weight(constants[name]) * value
+        if task.in_priorities:
+            in_priorities += jax.lax.stop_gradient(weighted)
+        if task.importance_weighted:
+            weighted *= jnp.mean(view.batch.transitions.weight)
+        total += weighted
+        metrics |= {f"loss_{name}": value} | task_metrics
+    return AuxiliaryLoss(total, in_priorities, metrics)
+
+
+def init_states(
+    tasks: Mapping[str, AuxiliaryTask],
+    params: Mapping[str, types.Params],
+    agent_params: types.Params,
+) -> dict[str, types.Params]:
+    """The states of an agent's tasks at the start, by name."""
+    return {name: task.init_state(params[name], agent_params) for name, task in tasks.items()}
+
+
+def next_states(
+    tasks: Mapping[str, AuxiliaryTask],
+    states: Mapping[str, types.Params],
+    params: types.TrainableParams,
+) -> dict[str, types.Params]:
+    """The states of an agent's tasks after an optimiser step, by name."""
+    return {
+        name: task.next_state(states[name], params.auxiliary[name], params.agent)
+        for name, task in tasks.items()
+    }
+
+
+def run_constants(tasks: Mapping[str, AuxiliaryTask], game: str) -> dict[str, Any]:
+    """What `game` fixes for the tasks of a run, by name."""
+    return {name: task.constants(game) for name, task in tasks.items()}

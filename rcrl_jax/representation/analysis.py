@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcrl_jax import observations, types
-from rcrl_jax.representation import episodes, figures, instruments, probe, similarity
-from rcrl_jax.training import experiment, layout, records
+from rcrl_jax import files, types
+from rcrl_jax.representation import episodes, instruments, probe, similarity
+from rcrl_jax.representation import similarity_figures as figures
+from rcrl_jax.training import build, evaluation, records
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan
 
 Line = dict[str, Any]  # an object of a JSONL file
 
@@ -21,15 +23,13 @@ _DRAW = 0  # seed of the draws from the episodes: no preset and no run has a say
 class Arm(NamedTuple):
     """One preset of the comparison: a fleet that has finished training."""
 
-    plan: experiment.Plan
+    plan: Plan
     fleet: Fleet
     snapshots: list[similarity.Snapshot]
 
     def pairs_at(self, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> types.Pairs:
         """State-action pairs `[R, N]`, the same for every run."""
-        config = self.plan.config
-        layout_ = observations.layouts_of(config).network
-        one = episodes.pairs_at(recorded, steps, config.frame_stack, layout_)
+        one = episodes.pairs_at(recorded, steps, self.fleet.agent.observations)
         return jax.tree.map(lambda x: np.broadcast_to(x, (len(self.plan.runs), *x.shape)), one)
 
     def lines(self, step: int, **columns: np.ndarray | str) -> list[Line]:
@@ -42,7 +42,7 @@ class Arm(NamedTuple):
 
 
 def analyse(
-    plans: Sequence[experiment.Plan],
+    plans: Sequence[Plan],
     directory: pathlib.Path,
     *,
     num_pairs: int,
@@ -67,11 +67,19 @@ def analyse(
     """
     arms, recorded = [], []
     for plan in plans:
-        fleet, params = experiment.restore_agents(plan)
+        fleet, params = build.restore_agents(plan)
         arms.append(Arm(plan, fleet, similarity.read_snapshots(plan)))
-        recorder = episodes.Recorder(len(plan.runs) * num_episodes)
-        experiment.evaluate(
-            plan, fleet, params, plan.total_steps, num_episodes, after_step=recorder
+        agent = fleet.agent
+        recorder = episodes.Recorder(
+            len(plan.runs) * num_episodes, agent.replay.closes_segment, agent.protocol
+        )
+        evaluation.evaluate(
+            params,
+            fleet,
+            plan.make_environment,
+            plan.total_steps,
+            num_episodes,
+            after_step=recorder,
         )
         recorded += recorder.episodes
     rng = np.random.default_rng(_DRAW)
@@ -111,7 +119,7 @@ def _similarities(
     held_out = types.ContrastBatch(*(arm.pairs_at(recorded, steps) for steps in contrast))
     lines = []
     for snapshot in arm.snapshots:
-        of = {"held_out": similarity.measure(arm.fleet, snapshot.params.agent, held_out)}
+        of = {"held_out": similarity.measure(arm.fleet, snapshot.params, held_out)}
         if snapshot.replay is not None:
             of["replay"] = snapshot.replay
         for pairs, (positive, negative) in of.items():
@@ -123,15 +131,13 @@ def _similarities(
 
 def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
     """What each snapshot tells apart; the pairs are the same for every arm, run and snapshot."""
-    config, runs = arm.plan.config, len(arm.plan.runs)
+    runs = len(arm.plan.runs)
     lines = []
     for snapshot in arm.snapshots:
         values = instruments.measure(
             arm.fleet,
             snapshot.params,
             [recorded] * runs,
-            layout=observations.layouts_of(config).network,
-            frame_stack=config.frame_stack,
             seeds=[_DRAW] * runs,
             agent_steps=0,
         )
@@ -142,7 +148,7 @@ def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
 
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
     """Before and after training; fitted on every other episode."""
-    discount = arm.plan.config.discount
+    discount = arm.fleet.agent.replay.discount
     returns = [episodes.discounted_returns(episode, discount) for episode in recorded]
     target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])
     fit = steps.episode % 2 == 0
@@ -157,7 +163,7 @@ def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Step
     return lines
 
 
-def _scores(plan: experiment.Plan) -> list[Line]:
+def _scores(plan: Plan) -> list[Line]:
     """The mean of every evaluation of every run."""
     return [
         {"preset": plan.preset, **run._asdict()}
@@ -168,6 +174,6 @@ def _scores(plan: experiment.Plan) -> list[Line]:
 
 
 def _write_lines(path: pathlib.Path, lines: Sequence[Line]) -> None:
-    with layout.replacing(path) as partial:
-        text = "".join(json.dumps(layout.to_json_value(line)) + "\n" for line in lines)
+    with files.replacing(path) as partial:
+        text = "".join(json.dumps(files.to_json_value(line)) + "\n" for line in lines)
         partial.write_text(text, encoding="utf-8")

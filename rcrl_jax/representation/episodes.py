@@ -5,23 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
 from rcrl_jax.envs.agent_view import AgentStep
-from rcrl_jax.replay import segments
+from rcrl_jax.envs.protocol import EnvironmentProtocol
+from rcrl_jax.observations import ObservationFormat
+from rcrl_jax.replay import segment_table
 
 # A game that is stuck runs to the frame limit; its first steps are enough.
 _MOST_BYTES = 20 * 2**20
-
-
-class Protocol(NamedTuple):
-    """What training makes of a game: a recorded one is cut into segments as training would."""
-
-    closes_segment: segments.SegmentRule = segments.closes_at_reward
-    clip_rewards: bool = True
-    life_loss_ends_episode: bool = True
-
-
-_ATARI = Protocol()
 
 
 class Episode(NamedTuple):
@@ -38,20 +29,25 @@ class Recorder:
     """Watches an evaluation and keeps the first game of every environment."""
 
     def __init__(
-        self, num_games: int, protocol: Protocol = _ATARI, most_bytes: int = _MOST_BYTES
+        self,
+        num_games: int,
+        closes_segment: segment_table.SegmentRule,
+        protocol: EnvironmentProtocol,
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
         """Keeps nothing yet.
 
         Args:
           num_games: environments of the evaluation, G.
-          protocol: how training sees a game.
+          closes_segment: the rule that ends a segment in training.
+          protocol: how the agent sees a game in training.
           most_bytes: frames of a game that are kept; its later steps have none.
         """
         self._protocol = protocol
         self._most_bytes = most_bytes
         self._frames: np.ndarray | None = None  # [most frames, G, *frame_shape]
         self._steps: list[tuple[np.ndarray, ...]] = []
-        self._segments = segments.SegmentTable(num_games, 1, protocol.closes_segment)
+        self._segments = segment_table.SegmentTable(num_games, 1, closes_segment)
         self._lengths = np.zeros(num_games, np.int64)
         self._playing = np.ones(num_games, bool)
 
@@ -163,20 +159,19 @@ def discounted_returns(episode: Episode, discount: float) -> np.ndarray:
 
 
 def pairs_at(
-    episodes: Sequence[Episode], steps: Steps, frame_stack: int, layout: observations.Layout
+    episodes: Sequence[Episode], steps: Steps, formats: ObservationFormat
 ) -> types.Pairs:
     """The state-action pairs at `steps`, for one run.
 
     Args:
       episodes: recorded games.
       steps: `[N]`.
-      frame_stack: C, frames in an observation; zeros before the start of a game.
-      layout: of the observations, the network's.
+      formats: of the observations; frames before the start of a game are zeros.
     """
-    first = episodes[0]
+    first, frame_stack = episodes[0], formats.frame_stack
     stacks = np.zeros((len(steps.time), frame_stack, *first.frames.shape[1:]), first.frames.dtype)
     for i, (episode, time) in enumerate(zip(*steps, strict=True)):
         start = max(0, time + 1 - frame_stack)
         stacks[i, frame_stack - (time + 1 - start) :] = episodes[episode].frames[start : time + 1]
     action = np.stack([episodes[e].action[t] for e, t in zip(*steps, strict=True)])
-    return types.Pairs(np.ascontiguousarray(layout.stack(stacks)), action)
+    return types.Pairs(np.ascontiguousarray(formats.stack(stacks)), action)

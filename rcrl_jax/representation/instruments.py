@@ -25,7 +25,7 @@ import jax
 import numpy as np
 from scipy import stats
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
 from rcrl_jax.representation import episodes
 from rcrl_jax.training.fleet import Fleet
 
@@ -61,11 +61,8 @@ def measure(
     params: types.TrainableParams,
     games: Sequence[Sequence[episodes.Episode]],
     *,
-    layout: observations.Layout,
-    frame_stack: int,
     seeds: Sequence[int],
     agent_steps: int,
-    return_tolerance: float = 0.0,
 ) -> list[dict[str, float]]:
     """Measures every run of a fleet on its own games.
 
@@ -73,19 +70,17 @@ def measure(
       fleet: compares pairs.
       params: all trainable parameters, leading axis R.
       games: `[R][G]`, recorded games of each run.
-      layout: of the observations that the network reads.
-      frame_stack: C, frames in an observation.
-      seeds: `[R]`, of the runs.
-      agent_steps: how long the runs have trained; with a run's seed it determines the draws.
-      return_tolerance: by how much equal returns may differ.
+      seeds: `[R]`, of the draws, usually those of the runs.
+      agent_steps: how long the runs have trained; with a seed it determines the draws.
 
     Returns:
       `[R]`, value by metric; NaN where the games have too few pairs of a kind. Agents without a
       discriminator get the cosines and `unseen_auc_action` alone.
     """
     played = [as_played(own) for own in games]
+    tolerance = fleet.agent.replay.contrast.tolerance
     contrasts = [
-        draw_contrasts(own, _PAIRS, return_tolerance, np.random.default_rng((seed, agent_steps)))
+        draw_contrasts(own, _PAIRS, tolerance, np.random.default_rng((seed, agent_steps)))
         for own, seed in zip(played, seeds, strict=True)
     ]
     drawn = np.array(contrasts)  # [R, 3 kinds, 3, n]
@@ -97,8 +92,6 @@ def measure(
         games,
         np.maximum(first.reshape(len(games), -1), 0),
         np.maximum(drawn[:, :, 1:].reshape(len(games), -1), 0),
-        layout,
-        frame_stack,
     )
     cosine = compared.cosine.reshape(shape)
     logit = None if compared.logit is None else compared.logit.reshape(shape)
@@ -255,15 +248,14 @@ def _compare(
     games: Sequence[Sequence[episodes.Episode]],
     first: np.ndarray,
     second: np.ndarray,
-    layout: observations.Layout,
-    frame_stack: int,
 ) -> types.Comparison:
     """Compares the steps of two lists `[R, n]`, a few at a time."""
+    formats = fleet.agent.observations
     steps = [episodes.all_steps(own) for own in games]
 
     def pairs_at(number: np.ndarray) -> types.Pairs:
         own = [
-            episodes.pairs_at(played, episodes.Steps(*(x[n] for x in s)), frame_stack, layout)
+            episodes.pairs_at(played, episodes.Steps(*(x[n] for x in s)), formats)
             for played, s, n in zip(games, steps, number, strict=True)
         ]
         return jax.tree.map(lambda *runs: np.stack(runs), *own)

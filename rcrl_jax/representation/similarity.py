@@ -7,11 +7,10 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from rcrl_jax import types
-from rcrl_jax.losses import contrastive
-from rcrl_jax.training import layout
-from rcrl_jax.training.experiment import Moment, Plan
+from rcrl_jax import files, types
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Moment, Plan
+from rcrl_jax.training.run_paths import RunPaths
 
 _EMBEDDING = ("encoder", "action_embedding")  # the parameters that phi(s, a) is made of
 _DISCRIMINATOR = "return_contrast"  # the task whose parameters are the discriminator's
@@ -25,27 +24,19 @@ class Similarity(NamedTuple):
     negative: np.ndarray  # [R]
 
 
-def measure(
-    fleet: Fleet,
-    params: types.Params,
-    pairs: types.ContrastBatch,
-    frames: jax.Array | None = None,
-) -> Similarity:
+def measure(fleet: Fleet, params: types.TrainableParams, pairs: types.ContrastBatch) -> Similarity:
     """Similarities under the parameters of R runs.
 
     Args:
-      fleet: embeds.
-      params: of the agents, as much as `params_to_keep` returns, leading axis R.
+      fleet: compares the pairs.
+      params: as much as `params_to_keep` returns, leading axis R.
       pairs: leading axes `[R, N]`.
-      frames: stored frames on the device, where the pairs only refer to them.
     """
-    anchor, positive, negative = (fleet.embed(params, p, frames) for p in pairs)
-    return Similarity(
-        *(
-            np.asarray(contrastive.cosine_similarity(anchor, other)).mean(axis=1)
-            for other in (positive, negative)
-        )
+    positive, negative = (
+        fleet.compare(params, pairs.anchor, other).cosine.mean(axis=1)
+        for other in (pairs.positive, pairs.negative)
     )
+    return Similarity(positive, negative)
 
 
 def params_to_keep(params: types.TrainableParams) -> types.TrainableParams:
@@ -65,25 +56,24 @@ class Observer:
     def __init__(self, plan: Plan, pairs: int) -> None:
         """Watches the runs of `plan` and draws `pairs` replay pairs of each kind a moment."""
         self._directories = [snapshot_directory(paths) for paths in plan.paths]
-        self._learn_start = plan.config.learn_start
         self._pairs = pairs
 
     def __call__(self, moment: Moment) -> None:
         """See `experiment.Plan.observe`."""
         params = moment.fleet.to_host(params_to_keep(moment.params))
         scalars = {}
-        if moment.step >= self._learn_start:  # from here on there is always an anchor to draw
+        # From here on there is always an anchor to draw.
+        if moment.step >= moment.fleet.agent.schedule.learn_start:
             similarity = measure(
                 moment.fleet,
-                params.agent,
+                params,
                 moment.replay.sample_to_measure(self._pairs),
-                moment.replay.frames_on_device,
             )
             scalars = {_REPLAY + kind: value for kind, value in similarity._asdict().items()}
         for run, directory in enumerate(self._directories):
             own = jax.tree.map(lambda x, run=run: x[run], params._asdict() | scalars)
             directory.mkdir(parents=True, exist_ok=True)
-            with layout.replacing(directory / f"{moment.step:09d}.npz") as partial:
+            with files.replacing(directory / f"{moment.step:09d}.npz") as partial:
                 np.savez(partial, **traverse_util.flatten_dict(own, sep="/"))
 
 
@@ -95,7 +85,7 @@ class Snapshot(NamedTuple):
     replay: Similarity | None  # None before learning has started
 
 
-def snapshot_directory(paths: layout.RunPaths) -> pathlib.Path:
+def snapshot_directory(paths: RunPaths) -> pathlib.Path:
     """Where the snapshots of one run lie."""
     return paths.directory / "snapshots"
 

@@ -21,7 +21,7 @@ class Checkpoint(NamedTuple):
 
     step: int
     learner: types.LearnerState  # NumPy, leading axis R
-    late: loop.Update | None  # NumPy; priorities still to be written
+    pending_update: loop.Update | None  # NumPy; its priorities are still to be written
     replay: ReplayState
     history: HistoryState
 
@@ -53,12 +53,12 @@ class CheckpointStore:
             "replay": checkpoint.replay._asdict(),
             "history": checkpoint.history._asdict(),
         }
-        if checkpoint.late is not None:
-            late = checkpoint.late
-            progress["late"] = {
-                "index": late.index,
-                "positive_is_anchor": late.positive_is_anchor,
-                **late.result._asdict(),
+        pending = checkpoint.pending_update
+        if pending is not None:
+            progress["pending_update"] = {
+                "index": pending.index,
+                "positive_is_anchor": pending.positive_is_anchor,
+                **pending.result._asdict(),
             }
         with _disk_errors():
             self._manager.save(
@@ -84,14 +84,14 @@ class CheckpointStore:
             ),
         )
         progress = jax.tree.map(np.asarray, saved.progress)
-        late = progress.get("late")
-        if late is not None:
-            result = types.UpdateResult(late["transition_loss"], late["metrics"])
-            late = loop.Update(late["index"], result, late["positive_is_anchor"])
+        pending = progress.get("pending_update")
+        if pending is not None:
+            result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
+            pending = loop.Update(pending["index"], result, pending["positive_is_anchor"])
         return Checkpoint(
             step,
             saved.learner,
-            late,
+            pending,
             ReplayState(**progress["replay"]),
             HistoryState(**progress["history"]),
         )
@@ -125,5 +125,5 @@ def snapshot(
     fleet: Fleet, state: loop.LoopState, replay: ReplayState, history: HistoryState
 ) -> Checkpoint:
     """Copies to the host all that a checkpoint keeps; waits for the update under way."""
-    learner, late = fleet.to_host((state.learner, state.late))
-    return Checkpoint(state.step, learner, late, replay, history)
+    learner, pending = fleet.to_host((state.learner, state.pending_update))
+    return Checkpoint(state.step, learner, pending, replay, history)

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from PIL import Image
 
-from rcrl_jax import reference
-from rcrl_jax.training import layout, records
+from rcrl_jax import files, reference
+from rcrl_jax.training import records
+from rcrl_jax.training.run_paths import RunPaths
 
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _CONTRAST = {"positive": ("#00695c", "#9fd0c8"), "negative": ("#d84315", "#f6bfa9")}
@@ -31,7 +32,7 @@ _UNSEEN = {
 _REFERENCES = {"random": "#666666", "human": "#741b47", "paper": "#cc0000"}
 
 
-def draw_learning_curve(paths: layout.RunPaths) -> None:
+def draw_learning_curve(paths: RunPaths) -> None:
     """Draws `curve.png` from `metrics.jsonl` and `evaluations.jsonl` of one run.
 
     The first panel has the return of every evaluation episode, their mean and their 10-90 %
@@ -91,7 +92,7 @@ def save_figure(figure: Figure, path: pathlib.Path) -> None:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    with layout.replacing(path) as partial:
+    with files.replacing(path) as partial:
         # These files are kept in the repository; 64 colours make them a third as large.
         picture.quantize(64, dither=Image.Dither.NONE).save(partial, optimize=True)
 

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import observations, types
-from rcrl_jax.config import Config
+from rcrl_jax import types
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.fleet import Fleet
@@ -14,8 +13,8 @@ from rcrl_jax.training.fleet import Fleet
 # Makes one vector of environments from seeds [R, E], run by run; the games are bound in it.
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
 
-# Called after every step with the observations acted on [R * E, C, 84, 84], the actions [R * E],
-# and what followed.
+# Called after every step with the observations acted on [R * E, C, *frame_shape], the actions
+# [R * E, *act], and what followed.
 Watcher = Callable[[np.ndarray, np.ndarray, AgentStep], None]
 
 _TRAINING, _EVALUATION = 0, 1  # purposes of environment seeds
@@ -46,29 +45,25 @@ def _seeds(entropy: tuple[int, ...], size: int) -> np.ndarray:
 
 def evaluate(
     params: types.Params,
-    *,
     fleet: Fleet,
     make_environment: EnvironmentMaker,
-    config: Config,
-    seeds: Sequence[int],
     agent_steps: int,
     episodes: int,
+    *,
     film: bool = False,
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome: None,
 ) -> Evaluation:
     """Plays `episodes` whole games a run, ten of them side by side.
 
-    Lives and reward clipping play no part, noise is off, and a share of `evaluation_epsilon` of
-    the actions is random. A game still running at the frame limit counts with what it has. The
-    result depends on the parameters, the seed and `agent_steps` alone.
+    The agents act greedily, lives do not matter and rewards are raw. A game that is still running
+    at the frame limit counts with what it has. The result depends on the parameters, the seeds and
+    `agent_steps` alone.
 
     Args:
       params: agent parameters, leading axis R.
       fleet: acts for the R runs.
       make_environment: makes the environments.
-      config: protocol and frame stack.
-      seeds: `[R]`, the runs' seeds.
       agent_steps: how long the runs have trained.
       episodes: E, games a run.
       film: whether to keep the frames of the first game.
@@ -78,18 +73,14 @@ def evaluate(
     Raises:
       FloatingPointError: an action is not finite.
     """
-    all_seeds = evaluation_seeds(seeds, agent_steps, episodes)
+    all_seeds = evaluation_seeds(fleet.seeds, agent_steps, episodes)
+    protocol = fleet.agent.protocol.for_evaluation()
     parts = [
         _play(
             params,
             fleet=fleet,
-            layout=observations.layouts_of(config).network,
             environment=AgentEnvironment(
-                make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]),
-                stack_size=config.frame_stack,
-                life_loss_ends_episode=False,
-                clip_rewards=False,
-                max_episode_steps=config.max_episode_steps,
+                make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]), protocol
             ),
             counters=(agent_steps, start),
             film=film and start == 0,
@@ -105,8 +96,8 @@ def evaluate(
     )
 
 
-# Games a run side by side. A constant, since the random actions of a game depend on its place
-# among those played with it; more would only make emulators wait for the longest game.
+# Games of a run side by side. A constant: the random actions of a game depend on its place among
+# those played with it. With more games, more emulators wait for the longest game.
 GAMES_AT_ONCE = 10
 
 
@@ -114,7 +105,6 @@ def _play(
     params: types.Params,
     *,
     fleet: Fleet,
-    layout: observations.Layout,
     environment: AgentEnvironment,
     counters: tuple[int, ...],
     film: bool,
@@ -131,7 +121,7 @@ def _play(
         step = 0
         while np.isnan(returns).any():
             before_step()
-            stacks = layout.stack(observation)
+            stacks = fleet.agent.observations.stack(observation)
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
             actions = np.asarray(fleet.act(params, stacks, *counters, step, greedy=True))
             actions = actions.reshape(games, *actions.shape[2:])

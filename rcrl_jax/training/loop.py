@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax import observations, types
-from rcrl_jax.config import Config
+from rcrl_jax import types
+from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training.fleet import Fleet
@@ -42,7 +42,7 @@ class LoopState(NamedTuple):
     step: int  # agent steps taken
     learner: types.LearnerState  # leading axis R
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
-    late: Update | None  # the last update, whose priorities are not in the replay yet
+    pending_update: Update | None  # the last one, whose priorities are not in the replay yet
 
 
 class Step(NamedTuple):
@@ -69,7 +69,6 @@ def train(
     environment: AgentEnvironment,
     replay: SegmentReplay,
     history: History,
-    config: Config,
     total_steps: int,
 ) -> Iterator[Step]:
     """Trains from `state` to `total_steps` agent steps, yielding after each of them.
@@ -77,16 +76,16 @@ def train(
     Raises:
       NotFinite: an action is not; the environment has not seen it.
     """
-    anchors = config.contrast_batch_size if "return_contrast" in config.tasks else 0
-    layout = observations.layouts_of(config).network
+    agent = fleet.agent
+    learn_start, update_period = agent.schedule
     while state.step < total_steps:
-        step, learner, observation, late = state
-        actions = fleet.act(learner.params.agent, layout.stack(observation)[:, None], step)
+        step, learner, observation, pending = state
+        stacks = agent.observations.stack(observation)[:, None]
+        actions = fleet.act(learner.params.agent, stacks, step)
         update = None
-        if step >= config.learn_start and step % config.update_period == 0:
-            beta = importance_exponent(config, step, total_steps)
-            sample = replay.sample(config.batch_size, anchors, beta)
-            learner, result = fleet.update(learner, sample.batch, replay.frames_on_device)
+        if step >= learn_start and step % update_period == 0:
+            sample = replay.sample(importance_exponent(agent, step, total_steps))
+            learner, result = fleet.update(learner, sample.batch)
             update = Update(sample.index, result, sample.positive_is_anchor)
 
         actions = np.asarray(actions)[:, 0]
@@ -94,13 +93,13 @@ def train(
             # The update under way has consumed the learner of `state`: its successor is kept.
             raise NotFinite("an action", state._replace(learner=learner))
         environment.send(actions)
-        if late is not None:
-            replay.update_priorities(late.index, np.asarray(late.result.transition_loss))
+        if pending is not None:
+            replay.update_priorities(pending.index, np.asarray(pending.result.transition_loss))
         outcome = environment.recv()
         remember(replay, history, observation, actions, outcome)
 
         state = LoopState(step + 1, learner, outcome.observation, update)
-        yield Step(state, outcome, finished=late)
+        yield Step(state, outcome, finished=pending)
 
 
 def remember(
@@ -134,7 +133,7 @@ def rebuild(
       The observation to act on next, `[R, C, *frame_shape]`.
     """
     observation = environment.reset()
-    if actions.dtype == np.uint8:  # numbers out of a set, kept in a byte each
+    if actions.dtype == np.uint8:  # discrete actions, kept in a byte each
         actions = actions.astype(np.int32)
     for step_actions in actions.swapaxes(0, 1):
         outcome = environment.step(step_actions)
@@ -143,7 +142,8 @@ def rebuild(
     return observation
 
 
-def importance_exponent(config: Config, step: int, total_steps: int) -> float:
+def importance_exponent(agent: Agent, step: int, total_steps: int) -> float:
     """beta, rising linearly from its initial value at the first update to 1 at the last step."""
-    progress = (step - config.learn_start) / max(total_steps - config.learn_start, 1)
-    return config.importance_exponent + (1.0 - config.importance_exponent) * progress
+    learn_start, first = agent.schedule.learn_start, agent.replay.importance_exponent
+    progress = (step - learn_start) / max(total_steps - learn_start, 1)
+    return first + (1.0 - first) * progress

@@ -16,13 +16,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rcrl_jax
-from rcrl_jax.training import layout
+from rcrl_jax import files
 
 ALGORITHM = 2
 """Number of what is computed, in every manifest: runs with different numbers are never mixed.
 
 Whoever changes what a run computes by more than rounding raises it. 1 stands for every run from
 before manifests carried the number.
+"""
+
+FORMAT = 2
+"""Number of how work directories are written: names of fields, and what checkpoints hold.
+
+Whoever renames or regroups them raises it. A work directory of another format is refused. 1 stands
+for every one from before manifests carried the number.
 """
 
 _DEPENDENCIES = (
@@ -36,15 +43,7 @@ class WorkdirMismatch(ValueError):  # noqa: N818 (the name says what is the matt
 
 
 def make_manifest(
-    *,
-    preset: str,
-    config: Any,
-    game: str,
-    seed: int,
-    steps: int,
-    backend: str,
-    environment: Mapping[str, Any],
-    protocol: Mapping[str, Any],
+    run: Mapping[str, Any], *, environment: Mapping[str, Any], protocol: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Describes one run so that a reader of its score can tell what was measured.
 
@@ -53,12 +52,7 @@ def make_manifest(
     its first update on.
 
     Args:
-        preset: name of the preset.
-        config: the frozen dataclass of every hyperparameter.
-        game: game or task.
-        seed: the run's seed.
-        steps: agent steps to train for.
-        backend: name of the environment backend.
+        run: the section `run`, as `describe_run` returns it.
         environment: what the environment does: resize filter, no-op range, life handling, limits.
         protocol: how scores are taken: epsilon, episodes, noise.
 
@@ -67,11 +61,11 @@ def make_manifest(
         and `launch`.
 
     Raises:
-        TypeError: a value has no counterpart in JSON, or `config` is not a dataclass instance.
+        TypeError: a value has no counterpart in JSON.
     """
-    return layout.to_json_value(
+    return files.to_json_value(
         {
-            "run": describe_run(preset, config, game, seed, steps, backend),
+            "run": run,
             "environment": environment,
             "protocol": protocol,
             **circumstances(),
@@ -82,9 +76,22 @@ def make_manifest(
 def describe_run(
     preset: str, config: Any, game: str, seed: int, steps: int, backend: str
 ) -> dict[str, Any]:
-    """The section `run` of a manifest as plain JSON values; arguments as in `make_manifest`."""
-    return layout.to_json_value(
+    """The section `run` of a manifest, which defines the run, as plain JSON values.
+
+    Args:
+        preset: name of the preset.
+        config: the frozen dataclass of every hyperparameter.
+        game: game or task.
+        seed: the run's seed.
+        steps: agent steps to train for.
+        backend: name of the environment backend.
+
+    Raises:
+        TypeError: `config` is not a dataclass instance.
+    """
+    return files.to_json_value(
         {
+            "format": FORMAT,
             "preset": preset,
             "game": game,
             "seed": seed,
@@ -94,6 +101,17 @@ def describe_run(
             "config": dataclasses.asdict(config),
         }
     )
+
+
+def config_values(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a manifest's `config` by dotted name, as `config.fields.replace` takes them."""
+    values = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            values |= config_values(value, f"{prefix}{name}.")
+        else:
+            values[f"{prefix}{name}"] = tuple(value) if isinstance(value, list) else value
+    return values
 
 
 def circumstances() -> dict[str, Any]:
@@ -144,9 +162,15 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         return None
     try:
         old = json.loads(path.read_text(encoding="utf-8"))
-        differing = list(_differences(old["run"], layout.to_json_value(manifest["run"])))
+        old_format = old["run"].get("format", 1)
+        differing = list(_differences(old["run"], files.to_json_value(manifest["run"])))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise WorkdirMismatch(f"{path} is not a manifest of this program") from error
+    if old_format != FORMAT:
+        raise WorkdirMismatch(
+            f"{path.parent} was written in format {old_format} by another version of this program, "
+            f"which writes format {FORMAT}; choose another --workdir"
+        )
     if differing:
         raise WorkdirMismatch(
             f"{path.parent} belongs to another configuration: {_first_three(differing)}; "

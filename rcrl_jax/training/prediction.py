@@ -9,25 +9,20 @@ import jax
 import numpy as np
 import psutil
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.config import Config, SacConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
+from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.representation import instruments
 from rcrl_jax.training import evaluation
 from rcrl_jax.training.fleet import Fleet
 
 _BYTES_A_SLOT = 64  # of a replay beside its frames: action, reward, flags, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
-_BYTES_A_RENDERER = 90 * 2**20  # one environment of DMControl that renders: model, GL context
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
-# An update holds, for each image, its pixels and three arrays of the first layer's size in
-# float32; the Nature encoder's overlapping inputs count once more.
-_ACTIVATIONS_AN_IMAGE = {
-    "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
-    "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
-}
 
 
 class DoesNotFit(ValueError):  # noqa: N818 - says what is the matter
@@ -43,35 +38,26 @@ class Memory(NamedTuple):
     device_limit: int | None
 
 
-def predict_memory(config: Config, fleet: Fleet, frame_store: str) -> Memory:
+def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Memory:
     """Adds up what the runs of a fleet will hold.
 
     Args:
-      config: sizes.
       fleet: the runs.
+      spec: of their environments.
       frame_store: 'host' or 'device', where frames will live.
     """
-    runs = fleet.num_runs
-    slots = config.replay_capacity + 2
-    layouts = observations.layouts_of(config)
-    frame_bytes = runs * slots * math.prod(layouts.stored.stored_shape)
-    frame_bytes *= np.dtype(layouts.stored.dtype).itemsize
-    batch_bytes = _bytes(empty_batch(config, fleet.agent, runs, frame_store))
+    runs, agent = fleet.num_runs, fleet.agent
+    slots, layout = agent.replay.capacity + 2, agent.observations.stored
+    frame_bytes = runs * slots * math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
+    referred = None if frame_store == "host" else np.zeros(0, layout.dtype)
+    batch_bytes = _bytes(empty_batch(agent, runs, referred))
     state_bytes = _bytes(jax.eval_shape(fleet.init))
-    images = 2 * config.batch_size
-    if "return_contrast" in config.tasks:
-        images += 3 * config.contrast_batch_size
-    if "curl" in config.tasks:  # keys and, where the RL loss has other crops, queries
-        images += (1 if isinstance(config, SacConfig) else 2) * config.batch_size
-    image_bytes = fleet.agent.image_bytes or _ACTIVATIONS_AN_IMAGE[config.encoder]
-    activations = images * image_bytes
-    at_once = 1 if fleet.lift == "map" else runs
+    at_once = 1 if fleet.batching == "map" else runs
     # The state before and after an update, and its gradients.
-    device = 3 * state_bytes + batch_bytes + at_once * activations
+    device = 3 * state_bytes + batch_bytes + at_once * agent.resources.activation_bytes
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
-    if isinstance(config, SacConfig) and config.observation == "pixels":
-        host += runs * (1 + evaluation.GAMES_AT_ONCE) * _BYTES_A_RENDERER
-    games = min(config.periodic_episodes, evaluation.GAMES_AT_ONCE)
+    host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
+    games = min(agent.evaluation.episodes, evaluation.GAMES_AT_ONCE)
     host += runs * games * instruments.MOST_BYTES
     if frame_store == "device":
         device += frame_bytes
@@ -112,19 +98,18 @@ def check(memory: Memory, num_runs: int) -> None:
             raise DoesNotFit(
                 f"{num_runs} run(s) need {needed / 2**30:.1f} GiB of {name} memory and "
                 f"{limit / 2**30:.1f} GiB are free: {num_runs * limit // needed} run(s) fit "
-                "(or lower --config.replay_capacity)"
+                "(or lower --config.replay.capacity)"
             )
 
 
-def time_update(config: Config, fleet: Fleet, frames_on_device: jax.Array | None) -> float:
+def time_update(fleet: Fleet, replay: SegmentReplay) -> float:
     """Seconds of one update of all runs, on throw-away states; compiles the real update."""
-    store = "host" if frames_on_device is None else "device"
-    batch = empty_batch(config, fleet.agent, fleet.num_runs, store)
+    batch = empty_batch(fleet.agent, fleet.num_runs, replay.frames_on_device)
     state = fleet.init()
     durations = []
     for _ in range(4):
         start = time.perf_counter()
-        state, _ = fleet.update(state, batch, frames_on_device)
+        state, _ = fleet.update(state, batch)
         jax.block_until_ready(state)
         durations.append(time.perf_counter() - start)
     return min(durations[1:])  # the first one compiles
@@ -141,36 +126,43 @@ def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime
     )
 
 
-def empty_batch(config: Config, agent: Agent, runs: int, frame_store: str) -> types.Batch:
-    """A batch of zeros with the shapes of a real one, leading axis R."""
-    layouts = observations.layouts_of(config)
+def empty_batch(agent: Agent, runs: int, frames_on_device: jax.Array | None) -> types.Batch:
+    """A batch of zeros with the shapes of a real one, leading axis R.
 
-    def stacks(layout: observations.Layout, size: int) -> Any:
-        if frame_store == "device":
-            slots = np.zeros((runs, size, config.frame_stack), np.int32)
-            return frames.FrameReferences(slots, layout.stored_shape, layout.stack_axis)
-        return np.zeros((runs, size, *layout.stack_shape(config.frame_stack)), layout.dtype)
+    Args:
+      agent: reads it.
+      runs: R.
+      frames_on_device: what references point into; None for frames on the host.
+    """
+    formats, settings = agent.observations, agent.replay
+
+    def stacks(layout: FrameLayout, size: int) -> Any:
+        if frames_on_device is None:
+            return np.zeros((runs, size, *layout.stack_shape(formats.frame_stack)), layout.dtype)
+        slots = np.zeros((runs, size, formats.frame_stack), np.int32)
+        return frames.FrameReferences(
+            slots, frames_on_device, layout.stored_shape, layout.stack_axis
+        )
 
     def actions(size: int) -> np.ndarray:
         return np.zeros((runs, size, *agent.action.shape), agent.action.dtype)
 
-    def pairs() -> types.Pairs:
-        size = config.contrast_batch_size
-        return types.Pairs(stacks(layouts.network, size), actions(size))
-
-    size = config.batch_size
+    size, num_anchors = settings.batch_size, settings.num_anchors
     ones = np.ones((runs, size), np.float32)
     transitions = types.TransitionBatch(
-        observation=stacks(layouts.observation, size),
+        observation=stacks(formats.observation, size),
         action=actions(size),
         reward=ones,
         discount=ones,
-        next_observation=stacks(layouts.next_observation, size),
+        next_observation=stacks(formats.next_observation, size),
         weight=ones,
     )
-    if "return_contrast" not in config.tasks:
+    if not num_anchors:
         return types.Batch(transitions, None)
-    return types.Batch(transitions, types.ContrastBatch(*(pairs() for _ in range(3))))
+    pairs = [
+        types.Pairs(stacks(formats.network, num_anchors), actions(num_anchors)) for _ in range(3)
+    ]
+    return types.Batch(transitions, types.ContrastBatch(*pairs))
 
 
 def _bytes(tree: Any) -> int:

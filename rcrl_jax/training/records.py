@@ -15,8 +15,8 @@ import numpy as np
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from rcrl_jax import reference
-from rcrl_jax.training import layout
+from rcrl_jax import files, reference
+from rcrl_jax.training.run_paths import RunPaths
 
 WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
@@ -47,7 +47,7 @@ class RunRecorder:
     was writing; the torn end of that line is dropped on resuming.
     """
 
-    def __init__(self, paths: layout.RunPaths, *, resume_at: int | None):
+    def __init__(self, paths: RunPaths, *, resume_at: int | None):
         """Opens the files, creating the run's directory.
 
         Args:
@@ -138,7 +138,7 @@ class RunRecorder:
             if paths.game in reference.games()
             else None
         )
-        layout.write_json_atomically(
+        files.write_json_atomically(
             paths.scores,
             {
                 "measured": "final evaluation: the agent at the last step",
@@ -261,14 +261,14 @@ def _summary(returns: Sequence[float]) -> dict[str, float]:
 
 
 def _append(file: TextIO, record: Mapping[str, Any]) -> None:
-    file.write(json.dumps(layout.to_json_value(record), allow_nan=False) + "\n")
+    file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
 
 
 def _drop_after(path: pathlib.Path, last_step: int) -> None:
     """Keeps the lines up to `last_step` agent steps, byte for byte; creates a missing file."""
     lines = _read_lines(path) if path.exists() else ()
     kept = [line for line, record in lines if record["agent_steps"] <= last_step]
-    with layout.replacing(path) as partial:
+    with files.replacing(path) as partial:
         partial.write_bytes(b"".join(line + b"\n" for line in kept))
 
 

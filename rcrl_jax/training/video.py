@@ -10,7 +10,7 @@ import subprocess
 import imageio_ffmpeg
 import numpy as np
 
-from rcrl_jax.training import layout
+from rcrl_jax import files
 
 _SCALE = 4  # 84 x 84 pixels are a stamp on today's screens; also makes every size even, for H.264.
 
@@ -40,7 +40,7 @@ def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) 
         "-s", f"{frames.shape[2]}x{frames.shape[1]}", "-r", str(fps), "-i", "-",
         "-vf", f"scale=iw*{_SCALE}:ih*{_SCALE}:flags=neighbor", "-pix_fmt", "yuv420p",
     ]  # fmt: skip
-    with layout.replacing(path) as partial:
+    with files.replacing(path) as partial:
         # imageio_ffmpeg's own writer forks, which JAX's threads forbid, and is silent when ffmpeg
         # fails.
         result = subprocess.run(

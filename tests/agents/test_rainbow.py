@@ -1,6 +1,5 @@
 """The agent: one update by hand, its target network, determinism, and its two policies."""
 
-import dataclasses
 import functools
 
 import flax.linen as nn
@@ -13,32 +12,38 @@ from scipy import stats
 
 from rcrl_jax import observations, types
 from rcrl_jax.agents import rainbow
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.rainbow_training import observation_format
 from rcrl_jax.auxiliary import curl, return_contrast
-from rcrl_jax.config import ATARI_PRESETS, RainbowConfig
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.auxiliary.task import AgentParts, UpdateView
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
 ACTIONS, BATCH, ANCHORS = 4, 6, 5
-SPEC = EnvironmentSpec((84, 84), ACTIONS)
-RUN = types.RunSpec(np.int32(ACTIONS), np.float32(0.3))
+SPEC = discrete_spec((84, 84), ACTIONS)
+CONSTANTS = {"return_contrast": (), "curl": np.float32(0.3)}
+RUN = types.RunSpec(np.int32(ACTIONS), CONSTANTS)
 SMALL = {
-    "hidden_size": 8, "num_atoms": 5, "v_max": 2.0, "discriminator_hidden": 8, "target_period": 3,
-    "curl_hidden": 8, "curl_size": 6,
+    "hidden_size": 8, "num_atoms": 5, "v_max": 2.0, "target_period": 3,
+    "return_contrast.discriminator_hidden": 8, "curl.hidden_size": 8, "curl.projection_size": 6,
 }  # fmt: skip
 QUIET = {"noisy_sigma": 1e-12}  # noise too small to see: the loss does not depend on keys
 
 
 def config_of(preset: str, **changes) -> RainbowConfig:
-    return dataclasses.replace(ATARI_PRESETS[preset], **(SMALL | changes))
+    return fields.replace(ATARI_PRESETS[preset], SMALL | changes)
 
 
 @functools.cache
 def agent_of(preset: str, **changes):
     """(agent, jitted update), made once for the whole module."""
-    agent = rainbow.make_agent(config_of(preset, **changes), SPEC)
+    agent = make_agent(config_of(preset, **changes), SPEC)
     return agent, jax.jit(functools.partial(agent.update, RUN))
 
 
@@ -52,7 +57,7 @@ def observations_of(rng, n: int, layout=observations.PATCHES) -> np.ndarray:
 
 def batch_of(seed: int, preset: str = "rcrl") -> types.Batch:
     rng = np.random.default_rng(seed)
-    layouts = observations.layouts_of(ATARI_PRESETS[preset])
+    layouts = observation_format(ATARI_PRESETS[preset])
     pairs = [
         types.Pairs(
             observations_of(rng, ANCHORS, layouts.network),
@@ -134,19 +139,22 @@ def total_loss(config, params, target_params, momentum, batch, key):
         ACTIONS,
     )
     total, values = jnp.sum(t.weight * cross_entropy) / BATCH, {}
+    view = UpdateView(params.agent, target_params, None, batch, batch)
     values["c51"] = total
     if "return_contrast" in config.auxiliary:
-        task = return_contrast.make_return_contrast(
-            functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8,
-            discriminator_input=config.discriminator_input,
-        )  # fmt: skip
+        parts = AgentParts(
+            None, lambda p, pairs: network.apply(p, *pairs, method="embed"), None, EMBEDDING_SIZE
+        )
+        task = return_contrast.make_return_contrast(parts, config.return_contrast, 1.0)
         own = params.auxiliary["return_contrast"]
-        values["return_contrast"], _ = task.loss(own, params.agent, None, batch, None)
+        values["return_contrast"], _ = task.loss(own, view, None, None)
         total += config.auxiliary_weight * values["return_contrast"]
     if "curl" in config.auxiliary:
-        task = curl.make_curl(encode_stacks, EMBEDDING_SIZE, observations.unpack_whole, config)
+        task = curl.make_curl(
+            encode_stacks, EMBEDDING_SIZE, observations.unpack_whole, config.curl, 1.0
+        )
         own = params.auxiliary["curl"]
-        values["curl"], _ = task.loss(own, params.agent, momentum, batch, task_keys[-1])
+        values["curl"], _ = task.loss(own, view, momentum, task_keys[-1])
         weighted = 0.3 * config.auxiliary_weight * values["curl"]  # 0.3: the run's game
         # As its code does: weighted as the transitions are, and part of their priorities.
         total += jnp.mean(t.weight * weighted)
@@ -250,7 +258,7 @@ def test_priorities_come_from_the_rl_loss_alone():
         ("rcrl", "erainbow_sa", {"auxiliary_weight": 0.0}),
         ("curl", "erainbow", {"auxiliary_weight": 0.0}),
         ("rcrl_curl", "erainbow_sa", {"auxiliary_weight": 0.0}),
-        ("rcrl_curl", "rcrl", {"curl_weight": 0.0}),
+        ("rcrl_curl", "rcrl", {"curl.weight": 0.0}),
     ],
 )
 def test_a_weight_of_zero_gives_the_base_agent_bit_for_bit(preset, base, changes):
@@ -341,8 +349,8 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
     x, y = (np.asarray(agent.embed(params.agent, pairs)) for pairs in (first, second))
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
-    reads = config_of("rcrl").discriminator_input
-    network = Discriminator(SMALL["discriminator_hidden"], reads)
+    settings = config_of("rcrl").return_contrast
+    network = Discriminator(settings.discriminator_hidden, settings.discriminator_input)
     expected = network.apply(params.auxiliary["return_contrast"], x, y)
     np.testing.assert_allclose(logit, expected, rtol=1e-4, atol=1e-5)
     base = agent_of("erainbow_sa")[0].compare(fresh("erainbow_sa").params, first, second)
@@ -367,8 +375,8 @@ def test_online_and_target_network_draw_noise_of_their_own():
 
     def gradient_norm(sigma: float) -> float:
         config = config_of("erainbow", noisy_sigma=sigma)
-        agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 1))
-        run = types.RunSpec(np.int32(1))
+        agent = make_agent(config, discrete_spec((84, 84), 1))
+        run = types.RunSpec(np.int32(1), {})
         _, result = jax.jit(agent.update)(run, agent.init(run, jax.random.key(0)), batch)
         return float(result.metrics["gradient_norm"])
 
@@ -558,7 +566,7 @@ def test_actions_that_the_run_does_not_have_are_never_taken(greedy):
     act = jax.jit(
         lambda keys: jax.lax.map(
             lambda key: agent.act(
-                types.RunSpec(jnp.int32(2)), params, ACT_OBSERVATIONS, key, greedy, 0
+                types.RunSpec(jnp.int32(2), {}), params, ACT_OBSERVATIONS, key, greedy, 0
             ),
             keys,
         )

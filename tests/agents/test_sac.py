@@ -10,24 +10,30 @@ import pytest
 from jax import flatten_util
 
 from rcrl_jax import types
-from rcrl_jax.agents import sac
-from rcrl_jax.config import DMC_PRESETS
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.presets import DMC_PRESETS
+from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import sac as losses
 from rcrl_jax.networks import discriminator
+from rcrl_jax.networks import sac as networks
 from tests.training import toy_control
 
 ROOM, OWN, BATCH, ANCHORS = 3, 2, 6, 4
-PIXELS = EnvironmentSpec((toy_control.SIZE, toy_control.SIZE, 3), ROOM)
-STATES = EnvironmentSpec((24,), ROOM, np.float32)
-RUN = types.RunSpec(jnp.int32(OWN))
+FRAME_SHAPES = {"pixels": (toy_control.SIZE, toy_control.SIZE, 3), "state": (24,)}
+DTYPES = {"pixels": np.uint8, "state": np.float32}
+CONSTANTS = {"return_contrast": (), "curl": (), "reconstruction": ()}
+RUN = types.RunSpec(jnp.int32(OWN), CONSTANTS)
+
+
+def spec_of(observation: str):
+    return control_spec(FRAME_SHAPES[observation], DTYPES[observation], ROOM)
 
 
 @functools.cache
 def agent_of(preset: str, **changes):
     """(agent, jitted update), made once for the whole module."""
     settings = toy_control.make_config(preset, batch_size=BATCH, **changes)
-    agent = sac.make_agent(settings, PIXELS if settings.observation == "pixels" else STATES)
+    agent = make_agent(settings, spec_of(settings.observation))
     return agent, jax.jit(agent.update)
 
 
@@ -38,7 +44,7 @@ def fresh(preset: str, **changes) -> types.LearnerState:
 
 def observations_of(rng, preset: str, n: int) -> np.ndarray:
     settings = toy_control.make_config(preset)
-    shape = (n, settings.frame_stack, *settings.frame_shape)
+    shape = (n, settings.frame_stack, *FRAME_SHAPES[settings.observation])
     if settings.observation == "pixels":
         return rng.integers(0, 256, shape, np.uint8)
     return rng.normal(size=shape).astype(np.float32)
@@ -176,7 +182,7 @@ def test_two_updates_from_states_by_hand():
     critic, actor = state.params.agent.critic, state.params.agent.actor
     log_alpha, target = state.params.agent.log_temperature, state.target_params
     own = np.arange(ROOM) < OWN
-    nets = sac.networks
+    nets = networks
     q_net, pi_net = nets.TwinCritics(16), nets.Actor(16, ROOM, -10.0, 2.0)
     adam, alpha_adam = optax.adam(1e-3), optax.adam(1e-4, b1=0.5)
     critic_opt, actor_opt = adam.init(critic), adam.init(actor)
@@ -254,7 +260,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
         weight=rng.uniform(0.2, 1, BATCH).astype(np.float32),
         discount=np.array([0.99, 0, 0.99, 0.5, 0.99, 0.99], np.float32),
     )
-    nets = sac.networks
+    nets = networks
     convolutions, embedding = nets.Convolutions(4), nets.Embedding(6)
     q_net, pi_net = nets.TwinCritics(16), nets.Actor(16, ROOM, -10.0, 2.0)
     decoder, w_net = nets.Decoder(4, toy_control.CROP, 9), discriminator.Discriminator(16)

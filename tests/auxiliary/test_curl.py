@@ -7,18 +7,23 @@ import pytest
 
 from rcrl_jax import augmentation, observations, types
 from rcrl_jax.auxiliary import curl
-from rcrl_jax.config import RainbowConfig
+from rcrl_jax.auxiliary.task import UpdateView
+from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
 KEY = jax.random.key(0)
-CONFIG = RainbowConfig(auxiliary=("curl",), curl_hidden=6, curl_size=4)
+CONFIG = CurlConfig(hidden_size=6, projection_size=4)
 ITEMS = 5
 RNG = np.random.default_rng(0)
 
 
 def batch_of(stacks) -> types.Batch:
     return types.Batch(types.TransitionBatch(stacks, *[None] * 5), None)
+
+
+def view_of(agent_params, batch) -> UpdateView:
+    return UpdateView(agent_params, None, None, None, batch)
 
 
 def linear_encode(params, stacks):
@@ -30,7 +35,7 @@ def linear_encode(params, stacks):
 @pytest.fixture(scope="module")
 def small():
     """(task, its parameters, agent parameters, momentum, a batch)."""
-    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG)
+    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG, 1.0)
     stacks = RNG.integers(0, 256, (ITEMS, 2, 84, 84), np.uint8)
 
     def agent():
@@ -51,7 +56,7 @@ def slow_projection(params, psi):
 
 def test_the_loss_equals_slow_loops(small):
     task, params, agent_params, momentum, batch = small
-    loss, metrics = task.loss(params, agent_params, momentum, batch, KEY)
+    loss, metrics = task.loss(params, view_of(agent_params, batch), momentum, KEY)
 
     first, second = (
         augmentation.random_shift(k, batch.transitions.observation, "crop_pad_crop")
@@ -96,14 +101,15 @@ def test_the_momentum_network_is_a_moving_average_that_no_gradient_moves(small):
 
 
 def test_settings_of_the_codebase_are_fields():
-    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG)
+    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG, 1.0)
     assert task.importance_weighted and task.in_priorities
     weights = {
-        game: float(task.weight(types.RunSpec(4, CONFIG.curl_factor_in(game))))
+        game: float(task.weight(task.constants(game)))
         for game in ("Alien", "Pong", "Boxing", "PrivateEye", "Freeway")
     }
     assert weights == {
-        "Alien": 1.0, "Pong": 0.01, "Boxing": 0.01, "PrivateEye": 0.01, "Freeway": 0.01,
+        "Alien": 1.0,
+        **dict.fromkeys(("Pong", "Boxing", "PrivateEye", "Freeway"), pytest.approx(0.01)),
     }  # fmt: skip
 
 
@@ -114,15 +120,15 @@ def test_the_gradient_goes_to_encoder_and_head_of_the_task_and_to_no_stream():
         patches = observations.stack_patches(stacks)
         return DataEfficientEncoder().apply({"params": params}, patches)
 
-    task = curl.make_curl(encode, EMBEDDING_SIZE, observations.unpack_whole, CONFIG)
+    task = curl.make_curl(encode, EMBEDDING_SIZE, observations.unpack_whole, CONFIG, 1.0)
     stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
     batch = batch_of(observations.WHOLE.stack(stacks))
     agent_params = network.init(KEY, observations.stack_patches(stacks), 3)
     params = task.init(KEY)
     momentum = task.init_state(params, agent_params)
-    to_task, to_agent = jax.grad(lambda *p: task.loss(*p, momentum, batch, KEY)[0], argnums=(0, 1))(
-        params, agent_params
-    )
+    to_task, to_agent = jax.grad(
+        lambda own, agent: task.loss(own, view_of(agent, batch), momentum, KEY)[0], argnums=(0, 1)
+    )(params, agent_params)
     reached = {
         name
         for name, part in to_agent["params"].items()
@@ -142,7 +148,9 @@ def test_training_tells_the_observations_of_a_batch_apart(small):
     @jax.jit
     def step(both, state, key):
         momentum = task.init_state(*both)
-        value, gradient = jax.value_and_grad(lambda p: task.loss(*p, momentum, batch, key)[0])(both)
+        value, gradient = jax.value_and_grad(
+            lambda p: task.loss(p[0], view_of(p[1], batch), momentum, key)[0]
+        )(both)
         deltas, state = optimizer.update(gradient, state)
         return optax.apply_updates(both, deltas), state, value
 

@@ -1,7 +1,5 @@
 """The return-contrastive loss by hand, its label, and where its gradient goes."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,8 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import return_contrast
+from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
+from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
@@ -20,9 +20,22 @@ def batch_of(anchor, positive, negative) -> types.Batch:
     return types.Batch(None, types.ContrastBatch(anchor, positive, negative))
 
 
-def linear_embed(params, observation, action):
+def view_of(agent_params, batch) -> UpdateView:
+    return UpdateView(agent_params, None, None, batch, batch)
+
+
+def linear_embed(params, pairs):
     """phi(s, a) = s * e_a with a state of two numbers."""
-    return observation * params[action]
+    return pairs.observation * params[pairs.action]
+
+
+def make_task(hidden=4, reads="concatenation", **fields) -> AuxiliaryTask:
+    config = ReturnContrastConfig(
+        discriminator_hidden=hidden, discriminator_input=reads, **fields
+    )
+    return return_contrast.make_return_contrast(
+        AgentParts(None, linear_embed, psi_size=2, phi_size=2), config, weight=1.0
+    )
 
 
 def random_pairs(n: int) -> types.Pairs:
@@ -34,7 +47,7 @@ def random_pairs(n: int) -> types.Pairs:
 @pytest.fixture(scope="module")
 def small():
     """(task, its parameters, the agent's parameters, a batch of five)."""
-    task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=4)
+    task = make_task()
     embedding = RNG.normal(size=(3, 2)).astype(np.float32)
     return task, task.init(KEY), embedding, batch_of(*(random_pairs(5) for _ in range(3)))
 
@@ -67,7 +80,7 @@ def slow(task_params, embedding, batch):
 
 def test_loss_and_metrics_equal_slow_loops(small):
     task, task_params, embedding, batch = small
-    loss, metrics = task.loss(task_params, jnp.asarray(embedding), None, batch, KEY)
+    loss, metrics = task.loss(task_params, view_of(jnp.asarray(embedding), batch), None, KEY)
     expected_loss, expected_metrics = slow(task_params, embedding, batch)
     assert loss.shape == ()
     assert float(loss) == pytest.approx(expected_loss, rel=1e-5)
@@ -76,16 +89,15 @@ def test_loss_and_metrics_equal_slow_loops(small):
         assert float(value) == pytest.approx(expected_metrics[name], rel=1e-4), name
     # The two halves are told apart: with positives as negatives it is another number.
     anchor, positive, negative = batch.contrast
-    swapped, _ = task.loss(task_params, embedding, None, batch_of(anchor, negative, positive), KEY)
+    swapped = view_of(embedding, batch_of(anchor, negative, positive))
+    swapped, _ = task.loss(task_params, swapped, None, KEY)
     assert abs(float(swapped) - expected_loss) > 1e-3
 
 
 @pytest.mark.parametrize("reads", ["concatenation", "difference_product", "bilinear"])
 def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
     _, _, embedding, batch = small
-    task = return_contrast.make_return_contrast(
-        linear_embed, 2, 4, discriminator_input=reads, loss_form="cross_entropy"
-    )
+    task = make_task(4, reads, loss="cross_entropy")
     params = task.init(KEY)
     anchor, positive, negative = (
         np.stack([s * embedding[a] for s, a in zip(*pairs, strict=True)])
@@ -97,13 +109,13 @@ def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
         for x, y in zip(anchor, other, strict=True):
             w = 1 / (1 + np.exp(-float(network.apply(params, x[None], y[None])[0])))
             expected -= np.log(w if label else 1 - w) / 10
-    loss, _ = task.loss(params, jnp.asarray(embedding), None, batch, KEY)
+    loss, _ = task.loss(params, view_of(jnp.asarray(embedding), batch), None, KEY)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_label_is_zero_for_positives_and_one_for_negatives():
     """A discriminator made by hand: w is near 1 where the second state exceeds the first by 1."""
-    task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=1)
+    task = make_task(hidden=1)
     params = jax.tree.map(jnp.zeros_like, task.init(KEY))["params"]
     params["Dense_0"]["kernel"] = jnp.array([[-1.0], [0.0], [1.0], [0.0]])
     params["Dense_1"] = {"kernel": jnp.array([[20.0]]), "bias": jnp.array([-10.0])}
@@ -112,9 +124,8 @@ def test_the_label_is_zero_for_positives_and_one_for_negatives():
     away = types.Pairs(np.ones((4, 2), np.float32), action)
 
     def loss(positive, negative):
-        value, metrics = task.loss(
-            {"params": params}, jnp.ones((3, 2)), None, batch_of(here, positive, negative), KEY
-        )
+        view = view_of(jnp.ones((3, 2)), batch_of(here, positive, negative))
+        value, metrics = task.loss({"params": params}, view, None, KEY)
         return float(value), [
             float(metrics[f"discriminator_accuracy_{kind}"]) for kind in ("positive", "negative")
         ]
@@ -127,10 +138,11 @@ def test_the_label_is_zero_for_positives_and_one_for_negatives():
 
 
 def test_an_undecided_discriminator_loses_a_quarter():
-    task = return_contrast.make_return_contrast(linear_embed, 2, discriminator_hidden=4)
+    task = make_task()
     params = jax.tree.map(jnp.zeros_like, task.init(KEY))  # w = 1/2 everywhere
     batch = batch_of(*(random_pairs(5) for _ in range(3)))
-    assert float(task.loss(params, jnp.ones((3, 2)), None, batch, KEY)[0]) == pytest.approx(0.25)
+    value, _ = task.loss(params, view_of(jnp.ones((3, 2)), batch), None, KEY)
+    assert float(value) == pytest.approx(0.25)
 
 
 def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
@@ -139,9 +151,8 @@ def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
     # Positives equal their anchors; negatives are elsewhere.
     negative = types.Pairs(anchor.observation + 3.0, anchor.action)
     batch = batch_of(anchor, anchor, negative)
-    step = jax.jit(
-        jax.value_and_grad(lambda p: task.loss(p, jnp.ones((3, 2)), None, batch, KEY)[0])
-    )
+    view = view_of(jnp.ones((3, 2)), batch)
+    step = jax.jit(jax.value_and_grad(lambda p: task.loss(p, view, None, KEY)[0]))
     first, _ = step(task_params)
     for _ in range(300):
         value, gradient = step(task_params)
@@ -151,9 +162,16 @@ def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
 
 def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the_heads():
     network = RainbowNetwork(5, 3, 4, 0.1, "state_action")
-    task = return_contrast.make_return_contrast(
-        functools.partial(network.apply, method="embed"), EMBEDDING_SIZE, 8
+    parts = AgentParts(
+        None,
+        lambda params, pairs: network.apply(params, *pairs, method="embed"),
+        EMBEDDING_SIZE,
+        EMBEDDING_SIZE,
     )
+    config = ReturnContrastConfig(
+        discriminator_hidden=8, discriminator_input="concatenation"
+    )
+    task = return_contrast.make_return_contrast(parts, config, 1.0)
     actions = {"anchor": [0, 3], "positive": [3, 3], "negative": [0, 1]}
     batch = batch_of(
         *(
@@ -162,9 +180,9 @@ def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the
         )
     )
     agent_params = network.init(KEY, batch.contrast.anchor.observation, 5)
-    to_task, to_agent = jax.grad(lambda *p: task.loss(*p, None, batch, KEY)[0], argnums=(0, 1))(
-        task.init(KEY), agent_params
-    )
+    to_task, to_agent = jax.grad(
+        lambda own, agent: task.loss(own, view_of(agent, batch), None, KEY)[0], argnums=(0, 1)
+    )(task.init(KEY), agent_params)
     reached = {
         name: any(np.any(leaf != 0) for leaf in jax.tree.leaves(part))
         for name, part in to_agent["params"].items()
@@ -191,7 +209,8 @@ def test_no_part_of_a_contrastive_sample_is_held_fixed(small):
         pairs = [
             types.Pairs(o, p.action) for o, p in zip(observations, batch.contrast, strict=True)
         ]
-        return task.loss(task_params, jnp.asarray(embedding), None, batch_of(*pairs), KEY)[0]
+        view = view_of(jnp.asarray(embedding), batch_of(*pairs))
+        return task.loss(task_params, view, None, KEY)[0]
 
     gradients = jax.grad(loss)([jnp.asarray(p.observation) for p in batch.contrast])
     assert all(np.abs(g).max() > 1e-5 for g in gradients)

@@ -12,9 +12,10 @@ import time
 
 import pytest
 
-from rcrl_jax import config
+from rcrl_jax.config import presets
 from rcrl_jax.envs import atari
-from rcrl_jax.training import experiment, layout, records
+from rcrl_jax.training import experiment, records
+from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments.test_command_line import ROOT, assert_refused, command, environment
 from tests.training import toy
 
@@ -73,7 +74,7 @@ def plan_of(workdir) -> experiment.Plan:
     return toy.make_plan(
         workdir,
         seeds=(SEED,),
-        config=dataclasses.replace(config.ATARI_PRESETS["rcrl"], **SMALL),
+        config=dataclasses.replace(presets.ATARI_PRESETS["rcrl"], **SMALL),
         game=GAME,
         make_environment=lambda seeds: atari.make_atari(GAME, seeds.reshape(-1)),
     )
@@ -82,7 +83,7 @@ def plan_of(workdir) -> experiment.Plan:
 def wait_for(process, workdir: pathlib.Path, *, checkpoint: int, step: int) -> None:
     """Returns once a checkpoint is on disk and training has gone on to some step."""
     saved = workdir / "checkpoints" / str(checkpoint)
-    metrics = layout.RunPaths(workdir, "rcrl", GAME, SEED).metrics
+    metrics = RunPaths(workdir, "rcrl", GAME, SEED).metrics
 
     def last_step():
         lines = records.read_records(metrics) if metrics.exists() else []
@@ -131,7 +132,7 @@ def test_killed_and_terminated_it_ends_as_if_never_interrupted(tmp_path, uninter
 
 def test_scores_are_printed_beside_the_paper(uninterrupted):
     workdir, result = uninterrupted
-    paths = layout.RunPaths(workdir, "rcrl", GAME, SEED)
+    paths = RunPaths(workdir, "rcrl", GAME, SEED)
     for words in ("random", "human", "this run, rcrl", f"results in {paths.directory}"):
         assert words in result.stdout
     described = json.loads(paths.manifest.read_text())
@@ -150,7 +151,7 @@ def test_each_preset_and_backend_from_start_to_scores(tmp_path, preset, backend,
     result = command(*flags, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     workdir = tmp_path / "runs" / f"{preset}-Pong-{SEED}"
-    paths = layout.RunPaths(workdir, preset, "Pong", SEED)
+    paths = RunPaths(workdir, preset, "Pong", SEED)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     assert json.loads(paths.manifest.read_text())["run"]["backend"] == backend
     assert len(json.loads(paths.scores.read_text())["returns"]) == 2

@@ -9,10 +9,12 @@ import sys
 import pytest
 
 from experiments import campaign
-from rcrl_jax.config import ATARI_PRESETS
-from rcrl_jax.training import layout, manifest
+from rcrl_jax import files
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.training import manifest
 from rcrl_jax.training.campaign import workers
 from rcrl_jax.training.campaign.spec import read_spec
+from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
@@ -68,7 +70,7 @@ def test_two_real_runs_from_start_to_results(spec, tmp_path):
     assert result.returncode == 0, result.stderr + log.read_text()
     assert result.stdout.splitlines()[-1] == "2 finished, 0 failed, 0 left"
     for seed in (0, 1):
-        paths = layout.RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", "Pong", seed)
+        paths = RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", "Pong", seed)
         assert len(json.loads(paths.scores.read_text())["returns"]) == 2
         run = json.loads(paths.manifest.read_text())["run"]
         assert run["algorithm"] == manifest.ALGORITHM and run["steps"] == 60
@@ -111,9 +113,9 @@ def test_a_locked_campaign_and_another_algorithm_are_refused(spec, tmp_path):
     assert_refused(result)
     assert f"in use by another campaign, process {os.getpid()}" in result.stderr
 
-    paths = layout.RunPaths(tmp_path / "results" / "toy", "rcrl", "Hero", 3)
+    paths = RunPaths(tmp_path / "results" / "toy", "rcrl", "Hero", 3)
     paths.directory.mkdir(parents=True)
-    layout.write_json_atomically(paths.manifest, {"run": {"preset": "rcrl"}})
+    files.write_json_atomically(paths.manifest, {"run": {"preset": "rcrl"}})
     result = command("--spec=toy.toml", "--workdir=runs", directory=tmp_path)
     assert_refused(result)
     assert "results/toy/rcrl/Hero/seed_3 has algorithm number none" in result.stderr

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rcrl_jax import config
+from rcrl_jax.config import presets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def test_help_lists_every_flag_and_every_field(preset):
         "--[no]video", "--config",
     ):  # fmt: skip
         assert f" {flag}: " in text, flag
-    chosen = config.ATARI_PRESETS[preset]
+    chosen = presets.ATARI_PRESETS[preset]
     for field in dataclasses.fields(chosen):
         value = " ".join(f"{getattr(chosen, field.name)!r}".split())
         assert f"--config.{field.name}={value}: {field.metadata['meaning']}" in text, field.name

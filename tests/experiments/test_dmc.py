@@ -11,9 +11,10 @@ import time
 import psutil
 import pytest
 
-from rcrl_jax.config import DMC_PRESETS, dmc_presets_of
+from rcrl_jax.config.presets import DMC_PRESETS, dmc_presets_of
 from rcrl_jax.envs import dmc
-from rcrl_jax.training import layout, records
+from rcrl_jax.training import records
+from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
 SMALL = {
@@ -53,7 +54,7 @@ def test_from_start_to_scores(tmp_path, preset, task):
     result = command(*small(tmp_path, task, preset, 8 * 210))
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
-    paths = layout.RunPaths(tmp_path, preset, task, 1)
+    paths = RunPaths(tmp_path, preset, task, 1)
     described = json.loads(paths.manifest.read_text())
     assert described["run"]["steps"] == 210 and described["run"]["backend"] == "dm_control"
     assert described["environment"]["action_repeat"] == 8
@@ -73,7 +74,7 @@ def test_through_envpool(tmp_path):
     result = command(*arguments, "--backend=envpool")
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
-    paths = layout.RunPaths(tmp_path, "rcrl_sac", "cartpole_swingup", 1)
+    paths = RunPaths(tmp_path, "rcrl_sac", "cartpole_swingup", 1)
     described = json.loads(paths.manifest.read_text())
     assert described["run"]["backend"] == described["environment"]["backend"] == "envpool"
     assert described["environment"]["renderer"] == "egl"
@@ -107,7 +108,7 @@ def test_a_dead_simulator_is_one_line_and_the_same_command_resumes(tmp_path):
         assert "Traceback" not in said
         return process.returncode, said.splitlines()[-1]
 
-    parts = layout.RunPaths(tmp_path / "parts", "state_sac", "cartpole_swingup", 1)
+    parts = RunPaths(tmp_path / "parts", "state_sac", "cartpole_swingup", 1)
     code, said = interrupt(200, lambda pid: os.kill(pid, signal.SIGTERM))
     assert code == 128 + signal.SIGTERM
     saved = said.split("saved at step ")[1].split(":")[0]
@@ -118,7 +119,7 @@ def test_a_dead_simulator_is_one_line_and_the_same_command_resumes(tmp_path):
     assert f"resuming at step {saved} of 1000" in resumed.stdout
 
     assert command(*arguments("whole")).returncode == 0
-    whole = layout.RunPaths(tmp_path / "whole", "state_sac", "cartpole_swingup", 1)
+    whole = RunPaths(tmp_path / "whole", "state_sac", "cartpole_swingup", 1)
     assert without_clock(parts.metrics) == without_clock(whole.metrics)
     assert parts.evaluations.read_bytes() == whole.evaluations.read_bytes()
     assert parts.scores.read_bytes() == whole.scores.read_bytes()

@@ -9,7 +9,7 @@ from jax.extend import core
 
 from rcrl_jax import types
 from rcrl_jax.agents import rainbow
-from rcrl_jax.config import ATARI_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import prediction
 

@@ -16,7 +16,7 @@ PERIOD, PAIRS = 40, 16
 SEEDS = (3, 4)
 
 
-def watched(workdir, preset="rcrl", seeds=SEEDS, **changes) -> experiment.Plan:
+def watched(workdir, preset="rcrl", seeds=SEEDS, **changes) -> Plan:
     plan = toy.make_plan(workdir, preset, seeds, **changes)
     observer = similarity.Observer(plan, PAIRS)
     return dataclasses.replace(plan, observe=observer, observe_period=PERIOD)

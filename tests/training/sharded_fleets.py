@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from rcrl_jax.agents import families, rainbow
-from rcrl_jax.config import ATARI_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.catch import make_catch
 from rcrl_jax.envs.protocol import EnvironmentSpec

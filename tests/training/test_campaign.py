@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from rcrl_jax.training import layout, manifest
+from rcrl_jax import files
+from rcrl_jax.training import manifest
 from rcrl_jax.training.campaign import results
 from rcrl_jax.training.campaign.spec import CampaignError, read_spec
 from tests.training import toy_campaign
@@ -157,10 +158,10 @@ def write_work(spec, unit, directory, *, episodes=3, **changes):
     """A finished run in the unit's work directory."""
     paths = results.work_paths(directory, unit)
     paths.directory.mkdir(parents=True)
-    layout.write_json_atomically(
+    files.write_json_atomically(
         paths.manifest, {"run": toy_campaign.describe(spec, unit, **changes)}
     )
-    layout.write_json_atomically(paths.scores, {"returns": [1.0] * episodes})
+    files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes})
     for path in (paths.evaluations, paths.metrics, paths.curve):
         path.write_text(path.name)
     paths.checkpoints.mkdir()
@@ -294,7 +295,7 @@ def test_another_algorithm_number_is_refused(spec, directory, number, where):
     run = toy_campaign.describe(spec, unit, algorithm=number)
     if number is None:
         del run["algorithm"]
-    layout.write_json_atomically(path, {"run": run})
+    files.write_json_atomically(path, {"run": run})
     with pytest.raises(CampaignError, match=f"has algorithm number {number or 'none'}") as raised:
         results.check_same_runs(spec, directory)
     assert str(path.parent) in str(raised.value) and "\n" not in str(raised.value)

@@ -20,7 +20,7 @@ from tests.training import toy
 RUNS, STEPS = 2, 50
 
 
-def make_checkpoint(step: int, *, has_late: bool = True, width: int = 4) -> checkpoint.Checkpoint:
+def make_checkpoint(step: int, *, has_pending: bool = True, width: int = 4) -> checkpoint.Checkpoint:
     """Every array is random; `step` alone decides the numbers."""
     rng = np.random.default_rng(step)
 
@@ -39,7 +39,7 @@ def make_checkpoint(step: int, *, has_late: bool = True, width: int = 4) -> chec
         updates=np.full(RUNS, step, np.int32),
         task_state={"task": {"kernel": floats(3, width)}},
     )
-    late = loop.Update(
+    pending = loop.Update(
         rng.integers(0, 2**40, (RUNS, 8)),
         types.UpdateResult(floats(8), {"loss_c51": floats(), "loss_return_contrast": floats()}),
         rng.random(RUNS),
@@ -47,7 +47,7 @@ def make_checkpoint(step: int, *, has_late: bool = True, width: int = 4) -> chec
     return checkpoint.Checkpoint(
         step,
         learner,
-        late if has_late else None,
+        pending if has_pending else None,
         ReplayState(rng.random((RUNS, STEPS)), rng.random(RUNS), rng.integers(0, 2**40, RUNS)),
         HistoryState(
             rng.integers(0, 18, (RUNS, STEPS)).astype(np.uint8),
@@ -64,7 +64,7 @@ def test_the_newest_comes_back_bit_for_bit(tmp_path):
     directory = tmp_path / "deep" / "checkpoints"
     store = checkpoint.CheckpointStore(directory)
     assert store.latest_step is None
-    first, second = make_checkpoint(7, has_late=False), make_checkpoint(20)
+    first, second = make_checkpoint(7, has_pending=False), make_checkpoint(20)
     store.save(first)
     store.wait()
     toy.assert_equal_trees(store.restore(like(first)), first)
@@ -83,11 +83,11 @@ def test_the_newest_comes_back_bit_for_bit(tmp_path):
 
 
 def test_what_was_saved_does_not_change_when_the_arrays_do(tmp_path):
-    fleet = toy.make_fleet(toy.make_config(), range(RUNS))
-    state = loop.LoopState(3, make_checkpoint(3).learner, None, make_checkpoint(3).late)
+    _, fleet = toy.make_fleet(toy.make_config(), range(RUNS))
+    state = loop.LoopState(3, make_checkpoint(3).learner, None, make_checkpoint(3).pending_update)
     saved = make_checkpoint(3)
     copied = checkpoint.snapshot(fleet, state, saved.replay, saved.history)
-    for leaf in jax.tree.leaves((state.learner, state.late)):
+    for leaf in jax.tree.leaves((state.learner, state.pending_update)):
         leaf[...] = 0
     toy.assert_equal_trees(copied, saved)
 

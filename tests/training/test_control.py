@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from experiments import dmc as program
-from rcrl_jax.agents import families
-from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import checkpoint, experiment, loop, prediction, records
+from rcrl_jax.training import build, checkpoint, experiment, loop, prediction, records
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
+from rcrl_jax.training.plan import RunId
 from tests.training import toy, toy_control
 
 
@@ -28,7 +31,8 @@ def run(plan) -> None:
 
 
 def last_checkpoint(plan, directory=None) -> checkpoint.Checkpoint:
-    shapes = jax.eval_shape(experiment.make_fleet(plan, experiment.make_environment(plan)).init)
+    _, fleet = build.make_fleet(plan)
+    shapes = jax.eval_shape(fleet.init)
     like = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     store = checkpoint.CheckpointStore(directory or plan.paths[0].checkpoints)
     try:
@@ -62,15 +66,13 @@ def run_and_stop(plan, step) -> None:
 @pytest.fixture(autouse=True)
 def one_compilation(monkeypatch):
     """Equal plans share a fleet, whose functions hold no state, within a test."""
-    made, make = {}, experiment.make_fleet
+    made, make = {}, build.make_fleet
 
-    def make_once(plan, environment):
-        key = plan.preset, plan.runs
-        if key not in made:
-            made[key] = make(plan, environment)
-        return made[key]
+    def make_once(plan):
+        environment, fleet = make(plan)
+        return environment, made.setdefault((plan.preset, plan.runs), fleet)
 
-    monkeypatch.setattr(experiment, "make_fleet", make_once)
+    monkeypatch.setattr(build, "make_fleet", make_once)
 
 
 @pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
@@ -126,7 +128,7 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     assert np.isfinite(kept.history.actions).all()
     assert kept.history.actions[0, kept.step - 1].any()
     assert not kept.history.actions[0, kept.step :].any()
-    assert len(kept.late.index[0]) == plan.config.batch_size
+    assert len(kept.pending_update.index[0]) == plan.config.batch_size
     # An update that was under way is in the learner.
     in_training = what == "an action"
     assert int(kept.learner.updates[0]) == kept.step - first_update + in_training
@@ -146,7 +148,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(preset, tmp_pa
     plan = dataclasses.replace(
         plan,
         config=dataclasses.replace(plan.config, evaluation_period=2000),
-        runs=tuple(experiment.RunId(task, 3) for task in tasks),
+        runs=tuple(RunId(task, 3) for task in tasks),
         eval_episodes=1,
         make_environment=functools.partial(
             program.make_environment, tasks, 1, "dm_control", plan.config
@@ -189,10 +191,14 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
 
     The action of transition t is t.
     """
-    frame_shape = getattr(config, "frame_shape", (84, 84))
-    fleet = Fleet(families.make_agent(config, EnvironmentSpec(frame_shape, 6)), (0,), (6,))
-    replay = experiment.make_replay(config, fleet, (0,), "host", action_repeat)
-    frame, never = np.zeros((1, *frame_shape), np.uint8), np.zeros(1, bool)
+    spec = {
+        None: discrete_spec((84, 84), 6),
+        "pixels": control_spec((100, 100, 3), np.uint8, 6, action_repeat),
+        "state": control_spec((24,), np.float32, 6, action_repeat),
+    }[getattr(config, "observation", None)]
+    fleet = Fleet(make_agent(config, spec), (0,), types.RunSpec(np.int32([6]), {}))
+    replay = build.make_replay(fleet, (0,), "host")
+    frame, never = np.zeros((1, *spec.frame.shape), spec.frame.dtype), np.zeros(1, bool)
     for t, reward in enumerate(rewards):
         action = np.full((1, *fleet.agent.action.shape), t, np.float32)
         replay.add(frame, action, np.float32([reward]), never, never, frame)
@@ -216,16 +222,29 @@ def test_a_segment_ends_above_the_preset_s_threshold(
     segment_reward, threshold, action_repeat, length
 ):
     config = toy_control.make_config(
-        "state_sac", segment_reward=segment_reward, segment_threshold=threshold
+        "state_sac",
+        {
+            "return_contrast.segment_reward": segment_reward,
+            "return_contrast.segment_threshold": threshold,
+        },
     )
     replay = replay_of(config, [1.5] * 12, action_repeat)
     assert replay.segment_lengths(0).tolist() == [length] * (12 // length)
 
 
-def contrast_of(settings, action_repeat=4, size=2000) -> list[np.ndarray]:
+def sizes(size: int) -> dict[str, object]:
+    """Fields for batches of `size` transitions and as many anchors, without a network to train."""
+    return {
+        "auxiliary": ("return_contrast",),
+        "batch_size": size,
+        "return_contrast.batch_size": size,
+    }
+
+
+def contrast_of(settings, action_repeat=4) -> list[np.ndarray]:
     """Indices of anchors, positives and negatives of `replay_of` twelve rewards of 1.5."""
-    sample = replay_of(settings, [1.5] * 12, action_repeat).sample(size, size, 1.0)
-    return [pairs.action.reshape(size, -1)[:, 0].astype(int) for pairs in sample.batch.contrast]
+    sample = replay_of(settings, [1.5] * 12, action_repeat).sample(1.0)
+    return [pairs.action[0, :, 0].astype(int) for pairs in sample.batch.contrast]
 
 
 @pytest.mark.parametrize(
@@ -238,21 +257,32 @@ def contrast_of(settings, action_repeat=4, size=2000) -> list[np.ndarray]:
 )
 def test_returns_are_equal_up_to_the_segment_s_threshold(segment_reward, threshold, apart):
     settings = toy_control.make_config(
-        "state_sac", segment_reward=segment_reward, segment_threshold=threshold,
-        contrast_positives="equal_return", negative_differs_in_return=True,
-    )  # fmt: skip
+        "state_sac",
+        {
+            **sizes(2000),
+            "return_contrast.segment_reward": segment_reward,
+            "return_contrast.segment_threshold": threshold,
+            "return_contrast.positives": "equal_return",
+            "return_contrast.negative_differs_in_return": True,
+        },
+    )
     anchor, positive, negative = contrast_of(settings)
     assert set(positive - anchor) == set(range(-apart, apart + 1))
     assert set(abs(negative - anchor)) == set(range(apart + 1, 12))
 
 
 def test_on_atari_only_the_same_return_is_equal():
-    settings = dataclasses.replace(
-        ATARI_PRESETS["rcrl"], contrast_positives="equal_return", positive_excludes_anchor=True,
-        n_step=1,
-    )  # fmt: skip
+    settings = fields.replace(
+        ATARI_PRESETS["rcrl"],
+        {
+            **sizes(500),
+            "return_contrast.positives": "equal_return",
+            "return_contrast.positive_excludes_anchor": True,
+            "n_step": 1,
+        },
+    )
     rewards = [1.0, 0.0, -1.0, 0.0, 1.0, 0.0]  # returns 1 0 0 1 1 0
-    sample = replay_of(settings, rewards, 1).sample(500, 500, 1.0)
+    sample = replay_of(settings, rewards, 1).sample(1.0)
     anchor, positive, _ = (pairs.action[0] for pairs in sample.batch.contrast)
     one, none = [0, 3, 4], [1, 2, 5]
     assert {(a, p) for a, p in zip(anchor.tolist(), positive.tolist(), strict=True)} == {
@@ -262,8 +292,10 @@ def test_on_atari_only_the_same_return_is_equal():
 
 @pytest.mark.parametrize("anchors", ["as_transitions", "uniform", "rl_batch"])
 def test_where_the_anchors_of_sac_come_from(anchors):
-    settings = toy_control.make_config("state_sac", batch_size=4, contrast_anchors=anchors)
-    sample = replay_of(settings, [0.5] * 12, 2).sample(400, 400, 1.0)
+    settings = toy_control.make_config(
+        "state_sac", {**sizes(400), "return_contrast.anchors": anchors}
+    )
+    sample = replay_of(settings, [0.5] * 12, 2).sample(1.0)
     anchor = sample.batch.contrast.anchor.action
     # The newest transition's next state is not known yet.
     assert set(anchor[0, :, 0]) == set(range(12 if anchors == "uniform" else 11))
@@ -290,14 +322,13 @@ def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
     plan = toy_control.make_plan(
         tmp_path,
         "state_sac",
-        overrides={"segment_reward": "mean", "periodic_episodes": 1},
+        overrides={"return_contrast.segment_reward": "mean", "periodic_episodes": 1},
         total_steps=toy_control.EPISODE + 1,
         eval_episodes=1,
         make_environment=make,
         observe=lambda moment: seen.append(moment.replay.segment_lengths(0).tolist()),
         observe_period=toy_control.EPISODE + 1,
     )
-    assert plan.action_repeat == 2
     run(plan)
     assert seen[-1][:5] == [2] * 5
 
@@ -305,7 +336,7 @@ def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
 def test_a_replay_of_pixels_keeps_one_frame_a_transition_and_little_else():
     """At the paper's size: 100,000 transitions of 100 x 100 colours are 3.0e9 bytes."""
     config = DMC_PRESETS["rcrl_sac"]
-    assert (config.replay_capacity, config.frame_shape) == (100_000, (100, 100, 3))
+    assert (config.replay.capacity, config.render_size) == (100_000, 100)
     # NumPy reports what it reserves, committed or not; what sampling gathers into comes later.
     tracemalloc.start()
     try:
@@ -322,25 +353,24 @@ def test_a_replay_of_pixels_keeps_one_frame_a_transition_and_little_else():
 
 @functools.cache
 def fleet_of(**network):
-    plan = toy_control.make_plan("", "rcrl_sac", overrides=network)
-    return experiment.make_fleet(plan, experiment.make_environment(plan))
+    return build.make_fleet(toy_control.make_plan("", "rcrl_sac", overrides=network))[1]
 
 
 def first_update(**variant):
     """Critic and metrics after one update of `rcrl_sac` on Reach."""
-    plan = toy_control.make_plan("", "rcrl_sac", overrides={"contrast_batch_size": 8} | variant)
-    network = {n: v for n, v in variant.items() if n in ("contrast_loss", "discriminator_input")}
-    fleet = fleet_of(**network)  # the others change the replay alone
-    replay = experiment.make_replay(plan.config, fleet, plan.seeds, "host", plan.action_repeat)
+    plan = toy_control.make_plan("", "rcrl_sac", overrides={"return_contrast.batch_size": 8} | variant)
+    of_network = ("return_contrast.loss", "return_contrast.discriminator_input")
+    fleet = fleet_of(**{n: v for n, v in variant.items() if n in of_network})
+    environment, own = build.make_fleet(plan)
+    replay = build.make_replay(own, plan.seeds, "host")  # the other fields change it alone
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (1, 60, toy_control.ROOM)).astype(np.float32)
     actions[..., 2:] = 0.0
     loop.rebuild(
-        actions, environment=experiment.make_environment(plan), replay=replay,
+        actions, environment=environment, replay=replay,
         history=History(1, 60, actions.shape[2:]),
     )  # fmt: skip
-    sample = replay.sample(plan.config.batch_size, plan.config.contrast_batch_size, 1.0)
-    learner, result = fleet.update(fleet.init(), sample.batch, replay.frames_on_device)
+    learner, result = fleet.update(fleet.init(), replay.sample(1.0).batch)
     return jax.tree.map(np.array, (learner.params.agent.critic, result.metrics))
 
 
@@ -352,14 +382,14 @@ def default_update():
 @pytest.mark.parametrize(
     "variant",
     [
-        {"contrast_loss": "cross_entropy"},
-        {"discriminator_input": "difference_product"},
-        {"discriminator_input": "bilinear"},
-        {"contrast_anchors": "uniform"},
-        {"contrast_anchors": "rl_batch"},
-        {"contrast_positives": "equal_return"},
-        {"positive_excludes_anchor": True},
-        {"negative_differs_in_return": True},
+        {"return_contrast.loss": "cross_entropy"},
+        {"return_contrast.discriminator_input": "difference_product"},
+        {"return_contrast.discriminator_input": "bilinear"},
+        {"return_contrast.anchors": "uniform"},
+        {"return_contrast.anchors": "rl_batch"},
+        {"return_contrast.positives": "equal_return"},
+        {"return_contrast.positive_excludes_anchor": True},
+        {"return_contrast.negative_differs_in_return": True},
     ],
     ids=lambda variant: "+".join(f"{name}={value}" for name, value in variant.items()),
 )
@@ -380,15 +410,10 @@ def test_readings_of_the_return_task_change_sac_s_update(variant, default_update
 def train(own, seeds):
     """Learner, replay and log of runs with `own` action components, from states."""
     plan = toy_control.make_plan("", "state_sac", own, seeds)
-    environment = experiment.make_environment(plan)
-    fleet = experiment.make_fleet(plan, environment)
-    replay = experiment.make_replay(plan.config, fleet, seeds, "host")
+    environment, fleet = build.make_fleet(plan)
+    replay = build.make_replay(fleet, seeds, "host")
     history = History(len(seeds), 60, fleet.agent.action.shape)
-    *_, last = loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None), fleet=fleet,
-        environment=environment, replay=replay, history=history, config=plan.config,
-        total_steps=60,
-    )  # fmt: skip
+    *_, last = toy.training(fleet, environment, 60, replay=replay, history=history)
     return fleet.to_host(last.state.learner), replay.state, history.state
 
 
@@ -414,11 +439,11 @@ def test_the_update_lowers_for_accelerators(frame_store):
     settings = toy_control.make_config(
         "sac_aug", auxiliary=("return_contrast", "curl", "reconstruction")
     )
-    spec = EnvironmentSpec((toy_control.SIZE, toy_control.SIZE, 3), toy_control.ROOM)
-    agent = families.make_agent(settings, spec)
-    fleet = Fleet(agent, (0, 1), (1, 3))
-    batch = prediction.empty_batch(settings, agent, 2, frame_store)
-    frames = np.zeros((2, 4, *spec.frame_shape), np.uint8) if frame_store == "device" else None
+    shape = (toy_control.SIZE, toy_control.SIZE, 3)
+    agent = make_agent(settings, control_spec(shape, np.uint8, toy_control.ROOM))
+    fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), {}))
+    frames = np.zeros((2, 4, *shape), np.uint8) if frame_store == "device" else None
+    batch = prediction.empty_batch(agent, 2, frames)
     exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
     )

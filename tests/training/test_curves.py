@@ -5,7 +5,8 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rcrl_jax.training import curves, layout, records
+from rcrl_jax.training import curves, records
+from rcrl_jax.training.run_paths import RunPaths
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def _line(axes, label):
 
 
 def test_returns_means_and_range(tmp_path, figures):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 3)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     _train(paths)
     curves.draw_learning_curve(paths)
     (axes,) = figures[0].axes
@@ -70,7 +71,7 @@ def test_returns_means_and_range(tmp_path, figures):
 
 
 def test_contrast_has_its_own_panel_and_gaps_for_nan(tmp_path, figures):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     _train(paths, contrast=True)
     curves.draw_learning_curve(paths)
     returns, contrast = figures[0].axes
@@ -89,7 +90,7 @@ def test_contrast_has_its_own_panel_and_gaps_for_nan(tmp_path, figures):
     ("episodes", "evaluations"), [(True, False), (False, True), (False, False)]
 )
 def test_a_run_that_has_only_begun_is_drawn_too(tmp_path, episodes, evaluations):
-    paths = layout.RunPaths(tmp_path, "erainbow", "Pong", 0)
+    paths = RunPaths(tmp_path, "erainbow", "Pong", 0)
     _train(paths, episodes=episodes, evaluations=evaluations)
     curves.draw_learning_curve(paths)
     with Image.open(paths.curve) as picture:
@@ -122,7 +123,7 @@ def test_no_line_for_what_was_never_published():
 
 
 def test_the_picture_of_a_full_run_is_small(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "RoadRunner", 0)
+    paths = RunPaths(tmp_path, "rcrl", "RoadRunner", 0)
     rng = np.random.default_rng(0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         for step in range(0, 100_001, 100):
@@ -149,11 +150,11 @@ def test_the_picture_of_a_full_run_is_small(tmp_path):
 
 def test_a_run_without_records_has_no_curve(tmp_path):
     with pytest.raises(FileNotFoundError):
-        curves.draw_learning_curve(layout.RunPaths(tmp_path, "rcrl", "Pong", 0))
+        curves.draw_learning_curve(RunPaths(tmp_path, "rcrl", "Pong", 0))
 
 
 def test_unseen_episodes_get_a_panel_of_their_own(tmp_path, figures):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 3)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         for step, auc in ((0, float("nan")), (100, 0.6), (200, 0.9)):
             counters = records.Counters(step, step, 4 * step)
@@ -171,7 +172,7 @@ def test_unseen_episodes_get_a_panel_of_their_own(tmp_path, figures):
 
 
 def test_games_that_left_nothing_to_measure_get_no_panel(tmp_path, figures):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 3)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         counters = records.Counters(100, 100, 400)
         recorder.record(counters, {"loss_c51": 1.0})

@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations
-from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, after_reset, validate_mask
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.envs.protocol import TimeStep, after_reset, discrete_spec, validate_mask
 from rcrl_jax.training import evaluation
 from tests.training import toy
 
 LIMIT = 8
-CONFIG = toy.make_config("erainbow", max_episode_steps=LIMIT, frame_stack=3)
+AGENT = make_agent(
+    toy.make_config("erainbow", max_episode_steps=LIMIT, frame_stack=3), discrete_spec((84, 84), 3)
+)
 
 
 class ScriptedGames:
@@ -21,8 +24,8 @@ class ScriptedGames:
 
     def __init__(self, games: list[list[list[tuple[float, int]]]]):
         self.num_envs = len(games)
-        self.spec = EnvironmentSpec((84, 84), 3)
-        self.num_actions_per_env = np.full(self.num_envs, 3, np.int32)
+        self.spec = discrete_spec((84, 84), 3)
+        self.num_valid_actions = np.full(self.num_envs, 3, np.int32)
         self.description = {"backend": "scripted"}
         self.is_closed = False
         self._games = games
@@ -66,10 +69,10 @@ class ScriptedGames:
 class Spy:
     """Stands for a fleet; remembers what it is asked."""
 
-    num_runs = 2
+    num_runs, agent = 2, AGENT
 
-    def __init__(self):
-        self.calls = []
+    def __init__(self, seeds):
+        self.seeds, self.calls = seeds, []
 
     def act(self, params, observation, *counters, greedy=False):
         self.calls.append((params, observation, counters, greedy))
@@ -88,7 +91,7 @@ GAMES = [
 
 
 def _evaluate(games=GAMES, seeds=(4, 9), film=False, **options):
-    spy, made = Spy(), []
+    spy, made = Spy(seeds), []
 
     def make_environment(environment_seeds):
         made.append((environment_seeds, ScriptedGames(games)))
@@ -96,9 +99,8 @@ def _evaluate(games=GAMES, seeds=(4, 9), film=False, **options):
 
     def call():
         return evaluation.evaluate(
-            "parameters", fleet=spy, make_environment=make_environment, config=CONFIG, seeds=seeds,
-            agent_steps=70, episodes=len(games) // len(seeds), film=film, **options,
-        )  # fmt: skip
+            "parameters", spy, make_environment, 70, len(games) // len(seeds), film=film, **options
+        )
 
     return call, spy, made
 
@@ -179,7 +181,7 @@ def test_environment_seeds_differ_between_training_evaluations_runs_and_games():
     assert flat.dtype == np.int32 and flat.min() >= 0
 
 
-def test_environment_seeds_do_not_depend_on_company():
+def test_environment_seeds_are_independent_of_fleet_composition():
     together = evaluation.evaluation_seeds((3, 5, 8), 400, 6)
     np.testing.assert_array_equal(together[1:2], evaluation.evaluation_seeds((5,), 400, 6))
     np.testing.assert_array_equal(

@@ -12,7 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.training import experiment, manifest, records
+from rcrl_jax import signals
+from rcrl_jax.training import assessment, checkpoint, experiment, manifest, records, workdir
 from tests.training import toy
 
 
@@ -83,7 +84,7 @@ def test_manifest(reference):
 def test_checkpoints_come_every_so_many_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
     monkeypatch.setattr(
-        experiment.checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step)
+        checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step)
     )
     run(toy.make_plan(tmp_path, checkpoint_minutes=minutes))
     assert sorted({*saved}) == sorted({*range(steps, toy.STEPS, steps), toy.STEPS})
@@ -138,7 +139,7 @@ def test_evaluations_and_scores(reference):
 def test_measuring_on_unseen_episodes_changes_nothing_in_training(
     tmp_path, reference, monkeypatch
 ):
-    monkeypatch.setattr(experiment.instruments, "measure", lambda *_, **__: [{}])
+    monkeypatch.setattr(assessment.instruments, "measure", lambda *_, **__: [{}])
     plan = toy.make_plan(tmp_path)
     run(plan)
     toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
@@ -153,8 +154,8 @@ def test_a_checkpoint_costs_a_fraction_of_the_frames(reference):
     saved = toy.last_checkpoint(reference)
     # Per step of log or ring: an action, and a priority.
     assert saved.history.actions.nbytes == toy.STEPS
-    assert saved.replay.priorities.nbytes == 8 * reference.config.replay_capacity
-    assert saved.late is not None
+    assert saved.replay.priorities.nbytes == 8 * reference.config.replay.capacity
+    assert saved.pending_update is not None
     assert int(saved.learner.updates[0]) == toy.STEPS - reference.config.learn_start
 
 
@@ -213,7 +214,7 @@ def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
         assert str(stop.value) == f"stopped by {signal.Signals(signum).name}, saved at step {step}"
         saved = toy.last_checkpoint(plan)
         assert saved.step == step
-        assert (saved.late is not None) == (step > plan.config.learn_start)
+        assert (saved.pending_update is not None) == (step > plan.config.learn_start)
         if step == 20:
             shutil.copytree(plan.workdir, tmp_path / "other_emulator")
             seen = contents(plan.workdir)
@@ -242,17 +243,17 @@ def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
 
 def test_a_signal_that_is_passed_on_to_its_own_group_counts_once(monkeypatch):
     times = iter([10.0, 11.0, 12.9, 13.1])
-    monkeypatch.setattr(experiment.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(signals.time, "monotonic", lambda: next(times))
     ended = []
     before = signal.signal(signal.SIGTERM, lambda signum, frame: None)
     try:
-        with experiment._signals() as received:
+        with signals.stop_signals(ends_after_s=3.0) as received:
             signal.raise_signal(signal.SIGINT)
             for _ in range(2):
                 signal.raise_signal(signal.SIGTERM)
             assert received == [signal.SIGINT]
-            monkeypatch.setattr(experiment.signal, "signal", lambda *how: ended.append(how))
-            monkeypatch.setattr(experiment.signal, "raise_signal", ended.append)
+            monkeypatch.setattr(signals.signal, "signal", lambda *how: ended.append(how))
+            monkeypatch.setattr(signals.signal, "raise_signal", ended.append)
             os.kill(os.getpid(), signal.SIGTERM)  # later than that
             assert ended == [(signal.SIGTERM, signal.SIG_DFL), signal.SIGTERM]
             monkeypatch.undo()
@@ -322,7 +323,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
     losses = [line for line in lines if "loss_c51" in line]
     assert losses[-1]["loss_c51"] is None
     assert losses[-1]["agent_steps"] < 100
-    kept = experiment.checkpoint.CheckpointStore(tmp_path / "diverged")
+    kept = checkpoint.CheckpointStore(tmp_path / "diverged")
     state = kept.restore(toy.learner_like(plan))
     kept.close()
     assert state.step == losses[-1]["agent_steps"]
@@ -331,5 +332,5 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
 
 
 def test_free_space_of_a_directory_that_is_not_there_yet(tmp_path):
-    free = experiment.free_bytes(tmp_path / "not" / "yet")
+    free = workdir.free_bytes(tmp_path / "not" / "yet")
     assert 0 < free <= shutil.disk_usage(tmp_path).total

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax import config, observations
+from rcrl_jax import observations
 from rcrl_jax.agents import families, rainbow
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import prediction
@@ -26,10 +26,10 @@ def test_fleets_on_eight_devices():
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("preset", sorted(config.ATARI_PRESETS))
+@pytest.mark.parametrize("preset", sorted(presets.ATARI_PRESETS))
 @pytest.mark.parametrize("frame_store", ["host", "device"])
 def test_the_update_lowers_for_accelerators(preset, frame_store):
-    settings, runs = config.ATARI_PRESETS[preset], 2
+    settings, runs = presets.ATARI_PRESETS[preset], 2
     agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 18))
     fleet = Fleet(agent, range(runs), [6, 18], lift="vmap")
     batch = prediction.empty_batch(settings, agent, runs, frame_store)
@@ -57,7 +57,7 @@ def test_stored_frames_are_read_where_they_are(lift):
 
 
 def test_bad_fleets_are_refused():
-    agent = rainbow.make_agent(config.ATARI_PRESETS["rcrl"], EnvironmentSpec((84, 84), 6))
+    agent = rainbow.make_agent(presets.ATARI_PRESETS["rcrl"], EnvironmentSpec((84, 84), 6))
     with pytest.raises(ValueError, match="lift"):
         Fleet(agent, (0,), (6,), lift="pmap")
     with pytest.raises(ValueError, match="2 seeds for 1"):

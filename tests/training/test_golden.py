@@ -15,15 +15,16 @@ import jaxlib
 import numpy as np
 import pytest
 
-from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.training import experiment, records
+from rcrl_jax.training.plan import Moment, Plan
 from tests.training import toy, toy_control
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "presets.json"
 STEPS = 84  # 54 updates of Rainbow, 64 of SAC
 ATARI = {
     "learn_start": 30, "evaluation_period": 60, "update_period": 1, "epsilon_decay": 10,
-    "replay_capacity": 64, "curl_hidden": 8, "curl_size": 4,
+    "replay.capacity": 64, "curl.hidden_size": 8, "curl.projection_size": 4,
 }  # fmt: skip
 
 
@@ -46,11 +47,11 @@ def digest(tree) -> str:
     return hashlib.sha256("".join(each).encode()).hexdigest()[:16]
 
 
-def run_preset(preset: str, workdir) -> tuple[dict[str, str], experiment.Plan]:
+def run_preset(preset: str, workdir) -> tuple[dict[str, str], Plan]:
     """Trains a preset on its toy; returns the digests and the plan."""
     seen = {}
 
-    def keep(moment: experiment.Moment) -> None:
+    def keep(moment: Moment) -> None:
         if moment.step == STEPS:
             seen["params"] = digest(moment.fleet.to_host(moment.params))
             seen["priorities"] = digest(moment.replay.state.priorities)

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from rcrl_jax.config import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.training import host_memory
 
 ARENA_MAX, MMAP_THRESHOLD, TRIM_THRESHOLD = -8, -3, -1  # from malloc.h
@@ -26,14 +26,14 @@ def test_threads_share_an_arena_where_blocks_are_large(monkeypatch, settings, sh
     asked = {}
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda _: types.SimpleNamespace(mallopt=asked.__setitem__))
-    host_memory.keep_freed_memory(settings)
+    host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
     assert asked.get(ARENA_MAX) == (1 if shares_an_arena else None)
     assert asked[MMAP_THRESHOLD] == asked[TRIM_THRESHOLD] == 2**31 - 1
 
 
 def test_elsewhere_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: types.SimpleNamespace())  # not glibc
-    host_memory.keep_freed_memory(ATARI_PRESETS["rcrl"])
+    host_memory.keep_freed_memory(large_blocks=True)
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", None)
-    host_memory.keep_freed_memory(ATARI_PRESETS["rcrl"])
+    host_memory.keep_freed_memory(large_blocks=True)

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.training import layout
+from rcrl_jax import files
+from rcrl_jax.training.run_paths import RunPaths
 
 
 def test_paths_of_a_run():
-    paths = layout.RunPaths("/w", "rcrl", "Pong", 3)
+    paths = RunPaths("/w", "rcrl", "Pong", 3)
     run = pathlib.Path("/w/rcrl/Pong/seed_3")
     assert paths.directory == run
     assert paths.manifest == run / "manifest.json"
@@ -54,7 +55,7 @@ def _reject_constant(name):
 @settings(deadline=None)
 def test_json_round_trip_with_null_for_what_json_cannot_say(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("json") / "value.json"
-    layout.write_json_atomically(path, value)
+    files.write_json_atomically(path, value)
     read = json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
     assert read == _without_non_finite(value)
 
@@ -72,7 +73,7 @@ def test_arrays_tuples_and_paths_become_plain_json():
         "path": pathlib.Path("a/b"),
         1: "number",
     }
-    assert layout.to_json_value(value) == {
+    assert files.to_json_value(value) == {
         "float32": 0.5,
         "int64": 7,
         "bool": True,
@@ -88,9 +89,9 @@ def test_arrays_tuples_and_paths_become_plain_json():
 
 def test_what_json_cannot_hold_leaves_the_old_file(tmp_path):
     path = tmp_path / "scores.json"
-    layout.write_json_atomically(path, {"mean": 1.0})
+    files.write_json_atomically(path, {"mean": 1.0})
     with pytest.raises(TypeError, match="complex"):
-        layout.write_json_atomically(path, {"mean": 2.0, "bad": 1j})
+        files.write_json_atomically(path, {"mean": 2.0, "bad": 1j})
     assert json.loads(path.read_text()) == {"mean": 1.0}
     assert os.listdir(tmp_path) == ["scores.json"]
 
@@ -98,7 +99,7 @@ def test_what_json_cannot_hold_leaves_the_old_file(tmp_path):
 def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "scores.json"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), layout.replacing(path) as partial:
+    with pytest.raises(KeyboardInterrupt), files.replacing(path) as partial:
         partial.write_text("half of the ne")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -114,7 +115,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        layout.write_json_atomically(path, {"mean": 2.0})
+        files.write_json_atomically(path, {"mean": 2.0})
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["scores.json"]
 
@@ -135,7 +136,7 @@ def test_the_bytes_are_on_disk_before_the_name_points_to_them(tmp_path, monkeypa
 
     monkeypatch.setattr(os, "fsync", noting_fsync)
     monkeypatch.setattr(os, "replace", noting_replace)
-    with layout.replacing(path) as partial:
+    with files.replacing(path) as partial:
         assert partial.suffix == ".json"
         partial.write_text("the new one")
     assert order == [("fsync", len("the new one"), "old"), ("replace", tmp_path, path)]

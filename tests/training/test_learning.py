@@ -14,16 +14,16 @@ GOOD = 0.8  # mean of +1 caught and -1 missed; every ball can be caught
 LEARNING = {
     "hidden_size": 64,
     "num_atoms": 21,
-    "discriminator_hidden": 64,
+    "return_contrast.discriminator_hidden": 64,
     "batch_size": 32,
-    "contrast_batch_size": 16,
+    "return_contrast.batch_size": 16,
     "learning_rate": 1e-3,
     "noisy_sigma": 0.5,
     "discount": 0.95,
     "n_step": 5,
     "target_period": 50,
     "learn_start": 300,
-    "replay_capacity": 10_000,
+    "replay.capacity": 10_000,
     "frame_stack": 1,
     "evaluation_epsilon": 0.0,
 }
@@ -31,16 +31,15 @@ LEARNING = {
 
 def best_score(preset: str, seeds: tuple[int, ...], steps: int) -> float:
     """Best median over the seeds of the mean return; training ends once it is good."""
-    config = toy.make_config(preset, **LEARNING)
-    fleet = toy.make_fleet(config, seeds, lift="vmap")
+    config = toy.make_config(preset, LEARNING)
+    environment, fleet = toy.make_fleet(config, seeds, batching="vmap")
     best = -1.0
-    for step in toy.training(config, seeds, steps, fleet):
+    for step in toy.training(fleet, environment, steps):
         now = step.state.step
         if now > config.learn_start and now % EVALUATED_EVERY == 0:
             returns = evaluation.evaluate(
-                step.state.learner.params.agent, fleet=fleet, make_environment=toy.make_catch,
-                config=config, seeds=seeds, agent_steps=now, episodes=GAMES,
-            ).returns  # fmt: skip
+                step.state.learner.params.agent, fleet, toy.make_catch, now, GAMES
+            ).returns
             best = max(best, np.median(returns.mean(axis=1)))
             if best >= GOOD:
                 break

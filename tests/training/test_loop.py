@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations, types
-from rcrl_jax.training import loop
+from rcrl_jax.training import build, loop
 from rcrl_jax.training.history import History
 from tests.training import toy
 
@@ -16,7 +16,10 @@ LEARN_START, STEPS = 6, 16
 class ScriptedFleet:
     """Acts by the step's number alone and counts updates instead of learning."""
 
-    def __init__(self, log):
+    num_runs, seeds = len(RUNS), RUNS
+
+    def __init__(self, agent, log):
+        self.agent = agent
         self._log = log
 
     def init(self):
@@ -27,8 +30,7 @@ class ScriptedFleet:
         rng = np.random.default_rng(counters)
         return rng.integers(0, 3, observation.shape[:2]).astype(np.int32)
 
-    def update(self, state, batch, frames_on_device):
-        assert frames_on_device is None
+    def update(self, state, batch):
         self._log.append(("update", state.updates, batch))
         shape = batch.transitions.action.shape
         transition_loss = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
@@ -55,18 +57,19 @@ class Spy:
         return call
 
 
-def _train(config, total_steps=STEPS, runs=RUNS):
-    """Runs a scripted loop; returns the log of its events and what it yielded."""
+def _make(config):
+    """Training environments, a scripted fleet with the log of its calls, and a replay."""
+    environment, fleet = toy.make_fleet(config, RUNS)
     log = []
-    steps = list(
-        toy.training(
-            config, runs, total_steps, ScriptedFleet(log),
-            environment=Spy(toy.view(config, runs), log, ("reset", "send", "recv")),
-            replay=Spy(
-                toy.make_replay(config, runs), log, ("add", "sample", "update_priorities")
-            ),
-        )
-    )  # fmt: skip
+    return environment, ScriptedFleet(fleet.agent, log), build.make_replay(fleet, RUNS, "host"), log
+
+
+def _train(config, total_steps=STEPS):
+    """Runs a scripted loop; returns the log of its events and what it yielded."""
+    environment, fleet, replay, log = _make(config)
+    environment = Spy(environment, log, ("reset", "send", "recv"))
+    replay = Spy(replay, log, ("add", "sample", "update_priorities"))
+    steps = list(toy.training(fleet, environment, total_steps, replay=replay))
     assert log.pop(0)[0] == "reset"
     return log, steps
 
@@ -80,33 +83,33 @@ def test_order_of_events(update_period):
     """As the module's drawing says, with `update_period` steps between the updates."""
     config = toy.make_config("rcrl", learn_start=LEARN_START, update_period=update_period)
     log, steps = _train(config)
-    expected, late = [], False
+    expected, pending = [], False
     for step in range(STEPS):
         updates = step >= LEARN_START and step % update_period == 0
         expected += ["act"] + ["sample", "update"] * updates + ["send"]
-        expected += ["update_priorities"] * late + ["recv", "add"]
-        late = updates
+        expected += ["update_priorities"] * pending + ["recv", "add"]
+        pending = updates
     assert [event[0] for event in log] == expected
     assert len(_events(log, "update")) == len(range(LEARN_START, STEPS, update_period))
     assert [step.state.step for step in steps] == list(range(1, STEPS + 1))
 
 
-def test_priorities_are_one_update_late_and_those_of_their_own_update():
+def test_priorities_are_written_one_update_later_for_their_own_transitions():
     log, steps = _train(toy.make_config("rcrl", learn_start=LEARN_START))
     sampled = [sample for _, _, sample in _events(log, "sample")]
-    late = [step.state.late for step in steps]
-    assert late[:LEARN_START] == [None] * LEARN_START
-    for number, (sample, update) in enumerate(zip(sampled, late[LEARN_START:], strict=True)):
+    pending = [step.state.pending_update for step in steps]
+    assert pending[:LEARN_START] == [None] * LEARN_START
+    for number, (sample, update) in enumerate(zip(sampled, pending[LEARN_START:], strict=True)):
         assert update.index is sample.index
         assert update.positive_is_anchor is sample.positive_is_anchor
         assert _events(log, "update")[number][1:] == (number, sample.batch)
     written = [arguments for _, arguments, _ in _events(log, "update_priorities")]
     assert len(written) == len(sampled) - 1  # those of the last update are in the last state
-    for (index, transition_loss), update in zip(written, late[LEARN_START:-1], strict=True):
+    for (index, transition_loss), update in zip(written, pending[LEARN_START:-1], strict=True):
         assert index is update.index
         np.testing.assert_array_equal(transition_loss, update.result.transition_loss)
     # An update is handed out for the records once the next step has waited for it.
-    assert [step.finished for step in steps[1:]] == late[:-1]
+    assert [step.finished for step in steps[1:]] == pending[:-1]
     assert steps[0].finished is None
 
 
@@ -137,17 +140,21 @@ def test_the_replay_gets_the_frame_acted_on_and_what_followed():
 
 
 def test_batch_sizes_and_the_schedule_of_importance_weights():
-    config = toy.make_config("rcrl", learn_start=LEARN_START, importance_exponent=0.4)
+    config = toy.make_config(
+        "rcrl", {"replay.importance_exponent": 0.4}, learn_start=LEARN_START
+    )
     log, _ = _train(config)
-    arguments = [arguments for _, arguments, _ in _events(log, "sample")]
-    assert {sizes[:2] for sizes in arguments} == {(8, 8)}
+    for _, _, sample in _events(log, "sample"):
+        assert sample.index.shape == (len(RUNS), 8)
+        assert sample.batch.contrast.anchor.action.shape == (len(RUNS), 8)
     np.testing.assert_allclose(
-        [beta for _, _, beta in arguments],
+        [beta for _, (beta,), _ in _events(log, "sample")],
         [0.4, 0.46, 0.52, 0.58, 0.64, 0.7, 0.76, 0.82, 0.88, 0.94],
     )
-    assert loop.importance_exponent(config, STEPS, STEPS) == 1.0
+    _, fleet = toy.make_fleet(config, RUNS)
+    assert loop.importance_exponent(fleet.agent, STEPS, STEPS) == 1.0
     log, _ = _train(toy.make_config("erainbow", learn_start=LEARN_START))
-    assert {arguments[1] for _, arguments, _ in _events(log, "sample")} == {0}
+    assert all(sample.batch.contrast is None for _, _, sample in _events(log, "sample"))
 
 
 def test_nothing_is_learnt_before_learn_start():
@@ -164,24 +171,22 @@ REBUILT = [{"max_episode_steps": 5}, {"max_episode_steps": 100}]
 
 
 def _trained(config, total_steps):
-    log = []
-    environment, replay = toy.view(config, RUNS), toy.make_replay(config, RUNS)
+    environment, fleet, replay, _ = _make(config)
     history = History(len(RUNS), total_steps)
-    fleet = ScriptedFleet(log)
-    *_, last = toy.training(
-        config, RUNS, total_steps, fleet, environment=environment, replay=replay, history=history
-    )
+    *_, last = toy.training(fleet, environment, total_steps, replay=replay, history=history)
     return last.state, environment, replay, history
 
 
 @pytest.mark.parametrize("overrides", REBUILT)
 @pytest.mark.parametrize("steps", [4, 47, 160])
 def test_logged_actions_bring_back_emulators_and_replay(overrides, steps):
-    config = toy.make_config("rcrl", learn_start=LEARN_START, replay_capacity=60, **overrides)
+    config = toy.make_config(
+        "rcrl", {"replay.capacity": 60}, learn_start=LEARN_START, **overrides
+    )
     state, environment, replay, history = _trained(config, steps)
 
-    again = toy.view(config, RUNS)
-    rebuilt, log = toy.make_replay(config, RUNS), History(len(RUNS), steps)
+    again, fleet, rebuilt, _ = _make(config)
+    log = History(len(RUNS), steps)
     observation = loop.rebuild(
         history.state.actions, environment=again, replay=rebuilt, history=log
     )
@@ -196,15 +201,14 @@ def test_logged_actions_bring_back_emulators_and_replay(overrides, steps):
     continued = []
     for emulators, memory in ((environment, replay), (again, rebuilt)):
         *_, last = loop.train(
-            state._replace(step=steps, late=None, learner=ScriptedFleet([]).init()),
-            fleet=ScriptedFleet([]),
+            state._replace(step=steps, pending_update=None, learner=fleet.init()),
+            fleet=fleet,
             environment=emulators,
             replay=memory,
             history=History(len(RUNS), 30),
-            config=config,
             total_steps=steps + 30,
         )
-        samples = [jax.tree.map(np.array, memory.sample(16, 16, 0.5)) for _ in range(4)]
+        samples = [jax.tree.map(np.array, memory.sample(0.5)) for _ in range(4)]
         continued.append((last.state.observation, last.outcome, samples, memory.state))
     toy.assert_equal_trees(*continued)
 
@@ -215,12 +219,9 @@ def test_the_checksum_tells_a_changed_action_and_another_emulator():
 
     def checksum(actions, seeds=RUNS):
         log = History(len(RUNS), 40)
-        loop.rebuild(
-            actions,
-            environment=toy.view(config, seeds),
-            replay=toy.make_replay(config, seeds),
-            history=log,
-        )
+        environment, fleet = toy.make_fleet(config, seeds)
+        replay = build.make_replay(fleet, seeds, "host")
+        loop.rebuild(actions, environment=environment, replay=replay, history=log)
         return log.checksum
 
     actions = history.state.actions

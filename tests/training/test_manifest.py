@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rcrl_jax
-from rcrl_jax.training import layout, manifest
+from rcrl_jax import files
+from rcrl_jax.training import manifest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,17 +28,19 @@ class _Config:
 
 
 def _make(**changes):
-    arguments = {
+    run = {
         "preset": "rcrl",
         "config": _Config(),
         "game": "Pong",
         "seed": 0,
         "steps": 100_000,
         "backend": "envpool",
-        "environment": {"resize": "area", "noop_max": 30},
-        "protocol": {"epsilon": 0.001, "episodes": 10},
     }
-    return manifest.make_manifest(**{**arguments, **changes})
+    return manifest.make_manifest(
+        manifest.describe_run(**{**run, **changes}),
+        environment={"resize": "area", "noop_max": 30},
+        protocol={"epsilon": 0.001, "episodes": 10},
+    )
 
 
 def test_contents(monkeypatch):
@@ -48,6 +51,7 @@ def test_contents(monkeypatch):
     made = _make()
     assert list(made) == ["run", "environment", "protocol", "versions", "device", "launch"]
     assert made["run"] == {
+        "format": manifest.FORMAT,
         "preset": "rcrl",
         "game": "Pong",
         "seed": 0,
@@ -92,7 +96,7 @@ def test_a_dependency_that_is_not_installed_has_no_version(monkeypatch):
 def stored(tmp_path):
     """The path of a manifest that `_make()` wrote."""
     path = tmp_path / "manifest.json"
-    layout.write_json_atomically(path, _make())
+    files.write_json_atomically(path, _make())
     return path
 
 
@@ -141,9 +145,22 @@ def test_a_run_of_another_algorithm_is_another_run(stored, monkeypatch):
 def test_a_manifest_without_an_algorithm_is_another_run(stored):
     old = json.loads(stored.read_text())
     del old["run"]["algorithm"]
-    layout.write_json_atomically(stored, old)
+    files.write_json_atomically(stored, old)
     with pytest.raises(manifest.WorkdirMismatch, match=": algorithm absent -> [0-9]+; "):
         manifest.check_same_run(stored, _make())
+
+
+def test_a_work_directory_of_another_format_is_refused_in_one_line(stored):
+    """Manifests had no number of their format before 2, and other names of fields."""
+    old = json.loads(stored.read_text())
+    del old["run"]["format"]
+    old["run"]["config"] = {"contrast_batch_size": 64}
+    files.write_json_atomically(stored, old)
+    with pytest.raises(manifest.WorkdirMismatch) as raised:
+        manifest.check_same_run(stored, _make())
+    text = str(raised.value)
+    assert "was written in format 1 by another version" in text and "--workdir" in text
+    assert "\n" not in text
 
 
 def test_a_mismatch_is_a_value_error():
@@ -174,7 +191,7 @@ def test_every_differing_field_counts_and_no_other(tmp_path_factory, old, new):
     base = _make()
     stored, wanted = copy.deepcopy(base), copy.deepcopy(base)
     stored["run"]["config"], wanted["run"]["config"] = dict(old), dict(new)
-    layout.write_json_atomically(path, stored)
+    files.write_json_atomically(path, stored)
     differing = [name for name in _FIELDS if old[name] != new[name]]
     if not differing:
         assert manifest.check_same_run(path, wanted) is None

@@ -6,11 +6,19 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax import config
-from rcrl_jax.agents import families, rainbow
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.envs import dmc
+from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
+
+
+def fleet_of(agent, runs: int, **options) -> Fleet:
+    valid = np.full(runs, 6, np.int32)
+    constants = jax.tree.map(lambda x: np.repeat(x, runs), agent.run_constants("Alien"))
+    return Fleet(agent, range(runs), types.RunSpec(valid, constants), **options)
 
 
 def test_a_fleet_that_does_not_fit_is_refused_with_the_numbers():
@@ -23,12 +31,11 @@ def test_a_fleet_that_does_not_fit_is_refused_with_the_numbers():
     prediction.check(prediction.Memory(2**30, 2**30, 2**30, 2**30), num_runs=1)
 
 
-def test_predicted_memory_grows_with_the_runs_and_moves_with_the_frames():
-    settings = config.ATARI_PRESETS["rcrl"]
-    agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 6))
+def test_predicted_memory_grows_with_the_runs():
+    spec = discrete_spec((84, 84), 6)
+    agent = make_agent(ATARI_PRESETS["rcrl"], spec)
     one, two = (
-        prediction.predict_memory(settings, Fleet(agent, range(r), [6] * r), "host").host
-        for r in (1, 2)
+        prediction.predict_memory(fleet_of(agent, runs), spec, "host").host for runs in (1, 2)
     )
     frames = 100_002 * 225 * 25
     assert frames < one < 1.5 * frames
@@ -36,23 +43,20 @@ def test_predicted_memory_grows_with_the_runs_and_moves_with_the_frames():
     assert 1.8 * one < two < 2 * one
 
 
-def test_a_rendering_agent_s_memory_holds_the_environments_of_its_evaluations():
-    settings = config.DMC_PRESETS["sac_aug"]
-    agent = families.make_agent(settings, EnvironmentSpec(settings.frame_shape, 6))
+def test_predicted_memory_holds_the_rendering_environments_of_evaluations():
+    spec = control_spec((100, 100, 3), np.uint8, 6)._replace(host_bytes=dmc.RENDERER_BYTES)
+    agent = make_agent(DMC_PRESETS["sac_aug"], spec)
     one, two = (
-        prediction.predict_memory(settings, Fleet(agent, range(r), [6] * r, lift="map"), "host")
-        for r in (1, 2)
+        prediction.predict_memory(fleet_of(agent, runs, batching="map"), spec, "host").host
+        for runs in (1, 2)
     )
-    a_renderer = 80 * 2**20
-    assert two.host - one.host > 100_001 * 100 * 100 * 3 + 11 * a_renderer
+    assert two - one > 100_001 * 100 * 100 * 3 + 11 * dmc.RENDERER_BYTES
 
 
 def test_the_disk_holds_two_checkpoints_of_every_learner():
-    settings = config.DMC_PRESETS["state_sac"]
-    spec = EnvironmentSpec(settings.frame_shape, 6, np.float32)
-    agent = families.make_agent(settings, spec)
-    fleet = Fleet(agent, (0, 1, 2), [6] * 3)
-    learner = sum(x.nbytes for x in jax.tree.leaves(fleet.to_host(fleet.init())))
+    agent = make_agent(DMC_PRESETS["state_sac"], control_spec((24,), np.float32, 6))
+    fleet = fleet_of(agent, 3)
+    learner = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(fleet.init)))
     actions = 3 * 1000 * 6 * 4
     needed = prediction.predict_disk(fleet, 1000)
     assert 2 * (learner + actions) < needed < 2 * (learner + actions) + 3 * 64 * 2**20

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.agents import rainbow
-from rcrl_jax.config import ATARI_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs import atari
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.training import evaluation, experiment

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
-from rcrl_jax.training import layout, records
+from rcrl_jax.training import records
+from rcrl_jax.training.run_paths import RunPaths
 
 
 def _counters(agent_steps):
@@ -48,7 +49,7 @@ def _read(paths):
 
 
 def test_lines(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         recorder.record(
             records.Counters(10, 20, 80),
@@ -88,8 +89,8 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(data, events, torn_bytes
         label="events before the kill",
     )
     with tempfile.TemporaryDirectory() as directory:
-        whole = layout.RunPaths(directory, "whole", "Pong", 0)
-        cut = layout.RunPaths(directory, "cut", "Pong", 0)
+        whole = RunPaths(directory, "whole", "Pong", 0)
+        cut = RunPaths(directory, "cut", "Pong", 0)
         with records.RunRecorder(whole, resume_at=None) as recorder:
             _record(recorder, events)
 
@@ -113,7 +114,7 @@ def _tear(path, torn_bytes, *, keep_up_to):
 
 
 def test_resuming_keeps_earlier_lines_byte_for_byte_and_later_ones_not(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(5, "losses"), (10, "episode"), (10, "losses"), (11, "losses")])
     lines = paths.metrics.read_bytes().splitlines(keepends=True)
@@ -123,7 +124,7 @@ def test_resuming_keeps_earlier_lines_byte_for_byte_and_later_ones_not(tmp_path)
 
 
 def test_a_new_run_starts_empty_files_where_an_old_one_left_some(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(0, "losses"), (0, "evaluation")])
     with records.RunRecorder(paths, resume_at=None):
@@ -132,7 +133,7 @@ def test_a_new_run_starts_empty_files_where_an_old_one_left_some(tmp_path):
 
 
 def test_training_time_goes_on_where_it_stopped(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     paths.directory.mkdir(parents=True)
     paths.metrics.write_text(
         '{"agent_steps": 1, "wall_s": 1000.5}\n{"agent_steps": 9, "wall_s": 5000.0}\n'
@@ -145,8 +146,9 @@ def test_training_time_goes_on_where_it_stopped(tmp_path):
 def test_a_killed_process_loses_no_whole_line(tmp_path):
     script = f"""
 import os, signal
-from rcrl_jax.training import layout, records
-paths = layout.RunPaths({str(tmp_path)!r}, "rcrl", "Pong", 0)
+from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training import records
+paths = RunPaths({str(tmp_path)!r}, "rcrl", "Pong", 0)
 recorder = records.RunRecorder(paths, resume_at=None)
 for step in range(1, 101):
     recorder.record(records.Counters(step, step, 4 * step), {{"loss_c51": 0.5}})
@@ -155,7 +157,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-c", script], timeout=60, cwd=pathlib.Path.cwd())
     assert killed.returncode == -signal.SIGKILL
-    metrics, evaluations = _read(layout.RunPaths(tmp_path, "rcrl", "Pong", 0))
+    metrics, evaluations = _read(RunPaths(tmp_path, "rcrl", "Pong", 0))
     assert [line["agent_steps"] for line in metrics] == list(range(1, 101))
     assert len(evaluations) == 1
 
@@ -168,7 +170,7 @@ def test_a_torn_last_line_is_not_read(tmp_path, torn):
 
 
 def test_a_last_line_that_lacks_only_its_end_is_read_and_ended(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     paths.directory.mkdir(parents=True)
     paths.evaluations.write_text('{"agent_steps": 1, "mean": 3.0}')
     with records.RunRecorder(paths, resume_at=1) as recorder:
@@ -201,7 +203,7 @@ def _events(directory):
 
 
 def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeats(tmp_path, capfd):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(5, "losses"), (12, "evaluation")])
     (first,) = paths.tensorboard.iterdir()
@@ -218,7 +220,7 @@ def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeat
 
 
 def test_scores(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 4)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 4)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_scores(
             records.Counters(100, 200, 800), [-20.7, 14.6, -20.7, 14.6], episodes_cut=2
@@ -242,14 +244,14 @@ def test_scores(tmp_path):
 
 
 def test_scores_of_a_game_without_published_scores(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Catch", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Catch", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_scores(_counters(1), np.array([1.0, 0.0]), episodes_cut=0)
     assert json.loads(paths.scores.read_text())["human_normalised_mean"] is None
 
 
 def test_an_evaluation_without_episodes_has_no_score(tmp_path):
-    paths = layout.RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         with pytest.raises(ValueError, match="without episodes"):
             recorder.record_evaluation(_counters(1), [], episodes_cut=0)

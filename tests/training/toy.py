@@ -7,14 +7,13 @@ import sys
 import jax
 import numpy as np
 
-from rcrl_jax import config
-from rcrl_jax.agents import rainbow
+from rcrl_jax.config import fields, presets
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch
-from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import checkpoint, evaluation, experiment, layout, loop, records
-from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training import build, checkpoint, experiment, loop, records
 from rcrl_jax.training.history import History
+from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.run_paths import RunPaths
 
 ROOT = pathlib.Path(__file__).parents[2]  # where `python -m tests...` works
 GAME = "Catch"
@@ -24,13 +23,13 @@ SMALL = {
     "num_atoms": 11,
     "v_max": 2.0,
     "batch_size": 8,
-    "contrast_batch_size": 8,
-    "discriminator_hidden": 16,
+    "return_contrast.batch_size": 8,
+    "return_contrast.discriminator_hidden": 16,
     "learning_rate": 1e-3,
     "n_step": 3,
     "target_period": 20,
     "learn_start": 30,
-    "replay_capacity": 150,  # the ring's head comes round before the last step
+    "replay.capacity": 150,  # the ring's head comes round before the last step
     "frame_stack": 2,
     "max_episode_steps": 100,
     "evaluation_period": 60,
@@ -39,8 +38,10 @@ SMALL = {
 }
 
 
-def make_config(preset: str = "rcrl", **overrides) -> config.RainbowConfig:
-    return dataclasses.replace(config.ATARI_PRESETS[preset], **{**SMALL, **overrides})
+def make_config(preset: str = "rcrl", overrides=None, **changes) -> RainbowConfig:
+    """A small preset; `overrides` are for fields of groups, whose names have a dot."""
+    changes = {**SMALL, **(overrides or {}), **changes}
+    return fields.replace(presets.ATARI_PRESETS[preset], changes)
 
 
 def make_catch(seeds: np.ndarray):
@@ -49,11 +50,11 @@ def make_catch(seeds: np.ndarray):
 
 def make_plan(
     workdir, preset="rcrl", seeds=(3,), game=GAME, overrides=None, **changes
-) -> experiment.Plan:
-    plan = experiment.Plan(
+) -> Plan:
+    plan = Plan(
         preset=preset,
-        config=make_config(preset, **(overrides or {})),
-        runs=tuple(experiment.RunId(game, seed) for seed in seeds),
+        config=make_config(preset, overrides),
+        runs=tuple(RunId(game, seed) for seed in seeds),
         total_steps=STEPS,
         workdir=pathlib.Path(workdir),
         eval_episodes=5,
@@ -64,46 +65,30 @@ def make_plan(
     return dataclasses.replace(plan, **changes)
 
 
-def view(config, seeds, make_environment=make_catch) -> AgentEnvironment:
-    """The training environments of a run."""
-    return AgentEnvironment(
-        make_environment(evaluation.training_seeds(seeds)),
-        stack_size=config.frame_stack,
-        life_loss_ends_episode=config.life_loss_ends_episode,
-        clip_rewards=config.clip_rewards,
-        max_episode_steps=config.max_episode_steps,
-    )
+def make_fleet(config, seeds, *, make_environment=make_catch, **changes):
+    """The training environments of a run as its agent sees them, and its fleet."""
+    runs = tuple(RunId(GAME, seed) for seed in seeds)
+    plan = Plan("toy", config, runs, STEPS, pathlib.Path(), 1, make_environment, **changes)
+    return build.make_fleet(plan)
 
 
-def make_fleet(config, seeds, environment=None, lift="auto") -> Fleet:
-    environment = environment or make_catch(np.zeros(1, np.int32))
-    num_actions = [environment.spec.num_actions] * len(seeds)
-    return Fleet(rainbow.make_agent(config, environment.spec), seeds, num_actions, lift=lift)
-
-
-def make_replay(config, seeds) -> SegmentReplay:
-    return experiment.make_replay(config, make_fleet(config, seeds), seeds, "host")
-
-
-def training(config, seeds, total_steps, fleet, *, environment=None, replay=None, history=None):
+def training(fleet, environment, total_steps, *, replay=None, history=None):
     """The loop of a new run, ready to step."""
-    environment = environment or view(config, seeds)
     return loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
         fleet=fleet,
         environment=environment,
-        replay=replay or make_replay(config, seeds),
-        history=history or History(len(seeds), total_steps),
-        config=config,
+        replay=replay or build.make_replay(fleet, fleet.seeds, "host"),
+        history=history or History(fleet.num_runs, total_steps, fleet.agent.action.shape),
         total_steps=total_steps,
     )
 
 
-def paths_of(plan: experiment.Plan, run: int = 0) -> layout.RunPaths:
+def paths_of(plan: Plan, run: int = 0) -> RunPaths:
     return plan.paths[run]
 
 
-def last_checkpoint(plan: experiment.Plan) -> checkpoint.Checkpoint:
+def last_checkpoint(plan: Plan) -> checkpoint.Checkpoint:
     store = checkpoint.CheckpointStore(paths_of(plan).checkpoints)
     try:
         return store.restore(learner_like(plan))
@@ -111,15 +96,15 @@ def last_checkpoint(plan: experiment.Plan) -> checkpoint.Checkpoint:
         store.close()
 
 
-def learner_like(plan: experiment.Plan):
+def learner_like(plan: Plan):
     """Zeros of the shapes of a learner state."""
-    environment = plan.make_environment(np.zeros((1, 1), np.int32))
-    shapes = jax.eval_shape(make_fleet(plan.config, plan.seeds, environment).init)
+    environment, fleet = build.make_fleet(plan)
     environment.close()
+    shapes = jax.eval_shape(fleet.init)
     return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
-def recorded(plan: experiment.Plan, run: int = 0) -> dict[str, object]:
+def recorded(plan: Plan, run: int = 0) -> dict[str, object]:
     """All that a run has written for people so far, without what the clock says."""
     paths = paths_of(plan, run)
     metrics = [

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 
-from rcrl_jax import config
+from rcrl_jax.config import presets
 from rcrl_jax.training import manifest
 from rcrl_jax.training.campaign import workers
 from rcrl_jax.training.campaign.spec import CampaignError, Experiment, Spec, Unit, read_spec
@@ -20,14 +20,14 @@ EXPERIMENTS = {
         "experiments.atari100k",
         "game",
         ("Pong", "Alien", "Hero"),
-        lambda game: config.ATARI_PRESETS,
+        lambda game: presets.ATARI_PRESETS,
         lambda game: 1,
     ),
     "dmc": Experiment(
         "experiments.dmc",
         "task",
         ("cheetah_run", "walker_walk"),
-        config.dmc_presets_of,
+        presets.dmc_presets_of,
         {"cheetah_run": 4, "walker_walk": 2}.get,
     ),
 }

@@ -9,10 +9,11 @@ import pathlib
 
 import numpy as np
 
-from rcrl_jax import config
+from rcrl_jax.config import fields, presets
+from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, VectorEnvironment, after_reset
 from rcrl_jax.replay import counter_random
-from rcrl_jax.training import experiment
+from rcrl_jax.training.plan import Plan, RunId
 
 STEPS, ROOM, EPISODE = 200, 3, 10
 SIZE, CROP = 20, 17  # pixels; four convolutions leave 2 x 2
@@ -22,11 +23,11 @@ SMALL = {
     "filters": 4,
     "embedding_size": 6,
     "hidden_size": 16,
-    "discriminator_hidden": 16,
+    "return_contrast.discriminator_hidden": 16,
     "batch_size": 8,
-    "contrast_batch_size": 4,
+    "return_contrast.batch_size": 4,
     "learn_start": 20,
-    "replay_capacity": 80,  # the ring's head comes round before the last step
+    "replay.capacity": 80,  # the ring's head comes round before the last step
     "evaluation_period": 160,
     "periodic_episodes": 2,
 }
@@ -95,8 +96,10 @@ class Reach(VectorEnvironment):
         return frame
 
 
-def make_config(preset: str, **overrides) -> config.SacConfig:
-    return dataclasses.replace(config.DMC_PRESETS[preset], **{**SMALL, **overrides})
+def make_config(preset: str, overrides=None, **changes) -> SacConfig:
+    """A small preset; `overrides` are for fields of groups, whose names have a dot."""
+    changes = {**SMALL, **(overrides or {}), **changes}
+    return fields.replace(presets.DMC_PRESETS[preset], changes)
 
 
 def make_reach(own, observation):
@@ -110,18 +113,16 @@ def make_reach(own, observation):
     return make
 
 
-def make_plan(workdir, preset, own=(2,), seeds=(3,), overrides=None, **changes) -> experiment.Plan:
-    settings = make_config(preset, **(overrides or {}))
-    plan = experiment.Plan(
+def make_plan(workdir, preset, own=(2,), seeds=(3,), overrides=None, **changes) -> Plan:
+    settings = make_config(preset, overrides)
+    plan = Plan(
         preset=preset,
         config=settings,
-        runs=tuple(experiment.RunId("reach", seed) for seed in seeds),
+        runs=tuple(RunId("reach", seed) for seed in seeds),
         total_steps=STEPS,
         workdir=pathlib.Path(workdir),
         eval_episodes=2,
         make_environment=make_reach(own, settings.observation),
-        action_repeat=2,
-        frames_per_step=1,
         record_period=10,
         checkpoint_period=50,
     )

@@ -6,8 +6,9 @@ import pathlib
 import shutil
 from typing import Any
 
-from rcrl_jax.training import layout, manifest
+from rcrl_jax.training import manifest
 from rcrl_jax.training.campaign.spec import CampaignError, Spec, Unit
+from rcrl_jax.training.run_paths import RunPaths
 
 
 def is_finished(spec: Spec, unit: Unit) -> bool:
@@ -45,9 +46,9 @@ def check_same_runs(spec: Spec, directory: pathlib.Path) -> None:
             _check_run(spec, unit, begun)
 
 
-def work_paths(directory: pathlib.Path, unit: Unit) -> layout.RunPaths:
+def work_paths(directory: pathlib.Path, unit: Unit) -> RunPaths:
     """The files of a unit that is not finished, below the campaign's `directory`."""
-    return layout.RunPaths(directory / unit.name, unit.arm.preset, unit.game, unit.seed)
+    return RunPaths(directory / unit.name, unit.arm.preset, unit.game, unit.seed)
 
 
 def collect(spec: Spec, unit: Unit, directory: pathlib.Path) -> None:
@@ -100,7 +101,7 @@ def _check_algorithm(path: pathlib.Path) -> None:
         )
 
 
-def _check_finished(spec: Spec, unit: Unit, paths: layout.RunPaths) -> None:
+def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     _check_run(spec, unit, paths.manifest)
     try:
         episodes = len(json.loads(paths.scores.read_text(encoding="utf-8"))["returns"])

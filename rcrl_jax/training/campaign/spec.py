@@ -11,8 +11,9 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rcrl_jax.config import Config
-from rcrl_jax.training import layout
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import Config
+from rcrl_jax.training.run_paths import RunPaths
 
 _LARGEST_SEED = 2**31 - 1
 _MOST_SEEDS = 1000
@@ -47,7 +48,7 @@ class Arm:
     Attributes:
         name: the preset's name if nothing is changed.
         preset: the preset.
-        overrides: (field, value) of the changed fields.
+        overrides: (field, value) of the changed fields, those of groups with dotted names.
     """
 
     name: str
@@ -90,10 +91,10 @@ class Spec:
         """Agent steps of a unit."""
         return self.steps // self.experiment.action_repeat(unit.game)
 
-    def result_paths(self, unit: Unit) -> layout.RunPaths:
+    def result_paths(self, unit: Unit) -> RunPaths:
         """Where a unit's files lie once it is finished."""
         directory = self.results / unit.arm.name if unit.arm.overrides else self.results
-        return layout.RunPaths(directory, unit.arm.preset, unit.game, unit.seed)
+        return RunPaths(directory, unit.arm.preset, unit.game, unit.seed)
 
     def make_config(self, unit: Unit) -> Config:
         """The configuration of a unit.
@@ -102,7 +103,7 @@ class Spec:
             ValueError: a changed field is out of range; the message names it.
         """
         preset = self.experiment.presets_of(unit.game)[unit.arm.preset]
-        return dataclasses.replace(preset, **dict(unit.arm.overrides))
+        return fields.replace(preset, dict(unit.arm.overrides))
 
     def make_command(self, unit: Unit, workdir: pathlib.Path) -> list[str]:
         """The command that trains a unit in `workdir`, or resumes it."""
@@ -173,14 +174,23 @@ def _read_arm(name: str, table: Any, presets: Mapping[str, Config]) -> Arm:
         raise ValueError(f"{where}not a name for an arm: a preset's, or it has odd characters")
     _check_keys(where, _table(where, table), ("preset", "config"))
     preset = _one_of(f"{where}preset", table["preset"], presets)
-    fields = {field.name: field for field in dataclasses.fields(presets[preset])}
+    known = {field.name: field for field in fields.named_fields(presets[preset])}
     overrides = []
-    for key, value in _table(f"{where}config", table["config"]).items():
-        field = fields[_one_of(f"{where}config", key, fields)]
+    for key, value in _flatten(_table(f"{where}config", table["config"])):
+        field = known[_one_of(f"{where}config", key, known)]
         overrides.append((key, _field_value(f"{where}config.{key}", value, field.type)))
     if not overrides:
         raise ValueError(f"{where}changes no field: name its preset under presets")
     return Arm(name, preset, tuple(overrides))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """The values of nested tables with dotted keys."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _field_value(where: str, value: Any, kind: Any) -> Any:

@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rcrl_jax.training import layout
+from rcrl_jax.signals import STOP_SIGNALS, stop_signals
 from rcrl_jax.training.campaign import child, results
 from rcrl_jax.training.campaign.spec import CampaignError, Spec, Unit
+from rcrl_jax.training.run_paths import RunPaths
 
 _POLL_S = 0.2
 _REPORT_EVERY_S = 60.0
 _LAST_LINES = 20
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_STOPPED = {code for s in _STOP_SIGNALS for code in (-s, 128 + s)}
+_STOPPED = {code for s in STOP_SIGNALS for code in (-s, 128 + s)}
 
 
 class Summary(NamedTuple):
@@ -136,7 +136,7 @@ class Workers:
             else:
                 waiting.append(unit)
         stopped_by, reported_s = None, time.monotonic()
-        with _stop_signals() as received:
+        with stop_signals() as received:
             while self._running or (waiting and stopped_by is None):
                 while received:
                     stopped_by = stopped_by or received[0]
@@ -248,7 +248,7 @@ class Progress(NamedTuple):
     wall_s: float
 
 
-def read_progress(paths: layout.RunPaths) -> Progress:
+def read_progress(paths: RunPaths) -> Progress:
     """How far a unit is, from the last lines of its metrics."""
     try:
         with open(paths.metrics, "rb") as file:
@@ -267,20 +267,3 @@ def read_progress(paths: layout.RunPaths) -> Progress:
         if "steps_per_s" in record:
             return Progress(step, record["steps_per_s"], wall_s)
     return Progress(step, None, wall_s)
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Yields a list that SIGTERM and SIGINT append themselves to, instead of ending the process."""
-    received: list[int] = []
-
-    def remember(signum, frame):
-        del frame
-        received.append(signum)
-
-    before = [signal.signal(name, remember) for name in _STOP_SIGNALS]
-    try:
-        yield received
-    finally:
-        for name, handler in zip(_STOP_SIGNALS, before, strict=True):
-            signal.signal(name, handler)

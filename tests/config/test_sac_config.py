@@ -4,10 +4,16 @@ import dataclasses
 
 import pytest
 
-from rcrl_jax.config import DMC_PRESETS, RainbowConfig, SacConfig
-from rcrl_jax.envs import dmc
+from rcrl_jax.config import fields
+from rcrl_jax.config.groups import ControlReturnContrastConfig, ReturnContrastConfig
+from rcrl_jax.config.presets import DMC_PRESETS
+from rcrl_jax.config.sac import SacConfig
 
-SAC_FIELDS = dataclasses.fields(SacConfig)
+SAC_FIELDS = list(fields.named_fields(SacConfig()))
+
+
+def values_of(config) -> dict[str, object]:
+    return {field.name: field.value for field in fields.named_fields(config)}
 
 
 @pytest.mark.parametrize("field", SAC_FIELDS, ids=lambda field: field.name)
@@ -19,12 +25,12 @@ def test_every_field_of_sac_has_a_meaning_and_a_source(field):
 SAC_BAD_VALUES = [
     ("observation", "sound"),
     ("augmentation", "flip"),
-    ("segment_reward", "env_step"),
-    ("contrast_loss", "hinge"),
-    ("discriminator_input", "sum"),
-    ("contrast_anchors", "prioritised"),
-    ("contrast_anchors", "rl_batch"),  # 64 anchors beside 512 transitions
-    ("contrast_positives", "episode"),
+    ("return_contrast.segment_reward", "env_step"),
+    ("return_contrast.loss", "hinge"),
+    ("return_contrast.discriminator_input", "sum"),
+    ("return_contrast.anchors", "prioritised"),
+    ("return_contrast.anchors", "rl_batch"),  # 64 anchors beside 512 transitions
+    ("return_contrast.positives", "episode"),
     ("precision", "bfloat16"),
     ("auxiliary", ("curling",)),
     ("auxiliary", ("curl", "curl")),
@@ -38,11 +44,11 @@ SAC_BAD_VALUES = [
     ("log_std_min", 2.0),
     ("log_std_max", -10.0),
     ("auxiliary_weight", -1.0),
-    ("contrast_batch_size", 0),
-    ("discriminator_hidden", 0),
-    ("discriminator_layers", 0),
-    ("discriminator_norm", "batch"),
-    ("segment_threshold", 0.0),
+    ("return_contrast.batch_size", 0),
+    ("return_contrast.discriminator_hidden", 0),
+    ("return_contrast.discriminator_layers", 0),
+    ("return_contrast.discriminator_norm", "batch"),
+    ("return_contrast.segment_threshold", 0.0),
     ("latent_penalty", -1.0),
     ("decoder_weight_decay", -1.0),
     ("batch_size", 0),
@@ -57,7 +63,7 @@ SAC_BAD_VALUES = [
     ("encoder_tau", -0.1),
     ("learn_start", 2),
     ("update_period", 0),
-    ("replay_capacity", 7),
+    ("replay.capacity", 7),
     ("evaluation_period", 0),
     ("periodic_episodes", 0),
 ]
@@ -67,31 +73,27 @@ SAC_BAD_VALUES = [
 def test_a_bad_value_of_sac_is_refused_with_a_field_s_name(name, value):
     bounded_by = {"render_size": "crop_size", "log_std_max": "log_std_min"}.get(name, name)
     with pytest.raises(ValueError, match=f"^{bounded_by}: "):
-        dataclasses.replace(DMC_PRESETS["rcrl_sac"], **{name: value})
+        fields.replace(DMC_PRESETS["rcrl_sac"], {name: value})
 
 
 def test_every_field_of_sac_has_a_bad_value():
-    switches = {f.name for f in SAC_FIELDS if type(f.default) is bool}
-    assert switches == {"positive_excludes_anchor", "negative_differs_in_return"}
+    switches = {f.name for f in SAC_FIELDS if type(f.value) is bool}
+    assert switches == {"return_contrast.positive_excludes_anchor", "return_contrast.negative_differs_in_return"}
     assert {f.name for f in SAC_FIELDS} - switches == {name for name, _ in SAC_BAD_VALUES}
 
 
 def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
     preset = DMC_PRESETS["rcrl_sac"]
-    with pytest.raises(ValueError, match="contrast_batch_size = 64 and batch_size = 512"):
-        dataclasses.replace(preset, contrast_anchors="rl_batch")
-    dataclasses.replace(preset, contrast_anchors="rl_batch", contrast_batch_size=512)
+    with pytest.raises(ValueError, match="return_contrast.batch_size = 64 and batch_size = 512"):
+        fields.replace(preset, {"return_contrast.anchors": "rl_batch"})
+    fields.replace(
+        preset, {"return_contrast.anchors": "rl_batch", "return_contrast.batch_size": 512}
+    )
 
 
-def test_both_families_have_the_same_defaults_of_the_return_task():
-    fields = (
-        "contrast_batch_size", "contrast_loss", "discriminator_hidden",
-        "discriminator_layers", "discriminator_norm", "contrast_anchors", "contrast_positives",
-        "positive_excludes_anchor",
-        "negative_differs_in_return",
-    )  # fmt: skip
-    for name in fields:
-        assert getattr(SacConfig(), name) == getattr(RainbowConfig(), name)
+def test_both_families_have_the_same_defaults_of_the_return_task_but_one():
+    one, other = values_of(ReturnContrastConfig()), values_of(ControlReturnContrastConfig())
+    assert {name for name in one if one[name] != other[name]} == {"discriminator_input"}
 
 
 @pytest.mark.parametrize("task", ["curl", "reconstruction"])
@@ -103,8 +105,8 @@ def test_tasks_on_images_need_images(task):
 
 def test_the_seven_systems_differ_only_where_they_should():
     def differing(one, other):
-        a, b = DMC_PRESETS[one], DMC_PRESETS[other]
-        return {f.name for f in SAC_FIELDS if getattr(a, f.name) != getattr(b, f.name)}
+        a, b = values_of(DMC_PRESETS[one]), values_of(DMC_PRESETS[other])
+        return {name for name in a if a[name] != b[name]}
 
     assert DMC_PRESETS.keys() == {
         "state_sac", "pixel_sac", "sac_ae", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac",
@@ -127,9 +129,9 @@ def test_settings_of_curl_s_tables():
         "hidden_size": 1024,
         "log_std_min": -10.0,
         "log_std_max": 2.0,
-        "contrast_batch_size": 64,
-        "segment_threshold": 1.0,
-        "segment_reward": "sum",
+        "return_contrast.batch_size": 64,
+        "return_contrast.segment_threshold": 1.0,
+        "return_contrast.segment_reward": "sum",
         "batch_size": 512,
         "learning_rate": 1e-3,
         "temperature_learning_rate": 1e-4,
@@ -142,17 +144,13 @@ def test_settings_of_curl_s_tables():
         "encoder_tau": 0.05,
         "learn_start": 1000,
         "update_period": 1,
-        "replay_capacity": 100_000,
+        "replay.capacity": 100_000,
         "evaluation_period": 10_000,
         "periodic_episodes": 10,
     }
     for preset in ("pixel_sac", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac"):
-        assert {name: getattr(DMC_PRESETS[preset], name) for name in published} == published
-
-
-def test_the_room_for_states_is_that_of_the_suite_s_tasks():
-    assert DMC_PRESETS["state_sac"].frame_shape == (dmc.STATE_ROOM,)
-    assert DMC_PRESETS["rcrl_sac"].frame_shape == (100, 100, 3)
+        values = values_of(DMC_PRESETS[preset])
+        assert {name: values[name] for name in published} == published
 
 
 def test_a_task_of_weight_zero_takes_no_part():

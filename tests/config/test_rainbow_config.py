@@ -2,13 +2,21 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
-from rcrl_jax import config
-from rcrl_jax.config import ATARI_PRESETS, RainbowConfig
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.atari import ATARI_GAMES
+from rcrl_jax.envs.protocol import discrete_spec
 
-FIELDS = dataclasses.fields(RainbowConfig)
+FIELDS = list(fields.named_fields(RainbowConfig()))
+
+
+def values_of(config) -> dict[str, object]:
+    return {field.name: field.value for field in fields.named_fields(config)}
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
@@ -19,7 +27,7 @@ def test_every_field_has_a_meaning_and_a_source(field):
 
 
 def test_help_has_one_line_a_field():
-    lines = config.describe_fields(RainbowConfig(batch_size=7)).splitlines()
+    lines = fields.describe_fields(RainbowConfig(batch_size=7)).splitlines()
     assert len(lines) == len(FIELDS)
     assert "--config.batch_size=7: transitions in an update (source: K)" in lines
 
@@ -28,24 +36,24 @@ BAD_VALUES = [
     ("head", "dueling"),
     ("encoder", "resnet"),
     ("embedding_init", "zeros"),
-    ("contrast_loss", "hinge"),
-    ("discriminator_input", "sum"),
-    ("contrast_anchors", "oldest"),
-    ("contrast_anchors", "rl_batch"),  # 64 anchors beside 32 transitions
-    ("contrast_positives", "episode"),
+    ("return_contrast.loss", "hinge"),
+    ("return_contrast.discriminator_input", "sum"),
+    ("return_contrast.anchors", "oldest"),
+    ("return_contrast.anchors", "rl_batch"),  # 64 anchors beside 32 transitions
+    ("return_contrast.positives", "episode"),
     ("augmentation", "flip"),
     ("exploration", "none"),
     ("auxiliary", ("curling",)),
     ("auxiliary", ("return_contrast", "return_contrast")),
     ("hidden_size", 0),
-    ("contrast_batch_size", 0),
-    ("discriminator_hidden", -1),
-    ("curl_hidden", 0),
-    ("curl_size", 0),
-    ("curl_weight", -0.1),
-    ("curl_reduced_weight", float("nan")),
-    ("curl_momentum", 1.1),
-    ("curl_logit_scale", 0.0),
+    ("return_contrast.batch_size", 0),
+    ("return_contrast.discriminator_hidden", -1),
+    ("curl.hidden_size", 0),
+    ("curl.projection_size", 0),
+    ("curl.weight", -0.1),
+    ("curl.reduced_weight", float("nan")),
+    ("curl.momentum", 1.1),
+    ("curl.logit_scale", 0.0),
     ("epsilon", -0.1),
     ("epsilon_decay", 0),
     ("batch_size", 0),
@@ -57,7 +65,7 @@ BAD_VALUES = [
     ("evaluation_period", 0),
     ("periodic_episodes", 0),
     ("num_atoms", 1),
-    ("discriminator_layers", 0),
+    ("return_contrast.discriminator_layers", 0),
     ("v_max", 0.0),
     ("v_max", float("nan")),
     ("noisy_sigma", -0.1),
@@ -67,11 +75,11 @@ BAD_VALUES = [
     ("discount", 1.01),
     ("discount", -0.1),
     ("discount", float("nan")),
-    ("priority_exponent", 1.5),
-    ("importance_exponent", -0.5),
+    ("replay.priority_exponent", 1.5),
+    ("replay.importance_exponent", -0.5),
     ("evaluation_epsilon", 2.0),
     ("auxiliary_weight", -1.0),
-    ("replay_capacity", 47),
+    ("replay.capacity", 47),
     ("learn_start", 21),
 ]
 
@@ -79,17 +87,18 @@ BAD_VALUES = [
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
 def test_a_bad_value_is_refused_with_the_field_s_name(name, value):
     with pytest.raises(ValueError, match=f"^{name}: "):
-        dataclasses.replace(ATARI_PRESETS["rcrl"], **{name: value})
+        fields.replace(ATARI_PRESETS["rcrl"], {name: value})
 
 
 def test_every_numeric_field_has_a_bad_value():
-    numeric = {f.name for f in FIELDS if type(f.default) in (int, float)}
+    numeric = {f.name for f in FIELDS if type(f.value) in (int, float)}
     assert numeric <= {name for name, _ in BAD_VALUES}
 
 
 def test_values_at_the_edge_are_accepted():
-    RainbowConfig(discount=1.0, evaluation_epsilon=0.0, num_atoms=2, priority_exponent=0.0)
-    RainbowConfig(replay_capacity=48, learn_start=22)
+    RainbowConfig(discount=1.0, evaluation_epsilon=0.0, num_atoms=2)
+    fields.replace(RainbowConfig(), {"replay.priority_exponent": 0.0, "replay.capacity": 48})
+    RainbowConfig(learn_start=22)
     RainbowConfig(head="state_action", auxiliary=("return_contrast",), auxiliary_weight=0.0)
 
 
@@ -100,10 +109,11 @@ def test_return_contrast_needs_the_head_whose_embedding_it_trains():
 
 def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
     preset = ATARI_PRESETS["rcrl"]
-    with pytest.raises(ValueError, match="contrast_batch_size = 64 and batch_size = 32"):
-        dataclasses.replace(preset, contrast_anchors="rl_batch")
-    dataclasses.replace(preset, contrast_anchors="rl_batch", contrast_batch_size=32)
-    dataclasses.replace(preset, contrast_anchors="rl_batch", batch_size=64)
+    with pytest.raises(ValueError, match="return_contrast.batch_size = 64 and batch_size = 32"):
+        fields.replace(preset, {"return_contrast.anchors": "rl_batch"})
+    as_rl_batch = {"return_contrast.anchors": "rl_batch"}
+    fields.replace(preset, as_rl_batch | {"return_contrast.batch_size": 32})
+    fields.replace(preset, as_rl_batch | {"batch_size": 64})
 
 
 def test_a_configuration_cannot_be_changed():
@@ -112,8 +122,8 @@ def test_a_configuration_cannot_be_changed():
 
 
 def differing(one: str, other: str) -> set[str]:
-    a, b = ATARI_PRESETS[one], ATARI_PRESETS[other]
-    return {f.name for f in FIELDS if getattr(a, f.name) != getattr(b, f.name)}
+    a, b = values_of(ATARI_PRESETS[one]), values_of(ATARI_PRESETS[other])
+    return {name for name in a if a[name] != b[name]}
 
 
 def test_presets_differ_only_where_the_paper_s_systems_differ():
@@ -131,7 +141,7 @@ def test_presets_differ_only_where_the_paper_s_systems_differ():
     }  # fmt: skip
     assert differing("der_plus", "der_plus_rcrl") == {"auxiliary"}
     assert differing("erainbow_sa", "erainbow_sa_normal") == {"embedding_init"}
-    assert differing("rcrl", "rcrl_normal") == {"embedding_init", "discriminator_input"}
+    assert differing("rcrl", "rcrl_normal") == {"embedding_init", "return_contrast.discriminator_input"}
     assert ATARI_PRESETS["rcrl_curl"].auxiliary == ("return_contrast", "curl")
 
 
@@ -142,7 +152,7 @@ def test_settings_of_the_paper_and_its_codebase():
         "num_atoms": 51,
         "v_max": 10.0,
         "noisy_sigma": 0.1,
-        "contrast_batch_size": 64,
+        "return_contrast.batch_size": 64,
         "auxiliary_weight": 1.0,
         "batch_size": 32,
         "learning_rate": 1e-4,
@@ -153,9 +163,9 @@ def test_settings_of_the_paper_and_its_codebase():
         "target_period": 2000,
         "learn_start": 1600,
         "update_period": 1,
-        "replay_capacity": 100_000,
-        "priority_exponent": 0.5,
-        "importance_exponent": 0.4,
+        "replay.capacity": 100_000,
+        "replay.priority_exponent": 0.5,
+        "replay.importance_exponent": 0.4,
         "frame_stack": 4,
         "max_episode_steps": 27_000,
         "evaluation_period": 10_000,
@@ -163,7 +173,8 @@ def test_settings_of_the_paper_and_its_codebase():
         "evaluation_epsilon": 0.001,
     }
     for name in ("erainbow", "erainbow_sa", "erainbow_aug", "curl", "rcrl", "rcrl_curl"):
-        assert {f: getattr(ATARI_PRESETS[name], f) for f in published} == published
+        values = values_of(ATARI_PRESETS[name])
+        assert {f: values[f] for f in published} == published
 
 
 def test_settings_of_the_original_rainbow():
@@ -172,30 +183,32 @@ def test_settings_of_the_original_rainbow():
         "encoder": "nature", "head": "state", "hidden_size": 512, "noisy_sigma": 0.5,
         "learning_rate": 6.25e-5, "adam_eps": 1.5e-4, "n_step": 3, "learn_start": 80_000 // 4,
         "update_period": 4, "target_period": 32_000 // 4 // 4, "batch_size": 32,
-        "priority_exponent": 0.5, "importance_exponent": 0.4, "discount": 0.99, "num_atoms": 51,
+        "replay.priority_exponent": 0.5, "replay.importance_exponent": 0.4, "discount": 0.99, "num_atoms": 51,
         "v_max": 10.0, "auxiliary": (), "augmentation": "none",
     }  # fmt: skip
-    rainbow = ATARI_PRESETS["rainbow"]
-    assert {name: getattr(rainbow, name) for name in published} == published
+    rainbow = values_of(ATARI_PRESETS["rainbow"])
+    assert {name: rainbow[name] for name in published} == published
 
 
 def test_settings_of_curl_s_codebase():
     published = {
-        "curl_weight": 1.0, "curl_reduced_weight": 0.01, "curl_momentum": 0.999,
-        "curl_hidden": 256, "curl_size": 128, "curl_logit_scale": 0.1,
-        "curl_importance_weighted": True, "curl_in_priorities": True, "augmentation": "none",
+        "curl.weight": 1.0, "curl.reduced_weight": 0.01, "curl.momentum": 0.999,
+        "curl.hidden_size": 256, "curl.projection_size": 128, "curl.logit_scale": 0.1,
+        "curl.importance_weighted": True, "curl.in_priorities": True, "augmentation": "none",
     }  # fmt: skip
     for name in ("curl", "rcrl_curl"):
         preset = ATARI_PRESETS[name]
-        assert {f: getattr(preset, f) for f in published} == published
-        assert preset.curl_factor_in("Alien") == 1.0
+        values = values_of(preset)
+        assert {f: values[f] for f in published} == published
+        agent = make_agent(preset, discrete_spec((84, 84), 6))
+        assert agent.run_constants("Alien")["curl"] == 1.0
         for game in ("Pong", "Boxing", "PrivateEye", "Freeway"):
             assert game in ATARI_GAMES
-            assert preset.curl_factor_in(game) == 0.01
+            assert agent.run_constants(game)["curl"] == np.float32(0.01)
 
 
 def test_a_task_of_weight_zero_takes_no_part():
     both = ATARI_PRESETS["rcrl_curl"]
     assert both.tasks == ("return_contrast", "curl")
-    assert dataclasses.replace(both, curl_weight=0.0).tasks == ("return_contrast",)
+    assert fields.replace(both, {"curl.weight": 0.0}).tasks == ("return_contrast",)
     assert dataclasses.replace(both, auxiliary_weight=0.0).tasks == ()

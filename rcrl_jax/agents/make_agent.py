@@ -1,0 +1,29 @@
+"""Builds the agent of a configuration. The only module that tells agent families apart."""
+
+from collections.abc import Mapping
+
+from rcrl_jax.agents import rainbow, sac
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.auxiliary.task import TaskMaker
+from rcrl_jax.config.presets import Config
+from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+
+_NO_TASKS: Mapping[str, TaskMaker] = {}
+
+
+def make_agent(
+    config: Config, spec: EnvironmentSpec, extra_tasks: Mapping[str, TaskMaker] = _NO_TASKS
+) -> Agent:
+    """The agent of a configuration for an environment.
+
+    Args:
+      config: of any family.
+      spec: of the environment; actions are those of the largest action set of a fleet.
+      extra_tasks: auxiliary tasks by name, beside those that `config` names.
+
+    Raises:
+      ValueError: the environment is none for this configuration.
+    """
+    family = sac if isinstance(config, SacConfig) else rainbow
+    return family.make_agent(config, spec, extra_tasks)

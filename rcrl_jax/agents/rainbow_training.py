@@ -1,0 +1,98 @@
+"""What C51 Rainbow needs of training: observations, replay, protocol, schedule, memory."""
+
+from rcrl_jax import observations
+from rcrl_jax.agents.agent import EvaluationSettings, Resources, Schedule
+from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.envs.protocol import EnvironmentProtocol
+from rcrl_jax.observations import ObservationFormat
+from rcrl_jax.replay.segment_table import closes_at_reward
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
+
+# An update holds, for each image, its pixels and three arrays of the first layer's size in
+# float32; the Nature encoder's overlapping inputs count once more.
+_BYTES_AN_IMAGE = {
+    "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
+    "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
+}
+
+
+def observation_format(config: RainbowConfig) -> ObservationFormat:
+    """The format with the fewest bytes: only a shift needs more than the encoder's patches."""
+    stack = config.frame_stack
+    if config.encoder == "nature":
+        whole = observations.FRAMES
+        return ObservationFormat(stack, whole, whole, whole, whole)
+    shifts_both = config.augmentation != "none"
+    first = observations.PATCHES
+    if shifts_both or "curl" in config.tasks:
+        first = observations.WHOLE
+    return ObservationFormat(
+        stack,
+        stored=first,
+        network=observations.PATCHES,
+        observation=first,
+        next_observation=observations.WHOLE if shifts_both else observations.PATCHES,
+    )
+
+
+def environment_protocol(config: RainbowConfig) -> EnvironmentProtocol:
+    """How the agent sees a game in training."""
+    return EnvironmentProtocol(
+        frame_stack=config.frame_stack,
+        life_loss_ends_episode=config.life_loss_ends_episode,
+        clip_rewards=config.clip_rewards,
+        max_episode_steps=config.max_episode_steps,
+    )
+
+
+def replay_settings(config: RainbowConfig) -> ReplaySettings:
+    """A prioritised replay whose segments end at rewards: their pairs have equal returns."""
+    contrast = config.return_contrast
+    return ReplaySettings(
+        capacity=config.replay.capacity,
+        n_step=config.n_step,
+        discount=config.discount,
+        priority_exponent=config.replay.priority_exponent,
+        importance_exponent=config.replay.importance_exponent,
+        batch_size=config.batch_size,
+        num_anchors=contrast.batch_size if "return_contrast" in config.tasks else 0,
+        closes_segment=closes_at_reward,
+        contrast=ContrastRule(
+            anchors=contrast.anchors,
+            equal_return_positives=contrast.positives == "equal_return",
+            excludes_anchor=contrast.positive_excludes_anchor,
+            differs_in_return=contrast.negative_differs_in_return,
+        ),
+    )
+
+
+def schedule(config: RainbowConfig) -> Schedule:
+    """When the agent learns."""
+    return Schedule(config.learn_start, config.update_period)
+
+
+def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:
+    """Mean weights, a small share of random actions, whole games and raw rewards."""
+    return EvaluationSettings(
+        config.evaluation_period,
+        config.periodic_episodes,
+        {
+            "evaluation_epsilon": config.evaluation_epsilon,
+            "noise": "off",
+            "life_loss_ends_episode": False,
+            "clip_rewards": False,
+            "unfinished_episodes": "count with what they have at the frame limit",
+        },
+    )
+
+
+def resources(config: RainbowConfig) -> Resources:
+    """Memory of an update's images: two of a transition, three of an anchor, two of CURL's."""
+    images = 2 * config.batch_size
+    if "return_contrast" in config.tasks:
+        images += 3 * config.return_contrast.batch_size
+    if "curl" in config.tasks:
+        images += 2 * config.batch_size
+    return Resources(
+        batches_over_runs=True, activation_bytes=images * _BYTES_AN_IMAGE[config.encoder]
+    )

@@ -1,0 +1,107 @@
+"""What SAC needs of training: observations, replay, protocol, schedule, memory."""
+
+import numpy as np
+
+from rcrl_jax import observations
+from rcrl_jax.agents.agent import EvaluationSettings, Resources, Schedule
+from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
+from rcrl_jax.networks import sac as networks
+from rcrl_jax.observations import ObservationFormat
+from rcrl_jax.replay.segment_table import closes_above
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
+
+# The suite cuts its episodes after 1000 environment steps: no number of agent steps is larger.
+_MAX_EPISODE_STEPS = 1000
+
+
+def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationFormat:
+    """Whole frames everywhere, since every observation is cropped.
+
+    Raises:
+      ValueError: the environment's frames are not those of the configuration.
+    """
+    pixels = config.observation == "pixels"
+    shape = tuple(spec.frame.shape)
+    expected = (config.render_size, config.render_size, 3) if pixels else spec.frame.shape[:1]
+    dtype = np.uint8 if pixels else np.float32
+    if shape != tuple(expected) or spec.frame.dtype != dtype:
+        raise ValueError(
+            f"frames must be {dtype.__name__} {list(expected)}, got {spec.frame.dtype} "
+            f"{list(shape)}"
+        )
+    frames = observations.as_rendered(shape, dtype)
+    return ObservationFormat(config.frame_stack, frames, frames, frames, frames)
+
+
+def environment_protocol(config: SacConfig) -> EnvironmentProtocol:
+    """Raw rewards, and the suite's own time limit alone."""
+    return EnvironmentProtocol(
+        frame_stack=config.frame_stack,
+        life_loss_ends_episode=False,
+        clip_rewards=False,
+        max_episode_steps=_MAX_EPISODE_STEPS,
+    )
+
+
+def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
+    """A uniform replay of single steps; a segment's returns differ by at most its threshold.
+
+    Args:
+      config: of the agent.
+      action_repeat: environment steps of an agent step.
+    """
+    contrast = config.return_contrast
+    # Rewards are sums over the action repeat. Means that add up to the threshold are sums that add
+    # up to action_repeat thresholds.
+    scale = action_repeat if contrast.segment_reward == "mean" else 1
+    threshold = contrast.segment_threshold * scale
+    return ReplaySettings(
+        capacity=config.replay.capacity,
+        n_step=1,
+        discount=config.discount,
+        priority_exponent=0.0,
+        importance_exponent=1.0,
+        batch_size=config.batch_size,
+        num_anchors=contrast.batch_size if "return_contrast" in config.tasks else 0,
+        closes_segment=closes_above(threshold),
+        contrast=ContrastRule(
+            anchors=contrast.anchors,
+            equal_return_positives=contrast.positives == "equal_return",
+            excludes_anchor=contrast.positive_excludes_anchor,
+            differs_in_return=contrast.negative_differs_in_return,
+            tolerance=threshold,
+        ),
+    )
+
+
+def schedule(config: SacConfig) -> Schedule:
+    """When the agent learns."""
+    return Schedule(config.learn_start, config.update_period)
+
+
+def evaluation_settings(config: SacConfig) -> EvaluationSettings:
+    """The policy's mean action."""
+    return EvaluationSettings(
+        config.evaluation_period, config.periodic_episodes, {"policy": "squashed mean"}
+    )
+
+
+def resources(config: SacConfig) -> Resources:
+    """Memory of an update's images: two of a transition, three of an anchor, one of CURL's keys.
+
+    An image holds its pixels and all convolutions' outputs, twice: forwards and backwards.
+    """
+    images = 2 * config.batch_size
+    if "return_contrast" in config.tasks:
+        images += 3 * config.return_contrast.batch_size
+    if "curl" in config.tasks:
+        images += config.batch_size
+    if config.observation == "state":
+        activations = images * 8 * config.hidden_size * 4
+        return Resources(batches_over_runs=True, activation_bytes=activations)
+    pixels = config.crop_size**2 * 3 * config.frame_stack
+    outputs = sum(side**2 for side in networks.conv_sizes(config.crop_size)) * config.filters
+    return Resources(
+        batches_over_runs=False, activation_bytes=images * 4 * (2 * pixels + 2 * outputs)
+    )

@@ -1,0 +1,114 @@
+"""The field kit: a field's meaning, source and range, and the functions that read them."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+Config = TypeVar("Config")
+
+# Returns what a good value must be, or None if the value is good.
+Check = Callable[[Any], str | None]
+
+
+def setting(default: Any, meaning: str, source: str, check: Check | None = None) -> Any:
+    """A dataclass field with its one-line `meaning` (unit included), `source` and range."""
+    metadata = {"meaning": meaning, "source": source, "check": check}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def one_of(*choices: str) -> Check:
+    """The value is one of `choices`."""
+    return lambda value: None if value in choices else f"one of {', '.join(choices)}"
+
+
+def some_of(*choices: str) -> Check:
+    """The value is a tuple of different `choices`, maybe empty."""
+
+    def check(value: tuple[str, ...]) -> str | None:
+        if len(set(value)) < len(value):
+            return "names that differ from each other"
+        unknown = [name for name in value if name not in choices]
+        return f"names out of {', '.join(choices)}" if unknown else None
+
+    return check
+
+
+def at_least(least: int) -> Check:
+    """The value is `least` or more."""
+    return lambda value: None if value >= least else f"at least {least}"
+
+
+def positive(value: float) -> str | None:
+    """The value is above 0."""
+    return None if value > 0 else "positive"
+
+
+def not_negative(value: float) -> str | None:
+    """The value is 0 or more."""
+    return None if value >= 0 else "0 or more"
+
+
+def fraction(value: float) -> str | None:
+    """The value lies in [0, 1]."""
+    return None if 0 <= value <= 1 else "in [0, 1]"
+
+
+class NamedField(NamedTuple):
+    """One field of a configuration or of one of its groups."""
+
+    name: str  # as on the command line: `batch_size` or `return_contrast.batch_size`
+    value: Any
+    type: Any
+    metadata: Mapping[str, Any]
+
+
+def named_fields(config: Any) -> Iterator[NamedField]:
+    """Yields every field of `config`, those of its groups with a dotted name."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            for inner in named_fields(value):
+                yield inner._replace(name=f"{field.name}.{inner.name}")
+        else:
+            yield NamedField(field.name, value, field.type, field.metadata)
+
+
+def check_fields(config: Any) -> None:
+    """Checks every field of `config` and of its groups against its range.
+
+    Raises:
+      ValueError: a value lies outside; the message begins with the field's name.
+    """
+    for field in named_fields(config):
+        check = field.metadata["check"]
+        wanted = None if check is None else check(field.value)
+        if wanted is not None:
+            raise ValueError(f"{field.name}: must be {wanted}; got {field.value!r}")
+
+
+def replace(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A copy of `config` with changed fields, by their dotted names.
+
+    Raises:
+      ValueError: a value lies outside its range; the message begins with the field's name.
+    """
+    own: dict[str, Any] = {}
+    of_groups: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        group, dot, inner = name.partition(".")
+        if dot:
+            of_groups.setdefault(group, {})[inner] = value
+        else:
+            own[name] = value
+    for group, inner_changes in of_groups.items():
+        own[group] = replace(getattr(config, group), inner_changes)
+    return dataclasses.replace(config, **own)
+
+
+def describe_fields(config: Any) -> str:
+    """One line a field of `config`: its flag, default, meaning and source, for `--help`."""
+    return "\n".join(
+        f"--config.{field.name}={field.value!r}: "
+        f"{field.metadata['meaning']} (source: {field.metadata['source']})"
+        for field in named_fields(config)
+    )

@@ -1,0 +1,162 @@
+"""Groups of fields that agent families share."""
+
+import dataclasses
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.fields import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class ReturnContrastConfig:
+    """The return-contrastive task."""
+
+    batch_size: int = setting(
+        64, "anchors in an update [pairs]", "RCRL appendix C.1", fields.at_least(1)
+    )
+    loss: str = setting(
+        "squared_error",
+        "loss on the discriminator's output: 'squared_error' or 'cross_entropy'",
+        "RCRL equation 2",
+        fields.one_of("squared_error", "cross_entropy"),
+    )
+    discriminator_input: str = setting(
+        "difference_product",
+        "how the discriminator reads two embeddings: 'concatenation', 'difference_product' "
+        "(|x - y| and x * y; symmetric) or 'bilinear' (x W y, no hidden layer)",
+        "ours",
+        fields.one_of("concatenation", "difference_product", "bilinear"),
+    )
+    discriminator_hidden: int = setting(
+        256, "units of each of the discriminator's hidden layers", "ours", fields.at_least(1)
+    )
+    discriminator_layers: int = setting(
+        1, "the discriminator's hidden layers", "ours", fields.at_least(1)
+    )
+    discriminator_norm: str = setting(
+        "none",
+        "how the discriminator normalises an embedding: 'none', 'layer_norm' (mean 0, variance 1) "
+        "or 'unit' (length 1)",
+        "ours",
+        fields.one_of("none", "layer_norm", "unit"),
+    )
+    anchors: str = setting(
+        "as_transitions",
+        "where anchors come from: 'as_transitions' (a second draw with the same priorities), "
+        "'uniform' (any live transition) or 'rl_batch' (the transitions of the RL loss "
+        "themselves; return_contrast.batch_size must equal batch_size)",
+        "RCRL appendix C.1",
+        fields.one_of("as_transitions", "uniform", "rl_batch"),
+    )
+    positives: str = setting(
+        "segment",
+        "where positives come from: 'segment' (the anchor's) or 'equal_return' (any live "
+        "transition whose return so far, to the end of its episode, equals the anchor's, up to "
+        "the segment's threshold; an anchor for which 32 draws find none keeps one of its segment)",
+        "RCRL section 4.3",
+        fields.one_of("segment", "equal_return"),
+    )
+    positive_excludes_anchor: bool = setting(
+        False, "a positive differs from its anchor wherever the segment has another pair", "ours"
+    )
+    negative_differs_in_return: bool = setting(
+        False,
+        "a negative's return so far, to the end of its episode, differs from the anchor's, by "
+        "more than the segment's threshold; an anchor for which 16 draws find none keeps the last",
+        "ours",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlReturnContrastConfig(ReturnContrastConfig):
+    """The return-contrastive task where rewards are dense, as on DMControl."""
+
+    discriminator_input: str = dataclasses.field(
+        default="concatenation",
+        metadata=ReturnContrastConfig.__dataclass_fields__["discriminator_input"].metadata,
+    )
+    segment_threshold: float = setting(
+        1.0,
+        "a segment ends once the reward accumulated in it exceeds this",
+        "RCRL appendix C.2",
+        fields.positive,
+    )
+    segment_reward: str = setting(
+        "sum",
+        "how segments count the reward of an agent step: 'sum' or 'mean' over its action repeat",
+        "ours",
+        fields.one_of("sum", "mean"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CurlConfig:
+    """CURL beside Rainbow."""
+
+    weight: float = setting(
+        1.0, "factor of CURL's loss beside auxiliary_weight", "C", fields.not_negative
+    )
+    reduced_weight: float = setting(
+        0.01,
+        "further factor of CURL's loss on curl.reduced_games (its paper prints 0.05)",
+        "C",
+        fields.not_negative,
+    )
+    reduced_games: tuple[str, ...] = setting(
+        ("Pong", "Boxing", "PrivateEye", "Freeway"), "games with the further factor", "C"
+    )
+    momentum: float = setting(
+        0.999, "share of the momentum network that an update keeps", "C", fields.fraction
+    )
+    hidden_size: int = setting(
+        256, "units of the projection's hidden layer", "C", fields.at_least(1)
+    )
+    projection_size: int = setting(128, "width of the projection", "C", fields.at_least(1))
+    logit_scale: float = setting(0.1, "factor of the bilinear logits", "C", fields.positive)
+    importance_weighted: bool = setting(
+        True, "CURL's loss is multiplied by the mean importance weight of the batch", "C"
+    )
+    in_priorities: bool = setting(
+        True, "CURL's loss is added to the cross-entropy from which priorities are made", "C"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PrioritisedReplayConfig:
+    """A replay that samples in proportion to priorities."""
+
+    capacity: int = setting(100_000, "transitions kept in one run's replay", "K")
+    priority_exponent: float = setting(
+        0.5, "priority = cross-entropy ** exponent", "K", fields.fraction
+    )
+    importance_exponent: float = setting(
+        0.4,
+        "initial importance-weight exponent; it rises linearly to 1 at the last step",
+        "K",
+        fields.fraction,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformReplayConfig:
+    """A replay that samples uniformly."""
+
+    capacity: int = setting(100_000, "transitions kept in one run's replay", "CURL")
+
+
+def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
+    """Raises ValueError if the anchors are the RL batch and are not as many."""
+    if contrast.anchors == "rl_batch" and contrast.batch_size != batch_size:
+        raise ValueError(
+            "return_contrast.anchors: 'rl_batch' needs return_contrast.batch_size = batch_size, "
+            f"got return_contrast.batch_size = {contrast.batch_size} and batch_size = {batch_size}"
+        )
+
+
+def check_capacity(capacity: int, n_step: int, frame_stack: int) -> None:
+    """Raises ValueError if a replay has no room for two windows with their stacks."""
+    least = 2 * (n_step + frame_stack)
+    if capacity < least:
+        raise ValueError(
+            f"replay.capacity: must be at least 2 * (n_step + frame_stack) = {least}; "
+            f"got {capacity}"
+        )

@@ -1,0 +1,174 @@
+"""The configuration of data-efficient C51 Rainbow, as trained on Atari-100k."""
+
+import dataclasses
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.fields import setting
+from rcrl_jax.config.groups import (
+    CurlConfig,
+    PrioritisedReplayConfig,
+    ReturnContrastConfig,
+    check_anchors,
+    check_capacity,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RainbowConfig:
+    """C51 Rainbow with optional auxiliary tasks.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message begins with the field's name.
+    """
+
+    # Network
+    encoder: str = setting(
+        "data_efficient",
+        "'data_efficient' (two 5x5 convolutions, psi of 576) or 'nature' (three, psi of 3136)",
+        "K",
+        fields.one_of("data_efficient", "nature"),
+    )
+    head: str = setting(
+        "state",
+        "what the advantage stream reads: 'state' (psi(s), all actions at once) or "
+        "'state_action' (phi(s,a) = psi(s) * e_a, one action at a time); 'state_action_both': the "
+        "value stream reads phi(s,a) too; 'state_action_single': one stream on phi(s,a) without "
+        "dueling",
+        "K / RCRL appendix C.1",
+        fields.one_of("state", "state_action", "state_action_both", "state_action_single"),
+    )
+    embedding_init: str = setting(
+        "ones",
+        "how action embeddings start: 'ones' (all actions alike), 'uniform' U[0, 1) or "
+        "'normal' N(0, 1)",
+        "ours",
+        fields.one_of("ones", "uniform", "normal"),
+    )
+    hidden_size: int = setting(
+        256, "units of each dueling stream's hidden layer", "K", fields.at_least(1)
+    )
+    num_atoms: int = setting(51, "atoms of the return distribution", "K", fields.at_least(2))
+    v_max: float = setting(
+        10.0,
+        "largest atom; the smallest is its negative [clipped reward]",
+        "K",
+        fields.positive,
+    )
+    noisy_sigma: float = setting(0.1, "initial scale of the noisy layers", "K", fields.positive)
+    precision: str = setting(
+        "tf32",
+        "inputs of matrix products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); "
+        "parameters and sums are float32; a CPU computes every choice in float32",
+        "ours",
+        fields.one_of("float32", "tf32", "bfloat16"),
+    )
+
+    # Auxiliary tasks
+    auxiliary: tuple[str, ...] = setting(
+        (),
+        "auxiliary tasks added to the RL loss: 'return_contrast', 'curl'",
+        "RCRL section 4.3 / C",
+        fields.some_of("return_contrast", "curl"),
+    )
+    auxiliary_weight: float = setting(
+        1.0,
+        "weight of every auxiliary loss; 0 leaves the tasks out",
+        "RCRL appendix C.1",
+        fields.not_negative,
+    )
+    return_contrast: ReturnContrastConfig = ReturnContrastConfig()
+    curl: CurlConfig = CurlConfig()
+
+    # Learning
+    batch_size: int = setting(32, "transitions in an update", "K", fields.at_least(1))
+    learning_rate: float = setting(1e-4, "step size of Adam", "K", fields.positive)
+    adam_eps: float = setting(1.5e-4, "epsilon of Adam", "K", fields.positive)
+    max_gradient_norm: float = setting(
+        10.0, "global L2 norm at which the joint gradient is clipped", "K", fields.positive
+    )
+    discount: float = setting(0.99, "discount of one agent step", "K", fields.fraction)
+    n_step: int = setting(
+        20, "length of the multi-step return [agent steps]", "K", fields.at_least(1)
+    )
+    target_period: int = setting(
+        2000, "updates between copies to the target network", "K", fields.at_least(1)
+    )
+    learn_start: int = setting(1600, "agent steps before the first update", "K")
+    update_period: int = setting(1, "agent steps between updates", "K", fields.at_least(1))
+    augmentation: str = setting(
+        "none",
+        "random shift of the RL loss's inputs: 'none', 'crop_pad_crop' (CURL's: crop 80, "
+        "replicate-pad 4, crop 84) or 'pad_crop' (DrQ's: replicate-pad 4, crop 84)",
+        "K / C / D",
+        fields.one_of("none", "crop_pad_crop", "pad_crop"),
+    )
+    replay: PrioritisedReplayConfig = PrioritisedReplayConfig()
+
+    # Exploration
+    exploration: str = setting(
+        "noise",
+        "how training explores: 'noise' of the layers, or 'epsilon_greedy' without it",
+        "K / D",
+        fields.one_of("noise", "epsilon_greedy"),
+    )
+    epsilon: float = setting(
+        0.01, "final share of random actions, if epsilon-greedy", "D", fields.fraction
+    )
+    epsilon_decay: int = setting(
+        5000,
+        "agent steps over which the share falls from 1, once learning has started",
+        "D",
+        fields.at_least(1),
+    )
+
+    # Environment protocol
+    frame_stack: int = setting(4, "frames in an observation", "K", fields.at_least(1))
+    max_episode_steps: int = setting(
+        27_000, "frame limit of one game [agent steps]", "K", fields.at_least(1)
+    )
+    life_loss_ends_episode: bool = setting(
+        True, "in training, a lost life ends the episode while lives remain", "K"
+    )
+    clip_rewards: bool = setting(True, "in training, rewards are clipped to [-1, 1]", "K")
+
+    # Evaluation
+    evaluation_period: int = setting(
+        10_000, "agent steps between evaluations", "K", fields.at_least(1)
+    )
+    periodic_episodes: int = setting(
+        10, "episodes of an evaluation during training", "K", fields.at_least(1)
+    )
+    evaluation_epsilon: float = setting(
+        0.001, "share of random actions in evaluation", "K", fields.fraction
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        fields.check_fields(self)
+        if "return_contrast" in self.auxiliary and self.head == "state":
+            raise ValueError(
+                "auxiliary: 'return_contrast' needs head='state_action', whose embedding it trains"
+            )
+        check_anchors(self.return_contrast, self.batch_size)
+        check_capacity(self.replay.capacity, self.n_step, self.frame_stack)
+        if self.learn_start <= self.n_step + 1:
+            raise ValueError(
+                f"learn_start: must exceed n_step + 1 = {self.n_step + 1}, so that there is a "
+                f"complete window to sample; got {self.learn_start}"
+            )
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The auxiliary tasks that take part: those whose weight is not zero.
+
+        A task of weight 0 is left out of sampling, storage and update alike, so that the preset
+        is, bit for bit, the one without it.
+        """
+        weight = {"return_contrast": self.auxiliary_weight}
+        weight["curl"] = self.auxiliary_weight * self.curl.weight
+        return tuple(task for task in self.auxiliary if weight[task] > 0)
+
+    @property
+    def needs_large_blocks(self) -> bool:
+        """Whether an update on the CPU allocates arrays above 64 MB."""
+        return self.encoder == "nature"

@@ -1,0 +1,163 @@
+"""The configuration of soft actor-critic, as trained on DMControl."""
+
+import dataclasses
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.fields import setting
+from rcrl_jax.config.groups import (
+    ControlReturnContrastConfig,
+    UniformReplayConfig,
+    check_anchors,
+    check_capacity,
+)
+
+_SMALLEST_CROP = 15  # pixels that four convolutions need
+
+
+@dataclasses.dataclass(frozen=True)
+class SacConfig:
+    """SAC from pixels or from the state vector, with optional auxiliary tasks.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message begins with the field's name.
+    """
+
+    # Observation
+    observation: str = setting(
+        "pixels",
+        "what the agent sees: 'pixels' or the 'state' vector",
+        "CURL / RCRL section 5.1",
+        fields.one_of("pixels", "state"),
+    )
+    frame_stack: int = setting(3, "frames in an observation", "CURL", fields.at_least(1))
+    render_size: int = setting(100, "height and width of a rendered frame [pixels]", "CURL")
+    crop_size: int = setting(
+        84,
+        "height and width of what the network reads [pixels]",
+        "CURL",
+        fields.at_least(_SMALLEST_CROP),
+    )
+    augmentation: str = setting(
+        "random_crop",
+        "how an update crops every observation: 'random_crop' or 'center_crop'",
+        "CURL",
+        fields.one_of("random_crop", "center_crop"),
+    )
+
+    # Network
+    filters: int = setting(
+        32, "channels of each of the four convolutions", "CURL", fields.at_least(1)
+    )
+    embedding_size: int = setting(
+        50, "width of psi(s), from pixels", "CURL / RCRL appendix C.2", fields.at_least(1)
+    )
+    hidden_size: int = setting(
+        1024, "units of both hidden layers of actor and critics", "CURL", fields.at_least(1)
+    )
+    log_std_min: float = setting(-10.0, "lower bound of the policy's log sigma", "CURL")
+    log_std_max: float = setting(2.0, "upper bound of the policy's log sigma", "CURL")
+    precision: str = setting(
+        "tf32",
+        "inputs of products and convolutions: 'float32' or 'tf32' (10 bits of mantissa); "
+        "parameters and sums are float32; a CPU computes both in float32",
+        "ours",
+        fields.one_of("float32", "tf32"),
+    )
+
+    # Auxiliary tasks
+    auxiliary: tuple[str, ...] = setting(
+        (),
+        "auxiliary tasks added to the critic's loss: 'return_contrast', 'curl', 'reconstruction'",
+        "RCRL section 4.3 / CURL / AE",
+        fields.some_of("return_contrast", "curl", "reconstruction"),
+    )
+    auxiliary_weight: float = setting(
+        1.0,
+        "weight of every auxiliary loss; 0 leaves the tasks out",
+        "RCRL appendix C.1",
+        fields.not_negative,
+    )
+    return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
+    latent_penalty: float = setting(
+        1e-6, "weight of |psi(s)|^2 / 2 in the reconstruction loss", "AE", fields.not_negative
+    )
+    decoder_weight_decay: float = setting(
+        1e-7, "weight decay of the decoder", "AE", fields.not_negative
+    )
+
+    # Learning
+    batch_size: int = setting(
+        512, "transitions in an update", "CURL (its code: 32 or 128)", fields.at_least(1)
+    )
+    learning_rate: float = setting(
+        1e-3,
+        "step size of Adam for actor, critic and auxiliary tasks; 2e-4 on cheetah_run",
+        "CURL",
+        fields.positive,
+    )
+    temperature_learning_rate: float = setting(
+        1e-4, "step size of Adam for log alpha", "CURL", fields.positive
+    )
+    temperature_beta1: float = setting(
+        0.5, "first moment's decay in Adam for log alpha", "CURL", fields.fraction
+    )
+    initial_temperature: float = setting(0.1, "alpha at the start", "CURL", fields.positive)
+    discount: float = setting(0.99, "discount of one agent step", "CURL", fields.fraction)
+    actor_period: int = setting(
+        2, "updates between steps of actor and temperature", "CURL", fields.at_least(1)
+    )
+    target_period: int = setting(
+        2, "updates between steps of the target networks", "CURL", fields.at_least(1)
+    )
+    critic_tau: float = setting(
+        0.01, "step of the target critics towards the critics", "CURL", fields.fraction
+    )
+    encoder_tau: float = setting(
+        0.05, "step of the target encoder towards the encoder", "CURL", fields.fraction
+    )
+    learn_start: int = setting(
+        1000,
+        "agent steps at random before the first update; there must be a transition to sample",
+        "CURL",
+        fields.at_least(3),
+    )
+    update_period: int = setting(1, "agent steps between updates", "CURL", fields.at_least(1))
+    replay: UniformReplayConfig = UniformReplayConfig()
+
+    # Evaluation
+    evaluation_period: int = setting(
+        10_000, "environment steps between evaluations", "CURL", fields.at_least(1)
+    )
+    periodic_episodes: int = setting(
+        10, "episodes of an evaluation during training", "CURL", fields.at_least(1)
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        fields.check_fields(self)
+        if self.observation == "state":
+            for task in ("curl", "reconstruction"):
+                if task in self.auxiliary:
+                    raise ValueError(f"auxiliary: {task!r} needs observation='pixels'")
+        if not self.log_std_min < self.log_std_max:
+            raise ValueError(
+                f"log_std_min: must be below log_std_max = {self.log_std_max}; "
+                f"got {self.log_std_min}"
+            )
+        if self.crop_size > self.render_size:
+            raise ValueError(
+                f"crop_size: must be at most render_size = {self.render_size}; "
+                f"got {self.crop_size}"
+            )
+        check_anchors(self.return_contrast, self.batch_size)
+        check_capacity(self.replay.capacity, 1, self.frame_stack)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The auxiliary tasks that take part: all or, with a weight of 0, none."""
+        return self.auxiliary if self.auxiliary_weight > 0 else ()
+
+    @property
+    def needs_large_blocks(self) -> bool:
+        """Whether an update on the CPU allocates arrays above 64 MB."""
+        return self.observation == "pixels"

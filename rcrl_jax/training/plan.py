@@ -1,0 +1,81 @@
+"""What an experiment is: a plan, before anything is built."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rcrl_jax import types
+from rcrl_jax.config.presets import Config
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.training.evaluation import EnvironmentMaker
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.run_paths import RunPaths
+
+
+class RunId(NamedTuple):
+    """Which run of a fleet."""
+
+    game: str
+    seed: int
+
+
+class Moment(NamedTuple):
+    """A training run as an observer sees it; observing changes nothing."""
+
+    step: int
+    fleet: Fleet
+    params: types.TrainableParams  # leading axis R; consumed by the next update
+    replay: SegmentReplay
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What an experiment is.
+
+    Attributes:
+      preset: name of the row of the paper.
+      config: its configuration.
+      runs: the runs of the fleet, those of one game side by side.
+      total_steps: agent steps of each run.
+      workdir: where everything is written.
+      eval_episodes: episodes of the final evaluation.
+      make_environment: makes the environments of all runs from seeds `[R, E]`.
+      record_period: agent steps between lines of metrics.
+      checkpoint_period: agent steps between checkpoints.
+      checkpoint_minutes: the longest time between them.
+      film: whether to write a video of the first run's first evaluation episode.
+      batching: how the fleet computes, see `Fleet`.
+      num_devices: how many devices share the runs.
+      frame_store: 'host' or 'device'.
+      observe: called at the start, and every `observe_period` agent steps, before the checkpoint
+        of that step: what it writes for a step, a resumed run may write again.
+      observe_period: agent steps.
+    """
+
+    preset: str
+    config: Config
+    runs: tuple[RunId, ...]
+    total_steps: int
+    workdir: pathlib.Path
+    eval_episodes: int
+    make_environment: EnvironmentMaker
+    record_period: int = 200
+    checkpoint_period: int = 10_000
+    checkpoint_minutes: float = 10.0
+    film: bool = False
+    batching: str = "auto"
+    num_devices: int = 1
+    frame_store: str = "host"
+    observe: Callable[[Moment], None] | None = None
+    observe_period: int = 10_000
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """`[R]`."""
+        return tuple(run.seed for run in self.runs)
+
+    @property
+    def paths(self) -> list[RunPaths]:
+        """`[R]`, the files of each run."""
+        return [RunPaths(self.workdir, self.preset, *run) for run in self.runs]

@@ -1,0 +1,137 @@
+"""Records the training of a fleet: one recorder a run, fed with what the loop yields."""
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+
+import jax
+import numpy as np
+
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.envs.agent_view import AgentStep
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.training import loop, records
+from rcrl_jax.training.evaluation import Evaluation
+from rcrl_jax.training.plan import Plan
+from rcrl_jax.training.run_paths import RunPaths
+
+
+class Recording(contextlib.ExitStack):
+    """Writes the episodes, metrics, evaluations and scores of all runs of a plan."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        agent: Agent,
+        spec: EnvironmentSpec,
+        replay: SegmentReplay,
+        start: int,
+    ) -> None:
+        """Opens the runs' files.
+
+        Args:
+          plan: the experiment.
+          agent: of its fleet.
+          spec: of its environments, for the units of steps.
+          replay: whose segments are described.
+          start: agent steps that training continues from; later records are dropped.
+
+        Raises:
+          ValueError: a file to continue holds a line that is not a record.
+          OSError: a file cannot be written.
+        """
+        super().__init__()
+        self._plan, self._agent, self._spec, self._replay = plan, agent, spec, replay
+        self._recorders = [
+            self.enter_context(records.RunRecorder(paths, resume_at=start or None))
+            for paths in plan.paths
+        ]
+        self._last_metrics = start, time.monotonic()
+
+    def record_step(self, step: loop.Step) -> None:
+        """Records the episodes that a step ended, and the first finished update of each period.
+
+        Raises:
+          NotFinite: a recorded metric of the update is not.
+        """
+        number = step.state.step
+        self._record_episodes(number, step.outcome)
+        period, update_period = self._plan.record_period, self._agent.schedule.update_period
+        if step.finished is not None and number % period < update_period:
+            self._record_metrics(number, step.finished)
+            metrics = step.finished.result.metrics
+            if not all(np.isfinite(value).all() for value in metrics.values()):
+                raise loop.NotFinite("a loss", step.state)
+
+    def _record_episodes(self, step: int, outcome: AgentStep) -> None:
+        for run in np.nonzero(outcome.finished)[0]:
+            self._recorders[run].record(
+                self._counters(step),
+                {
+                    "episode_return": outcome.episode_return[run],
+                    "episode_length": outcome.episode_length[run],
+                },
+            )
+
+    def _record_metrics(self, step: int, update: loop.Update) -> None:
+        metrics = jax.tree.map(np.asarray, update.result.metrics)
+        steps_per_s = self._steps_per_s(step)
+        replay = self._agent.replay
+        for run, recorder in enumerate(self._recorders):
+            scalars = {name: float(value[run]) for name, value in metrics.items()}
+            if replay.priority_exponent:
+                total = self._plan.total_steps
+                scalars["beta"] = loop.importance_exponent(self._agent, step, total)
+            scalars["steps_per_s"] = steps_per_s
+            if replay.num_anchors:
+                lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))
+                for percentile, length in zip((10, 50, 90), lengths, strict=True):
+                    scalars[f"segment_length_p{percentile}"] = float(length)
+                scalars["positive_is_anchor"] = float(update.positive_is_anchor[run])
+            recorder.record(self._counters(step), scalars)
+
+    def _steps_per_s(self, step: int) -> float:
+        """Agent steps a second since the last metrics."""
+        (last_step, last_s), self._last_metrics = self._last_metrics, (step, time.monotonic())
+        return (step - last_step) / (self._last_metrics[1] - last_s)
+
+    def is_evaluated(self, step: int) -> bool:
+        """Whether every run's last recorded evaluation is the one after `step` agent steps."""
+        return all(last_evaluation(paths) == step for paths in self._plan.paths)
+
+    def record_evaluation(
+        self, step: int, result: Evaluation, unseen: Sequence[Mapping[str, float]]
+    ) -> None:
+        """Records an evaluation of all runs, except where a killed process has recorded it.
+
+        Args:
+          step: agent steps of the agents.
+          result: their games.
+          unseen: `[R]`, what else was measured on them, value by name.
+        """
+        for paths, recorder, returns, cut, measured in zip(
+            self._plan.paths, self._recorders, result.returns, result.cut, unseen, strict=True
+        ):
+            if last_evaluation(paths) != step:
+                recorder.record_evaluation(
+                    self._counters(step), returns, episodes_cut=cut, measured=measured
+                )
+
+    def write_scores(self, step: int, result: Evaluation) -> None:
+        """Writes the final evaluation, after `step` agent steps, as every run's scores."""
+        for recorder, returns, cut in zip(
+            self._recorders, result.returns, result.cut, strict=True
+        ):
+            recorder.write_scores(self._counters(step), returns, episodes_cut=cut)
+
+    def _counters(self, step: int) -> records.Counters:
+        return records.Counters(
+            step, self._spec.action_repeat * step, self._spec.frames_per_step * step
+        )
+
+
+def last_evaluation(paths: RunPaths) -> int | None:
+    """Agent steps of a run's last recorded evaluation."""
+    lines = records.read_records(paths.evaluations)
+    return lines[-1]["agent_steps"] if lines else None

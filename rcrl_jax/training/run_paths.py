@@ -1,0 +1,70 @@
+"""Where the files of one run lie."""
+
+import pathlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The files of one run: `<workdir>/<preset>/<game>/seed_<n>/`.
+
+    Attributes:
+        workdir: directory of the whole fleet.
+        preset: row of the paper, for example `rcrl`.
+        game: game or task, for example `Pong`.
+        seed: the run's seed.
+    """
+
+    workdir: pathlib.Path
+    preset: str
+    game: str
+    seed: int
+
+    def __post_init__(self):
+        """Accepts the work directory as a string as well."""
+        object.__setattr__(self, "workdir", pathlib.Path(self.workdir))
+
+    @property
+    def directory(self) -> pathlib.Path:
+        """Directory that holds every file of this run alone."""
+        return self.workdir / self.preset / self.game / f"seed_{self.seed}"
+
+    @property
+    def manifest(self) -> pathlib.Path:
+        """What was run: configuration, protocol, versions, device."""
+        return self.directory / "manifest.json"
+
+    @property
+    def metrics(self) -> pathlib.Path:
+        """Losses and training episodes, one JSON object a line."""
+        return self.directory / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> pathlib.Path:
+        """Returns of every evaluation episode, one JSON object an evaluation."""
+        return self.directory / "evaluations.jsonl"
+
+    @property
+    def scores(self) -> pathlib.Path:
+        """The final evaluation."""
+        return self.directory / "scores.json"
+
+    @property
+    def curve(self) -> pathlib.Path:
+        """The learning curve, a picture."""
+        return self.directory / "curve.png"
+
+    @property
+    def video(self) -> pathlib.Path:
+        """One evaluation episode, a film."""
+        return self.directory / "evaluation.mp4"
+
+    @property
+    def tensorboard(self) -> pathlib.Path:
+        """Directory of TensorBoard's event files."""
+        return self.directory / "tensorboard"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Directory of the checkpoints, shared by the whole fleet."""
+        return self.workdir / "checkpoints"

@@ -1,0 +1,112 @@
+"""The work directory of an experiment: whose it is, whether it is finished, and its space."""
+
+import errno
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rcrl_jax import files
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.training import manifest
+from rcrl_jax.training.plan import Plan
+from rcrl_jax.training.run_paths import RunPaths
+
+
+def claim(
+    plan: Plan, agent: Agent, environment: Mapping[str, Any], say: Callable[[str], None]
+) -> None:
+    """Writes the manifests, or checks that those there describe the same runs.
+
+    The checkpoints of a work directory are those of one fleet: its runs are all there, or none.
+
+    Args:
+      plan: the experiment.
+      agent: of its fleet.
+      environment: description of the environments of all runs.
+      say: where a warning for the person goes.
+
+    Raises:
+      WorkdirMismatch: the work directory belongs to other runs.
+      OSError: it cannot be written.
+    """
+    paths = plan.paths
+    others = set(plan.workdir.glob("*/*/seed_*/manifest.json")) - {p.manifest for p in paths}
+    missing = {p.manifest for p in paths if not p.manifest.exists()}
+    if others or (missing and paths[0].checkpoints.exists()):
+        run = min(others or missing).parent.relative_to(plan.workdir)
+        belongs = f"to {run} as well" if others else f"to other runs than {run}"
+        raise manifest.WorkdirMismatch(
+            f"{plan.workdir} belongs {belongs}; choose another --workdir or repeat the old command"
+        )
+    for r, (run_paths, run_id) in enumerate(zip(paths, plan.runs, strict=True)):
+        own_environment = _own_environment(environment, r)
+        described = manifest.make_manifest(
+            manifest.describe_run(
+                plan.preset,
+                plan.config,
+                run_id.game,
+                run_id.seed,
+                plan.total_steps,
+                own_environment["backend"],
+            ),
+            environment=own_environment,
+            protocol={
+                "score": "the agent at the last step",
+                "final_episodes": plan.eval_episodes,
+                "periodic_episodes": agent.evaluation.episodes,
+                **agent.evaluation.protocol,
+                "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
+            },
+        )
+        warning = manifest.check_same_run(run_paths.manifest, described)
+        if warning:
+            say(f"warning: {warning}")
+        if not run_paths.manifest.exists():
+            run_paths.directory.mkdir(parents=True, exist_ok=True)
+            files.write_json_atomically(run_paths.manifest, described)
+
+
+def _own_environment(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
+    """The description of one run's environment: of its own pool, and what all pools share."""
+    common = {name: value for name, value in environment.items() if name != "pools"}
+    for pool in environment.get("pools", ()):
+        if run < pool["num_envs"]:
+            own = {name: value for name, value in pool.items() if name != "num_envs"}
+            return {**own, **common}
+        run -= pool["num_envs"]
+    return common
+
+
+def is_finished(plan: Plan) -> bool:
+    """Whether every run has the scores that the plan asks for, and its film if it asks for one."""
+    if plan.film and not plan.paths[0].video.exists():
+        return False
+    return all(
+        paths.scores.exists() and len(final_returns(paths)) == plan.eval_episodes
+        for paths in plan.paths
+    )
+
+
+def final_returns(paths: RunPaths) -> list[float]:
+    """The returns of a finished run's final evaluation."""
+    return json.loads(paths.scores.read_text(encoding="utf-8"))["returns"]
+
+
+def check_space(workdir: pathlib.Path, needed: int) -> None:
+    """Raises OSError if the disk of `workdir` has fewer than `needed` bytes free."""
+    free = free_bytes(workdir)
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
+            str(workdir),
+        )
+
+
+def free_bytes(path: pathlib.Path) -> int:
+    """Free space on the disk that holds, or will hold, `path`."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
