@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax.tabular import mdp as mdps
-from rcrl_jax.tabular import pairs
+from rcrl_jax.theory import mdp as mdps
+from rcrl_jax.theory import pairs
 
 _MAX_TRAJECTORIES = 2_000_000  # above it the arrays no longer fit a small machine
 

@@ -1,14 +1,14 @@
 """Concrete cases in which a statement of the paper fails as printed; docs/theory.md discusses them.
 
-Each function builds a case only. What fails in it is measured by `experiments/z_learning.py` and
-pinned by `tests/tabular/test_counterexamples.py`.
+Each function builds a case only. What fails in it is measured by `experiments/theory.py` and
+pinned by `tests/theory/test_counterexamples.py`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax.tabular import mdp as mdps
+from rcrl_jax.theory import mdp as mdps
 
 
 class Case(NamedTuple):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.tabular import abstractions, returns
-from rcrl_jax.tabular import mdp as mdps
-from rcrl_jax.tabular import z_learning as zl
+from rcrl_jax.theory import abstractions, return_distributions
+from rcrl_jax.theory import mdp as mdps
+from rcrl_jax.theory import z_learning as zl
 
 seeds = st.integers(0, 2**31 - 1)
 
@@ -20,7 +20,7 @@ def random_problem(seed, policy_over_classes=True):
     if policy_over_classes:
         classes = abstractions.bisimulation(mdp, "distribution")
         policy = policy[np.unique(classes, return_index=True)[1]][classes]
-    return mdp, policy, returns.return_distribution(mdp, policy, 5)
+    return mdp, policy, return_distributions.return_distribution(mdp, policy, 5)
 
 
 def test_canonical_names_by_first_appearance():
@@ -85,7 +85,7 @@ def test_bisimulation_drops_distractor_bits():
 @given(seeds, st.integers(1, 12))
 def test_proposition_4_1(seed, bins):
     _, _, law = random_problem(seed)
-    binned = returns.bin_returns(law, bins)
+    binned = return_distributions.bin_returns(law, bins)
     labels = abstractions.coarsest_irrelevance(binned.probability)
     for z in range(abstractions.size(labels)):
         values = law.mean[labels == z]
@@ -96,7 +96,7 @@ def test_proposition_4_1(seed, bins):
 
 def test_proposition_4_1_needs_an_irrelevance():
     _, _, law = random_problem(1)
-    binned = returns.bin_returns(law, 8)
+    binned = return_distributions.bin_returns(law, 8)
     everything_merged = np.zeros(len(law.pmf), int)
     assert not abstractions.is_irrelevance(everything_merged, binned.probability)
     assert np.ptp(law.mean) > binned.width
@@ -106,7 +106,7 @@ def test_proposition_4_1_needs_an_irrelevance():
 @given(seeds, st.integers(1, 12))
 def test_sizes_are_ordered_for_a_policy_over_classes(seed, bins):
     mdp, _, law = random_problem(seed)
-    binned = returns.bin_returns(law, bins).probability
+    binned = return_distributions.bin_returns(law, bins).probability
     exact = abstractions.coarsest_irrelevance(law.pmf)
     assert abstractions.is_coarser(abstractions.coarsest_irrelevance(binned), exact)
     classes = abstractions.bisimulation(mdp, "distribution")
@@ -118,9 +118,9 @@ def test_sizes_are_ordered_for_a_policy_over_classes(seed, bins):
 def test_pi_bisimulation_with_joint_laws_implies_equal_returns(seed):
     mdp = mdps.garnet(np.random.default_rng(seed), 5, 2, 1, (0.0, 1.0), True)
     policy = mdps.uniform_policy(mdp)
-    law = returns.return_distribution(mdp, policy, 5)
+    law = return_distributions.return_distribution(mdp, policy, 5)
     labels = abstractions.pi_bisimulation(mdp, policy, "joint")
-    assert abstractions.is_irrelevance(labels, returns.state_returns(law.pmf, policy))
+    assert abstractions.is_irrelevance(labels, return_distributions.state_returns(law.pmf, policy))
     for finer, coarser in (("joint", "marginal"), ("marginal", "expectation")):
         assert abstractions.is_coarser(
             abstractions.pi_bisimulation(mdp, policy, coarser),

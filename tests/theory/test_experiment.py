@@ -1,4 +1,4 @@
-"""The command line of experiments/z_learning.py, its figures and its page."""
+"""The command line of experiments/theory.py, its figures and its page."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rcrl_jax.tabular import figures, page
+from rcrl_jax.theory import page, theory_figures
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
     [["--seeds=0"], ["--seeds=many"], ["--unknown=1"], ["stray"], ["--page=README.missing"]],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, tmp_path):
-    command = [sys.executable, "-m", "experiments.z_learning", f"--output={tmp_path}", *arguments]
+    command = [sys.executable, "-m", "experiments.theory", f"--output={tmp_path}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line]
@@ -27,7 +27,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, tmp_path):
 
 def test_the_stored_results_draw_every_figure_and_fill_the_page(tmp_path):
     report = json.loads((ROOT / "results/theory/theory.json").read_text())
-    figures.draw_all(report["results"], tmp_path)
+    theory_figures.draw_all(report["results"], tmp_path)
     for drawn in tmp_path.glob("*.png"):
         assert (ROOT / "results/theory" / drawn.name).is_file()
         assert drawn.stat().st_size < 150_000

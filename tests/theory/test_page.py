@@ -2,7 +2,7 @@
 
 import pytest
 
-from rcrl_jax.tabular import page
+from rcrl_jax.theory import page
 
 
 def test_a_table():

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.tabular import abstractions, bounds, deep, pairs, returns
-from rcrl_jax.tabular import mdp as mdps
-from rcrl_jax.tabular import z_learning as zl
-from rcrl_jax.tabular.studies import problems
+from rcrl_jax.theory import abstractions, bounds, deep, pairs, return_distributions
+from rcrl_jax.theory import mdp as mdps
+from rcrl_jax.theory import z_learning as zl
+from rcrl_jax.theory.studies import problems
 
 
 def imbalance(scale: problems.Scale) -> list[dict]:
@@ -29,7 +29,7 @@ def imbalance(scale: problems.Scale) -> list[dict]:
             zero, merged = [], {"independent": [], "reweighted": [], "balanced": []}
             for index, law in enumerate(drawn):
                 independent = pairs.independent_pairs(
-                    weights, returns.bin_returns(law, bins).probability
+                    weights, return_distributions.bin_returns(law, bins).probability
                 )
                 zero.append(1 - np.sum(independent.joint * independent.label))
                 counts = pairs.draw_counts(rng, independent, n, scale.seeds)

@@ -1,4 +1,4 @@
-"""The measurements of `experiments/z_learning.py`: plain numbers, ready for JSON.
+"""The measurements of `experiments/theory.py`: plain numbers, ready for JSON.
 
 Every study derives its randomness from fixed seeds, so equal scales give equal numbers.
 """

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcrl_jax.tabular import mdp as mdps
+from rcrl_jax.theory import mdp as mdps
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import time
 import jax
 import numpy as np
 
-from rcrl_jax.tabular import abstractions, bounds, counterexamples, pairs
-from rcrl_jax.tabular import z_learning as zl
-from rcrl_jax.tabular.studies import problems
+from rcrl_jax.theory import abstractions, bounds, counterexamples, pairs
+from rcrl_jax.theory import z_learning as zl
+from rcrl_jax.theory.studies import problems
 
 
 def theorem_fixed(scale: problems.Scale) -> dict:

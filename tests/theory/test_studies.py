@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rcrl_jax.tabular import abstractions
-from rcrl_jax.tabular.studies import abstraction, approximation, failures, learning, problems
+from rcrl_jax.theory import abstractions
+from rcrl_jax.theory.studies import abstraction, approximation, failures, learning, problems
 
 TINY = problems.Scale(seeds=2, mdps=2, restarts=5, deep_seeds=1, deep_steps=20)
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.tabular import mdp as mdps
+from rcrl_jax.theory import mdp as mdps
 
 _LATTICE_DIGITS = 6  # decimals of a reward value that count when its lattice is looked for
 

@@ -1,7 +1,7 @@
 """Checks and draws the theory of RCRL: Z^pi-irrelevance and Z-learning on finite MDPs.
 
-    python -m experiments.z_learning --quick
-    python -m experiments.z_learning --output=results/theory --page=docs/theory.md
+    python -m experiments.theory --quick
+    python -m experiments.theory --output=results/theory --page=docs/theory.md
 
 Writes `<output>/theory.json` and six PNG figures; with `--page` also the tables of that page.
 """
@@ -19,8 +19,8 @@ import numpy as np
 from absl import app, flags
 
 from experiments import command_line
-from rcrl_jax.tabular import figures, page
-from rcrl_jax.tabular.studies import abstraction, approximation, failures, learning, problems
+from rcrl_jax.theory import page, theory_figures
+from rcrl_jax.theory.studies import abstraction, approximation, failures, learning, problems
 
 STUDIES = {
     "representation": abstraction.proposition_representation,
@@ -54,7 +54,7 @@ _PAGE = flags.DEFINE_string(
 
 def _manifest(scale: problems.Scale, seconds: dict[str, float]) -> dict:
     return {
-        "command": " ".join(["python -m experiments.z_learning", *sys.argv[1:]]),
+        "command": " ".join(["python -m experiments.theory", *sys.argv[1:]]),
         "scale": dataclasses.asdict(scale),
         "versions": {
             "python": platform.python_version(),
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> None:
         print(f"{name}: {seconds[name]:.1f} s", flush=True)
     report = {"manifest": _manifest(scale, seconds), "results": results}
     (output / "theory.json").write_text(json.dumps(report, indent=1) + "\n")
-    figures.draw_all(results, output)
+    theory_figures.draw_all(results, output)
     if _PAGE.value is not None:
         page.fill(pathlib.Path(_PAGE.value), report)
     print(f"wrote {output}/theory.json and figures, {sum(seconds.values()):.0f} s in all")

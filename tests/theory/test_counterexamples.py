@@ -3,31 +3,31 @@
 import numpy as np
 import pytest
 
-from rcrl_jax.tabular import abstractions, bounds, counterexamples, pairs, returns
-from rcrl_jax.tabular import z_learning as zl
+from rcrl_jax.theory import abstractions, bounds, counterexamples, pairs, return_distributions
+from rcrl_jax.theory import z_learning as zl
 
 
 def law_of(case):
-    return returns.return_distribution(case.mdp, case.policy, case.horizon)
+    return return_distributions.return_distribution(case.mdp, case.policy, case.horizon)
 
 
 def test_the_lowest_return_has_no_bin_as_printed():
     law = law_of(counterexamples.lowest_return())
     printed = law.pmf[0, law.support > 0.0].sum()  # Pr[R_0 < Z <= R_K], R_0 = 0
     assert printed == 0.0
-    assert returns.bin_returns(law, 2).probability[0].tolist() == [1.0, 0.0]
+    assert return_distributions.bin_returns(law, 2).probability[0].tolist() == [1.0, 0.0]
 
 
 def test_more_bins_can_give_fewer_classes():
     law = law_of(counterexamples.more_bins_fewer_classes())
-    binned = [returns.bin_returns(law, k).probability for k in (2, 3, 6)]
+    binned = [return_distributions.bin_returns(law, k).probability for k in (2, 3, 6)]
     sizes = [abstractions.size(abstractions.coarsest_irrelevance(z)) for z in binned]
     assert sizes == [4, 3, 6]  # only bins that refine others (6 of 2 and 3) give finer classes
 
 
 def test_proposition_4_1_is_attained():
     law = law_of(counterexamples.tight_bin())
-    binned = returns.bin_returns(law, 2)
+    binned = return_distributions.bin_returns(law, 2)
     labels = abstractions.coarsest_irrelevance(binned.probability)
     assert labels[0] == labels[1]
     assert law.mean[1] - law.mean[0] == binned.width == 0.5
@@ -51,7 +51,7 @@ def test_bisimulation_in_expectation_merges_different_returns():
 )
 def test_pi_bisimulation_merges_different_returns(make, merging):
     case = make()
-    by_state = returns.state_returns(law_of(case).pmf, case.policy)
+    by_state = return_distributions.state_returns(law_of(case).pmf, case.policy)
     assert np.abs(by_state[0] - by_state[1]).max() >= 0.5
     for matching in ("expectation", "marginal", "joint"):
         labels = abstractions.pi_bisimulation(case.mdp, case.policy, matching)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.tabular import pairs
+from rcrl_jax.theory import pairs
 
 WEIGHTS = np.array([0.5, 0.3, 0.2])
 PROBABILITY = np.array([[1.0, 0.0], [0.5, 0.5], [0.1, 0.9]])

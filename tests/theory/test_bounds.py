@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.tabular import bounds, pairs
-from rcrl_jax.tabular import z_learning as zl
+from rcrl_jax.theory import bounds, pairs
+from rcrl_jax.theory import z_learning as zl
 
 PROBABILITY = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
 WEIGHTS = np.array([0.5, 0.25, 0.25])

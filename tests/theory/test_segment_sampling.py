@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.tabular import abstractions, returns, segments
-from rcrl_jax.tabular import mdp as mdps
+from rcrl_jax.theory import abstractions, return_distributions, segment_sampling
+from rcrl_jax.theory import mdp as mdps
 
 
 def test_a_segment_ends_with_its_reward():
-    ids = segments.segment_ids(np.array([[0.0, 1.0, 0.0, 0.0, 1.0, 0.0]]), 0.0)
+    ids = segment_sampling.segment_ids(np.array([[0.0, 1.0, 0.0, 0.0, 1.0, 0.0]]), 0.0)
     assert ids.tolist() == [[0, 0, 1, 1, 1, 2]]
 
 
 def test_a_threshold_must_be_exceeded():
-    ids = segments.segment_ids(np.array([[0.6, 0.4, 0.2, 1.0, 0.2]]), 1.0)
+    ids = segment_sampling.segment_ids(np.array([[0.6, 0.4, 0.2, 1.0, 0.2]]), 1.0)
     assert ids.tolist() == [[0, 0, 0, 1, 1]]
 
 
@@ -27,22 +27,22 @@ def two_step():
 
 
 def test_trajectories_and_their_segments_by_hand():
-    trajectories = segments.enumerate_trajectories(two_step(), np.ones((2, 1)), 3)
+    trajectories = segment_sampling.enumerate_trajectories(two_step(), np.ones((2, 1)), 3)
     order = np.argsort(trajectories.pair[:, 1])
     assert trajectories.pair[order].tolist() == [[0, -1, -1], [0, 1, -1]]
     assert trajectories.probability.tolist() == [0.5, 0.5]
-    law = segments.segment_law(trajectories, 0.0, 1.0)
+    law = segment_sampling.segment_law(trajectories, 0.0, 1.0)
     # 1.5 steps on average; the long episode gives each of its steps either mate with 1/2.
     np.testing.assert_allclose(law.visits, [1 / 1.5, 0.5 / 1.5])
     np.testing.assert_allclose(law.positive, np.array([[0.75, 0.25], [0.25, 0.25]]) / 1.5)
     assert law.positive_differs == 0.0
-    pair_law = segments.segment_pairs(law)
+    pair_law = segment_sampling.segment_pairs(law)
     assert np.sum(pair_law.joint * pair_law.label) == pytest.approx(0.5)
 
 
 def test_another_step_as_positive_by_hand():
-    trajectories = segments.enumerate_trajectories(two_step(), np.ones((2, 1)), 3)
-    law = segments.segment_law(trajectories, 0.0, 1.0, other_step=True)
+    trajectories = segment_sampling.enumerate_trajectories(two_step(), np.ones((2, 1)), 3)
+    law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step=True)
     # Only the long episode has a segment of two steps, each the other's positive.
     np.testing.assert_allclose(law.positive, [[0.0, 0.5], [0.5, 0.0]])
     np.testing.assert_allclose(law.anchor, [0.5, 0.5])
@@ -51,11 +51,11 @@ def test_another_step_as_positive_by_hand():
 
 def test_without_the_anchor_segments_no_longer_tell_distractors_apart():
     mdp = mdps.with_distractors(mdps.sparse_episodes(np.random.default_rng(0), 3, 2, 2), 1)
-    trajectories = segments.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
+    trajectories = segment_sampling.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
     merged = []
     for other_step in (False, True):
-        law = segments.segment_law(trajectories, 0.0, 1.0, other_step)
-        label = segments.segment_pairs(law).label
+        law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step)
+        label = segment_sampling.segment_pairs(law).label
         copy = np.arange(24).reshape(6, 2, 2).swapaxes(1, 2).reshape(12, 2)  # same but for the bit
         seen = law.anchor[copy].min(1) > 0
         merged.append(np.allclose(label[copy[seen, 0]], label[copy[seen, 1]]))
@@ -63,8 +63,8 @@ def test_without_the_anchor_segments_no_longer_tell_distractors_apart():
 
 
 def test_discounting_makes_returns_of_a_segment_differ():
-    trajectories = segments.enumerate_trajectories(two_step(), np.ones((2, 1)), 3)
-    law = segments.segment_law(trajectories, 0.0, 0.9)
+    trajectories = segment_sampling.enumerate_trajectories(two_step(), np.ones((2, 1)), 3)
+    law = segment_sampling.segment_law(trajectories, 0.0, 0.9)
     # Half of the long episode's positives join the two steps, whose returns are 0.9 and 1.
     assert law.positive_differs == pytest.approx(0.5 * 2 * 0.5 / 1.5)
     assert law.return_gap == pytest.approx(0.1 * law.positive_differs)
@@ -72,17 +72,17 @@ def test_discounting_makes_returns_of_a_segment_differ():
 
 def test_an_episode_that_outlasts_the_horizon_is_refused():
     with pytest.raises(ValueError, match="outlast"):
-        segments.enumerate_trajectories(two_step(), np.ones((2, 1)), 1)
+        segment_sampling.enumerate_trajectories(two_step(), np.ones((2, 1)), 1)
 
 
 def test_probabilities_sum_to_one_with_random_rewards():
     rng = np.random.default_rng(0)
     mdp = mdps.sparse_episodes(rng, 3, 2, 2)._replace(reward=rng.dirichlet(np.ones(2), (6, 2)))
-    trajectories = segments.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
+    trajectories = segment_sampling.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
     assert trajectories.probability.sum() == pytest.approx(1.0)
     first = trajectories.pair[:, 0]
-    law = returns.return_distribution(mdp, mdps.uniform_policy(mdp), 3)
-    total = segments.returns_to_go(trajectories, 1.0)[:, 0]
+    law = return_distributions.return_distribution(mdp, mdps.uniform_policy(mdp), 3)
+    total = segment_sampling.returns_to_go(trajectories, 1.0)[:, 0]
     for x in np.unique(first):
         mean = np.average(total[first == x], weights=trajectories.probability[first == x])
         assert mean == pytest.approx(law.mean[x])
@@ -94,16 +94,22 @@ def test_what_undiscounted_segments_merge_has_equal_returns(seed):
     rng = np.random.default_rng(seed)
     mdp = mdps.with_distractors(mdps.sparse_episodes(rng, 3, 2, 2), 1)
     policy = mdps.uniform_policy(mdp)
-    law = segments.segment_law(segments.enumerate_trajectories(mdp, policy, 3), 0.0, 1.0)
+    law = segment_sampling.segment_law(
+        segment_sampling.enumerate_trajectories(mdp, policy, 3), 0.0, 1.0
+    )
     assert law.positive_differs == 0.0
     visited = np.flatnonzero(law.visits > 0)
-    bayes = segments.segment_pairs(law).label[np.ix_(visited, visited)]
-    pmf = returns.return_distribution(mdp, policy, 3).pmf[visited]
+    bayes = segment_sampling.segment_pairs(law).label[np.ix_(visited, visited)]
+    pmf = return_distributions.return_distribution(mdp, policy, 3).pmf[visited]
     assert abstractions.is_irrelevance(abstractions.group_rows(bayes), pmf)
 
 
 def test_segments_separate_pairs_of_equal_return():
     # Two states that pay nothing and end: one return, but never in one segment.
     mdp = mdps.one_step(np.ones((2, 1)), (0.0,))
-    law = segments.segment_law(segments.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0)
-    assert abstractions.size(abstractions.group_rows(segments.segment_pairs(law).label)) == 2
+    law = segment_sampling.segment_law(
+        segment_sampling.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0
+    )
+    assert (
+        abstractions.size(abstractions.group_rows(segment_sampling.segment_pairs(law).label)) == 2
+    )

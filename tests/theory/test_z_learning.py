@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.tabular import abstractions, bounds, pairs
-from rcrl_jax.tabular import z_learning as zl
-from rcrl_jax.tabular.studies import problems
+from rcrl_jax.theory import abstractions, bounds, pairs
+from rcrl_jax.theory import z_learning as zl
+from rcrl_jax.theory.studies import problems
 
 seeds = st.integers(0, 2**31 - 1)
 

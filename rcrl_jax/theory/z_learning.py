@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.tabular import pairs
+from rcrl_jax.theory import pairs
 
 _CHUNK = 4096  # encoders evaluated at once by the oracle
 _MAX_SWEEPS = 100  # coordinate descent settles in about ten

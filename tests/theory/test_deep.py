@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.tabular import deep, pairs
+from rcrl_jax.theory import deep, pairs
 
 
 def test_features_name_the_base_state_and_its_bits():

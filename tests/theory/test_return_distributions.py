@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.tabular import mdp as mdps
-from rcrl_jax.tabular import returns
+from rcrl_jax.theory import mdp as mdps
+from rcrl_jax.theory import return_distributions
 
 seeds = st.integers(0, 2**31 - 1)
 
@@ -45,7 +45,7 @@ def test_undiscounted_laws_equal_enumeration(seed):
     mdp = mdps.garnet(rng, 3, 2, 2, (-1.0, 0.0, 2.0))
     mdp = mdp._replace(transition=mdp.transition * rng.uniform(0.5, 1.0, (3, 2, 1)))
     policy = mdps.random_policy(rng, 3, 2)
-    law = returns.return_distribution(mdp, policy, 3)
+    law = return_distributions.return_distribution(mdp, policy, 3)
     assert (law.below, law.above) == (0.0, 0.0)
     for pair, expected in enumerate(enumerated(mdp, policy, 3)):
         got = dict(zip(np.round(law.support, 10), law.pmf[pair], strict=True))
@@ -60,7 +60,7 @@ def test_discounted_atoms_lie_within_the_stated_distance(seed):
     rng = np.random.default_rng(seed)
     mdp = mdps.garnet(rng, 2, 2, 2, (-1.0, 2.0), discount=0.6)
     policy = mdps.random_policy(rng, 2, 2)
-    law = returns.return_distribution(mdp, policy, 4, resolution=0.05)
+    law = return_distributions.return_distribution(mdp, policy, 4, resolution=0.05)
     rounding = 0.05 * (1 + 0.6 + 0.36 + 0.216)
     assert law.above == pytest.approx(rounding + 2 * 0.6**4 / 0.4)
     assert law.below == pytest.approx(0.6**4 / 0.4)
@@ -72,7 +72,7 @@ def test_discounted_atoms_lie_within_the_stated_distance(seed):
             below = law.pmf[pair, law.support <= z + 1e-9].sum()
             assert chances[values <= z + rounding + 1e-9].sum() >= below - 1e-12
             assert chances[values <= z - 1e-9].sum() <= below + 1e-12
-    mean = returns.action_values(mdp, policy, 200)
+    mean = return_distributions.action_values(mdp, policy, 200)
     assert np.all(mean >= law.mean - law.below - 1e-9)
     assert np.all(mean <= law.mean + law.above + 1e-9)
 
@@ -81,7 +81,7 @@ def test_truncation_and_rounding_are_stated_in_numbers():
     mdp = mdps.one_step(np.ones((1, 1)), (1.0,))._replace(
         transition=np.ones((1, 1, 1)), discount=0.5
     )
-    law = returns.return_distribution(mdp, np.ones((1, 1)), 2, resolution=0.25)
+    law = return_distributions.return_distribution(mdp, np.ones((1, 1)), 2, resolution=0.25)
     # 1 + 1/2 = 1.5 is on the lattice; the tail is 1/4 / (1 - 1/2); rounding 0.25 (1 + 1/2).
     assert law.support[np.argmax(law.pmf[0])] == 1.5
     assert law.below == 0.0
@@ -94,37 +94,48 @@ def test_bins_hold_all_probability_and_means_are_action_values(seed, bins):
     rng = np.random.default_rng(seed)
     mdp = mdps.garnet(rng, 3, 2, 2, (-1.0, 0.5, 2.0))
     policy = mdps.random_policy(rng, 3, 2)
-    law = returns.return_distribution(mdp, policy, 4)
-    binned = returns.bin_returns(law, bins)
+    law = return_distributions.return_distribution(mdp, policy, 4)
+    binned = return_distributions.bin_returns(law, bins)
     np.testing.assert_allclose(binned.probability.sum(1), 1.0)
-    np.testing.assert_allclose(law.mean, returns.action_values(mdp, policy, 4), atol=1e-12)
+    np.testing.assert_allclose(
+        law.mean, return_distributions.action_values(mdp, policy, 4), atol=1e-12
+    )
     assert not binned.uncertain.any()
 
 
 def test_a_return_on_an_edge_belongs_to_the_bin_below_it_and_the_lowest_to_the_first():
-    law = returns.return_distribution(
+    law = return_distributions.return_distribution(
         mdps.one_step(np.eye(4), (0.0, 0.1, 0.2, 0.3)), np.ones((4, 1)), 1
     )
     # In floating point 3 * 0.1 / 0.3 is above 1; integers leave 0.1 in bin 1 and 0.2 in bin 2.
-    assert np.argmax(returns.bin_returns(law, 3).probability, axis=1).tolist() == [0, 0, 1, 2]
-    assert returns.bin_returns(law, 3).width == pytest.approx(0.1)
+    assert np.argmax(return_distributions.bin_returns(law, 3).probability, axis=1).tolist() == [
+        0,
+        0,
+        1,
+        2,
+    ]
+    assert return_distributions.bin_returns(law, 3).width == pytest.approx(0.1)
 
 
 def test_one_possible_return_fills_one_bin():
-    law = returns.return_distribution(mdps.one_step(np.ones((2, 1)), (5.0,)), np.ones((2, 1)), 1)
-    assert returns.bin_returns(law, 4).probability.tolist() == [[1, 0, 0, 0]] * 2
+    law = return_distributions.return_distribution(
+        mdps.one_step(np.ones((2, 1)), (5.0,)), np.ones((2, 1)), 1
+    )
+    assert return_distributions.bin_returns(law, 4).probability.tolist() == [[1, 0, 0, 0]] * 2
 
 
 def test_atoms_near_an_edge_are_uncertain_when_the_law_is_not_exact():
     pmf = np.array([[0.5, 0.0, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
-    law = returns.ReturnDistribution(np.arange(5), 1.0, pmf, below=0.0, above=0.5)
+    law = return_distributions.ReturnDistribution(np.arange(5), 1.0, pmf, below=0.0, above=0.5)
     # Two bins of [0, 4]: an atom at 2, the edge, may stand for a return in (2, 2.5].
-    assert returns.bin_returns(law, 2).uncertain.tolist() == [0.5, 0.0]
+    assert return_distributions.bin_returns(law, 2).uncertain.tolist() == [0.5, 0.0]
 
 
 def test_state_returns_average_over_the_policy():
     pairs = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert returns.state_returns(pairs, np.array([[0.25, 0.75]])).tolist() == [[0.25, 0.75]]
+    assert return_distributions.state_returns(pairs, np.array([[0.25, 0.75]])).tolist() == [
+        [0.25, 0.75]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,10 +144,12 @@ def test_state_returns_average_over_the_policy():
 def test_what_cannot_be_computed_is_refused(discount, horizon, message):
     mdp = mdps.chain(3, 0.0, discount)
     with pytest.raises(ValueError, match=message):
-        returns.return_distribution(mdp, mdps.uniform_policy(mdp), horizon)
+        return_distributions.return_distribution(mdp, mdps.uniform_policy(mdp), horizon)
 
 
 def test_bins_must_be_positive():
-    law = returns.return_distribution(mdps.one_step(np.eye(2), (0.0, 1.0)), np.ones((2, 1)), 1)
+    law = return_distributions.return_distribution(
+        mdps.one_step(np.eye(2), (0.0, 1.0)), np.ones((2, 1)), 1
+    )
     with pytest.raises(ValueError, match="bins"):
-        returns.bin_returns(law, 0)
+        return_distributions.bin_returns(law, 0)

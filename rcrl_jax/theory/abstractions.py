@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from rcrl_jax.tabular import mdp as mdps
+from rcrl_jax.theory import mdp as mdps
 
 TOLERANCE = 1e-9  # probabilities closer than this are equal; backups in float64 err by about 1e-15
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rcrl_jax.tabular import abstractions, returns
-from rcrl_jax.tabular import mdp as mdps
-from rcrl_jax.tabular.studies import problems
+from rcrl_jax.theory import abstractions, return_distributions
+from rcrl_jax.theory import mdp as mdps
+from rcrl_jax.theory.studies import problems
 
 
 def proposition_representation(scale: problems.Scale) -> list[dict]:
@@ -20,7 +20,7 @@ def proposition_representation(scale: problems.Scale) -> list[dict]:
         drawn = [make(rng) for _ in range(scale.mdps)]
         laws = [problem.returns() for problem in drawn]
         values = [
-            returns.action_values(problem.mdp, problem.policy, _converged(problem))
+            return_distributions.action_values(problem.mdp, problem.policy, _converged(problem))
             for problem in drawn
         ]
         for bins in (1, 2, 4, 8, 16, 32, 64, 128):
@@ -48,10 +48,10 @@ def _converged(problem: problems.Problem) -> int:
 
 
 def class_spread(
-    law: returns.ReturnDistribution, values: np.ndarray, bins: int
+    law: return_distributions.ReturnDistribution, values: np.ndarray, bins: int
 ) -> tuple[float, float, float]:
     """Largest |Q(x1) - Q(x2)| / width over merged pairs, its slack, and N_{pi,K} / X."""
-    binned = returns.bin_returns(law, bins)
+    binned = return_distributions.bin_returns(law, bins)
     labels = abstractions.coarsest_irrelevance(binned.probability)
     merged = labels[:, None] == labels[None]
     spread = np.max(np.abs(values[:, None] - values[None]) * merged)
@@ -80,7 +80,9 @@ def coarseness(scale: problems.Scale) -> list[dict]:
             actions = problem.policy.shape[1]
             few, many = (
                 abstractions.size(
-                    abstractions.coarsest_irrelevance(returns.bin_returns(law, k).probability)
+                    abstractions.coarsest_irrelevance(
+                        return_distributions.bin_returns(law, k).probability
+                    )
                 )
                 for k in (4, 16)
             )
@@ -112,8 +114,8 @@ def pi_bisimulation(scale: problems.Scale) -> dict:
     for _ in range(draws):
         mdp = mdps.garnet(rng, 6, 2, 1, (0.0, 0.5, 1.0), True)
         policy = mdps.uniform_policy(mdp)
-        law = returns.return_distribution(mdp, policy, 6)
-        by_state = returns.state_returns(law.pmf, policy)
+        law = return_distributions.return_distribution(mdp, policy, 6)
+        by_state = return_distributions.state_returns(law.pmf, policy)
         for reading in readings:
             labels = abstractions.pi_bisimulation(mdp, policy, reading)
             merging[reading] += abstractions.size(labels) < 6

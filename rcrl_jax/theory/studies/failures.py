@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from rcrl_jax.tabular import abstractions, bounds, counterexamples, pairs, returns
-from rcrl_jax.tabular import z_learning as zl
-from rcrl_jax.tabular.studies import abstraction, problems
+from rcrl_jax.theory import abstractions, bounds, counterexamples, pairs, return_distributions
+from rcrl_jax.theory import z_learning as zl
+from rcrl_jax.theory.studies import abstraction, problems
 
 
 def counterexample_table(scale: problems.Scale) -> dict:
@@ -17,13 +17,13 @@ def counterexample_table(scale: problems.Scale) -> dict:
     law = _law(counterexamples.more_bins_fewer_classes())
     results["classes_by_bins"] = {
         str(k): abstractions.size(
-            abstractions.coarsest_irrelevance(returns.bin_returns(law, k).probability)
+            abstractions.coarsest_irrelevance(return_distributions.bin_returns(law, k).probability)
         )
         for k in (2, 3)
     }
 
     law = _law(counterexamples.tight_bin())
-    binned = returns.bin_returns(law, 2)
+    binned = return_distributions.bin_returns(law, 2)
     spread, _, _ = abstraction.class_spread(law, law.mean, 2)
     results["tight_bin_error_over_width"] = float(spread)
     results["tight_bin_width"] = binned.width
@@ -38,7 +38,7 @@ def counterexample_table(scale: problems.Scale) -> dict:
 
     for name in ("equal_expected_actions", "equal_marginals"):
         case = getattr(counterexamples, name)()
-        by_state = returns.state_returns(_law(case).pmf, case.policy)
+        by_state = return_distributions.state_returns(_law(case).pmf, case.policy)
         results[name] = {}
         for matching in ("expectation", "marginal", "joint"):
             labels = abstractions.pi_bisimulation(case.mdp, case.policy, matching)
@@ -70,8 +70,8 @@ def counterexample_table(scale: problems.Scale) -> dict:
     return results
 
 
-def _law(case: counterexamples.Case) -> returns.ReturnDistribution:
-    return returns.return_distribution(case.mdp, case.policy, case.horizon)
+def _law(case: counterexamples.Case) -> return_distributions.ReturnDistribution:
+    return return_distributions.return_distribution(case.mdp, case.policy, case.horizon)
 
 
 def _unrealisable(scale) -> dict:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax.tabular import abstractions, deep, pairs, returns, segments
-from rcrl_jax.tabular import mdp as mdps
+from rcrl_jax.theory import abstractions, deep, pairs, return_distributions, segment_sampling
+from rcrl_jax.theory import mdp as mdps
 
 DELTA = 0.05  # Theorem 4.1 is checked at confidence 1 - delta
 
@@ -36,9 +36,11 @@ class Problem(NamedTuple):
     horizon: int
     resolution: float | None = None
 
-    def returns(self) -> returns.ReturnDistribution:
+    def returns(self) -> return_distributions.ReturnDistribution:
         """The return distribution of every pair."""
-        return returns.return_distribution(self.mdp, self.policy, self.horizon, self.resolution)
+        return return_distributions.return_distribution(
+            self.mdp, self.policy, self.horizon, self.resolution
+        )
 
 
 def deterministic(rng: np.random.Generator, discount: float = 1.0) -> Problem:
@@ -95,17 +97,19 @@ def distracted(rng: np.random.Generator, bits: int, bins: int) -> tuple[np.ndarr
     """
     mdp = mdps.with_distractors(mdps.garnet(rng, 2, 2, 2), bits)
     policy = np.repeat(mdps.random_policy(rng, 2, 2), 2**bits, axis=0)
-    binned = returns.bin_returns(returns.return_distribution(mdp, policy, 4), bins)
+    binned = return_distributions.bin_returns(
+        return_distributions.return_distribution(mdp, policy, 4), bins
+    )
     return binned.probability, abstractions.coarsest_irrelevance(binned.probability)
 
 
-def four_kinds(rng: np.random.Generator) -> returns.ReturnDistribution:
+def four_kinds(rng: np.random.Generator) -> return_distributions.ReturnDistribution:
     """Returns 0 to 63 in four bells of standard deviation 5 about 12, 26, 38 and 52, jittered."""
     centres = np.array([12.0, 26.0, 38.0, 52.0]) + rng.uniform(-2, 2, 4)
     bells = np.exp(-((np.arange(64) - centres[:, None]) ** 2) / 50)
     bells /= bells.sum(1, keepdims=True)
     mdp = mdps.one_step(np.repeat(bells, 4, axis=0), tuple(range(64)))
-    return returns.return_distribution(mdp, np.ones((16, 1)), 1)
+    return return_distributions.return_distribution(mdp, np.ones((16, 1)), 1)
 
 
 class Episodic(NamedTuple):
@@ -113,8 +117,8 @@ class Episodic(NamedTuple):
 
     probability: np.ndarray  # [V, K] return law of the visited pairs
     classes: np.ndarray  # [V]
-    law: segments.SegmentLaw  # over all X pairs; the positive may be the anchor
-    other_law: segments.SegmentLaw  # the positive is another step
+    law: segment_sampling.SegmentLaw  # over all X pairs; the positive may be the anchor
+    other_law: segment_sampling.SegmentLaw  # the positive is another step
     visited: np.ndarray  # [V] indices into X
     features: np.ndarray  # [S, F]
 
@@ -123,9 +127,9 @@ class Episodic(NamedTuple):
         """d over the visited pairs, `[V]`."""
         return self.law.visits[self.visited]
 
-    def segment_pairs(self, law: segments.SegmentLaw) -> pairs.PairLaw:
+    def segment_pairs(self, law: segment_sampling.SegmentLaw) -> pairs.PairLaw:
         """The labelled law of segment sampling over the visited pairs."""
-        law = segments.segment_pairs(law)
+        law = segment_sampling.segment_pairs(law)
         rows = np.ix_(self.visited, self.visited)
         return pairs.PairLaw(law.joint[rows], law.label[rows])
 
@@ -140,12 +144,13 @@ def episodic(
     """Episodes of four steps, two states wide, behind distractor bits, under the uniform policy."""
     mdp = mdps.with_distractors(make(rng, 4, 2, 2), bits)
     policy = mdps.uniform_policy(mdp)
-    trajectories = segments.enumerate_trajectories(mdp, policy, 4)
+    trajectories = segment_sampling.enumerate_trajectories(mdp, policy, 4)
     law, other_law = (
-        segments.segment_law(trajectories, threshold, discount, other) for other in (False, True)
+        segment_sampling.segment_law(trajectories, threshold, discount, other)
+        for other in (False, True)
     )
     visited = np.flatnonzero(law.visits > 0)
-    probability = returns.return_distribution(mdp, policy, 4).pmf[visited]
+    probability = return_distributions.return_distribution(mdp, policy, 4).pmf[visited]
     features = deep.factored_features(len(policy), bits)
     classes = abstractions.coarsest_irrelevance(probability)
     return Episodic(probability, classes, law, other_law, visited, features)
