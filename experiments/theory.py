@@ -1,9 +1,9 @@
-"""Checks and draws the theory of RCRL: Z^pi-irrelevance and Z-learning on finite MDPs.
+"""Checks the theory of RCRL, Z^pi-irrelevance and Z-learning, on finite MDPs.
 
     python -m experiments.theory --quick
     python -m experiments.theory --output=results/theory --page=docs/theory.md
 
-Writes `<output>/theory.json` and six PNG figures; with `--page` also the tables of that page.
+Writes `<output>/theory.json` and six PNG figures. `--page` also rewrites the tables of that page.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ STUDIES = {
     "counterexamples": failures.counterexample_table,
 }
 
-_QUICK = flags.DEFINE_bool("quick", False, "a small version of every study, below one minute")
+_QUICK = flags.DEFINE_bool("quick", False, "run a small version of every study, about one minute")
 _SEEDS = flags.DEFINE_integer(
     "seeds",
     None,
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
         scale = dataclasses.replace(scale, seeds=_SEEDS.value)
     output = pathlib.Path(_OUTPUT.value)
     try:
-        # Both are tried before the minutes of work whose result they take.
+        # Fail on a wrong folder or page before the studies run, which takes minutes.
         output.mkdir(parents=True, exist_ok=True)
         if _PAGE.value is not None:
             page.check(pathlib.Path(_PAGE.value))

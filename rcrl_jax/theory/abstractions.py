@@ -1,7 +1,8 @@
-"""Abstractions as integer labels, and the coarsest ones of each kind (RCRL, appendix A).
+"""Abstractions as integer labels, and the coarsest abstraction of each kind (RCRL, appendix A).
 
-An abstraction of n things is an array `[n]` of labels; two things are merged where labels agree.
-Only the partition matters; `canonical` names it.
+An abstraction of n elements (states or state-action pairs) is an array `[n]` of integer labels. Two
+elements are merged if their labels are equal. The values of the labels carry no meaning: after
+`canonical`, equal partitions have equal labels.
 """
 
 from typing import Literal
@@ -10,62 +11,78 @@ import numpy as np
 
 from rcrl_jax.theory import mdp as mdps
 
-TOLERANCE = 1e-9  # probabilities closer than this are equal; backups in float64 err by about 1e-15
+TOLERANCE = 1e-9  # probabilities this close count as equal; float64 backups err by about 1e-15
 
 Matching = Literal["expectation", "marginal", "joint"]
 
 
 def canonical(labels: np.ndarray) -> np.ndarray:
-    """Renames labels in order of first appearance: 0, 1, 2, ..."""
+    """Renames labels `[n]` to 0, 1, 2, ... in order of first appearance."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
 
 
 def size(labels: np.ndarray) -> int:
-    """Number of abstract things."""
+    """Number of classes of `labels` `[n]`."""
     return np.unique(labels).size
 
 
 def is_coarser(coarse: np.ndarray, fine: np.ndarray) -> bool:
-    """Whether everything that `fine` merges is merged by `coarse` as well."""
+    """Whether `coarse` `[n]` merges every two elements that `fine` `[n]` merges."""
     return size(np.stack([coarse, fine], 1) @ [fine.max() + 1, 1]) == size(fine)
 
 
 def group_rows(rows: np.ndarray) -> np.ndarray:
-    """The partition of `rows` `[n, d]` into equal ones.
+    """Labels `[n]` that are equal where rows of `rows` `[n, d]` are equal up to `TOLERANCE`.
 
     Raises:
-      ValueError: if equality up to `TOLERANCE` is not an equivalence, so that the answer would
-        hinge on rounding.
+      ValueError: if equality up to `TOLERANCE` is not transitive on these rows, so that the
+        partition would depend on rounding.
     """
     distance = np.max(np.abs(rows[:, None] - rows[None]), axis=-1)
     equal = distance <= TOLERANCE
-    labels = np.argmax(equal, axis=1)  # the first row equal to this one
+    labels = np.argmax(equal, axis=1)  # index of the first equal row
     if not np.array_equal(equal, labels[:, None] == labels[None]):
         raise ValueError("rows are not clearly equal or different at the tolerance")
     return canonical(labels)
 
 
 def is_irrelevance(labels: np.ndarray, probability: np.ndarray) -> bool:
-    """Whether merged pairs have equal return distributions (section 4.1): `[X], [X, K]`."""
+    """Whether an abstraction is a Z^pi-irrelevance (section 4.1).
+
+    Args:
+      labels: the abstraction, `[X]` over pairs or `[S]` over states.
+      probability: return distributions, `[X, K]` or `[S, K]`.
+
+    Returns:
+      True if all merged elements have equal return distributions.
+    """
     return is_coarser(group_rows(probability), labels)
 
 
 def coarsest_irrelevance(probability: np.ndarray) -> np.ndarray:
-    """The coarsest Z^pi-irrelevance of `[X, K]` (or `[S, K]`); its size is N_{pi,K}.
+    """The coarsest Z^pi-irrelevance (section 4.1).
 
-    With the full return law as `probability` its size is N_{pi,infinity}.
+    Args:
+      probability: return distributions, `[X, K]` over pairs or `[S, K]` over states.
+
+    Returns:
+      Labels `[X]` or `[S]`. Their number of classes is N_{pi,K} for distributions over K bins, and
+      N_{pi,infinity} for distributions over all possible returns.
     """
     return group_rows(probability)
 
 
 def bisimulation(mdp: mdps.MDP, matching: Literal["expectation", "distribution"]) -> np.ndarray:
-    """The coarsest bisimulation `[S]` by partition refinement (appendix A.1).
+    """The coarsest bisimulation, by partition refinement (appendix A.1).
 
     Args:
       mdp: the MDP.
-      matching: what "R(s1, a) = R(s2, a)" compares: the expected reward (the definition read with
-        R as a number) or its distribution (what the proof uses).
+      matching: what the condition R(s1, a) = R(s2, a) compares. "expectation": the expected
+        rewards (R read as a number). "distribution": the reward distributions (as in the proof).
+
+    Returns:
+      Labels `[S]`.
     """
     actions = mdp.transition.shape[1]
     reward = mdp.reward if matching == "distribution" else (mdp.reward @ mdp.reward_values)
@@ -79,14 +96,18 @@ def bisimulation(mdp: mdps.MDP, matching: Literal["expectation", "distribution"]
 
 
 def pi_bisimulation(mdp: mdps.MDP, policy: np.ndarray, matching: Matching) -> np.ndarray:
-    """The coarsest pi-bisimulation `[S]` by partition refinement (appendix A.2).
+    """The coarsest pi-bisimulation, by partition refinement (appendix A.2).
 
     Args:
       mdp: the MDP.
-      policy: `[S, A]`.
-      matching: what two merged states share. "expectation": the expected reward and the law of the
-        next class, as the paper's definition is written. "marginal": the law of the reward and the
-        law of the next class. "joint": the joint law of both, which the proposition needs.
+      policy: action probabilities, `[S, A]`.
+      matching: what merged states have in common. "expectation": the expected reward and the
+        distribution of the next class (the paper's definition). "marginal": the distribution of
+        the reward and that of the next class. "joint": the joint distribution of both (what the
+        proposition needs).
+
+    Returns:
+      Labels `[S]`.
     """
     values = mdp.reward_values
 
@@ -106,7 +127,7 @@ def pi_bisimulation(mdp: mdps.MDP, policy: np.ndarray, matching: Matching) -> np
 
 
 def _refine(signature, states: int) -> np.ndarray:
-    """Splits classes by signature until nothing splits: at most S rounds."""
+    """Splits classes by signature until no class splits, which takes at most S rounds."""
     labels = np.zeros(states, np.int64)
     while True:
         refined = canonical(labels * states + group_rows(signature(labels)))
@@ -116,5 +137,5 @@ def _refine(signature, states: int) -> np.ndarray:
 
 
 def pair_labels(state_labels: np.ndarray, actions: int) -> np.ndarray:
-    """The state-action abstraction (class of s, a) `[X]` that a state abstraction `[S]` induces."""
+    """Labels `[X]` of the pairs (class of s, a), given labels `[S]` of the states."""
     return canonical((state_labels[:, None] * actions + np.arange(actions)).ravel())

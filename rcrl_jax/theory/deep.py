@@ -1,7 +1,7 @@
-"""The deep counterpart of Z-learning: the same loss on a small network, on the same pairs.
+"""Z-learning with a small network: the same loss on the same pairs.
 
-The embedding has the Atari form phi(s, a) = psi(s) * e_a (RCRL, section 4.4); discriminator and
-loss are those of the RCRL agents.
+The embedding has the Atari form phi(s, a) = psi(s) * e_a (RCRL, section 4.4). The discriminator and
+the loss are those of the RCRL agents.
 """
 
 import functools
@@ -21,19 +21,19 @@ _BATCH, _LEARNING_RATE = 256, 2e-3
 
 
 class DeepFit(NamedTuple):
-    """What one network for each dataset has learned."""
+    """The predictions and embeddings of the networks trained on D datasets."""
 
     predictor: np.ndarray  # [D, X, X], w(phi(x1), phi(x2))
     embedding: np.ndarray  # [D, X, E]
 
 
 class PairNetwork(nn.Module):
-    """phi and w on pairs given as (state features, action)."""
+    """The embedding phi and the discriminator w; a pair is given as (state features, action)."""
 
     actions: int
 
     def setup(self):
-        """Makes the parts."""
+        """Creates the submodules."""
         self.state_embedding = nn.Sequential([nn.Dense(_HIDDEN), nn.relu, nn.Dense(_EMBEDDING)])
         self.action_embedding = self.param(
             "action_embedding", nn.initializers.normal(1.0), (self.actions, _EMBEDDING)
@@ -45,12 +45,19 @@ class PairNetwork(nn.Module):
         return self.state_embedding(features) * self.action_embedding[action]
 
     def __call__(self, first: tuple, second: tuple) -> jax.Array:
-        """w(phi(x1), phi(x2)) `[...]` of two (features, action) pairs."""
+        """w(phi(x1), phi(x2)) `[...]` of two pairs (features `[..., F]`, action `[...]`)."""
         return self.discriminator(self.embed(*first), self.embed(*second))
 
 
 def factored_features(states: int, bits: int) -> np.ndarray:
-    """Features `[S, F]` of states `base * 2^bits + pattern`: one-hot base, then the bits as +-1."""
+    """Features of states that consist of a base state and distractor bits.
+
+    State `base * 2^bits + pattern` gets the one-hot vector of `base`, then each bit of `pattern` as
+    -1 or +1.
+
+    Returns:
+      `[S, F]` with F = S / 2^bits + bits.
+    """
     base, pattern = np.divmod(np.arange(states), 2**bits)
     bit = (pattern[:, None] >> np.arange(bits)) & 1
     return np.concatenate([np.eye(states // 2**bits)[base], 2.0 * bit - 1.0], axis=1)
@@ -65,16 +72,16 @@ def fit(
     actions: int,
     steps: int,
 ) -> DeepFit:
-    """Minimises equation 2 with Adam on minibatches of each dataset.
+    """Minimises equation 2 with Adam, by one network for each dataset.
 
     Args:
       key: PRNG key.
-      x1: first pairs, `[D, n] int32`.
-      x2: second pairs, `[D, n] int32`.
-      y: labels, `[D, n]`.
-      features: `[S, F]`.
+      x1: indices of the first pairs, `[D, n] int32`.
+      x2: indices of the second pairs, `[D, n] int32`.
+      y: labels 0 or 1, `[D, n] float32`.
+      features: state features, `[S, F]`.
       actions: A.
-      steps: updates of 256 samples.
+      steps: updates, each on a minibatch of 256 samples.
     """
     keys = jax.random.split(key, x1.shape[0])
     features = jnp.asarray(features, jnp.float32)
@@ -111,12 +118,19 @@ def _fit_all(keys, x1, x2, y, features, actions, steps):
         embedding = network.apply(params, *describe(everything), method=PairNetwork.embed)
         return prediction, embedding
 
-    # A loop over datasets, not vmap: batched products are slower than a loop on a CPU.
+    # A loop instead of vmap: on a CPU, batched matrix products are slower than a loop over them.
     return jax.lax.map(lambda dataset: one_dataset(*dataset), (keys, x1, x2, y))
 
 
 def class_similarity(embedding: np.ndarray, classes: np.ndarray) -> tuple[float, float]:
-    """Mean cosine of embeddings `[X, E]` for two pairs of one class, and of different classes.
+    """Mean cosine similarity between embeddings of the same class and of different classes.
+
+    Args:
+      embedding: of each pair, `[X, E]`.
+      classes: class of each pair, `[X]`.
+
+    Returns:
+      The mean over two different pairs of the same class, and over two pairs of different classes.
 
     Raises:
       ValueError: if no two pairs share a class, or all do.

@@ -1,6 +1,6 @@
-"""Finite MDPs as typed containers, and the families the theory is checked on.
+"""Finite MDPs as typed containers, and the families of MDPs that the studies use.
 
-A state-action pair x = (s, a) has the index `s * A + a`; `X = S * A` is the number of pairs.
+A state-action pair x = (s, a) has the index `s * A + a`. X = S * A is the number of pairs.
 """
 
 from typing import NamedTuple
@@ -11,10 +11,10 @@ import numpy as np
 class MDP(NamedTuple):
     """The tuple (S, A, P, R, mu, gamma) of section 3 with finitely many reward values.
 
-    The reward is drawn from R(r | s, a), independently of the next state given (s, a).
+    Given (s, a), the reward and the next state are independent.
     """
 
-    transition: np.ndarray  # [S, A, S]; a row may sum to less than 1, the rest ends the episode
+    transition: np.ndarray  # [S, A, S]; if a row sums to less than 1, the rest ends the episode
     reward: np.ndarray  # [S, A, M], probability of each reward value
     reward_values: np.ndarray  # [M]
     initial: np.ndarray  # [S], mu
@@ -25,7 +25,7 @@ def validate(mdp: MDP) -> None:
     """Checks shapes and probabilities.
 
     Raises:
-      ValueError: naming the first field that is not what `MDP` says.
+      ValueError: for the first invalid field, which the message names.
     """
     states, actions = mdp.transition.shape[:2]
     if mdp.transition.shape != (states, actions, states):
@@ -45,12 +45,12 @@ def validate(mdp: MDP) -> None:
 
 
 def uniform_policy(mdp: MDP) -> np.ndarray:
-    """The policy `[S, A]` that takes every action equally often."""
+    """The policy `[S, A]` that takes every action with the same probability."""
     return np.full(mdp.reward.shape[:2], 1.0 / mdp.reward.shape[1])
 
 
 def random_policy(rng: np.random.Generator, states: int, actions: int) -> np.ndarray:
-    """A policy `[S, A]` whose rows are uniform on the simplex."""
+    """A policy `[S, A]` whose rows are drawn uniformly from the simplex."""
     return rng.dirichlet(np.ones(actions), size=states)
 
 
@@ -66,12 +66,12 @@ def garnet(
     """A random MDP (Garnet): every pair leads to `branching` states with random probabilities.
 
     Args:
-      rng: source of every draw.
+      rng: random generator.
       states: S.
       actions: A.
-      branching: distinct successors of a pair, between 1 and S.
-      reward_values: the values a reward can take.
-      deterministic_rewards: one random value for a pair instead of a random distribution.
+      branching: number of distinct successors of a pair, between 1 and S.
+      reward_values: the M values that a reward can take.
+      deterministic_rewards: draws one value for each pair instead of a random distribution.
       discount: gamma.
 
     Raises:
@@ -93,11 +93,13 @@ def garnet(
 
 
 def chain(length: int, slip: float, discount: float = 1.0) -> MDP:
-    """A corridor: action 1 steps right, 0 left; the step out of the right end pays 1 and ends.
+    """A corridor: action 0 steps left, action 1 steps right; leaving at the right end pays 1.
+
+    An episode starts in state 0, where a step left changes nothing.
 
     Args:
-      length: number of states S; an episode starts in state 0, where a step left stays.
-      slip: probability in [0, 1] that a step goes the other way.
+      length: number of states S.
+      slip: probability in [0, 1] that a step goes in the other direction.
       discount: gamma.
     """
     states = np.arange(length)
@@ -106,19 +108,21 @@ def chain(length: int, slip: float, discount: float = 1.0) -> MDP:
     transition = np.stack([(1 - slip) * left + slip * right, (1 - slip) * right + slip * left], 1)
     reward = np.zeros((length, 2, 2))
     reward[..., 0] = 1.0
-    # Reward and next state are drawn independently, so the exit must be the sole outcome of the
-    # rewarded pair: the last state pays and ends whatever the slip.
+    # Reward and next state are independent, so the pair that pays must always end the episode:
+    # action 1 in the last state does not slip.
     transition[-1, 1], reward[-1, 1] = 0.0, (0.0, 1.0)
     return MDP(transition, reward, np.array([0.0, 1.0]), np.eye(length)[0], discount)
 
 
 def grid_world(size: int, slip: float, distractor_bits: int, discount: float = 1.0) -> MDP:
-    """A square grid whose far corner pays 1 and ends; irrelevant bits multiply the states.
+    """A square grid with distractor bits. Any action in the last corner pays 1 and ends.
+
+    The base state is `row * size + column`, and an episode starts in cell 0.
 
     Args:
-      size: cells on a side; base state `row * size + column`, start in cell 0.
+      size: cells on a side.
       slip: probability in [0, 1] that a move goes in a uniformly random direction.
-      distractor_bits: coin flips drawn anew each step; S = size^2 * 2^distractor_bits.
+      distractor_bits: number of irrelevant bits; S = size^2 * 2^distractor_bits.
       discount: gamma.
     """
     cells = size * size
@@ -136,24 +140,26 @@ def grid_world(size: int, slip: float, distractor_bits: int, discount: float = 1
 
 
 def one_step(reward: np.ndarray, reward_values: tuple[float, ...]) -> MDP:
-    """An MDP of one decision: pair i pays by row i of `reward` `[X, M]` and the episode ends.
+    """An MDP whose episodes have one step and which has one action, so pairs are states.
 
-    It has one action, so pairs and states are the same, and Z^pi(x) is the row itself.
+    Args:
+      reward: probability of each reward value in each state, `[X, M]`; row x is also Z^pi(x).
+      reward_values: `[M]`.
     """
-    things = len(reward)
+    states = len(reward)
     return MDP(
-        transition=np.zeros((things, 1, things)),
+        transition=np.zeros((states, 1, states)),
         reward=np.asarray(reward, np.float64)[:, None],
         reward_values=np.asarray(reward_values, np.float64),
-        initial=np.full(things, 1.0 / things),
+        initial=np.full(states, 1.0 / states),
         discount=1.0,
     )
 
 
 def with_distractors(mdp: MDP, bits: int) -> MDP:
-    """Adds bits that are fair coin flips at every step and influence nothing.
+    """Adds distractor bits: in every step each is drawn as a fair coin, and none has any effect.
 
-    State `s` with bit pattern b becomes state `s * 2^bits + b`.
+    State s with bit pattern b has the index `s * 2^bits + b`.
     """
     copies = 2**bits
     transition = np.repeat(np.repeat(mdp.transition, copies, 0), copies, 2) / copies
@@ -165,16 +171,16 @@ def with_distractors(mdp: MDP, bits: int) -> MDP:
 
 
 def sparse_episodes(rng: np.random.Generator, depth: int, width: int, actions: int) -> MDP:
-    """The paper's Atari setting: undiscounted, most steps pay nothing, some pay 1.
+    """A model of the paper's Atari setting: no discount, and most rewards are 0.
 
-    Episodes run through `depth` layers of `width` states, so they end by themselves and the return
-    to go does not depend on when a pair is visited. A reward comes with probability 0.3.
+    An episode visits one of `width` states in each of `depth` layers, then ends. So the return to
+    go does not depend on the time step. Each pair pays 1 with probability 0.3, drawn once.
     """
     return _layered(rng, depth, width, actions, (0.0, 1.0), (0.7, 0.3))
 
 
 def dense_episodes(rng: np.random.Generator, depth: int, width: int, actions: int) -> MDP:
-    """The paper's DMControl setting: every step pays something between 0.2 and 1."""
+    """A model of the paper's DMControl setting: every step pays between 0.2 and 1."""
     values = (0.2, 0.4, 0.6, 0.8, 1.0)
     return _layered(rng, depth, width, actions, values, (0.2,) * 5)
 
@@ -184,13 +190,13 @@ def _layered(rng, depth, width, actions, values, probabilities) -> MDP:
     layer = np.arange(states) // width
     open_layers = np.flatnonzero(layer < depth - 1)
     transition = np.zeros((states, actions, states))
-    # Two distinct successors in the next layer (one if the layer is that narrow).
+    # Two distinct successors in the next layer, or one if the layer has one state.
     branching = min(2, width)
     for state in open_layers:
         for action in range(actions):
             successors = (layer[state] + 1) * width + rng.permutation(width)[:branching]
             transition[state, action, successors] = rng.dirichlet(np.ones(branching))
-    # A deterministic reward for each pair, so segments end at fixed pairs as in a game.
+    # Each pair's reward is deterministic, so that segments end at fixed pairs, as in a game.
     reward = np.eye(len(values))[rng.choice(len(values), size=(states, actions), p=probabilities)]
     initial = np.where(layer == 0, 1.0 / width, 0.0)
     return MDP(transition, reward, np.asarray(values), initial, 1.0)

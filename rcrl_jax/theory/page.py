@@ -1,4 +1,4 @@
-"""Writes measured tables between the markers of a Markdown page, so that no number is typed."""
+"""Writes the measured tables into a Markdown page, between its markers."""
 
 import pathlib
 import re
@@ -7,25 +7,25 @@ _MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def check(path: pathlib.Path) -> None:
-    """Makes sure that a page can be filled before anything is measured for it.
+    """Checks that a page has a place for a table.
 
     Raises:
-      OSError: if it cannot be read.
-      ValueError: if it has no place for a table.
+      OSError: if the page cannot be read.
+      ValueError: if it has no markers.
     """
     if not _MARKED.search(path.read_text()):
         raise ValueError(f"{path} has no <!-- measured:NAME --> ... <!-- end -->")
 
 
 def fill(path: pathlib.Path, report: dict) -> None:
-    """Replaces what stands between `<!-- measured:NAME -->` and `<!-- end -->`.
+    """Replaces the text between `<!-- measured:NAME -->` and `<!-- end -->` by the table NAME.
 
     Args:
-      path: the page.
-      report: what the experiment wrote to JSON.
+      path: the page, which is rewritten.
+      report: the contents of `theory.json`.
 
     Raises:
-      ValueError: if the page asks for a name that was not measured.
+      ValueError: if the page names a table that the report does not have.
     """
     tables = _tables(report)
 
@@ -39,7 +39,7 @@ def fill(path: pathlib.Path, report: dict) -> None:
 
 
 def table(rows: list[dict]) -> str:
-    """A Markdown table with the keys of the first row as its head."""
+    """A Markdown table whose columns are the keys of the first row."""
     keys = list(rows[0])
     lines = [keys, ["---"] * len(keys), *([_cell(row.get(key)) for key in keys] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -50,7 +50,7 @@ def _cell(value) -> str:
         return "—"
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
-    if abs(value) < 1e-12:  # rounding
+    if abs(value) < 1e-12:  # a rounding error of float64
         return "0"
     return f"{value:.3g}"
 
@@ -67,7 +67,7 @@ def _tables(report: dict) -> dict[str, str]:
     flat["representation"] = [
         row for row in results["representation"] if row["bins"] in (2, 8, 32, 128)
     ]
-    # Networks alone have cosines; every row must show the columns.
+    # Only networks have cosines, but every row needs the two columns.
     flat["deep"] = [
         {**row, **{key: row.get(key) for key in ("cosine_same_class", "cosine_other_class")}}
         for row in results["deep"]

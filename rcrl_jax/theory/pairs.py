@@ -1,7 +1,8 @@
-"""Laws of labelled pairs (x1, x2, y): what the contrastive loss is an expectation under.
+"""Laws (distributions) of labelled pairs (x1, x2, y), and datasets drawn from them.
 
-The loss of tabular predictors depends on a dataset only through how often each (x1, x2) came and
-how often its label was 1, so a dataset is two `[X, X]` arrays and its size may be 10^15.
+The contrastive loss of a tabular predictor depends on a dataset only through the number of times
+that each (x1, x2) occurs and the number of times that its label is 1. So a dataset is stored as two
+`[X, X]` arrays, and may have 10^15 samples.
 """
 
 from typing import NamedTuple
@@ -19,29 +20,31 @@ class PairLaw(NamedTuple):
 
 
 class PairCounts(NamedTuple):
-    """A dataset (counts) or a law (probabilities), possibly stacked along leading axes."""
+    """Datasets as counts, or laws as probabilities; leading axes hold several of them."""
 
-    total: np.ndarray  # [..., X, X], weight of (x1, x2)
-    signed: np.ndarray  # [..., X, X], sum of y - 1/2 over them; exact however large the counts
+    total: np.ndarray  # [..., X, X], count or probability of (x1, x2)
+    signed: np.ndarray  # [..., X, X], sum of y - 1/2 over these samples
 
 
 def independent_pairs(weights: np.ndarray, probability: np.ndarray) -> PairLaw:
-    """Algorithm 1: x1, x2 i.i.d. from d, R1 and R2 independent returns, y = I[b(R1) != b(R2)].
+    """The law of Algorithm 1: x1, x2 ~ d and returns R1, R2 independent, y = I[b(R1) != b(R2)].
+
+    The Bayes predictor is f*(x1, x2) = 1 - Z^pi(x1)^T Z^pi(x2) (equation 4).
 
     Args:
       weights: d, `[X]`.
-      probability: Z^pi, `[X, K]`; f* = 1 - Z^pi(x1)^T Z^pi(x2) (equation 4).
+      probability: Z^pi, `[X, K]`.
     """
     return PairLaw(np.outer(weights, weights), 1.0 - probability @ probability.T)
 
 
 def balanced_pairs(law: PairLaw) -> PairLaw:
-    """The law reweighted so that both labels are equally frequent.
+    """The law reweighted so that both labels have probability 1/2.
 
-    The Bayes predictor becomes an increasing function of f*, so it merges the same pairs.
+    The new Bayes predictor is an increasing function of the old one, so both merge the same pairs.
 
     Raises:
-      ValueError: if one of the labels never comes.
+      ValueError: if one of the labels has probability 0.
     """
     differing = float(np.sum(law.joint * law.label))
     if not 0.0 < differing < 1.0:
@@ -53,9 +56,9 @@ def balanced_pairs(law: PairLaw) -> PairLaw:
 
 
 def reweighted_counts(counts: PairCounts) -> PairCounts:
-    """Datasets `[D, X, X]` whose labels are weighted to count the same, without new samples.
+    """Datasets `[D, X, X]` with samples reweighted so that both labels have equal total weight.
 
-    A dataset with one label only stays as it is.
+    A dataset in which only one label occurs is returned unchanged.
     """
     one = counts.total / 2 + counts.signed
     zero = counts.total / 2 - counts.signed
@@ -68,29 +71,29 @@ def reweighted_counts(counts: PairCounts) -> PairCounts:
 
 
 def distinct_pairs(law: PairLaw) -> PairLaw:
-    """The law conditioned on x1 != x2, as when a pair is never compared with itself."""
+    """The law conditioned on x1 != x2: no pair is compared with itself."""
     joint = law.joint * (1 - np.eye(len(law.joint)))
     return law._replace(joint=joint / joint.sum())
 
 
 def population(law: PairLaw) -> PairCounts:
-    """The infinite dataset: probabilities in place of counts."""
+    """A dataset of infinite size: probabilities `[X, X]` instead of counts."""
     return PairCounts(law.joint, law.joint * (law.label - 0.5))
 
 
 def stacked(counts: PairCounts) -> PairCounts:
-    """One dataset as a stack of one: `[X, X]` to `[1, X, X]`."""
+    """One dataset with a leading axis of size 1: `[X, X]` to `[1, X, X]`."""
     return PairCounts(*(array[None] for array in counts))
 
 
 def draw_counts(rng: np.random.Generator, law: PairLaw, samples: int, datasets: int) -> PairCounts:
-    """Datasets of i.i.d. samples of a law, drawn through their sufficient statistics.
+    """The counts of datasets of i.i.d. samples, drawn directly instead of sample by sample.
 
     Args:
-      rng: source of the draws.
-      law: the law.
-      samples: n, below 2^62.
-      datasets: D, number of independent datasets.
+      rng: random generator.
+      law: the distribution of a sample.
+      samples: n, the size of a dataset, below 2^62.
+      datasets: D, the number of independent datasets.
 
     Returns:
       Counts `[D, X, X]`.
@@ -105,7 +108,7 @@ def draw_counts(rng: np.random.Generator, law: PairLaw, samples: int, datasets: 
 def sample_pairs(
     key: jax.Array, weights: jax.Array, probability: jax.Array, samples: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Lines 3 to 7 of Algorithm 1, literally.
+    """Samples pairs one by one, as lines 3 to 7 of Algorithm 1 do.
 
     Args:
       key: PRNG key.
@@ -114,7 +117,7 @@ def sample_pairs(
       samples: n.
 
     Returns:
-      x1, x2 `[n] int32` and y `[n] int32`.
+      x1, x2 and y, each `[n] int32`.
     """
     pair_key, return_key = jax.random.split(key)
     cumulative = jnp.cumsum(jnp.asarray(weights))
@@ -127,7 +130,14 @@ def sample_pairs(
 
 
 def count_pairs(x1: jax.Array, x2: jax.Array, y: jax.Array, pairs: int) -> PairCounts:
-    """Sufficient statistics `[X, X]` of a sampled dataset, X = `pairs`."""
+    """Counts `[X, X]` of a sampled dataset.
+
+    Args:
+      x1: first pairs, `[n]`.
+      x2: second pairs, `[n]`.
+      y: labels 0 or 1, `[n]`.
+      pairs: X.
+    """
     cell = np.asarray(x1) * pairs + np.asarray(x2)
     total = np.bincount(cell, minlength=pairs * pairs).reshape(pairs, pairs)
     differing = np.bincount(cell[np.asarray(y) == 1], minlength=pairs * pairs)

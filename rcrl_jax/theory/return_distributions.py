@@ -1,8 +1,8 @@
-"""Exact return distributions Z^pi(x), their K-bin form and Q^pi (RCRL, section 3).
+"""Return distributions Z^pi(x), their form over K bins, and Q^pi (RCRL, section 3).
 
-Returns live on a lattice `resolution * integer`. Undiscounted finite-horizon returns of rewards on
-that lattice are exact. Discounted returns are truncated at the horizon and rounded down to the
-lattice at every backup; the container states how far an atom can lie from the return it stands for.
+Returns are multiples of a resolution, the lattice. If all rewards are on the lattice, undiscounted
+returns of finite horizon are exact. Discounted returns are truncated at the horizon and rounded
+down to the lattice in every backup; `ReturnDistribution` holds a bound on the error.
 """
 
 import functools
@@ -15,61 +15,64 @@ import numpy as np
 
 from rcrl_jax.theory import mdp as mdps
 
-_LATTICE_DIGITS = 6  # decimals of a reward value that count when its lattice is looked for
+_LATTICE_DIGITS = 6  # decimals of a reward value from which the default resolution is derived
 
 
 class ReturnDistribution(NamedTuple):
-    """The law of Z^pi(x) for every pair."""
+    """The distribution of the return of every pair.
+
+    The true return R and the stored return Z have a coupling with Z - below <= R <= Z + above.
+    """
 
     lattice: np.ndarray  # [G] int64, consecutive
-    resolution: float  # the atom g lies at return `resolution * lattice[g]`
+    resolution: float  # column g of `pmf` is the return `resolution * lattice[g]`
     pmf: np.ndarray  # [X, G] float64
-    below: float  # there is a coupling under which the true return lies in
-    above: float  # [atom - below, atom + above]; both are 0 when the distribution is exact
+    below: float  # >= 0; `below` and `above` are 0 if the distribution is exact
+    above: float  # >= 0
 
     @property
     def support(self) -> np.ndarray:
-        """Return of each atom, `[G]`."""
+        """The possible returns, `[G]`."""
         return self.resolution * self.lattice
 
     @property
     def mean(self) -> np.ndarray:
-        """Q^pi(x) of the distribution as stored, `[X]`."""
+        """The mean of the stored distribution, `[X]`: Q^pi(x) if the distribution is exact."""
         return self.pmf @ self.support
 
 
 class BinnedReturns(NamedTuple):
-    """The K-dimensional vectors Z^pi(x) over equal bins of [R_min, R_max]."""
+    """The vectors Z^pi(x) over K bins of equal width, which divide [R_min, R_max]."""
 
     probability: np.ndarray  # [X, K]
-    low: float  # R_min, the smallest possible return over all pairs
-    high: float  # R_max
-    uncertain: np.ndarray  # [X], most probability of a pair that could belong to another bin
+    low: float  # R_min, the smallest possible return of any pair
+    high: float  # R_max, the largest possible return of any pair
+    uncertain: np.ndarray  # [X], bound on the probability of a pair that is in a wrong bin
 
     @property
     def width(self) -> float:
-        """(R_max - R_min) / K."""
+        """Width of a bin, (R_max - R_min) / K."""
         return (self.high - self.low) / self.probability.shape[1]
 
 
 def return_distribution(
     mdp: mdps.MDP, policy: np.ndarray, horizon: int, resolution: float | None = None
 ) -> ReturnDistribution:
-    """The law of the return of every pair under a policy.
+    """The distribution of the return of every pair under a policy.
 
-    Undiscounted: the sum of the first `horizon` rewards, exactly. Discounted: the infinite sum, by
-    truncation, with error at most `discount^horizon * max|r| / (1 - discount)` from the truncation
-    and `resolution / (1 - discount)` from the rounding (`below`, `above`).
+    With discount 1 the return is the sum of the first `horizon` rewards, and exact. Otherwise it is
+    the infinite discounted sum, truncated after `horizon` rewards. The truncation error is at most
+    `discount^horizon * max|r| / (1 - discount)`, the rounding error `resolution / (1 - discount)`.
 
     Args:
       mdp: the MDP.
-      policy: `[S, A]`, followed after the first action.
+      policy: action probabilities after the first action, `[S, A]`.
       horizon: number of rewards that count, at least 1.
-      resolution: lattice spacing. By default the coarsest lattice that holds every reward value,
-        which needs discount 1.
+      resolution: distance between two returns of the lattice. By default the largest one of which
+        every reward value is a multiple; a discount below 1 has no default.
 
     Raises:
-      ValueError: for an invalid MDP, a bad horizon, or no resolution where one is needed.
+      ValueError: for an invalid MDP, a horizon below 1, or a missing resolution.
     """
     mdps.validate(mdp)
     if horizon < 1:
@@ -83,12 +86,12 @@ def return_distribution(
     first = math.floor(floor * weight / resolution + 1e-9)
     last = math.ceil(ceiling * weight / resolution - 1e-9)
     lattice = np.arange(first, last + 1)
-    # [M, G]: where reward m followed by return g lands. Clipping to the lattice moves a
-    # rounded-down atom up, never past the true return, so it costs no accuracy.
+    # [M, G]: lattice index of reward m followed by return g. The clip can raise a rounded-down
+    # return, but never above the true one, so it adds no error.
     landing = mdp.reward_values[:, None] / resolution + mdp.discount * lattice
     landing = np.clip(np.floor(landing + 1e-9).astype(np.int64) - first, 0, lattice.size - 1)
     ending = 1.0 - mdp.transition.sum(-1)
-    ending[ending < 1e-12] = 0.0  # the rounding of a row that sums to 1 is not an ending
+    ending[ending < 1e-12] = 0.0  # a row that sums to 1 up to rounding does not end the episode
     with jax.enable_x64(True):
         pmf = _backups(
             jnp.asarray(mdp.transition),
@@ -131,13 +134,14 @@ def _backups(transition, ending, reward, policy, landing, nothing, horizon):
 
 
 def bin_returns(distribution: ReturnDistribution, bins: int) -> BinnedReturns:
-    """The K-bin distributions of section 3.
+    """The distributions over K bins (section 3).
 
-    The paper's bin k is R_{k-1} < R <= R_k, in which R_min falls into no bin; here the first bin is
-    closed on the left. Edges are compared in integers, so a return on an edge is never misplaced.
+    The paper's bin k is R_{k-1} < R <= R_k, so R_min is in no bin. Here the first bin includes its
+    left edge. Returns and edges are compared as integers, so rounding cannot move a return to
+    another bin.
 
     Args:
-      distribution: of every pair; R_min and R_max are its smallest and largest possible returns.
+      distribution: of every pair. Its smallest and largest possible returns are R_min and R_max.
       bins: K, at least 1.
 
     Raises:
@@ -151,7 +155,7 @@ def bin_returns(distribution: ReturnDistribution, bins: int) -> BinnedReturns:
     index = np.clip(index, 0, bins - 1)
     probability = distribution.pmf @ np.eye(bins)[index]
     low, high = (float(distribution.resolution * possible[end]) for end in (0, -1))
-    # An atom is uncertain when an interior edge lies within its displacement.
+    # A return is uncertain if its error can move it across an inner edge.
     width = (high - low) / bins
     lowest = np.ceil((distribution.support - distribution.below - low) / max(width, 1e-300))
     highest = np.ceil((distribution.support + distribution.above - low) / max(width, 1e-300))
@@ -167,7 +171,13 @@ def state_returns(pair_probability: np.ndarray, policy: np.ndarray) -> np.ndarra
 
 
 def action_values(mdp: mdps.MDP, policy: np.ndarray, horizon: int) -> np.ndarray:
-    """Q^pi `[X]` of the first `horizon` rewards, by backups of expectations alone."""
+    """Q^pi `[X]` of the first `horizon` rewards, by backups of expected values.
+
+    Args:
+      mdp: the MDP.
+      policy: `[S, A]`.
+      horizon: number of rewards that count.
+    """
     with jax.enable_x64(True):
         values = _value_backups(
             jnp.asarray(mdp.transition),
@@ -195,7 +205,7 @@ def _geometric_sum(discount: float, horizon: int) -> float:
 
 
 def _lattice_spacing(reward_values: np.ndarray) -> float:
-    """The largest spacing whose integer multiples hold every reward value."""
+    """The largest spacing of which every reward value is an integer multiple."""
     scaled = reward_values * 10**_LATTICE_DIGITS
     integers = np.round(scaled).astype(np.int64)
     if not np.allclose(scaled, integers, atol=1e-3):

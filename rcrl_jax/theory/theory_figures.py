@@ -12,7 +12,12 @@ _DPI = 90
 
 
 def draw_all(results: dict, folder: pathlib.Path) -> None:
-    """Writes one PNG for each question into `folder`."""
+    """Writes the six PNG files that docs/theory.md shows.
+
+    Args:
+      results: what the studies returned, by their names in `experiments/theory.py`.
+      folder: an existing folder.
+    """
     drawings = {
         "representation": _representation,
         "coarseness": _coarseness,
@@ -65,7 +70,7 @@ def _coarseness(results):
     axes[0].legend(fontsize=8, ncols=2)
     grids = [row for row in results["coarseness"] if row["family"].startswith("grid")]
     grids.sort(key=lambda row: row["pairs"])
-    styles = iter(("o-", "o-", "s-", "o--", "x:"))  # the three sizes N may coincide
+    styles = iter(("o-", "o-", "s-", "o--", "x:"))  # keep coinciding curves of N visible
     bits = np.round(np.log2(_column(grids, "pairs") / grids[0]["pairs"]))
     for key, label in {"pairs": "|X|", **kinds}.items():
         axes[1].plot(bits, _column(grids, key), next(styles), label=label, ms=4)

@@ -1,12 +1,13 @@
-"""Z-learning (RCRL, Algorithm 1): the encoder that minimises the contrastive loss.
+"""Z-learning (RCRL, Algorithm 1): finds the encoder that minimises the contrastive loss.
 
-For an encoder phi: X -> [N] the best tabular regressor w is the mean label of each block, so the
-loss is a function of phi alone:
+An encoder phi: X -> [N] divides the samples (x1, x2, y) into N x N blocks. The best tabular
+regressor w predicts the mean label of each block, so the loss (equation 2) depends only on phi:
 
-    L(phi) = 1/4 - (1/n) sum_ij S_ij^2 / C_ij,    C, S = block sums of 1 and of y - 1/2.
+    L(phi) = 1/4 - (1/n) sum_ij S_ij^2 / C_ij,
 
-The second term, the *gain*, is what this module maximises. Centring labels at 1/2 keeps it accurate
-when n is so large that the losses of two encoders agree in every digit of float64.
+where C_ij is the number of samples in block (i, j) and S_ij the sum of y - 1/2 over them. This
+module maximises the sum, called the gain. For large n the losses of two encoders can be equal in
+all digits of float64; their gains still differ, because labels are centred at 1/2.
 """
 
 import functools
@@ -18,27 +19,27 @@ import numpy as np
 
 from rcrl_jax.theory import pairs
 
-_CHUNK = 4096  # encoders evaluated at once by the oracle
-_MAX_SWEEPS = 100  # coordinate descent settles in about ten
+_CHUNK = 4096  # encoders that `enumerate_encoders` evaluates at once
+_MAX_SWEEPS = 100  # coordinate descent converges in about ten
 
 
 class Encoders(NamedTuple):
     """One fitted encoder for each dataset."""
 
     labels: np.ndarray  # [D, X] in [0, N)
-    loss: np.ndarray  # [D], equation 2 with the best w
+    loss: np.ndarray  # [D], equation 2 for the best w
 
 
 def coordinate_descent(
     key: jax.Array, counts: pairs.PairCounts, blocks: int, restarts: int
 ) -> Encoders:
-    """Minimises the loss one pair's label at a time, from random encoders; the best restart wins.
+    """Minimises the loss over the label of one pair at a time, starting from random encoders.
 
     Args:
-      key: PRNG key of the restarts.
-      counts: `[D, X, X]`.
+      key: PRNG key.
+      counts: datasets, `[D, X, X]`.
       blocks: N.
-      restarts: random starts for each dataset.
+      restarts: number of random starts for each dataset; the one with the smallest loss is kept.
     """
     with jax.enable_x64(True):
         total, signed = jnp.asarray(counts.total), jnp.asarray(counts.signed)
@@ -48,10 +49,10 @@ def coordinate_descent(
 
 
 def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> Encoders:
-    """The global minimum by trying every partition of X into at most N blocks: the oracle.
+    """Finds the global minimum by evaluating every partition of X into at most N blocks.
 
     Args:
-      counts: `[D, X, X]`, X at most about 10 (21,147 partitions of 9 things).
+      counts: datasets, `[D, X, X]`, X at most about 10 (9 elements have 21,147 partitions).
       blocks: N.
     """
     encoders = partitions(counts.total.shape[-1], blocks)
@@ -67,7 +68,12 @@ def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> Encoders:
 
 
 def encoder_loss(counts: pairs.PairCounts, labels: np.ndarray) -> float:
-    """Equation 2 of one encoder `[X]` on one dataset `[X, X]`, with the best w."""
+    """Equation 2 of an encoder with the best w.
+
+    Args:
+      counts: one dataset, `[X, X]`.
+      labels: the encoder, `[X]`.
+    """
     with jax.enable_x64(True):
         gain = _gain(
             jnp.asarray(counts.total),
@@ -79,13 +85,16 @@ def encoder_loss(counts: pairs.PairCounts, labels: np.ndarray) -> float:
 
 
 def predictor(counts: pairs.PairCounts, labels: np.ndarray) -> np.ndarray:
-    """f-hat(x1, x2) = w(phi(x1), phi(x2)) for the best w, `[..., X, X]`.
+    """The predictor f-hat(x1, x2) = w(phi(x1), phi(x2)) of an encoder with the best w.
 
-    A block without samples leaves w free; it gets 1/2.
+    The prediction for a block without samples is 1/2.
 
     Args:
-      counts: `[..., X, X]`.
-      labels: `[..., X]`.
+      counts: datasets, `[..., X, X]`.
+      labels: encoders, `[..., X]`.
+
+    Returns:
+      `[..., X, X]`.
     """
     one_hot = np.eye(int(labels.max()) + 1)[labels]
     block_total, block_signed = (
@@ -98,13 +107,20 @@ def predictor(counts: pairs.PairCounts, labels: np.ndarray) -> np.ndarray:
     return one_hot @ weights @ np.swapaxes(one_hot, -1, -2)
 
 
-def partitions(things: int, blocks: int) -> np.ndarray:
-    """Every partition of `things` into at most `blocks` blocks, `[P, things]`, each once.
+def partitions(elements: int, blocks: int) -> np.ndarray:
+    """Every partition of n elements into at most N blocks, each once.
 
     Rows are restricted growth strings: a label exceeds the largest before it by at most 1.
+
+    Args:
+      elements: n.
+      blocks: N.
+
+    Returns:
+      Labels `[P, n]`.
     """
     rows = np.zeros((1, 1), np.int64)
-    for _ in range(things - 1):
+    for _ in range(elements - 1):
         choices = np.minimum(rows.max(1) + 2, blocks)
         parent = np.repeat(np.arange(len(rows)), choices)
         offset = np.arange(len(parent)) - np.repeat(np.cumsum(choices) - choices, choices)
@@ -113,7 +129,7 @@ def partitions(things: int, blocks: int) -> np.ndarray:
 
 
 def _capacity(blocks: int) -> int:
-    """The static number of blocks: rounded up, so that close N share one compiled function."""
+    """N rounded up to a power of two: the static number of blocks, to compile for fewer sizes."""
     return 1 << (blocks - 1).bit_length()
 
 
@@ -122,7 +138,7 @@ def _loss(gain: np.ndarray, counts: pairs.PairCounts) -> np.ndarray:
 
 
 def _share(signed, total, weight):
-    """S^2 / C of each block; one that is empty, up to rounding of the whole weight, has none."""
+    """S^2 / C of each block, 0 for a block that is empty up to rounding of the total `weight`."""
     filled = total > 1e-14 * weight
     return jnp.where(filled, signed**2 / jnp.where(filled, total, 1), 0)
 
@@ -135,7 +151,7 @@ def _gain(total, signed, labels, blocks):
 
 @functools.partial(jax.jit, static_argnames="capacity")
 def _gain_table(total, signed, encoders, capacity):
-    """Gains `[D, P]` of encoders `[P, X]` on datasets `[D, X, X]`."""
+    """The gains `[D, P]` of encoders `[P, X]` on datasets `[D, X, X]`."""
     one_dataset = jax.vmap(lambda t, s, e: _gain(t, s, e, capacity), (None, None, 0))
     return jax.lax.map(lambda dataset: one_dataset(*dataset, encoders), (total, signed))
 
@@ -153,19 +169,19 @@ def _descend_all(keys, total, signed, blocks, capacity, restarts):
 
 
 class _Sums(NamedTuple):
-    """Block sums of one array `[X, X]` under the current encoder, kept up to date move by move."""
+    """Block sums of one array `[X, X]` under the current encoder, updated after each move."""
 
-    to_block: jax.Array  # [X, N], sum over x2 of the block
-    from_block: jax.Array  # [N, X], sum over x1 of the block
+    to_block: jax.Array  # [X, N], sums over the x2 of a block
+    from_block: jax.Array  # [N, X], sums over the x1 of a block
     block: jax.Array  # [N, N]
 
 
 def _descend(key, total, signed, blocks, capacity):
-    """One restart: sweeps over pairs in a random order until a sweep changes nothing."""
+    """One restart: sweeps over the pairs in a random order until a sweep changes no label."""
     start_key, order_key = jax.random.split(key)
-    things = total.shape[0]
-    start = jax.random.randint(start_key, (things,), 0, blocks)
-    order = jax.random.permutation(order_key, things)
+    num_pairs = total.shape[0]
+    start = jax.random.randint(start_key, (num_pairs,), 0, blocks)
+    order = jax.random.permutation(order_key, num_pairs)
     arrays = (total, signed)
     unit, weight = jnp.eye(capacity, dtype=total.dtype), jnp.sum(total)
     off_diagonal = 1 - unit
@@ -174,21 +190,25 @@ def _descend(key, total, signed, blocks, capacity):
         return _Sums(array @ one_hot, one_hot.T @ array, one_hot.T @ array @ one_hot)
 
     def without(array, sums, x, label):
-        """Block sums without x; x's sums to and from each block, without itself; its own."""
-        own = array[x, x]
-        row = sums.to_block[x] - own * unit[label]
-        column = sums.from_block[:, x] - own * unit[label]
-        mine = unit[label]
-        rest = sums.block - mine[:, None] * row - column[:, None] * mine
-        return rest - own * mine[:, None] * mine, row, column, own
+        """Splits sums into those without x, x's row and column without itself, and entry (x, x)."""
+        diagonal = array[x, x]
+        row = sums.to_block[x] - diagonal * unit[label]
+        column = sums.from_block[:, x] - diagonal * unit[label]
+        block = unit[label]
+        rest = sums.block - block[:, None] * row - column[:, None] * block
+        return rest - diagonal * block[:, None] * block, row, column, diagonal
 
     def moved(array, sums, x, old, new, parts):
-        rest, row, column, own = parts
-        step, mine = unit[new] - unit[old], unit[new]
+        """The sums after x has moved from block `old` to block `new`."""
+        rest, row, column, diagonal = parts
+        step, block = unit[new] - unit[old], unit[new]
         return _Sums(
             sums.to_block + array[:, x, None] * step,
             sums.from_block + step[:, None] * array[x],
-            rest + mine[:, None] * row + column[:, None] * mine + own * mine[:, None] * mine,
+            rest
+            + block[:, None] * row
+            + column[:, None] * block
+            + diagonal * block[:, None] * block,
         )
 
     def move(state, x):
@@ -196,18 +216,18 @@ def _descend(key, total, signed, blocks, capacity):
         parts = [
             without(array, sums, x, labels[x]) for array, sums in zip(arrays, all_sums, strict=True)
         ]
-        (c, c_row, c_column, c_own), (s, s_row, s_column, s_own) = parts
-        # Placing x in block j changes only row j and column j of the block sums.
+        (c, c_row, c_column, c_diagonal), (s, s_row, s_column, s_diagonal) = parts
+        # Putting x into block j changes only row j and column j of the block sums.
         before = _share(s, c, weight)
         in_row = _share(s + s_row, c + c_row, weight) - before
         in_column = _share(s + s_column[:, None], c + c_column[:, None], weight) - before
-        corner_signed = jnp.diag(s) + s_row + s_column + s_own
-        corner_total = jnp.diag(c) + c_row + c_column + c_own
+        corner_signed = jnp.diag(s) + s_row + s_column + s_diagonal
+        corner_total = jnp.diag(c) + c_row + c_column + c_diagonal
         corner = _share(corner_signed, corner_total, weight) - jnp.diag(before)
         change = jnp.sum(in_row * off_diagonal, 1) + jnp.sum(in_column * off_diagonal, 0) + corner
         change = jnp.where(jnp.arange(capacity) < blocks, change, -jnp.inf)
         best, old = jnp.argmax(change), labels[x]
-        # Staying put on a tie, up to rounding, is what makes the sweeps end.
+        # A label is kept on a tie (up to rounding), so that the sweeps end.
         better = change[best] > change[old] + 1e-13 * jnp.sum(before)
         new = jnp.where(better, best, old)
         all_sums = [

@@ -1,4 +1,4 @@
-"""The measurements of `experiments/theory.py`: plain numbers, ready for JSON.
+"""The studies of `experiments/theory.py`, functions that return numbers for JSON.
 
-Every study derives its randomness from fixed seeds, so equal scales give equal numbers.
+All random seeds are fixed, so the same scale gives the same numbers.
 """

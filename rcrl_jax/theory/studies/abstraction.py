@@ -1,4 +1,4 @@
-"""Proposition 4.1, the sizes of appendix A and the pi-bisimulation proposition."""
+"""Proposition 4.1, the sizes of abstractions, and the pi-bisimulation proposition (A.2)."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from rcrl_jax.theory.studies import problems
 def proposition_representation(scale: problems.Scale) -> list[dict]:
     """Proposition 4.1 on every family: the error of Q(phi(x)) in units of (R_max - R_min) / K.
 
-    `worst` is the largest error over pairs when the representative of a class is chosen as badly
-    as possible, `best` when Q(z) is the middle of the class. Both are maxima over MDPs; `slack` is
-    what truncation and rounding of the stored distribution can add (0 where it is exact).
+    `worst` is the largest error over pairs and MDPs if Q(z) is the worst member of the class,
+    `best` if it is the middle of the class. `slack` bounds what truncation and rounding of the
+    return distribution add; it is 0 if the distribution is exact.
     """
     rows = []
     for family, (name, make) in enumerate(problems.FAMILIES.items()):
@@ -43,26 +43,36 @@ def proposition_representation(scale: problems.Scale) -> list[dict]:
 
 
 def _converged(problem: problems.Problem) -> int:
-    """A horizon at which Q^pi itself is exact to about 1e-13 (discounted) or as defined."""
+    """Horizon for Q^pi: the problem's own if undiscounted, else exact to about 1e-13."""
     return problem.horizon if problem.mdp.discount == 1.0 else 300
 
 
 def class_spread(
     law: return_distributions.ReturnDistribution, values: np.ndarray, bins: int
 ) -> tuple[float, float, float]:
-    """Largest |Q(x1) - Q(x2)| / width over merged pairs, its slack, and N_{pi,K} / X."""
+    """The spread of Q within the classes of the coarsest irrelevance, and its relative size.
+
+    Args:
+      law: return distributions of all pairs.
+      values: Q, `[X]`.
+      bins: K.
+
+    Returns:
+      The largest |Q(x1) - Q(x2)| over merged pairs in units of the bin width; what the error of
+      `law` can add to it, in the same unit; N_{pi,K} / X.
+    """
     binned = return_distributions.bin_returns(law, bins)
     labels = abstractions.coarsest_irrelevance(binned.probability)
     merged = labels[:, None] == labels[None]
     spread = np.max(np.abs(values[:, None] - values[None]) * merged)
-    slack = law.below + law.above  # each Q lies in an interval of this length about the stored one
+    slack = law.below + law.above  # each true Q is in an interval of this length
     return spread / binned.width, slack / binned.width, abstractions.size(labels) / labels.size
 
 
 def coarseness(scale: problems.Scale) -> list[dict]:
-    """N_{pi,K} <= N_{pi,infinity} <= |phi_B(S)| |A| on every family, and distractors in a grid."""
+    """Checks N_{pi,K} <= N_{pi,infinity} <= |phi_B(S)| |A| on every family and on larger grids."""
     families = dict(problems.FAMILIES)
-    del families["deterministic, discounted"]  # N_{pi,infinity} needs the exact law
+    del families["deterministic, discounted"]  # N_{pi,infinity} needs the exact distribution
     for bits in (0, 2, 3, 4):
         families[f"grid, {bits} distractor bits"] = lambda rng, bits=bits: problems.grid(rng, bits)
     columns = ("pairs", "bisimulation", "N_inf", "N_16", "N_4")
@@ -105,7 +115,7 @@ def coarseness(scale: problems.Scale) -> list[dict]:
 
 
 def pi_bisimulation(scale: problems.Scale) -> dict:
-    """Proposition A.2 under three readings of "equal rewards", on small deterministic Garnets."""
+    """Proposition A.2 for three definitions of equal rewards, on small deterministic Garnets."""
     rng = np.random.default_rng(3)
     draws = 20 * scale.mdps
     readings = ("expectation", "marginal", "joint")

@@ -1,4 +1,4 @@
-"""What the paper leaves out: unbalanced labels, segments instead of i.i.d. pairs, networks."""
+"""Cases that the paper's theory omits: unbalanced labels, segment sampling and networks."""
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,13 @@ from rcrl_jax.theory.studies import problems
 
 
 def imbalance(scale: problems.Scale) -> list[dict]:
-    """What unbalanced labels do to Z-learning: K grows, the share of y = 0 shrinks.
+    """The effect of unbalanced labels on Z-learning: the share of y = 0 falls as K grows.
 
-    Four kinds of return, each behind four indistinguishable pairs. Encoders with N = 4 are learned
-    from n i.i.d. pairs, from the same pairs reweighted to balance, and from n pairs drawn balanced
-    (which costs more draws); `merged` is the share of d x d that an encoder merges although the
-    returns differ in law, `right` the share of datasets in which it is 0.
+    Four return distributions, each of four pairs. Encoders with N = 4 are learned from n i.i.d.
+    pairs (`independent`), from the same pairs with reweighted labels (`reweighted`) and from n
+    pairs of the balanced law (`balanced`), which need more than n i.i.d. draws. `merged` is the
+    probability under d x d that an encoder merges pairs of different return distributions, `right`
+    the share of datasets in which it is 0.
     """
     count = max(2, scale.mdps // 5)
     classes = np.repeat(np.arange(4), 4)
@@ -51,11 +52,11 @@ def imbalance(scale: problems.Scale) -> list[dict]:
 
 
 def segment_sampling(scale: problems.Scale) -> dict:
-    """What replacing i.i.d. pairs by segments changes, sparse episodes with one distractor bit.
+    """Segment sampling against i.i.d. pairs, on sparse episodes with one distractor bit.
 
-    `sizes`: blocks that the Bayes predictor of each pair law needs, and whether what it cannot tell
-    apart has equal return laws. `rows`: the encoder learned with N = N_{pi,infinity} blocks from
-    10^6 samples and from infinitely many (samples None).
+    `sizes` holds the number of blocks that the Bayes predictor of each law needs, and whether the
+    pairs that it merges have equal return distributions. `rows` holds the errors of encoders with
+    N = N_{pi,infinity} blocks, learned from 10^6 and from infinitely many samples (None).
     """
     rng = np.random.default_rng(9)
     count, datasets, n = max(2, scale.mdps // 5), max(2, scale.seeds // 10), 10**6
@@ -70,12 +71,13 @@ def segment_sampling(scale: problems.Scale) -> dict:
             "segment, another step": problem.segment_pairs(problem.other_law),
         }
         for name, law in laws.items():
-            # An encoder serves both sides of f, which is not symmetric without the anchor.
+            # One encoder is used for both arguments of f. If the positive is never the anchor, f
+            # is not symmetric, so pairs must agree in their rows and in their columns.
             needed = abstractions.group_rows(np.concatenate([law.label, law.label.T], axis=1))
             holds = abstractions.is_irrelevance(needed, problem.probability)
             sizes.setdefault(name, []).append([abstractions.size(needed), holds])
             drawn = pairs.draw_counts(rng, law, n, datasets)
-            # The population is one more dataset, so that one compiled function serves both.
+            # The population is appended as another dataset, to use the same compiled function.
             both = [
                 np.concatenate([sample / n, exact])
                 for sample, exact in zip(drawn, pairs.stacked(pairs.population(law)), strict=True)
@@ -110,7 +112,7 @@ def segment_sampling(scale: problems.Scale) -> dict:
 
 
 def segment_returns(scale: problems.Scale) -> list[dict]:
-    """Are the two returns of a positive equal, as the label 0 says?"""
+    """How often and by how much the returns of anchor and positive differ, despite the label 0."""
     rows = []
     settings = (
         ("sparse, discount 1", mdps.sparse_episodes, 0.0, 1.0),
@@ -133,11 +135,11 @@ def segment_returns(scale: problems.Scale) -> list[dict]:
 
 
 def deep_counterpart(scale: problems.Scale) -> list[dict]:
-    """The discriminator network against tabular Z-learning on the same datasets of 30,000 pairs."""
+    """A network against tabular Z-learning, on the same datasets of 30,000 pairs."""
     n, rows = 30_000, []
     rng = np.random.default_rng(11)
     problem = problems.episodic(rng, 1, mdps.sparse_episodes, 0.0)
-    things = problem.visited.size
+    num_pairs = problem.visited.size
     blocks = abstractions.size(problem.classes)
     independent = pairs.independent_pairs(problem.weights, problem.probability)
     laws = {
@@ -146,9 +148,9 @@ def deep_counterpart(scale: problems.Scale) -> list[dict]:
         "segment": problem.segment_pairs(problem.law),
     }
     for name, law in laws.items():
-        cells = rng.choice(things**2, size=(scale.deep_seeds, n), p=law.joint.ravel())
+        cells = rng.choice(num_pairs**2, size=(scale.deep_seeds, n), p=law.joint.ravel())
         y = (rng.random(cells.shape) < law.label.ravel()[cells]).astype(np.int32)
-        x1, x2 = np.divmod(cells, things)
+        x1, x2 = np.divmod(cells, num_pairs)
         fit = deep.fit(
             jax.random.key(0),
             jnp.asarray(problem.visited[x1], jnp.int32),
@@ -161,7 +163,7 @@ def deep_counterpart(scale: problems.Scale) -> list[dict]:
         seen = np.ix_(range(scale.deep_seeds), problem.visited, problem.visited)
         predicted = fit.predictor[seen].astype(np.float64)
         embedding = fit.embedding[:, problem.visited]
-        # The encoder a network has learned: the N blocks that lose least of its predictor.
+        # Reads the network as an encoder: the N blocks that best approximate its predictor.
         joint = np.broadcast_to(law.joint, predicted.shape)
         read = zl.coordinate_descent(
             jax.random.key(1),
@@ -169,7 +171,7 @@ def deep_counterpart(scale: problems.Scale) -> list[dict]:
             blocks,
             scale.restarts,
         )
-        datasets = [pairs.count_pairs(*d, things) for d in zip(x1, x2, y, strict=True)]
+        datasets = [pairs.count_pairs(*d, num_pairs) for d in zip(x1, x2, y, strict=True)]
         counts = pairs.PairCounts(*(np.stack(arrays) for arrays in zip(*datasets, strict=True)))
         tabular = zl.coordinate_descent(jax.random.key(2), counts, blocks, scale.restarts)
         tabular_predictor = zl.predictor(counts, tabular.labels)
@@ -202,12 +204,12 @@ def _encoder_errors(labels, problem: problems.Episodic) -> dict:
 
 
 def _expected_rank(probability):
-    """Q of a lattice law, in lattice steps."""
+    """Q `[X]` in units of the resolution, up to a constant, from the distributions `[X, G]`."""
     return probability @ np.arange(probability.shape[1])
 
 
 def _value_error(labels, values, weights) -> float:
-    """Root mean squared error of the best Q(phi(x)), relative to the spread of Q."""
+    """Root mean squared error of the best Q(phi(x)) over the standard deviation of Q."""
     one_hot = np.eye(int(labels.max()) + 1)[labels] * weights[:, None]
     mass = one_hot.sum(0)
     means = np.divide(one_hot.T @ values, mass, out=np.zeros_like(mass), where=mass > 0)

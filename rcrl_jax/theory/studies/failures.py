@@ -1,4 +1,4 @@
-"""Measures every case of `counterexamples` that is not a study of its own."""
+"""The table of counterexamples."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from rcrl_jax.theory.studies import abstraction, problems
 
 
 def counterexample_table(scale: problems.Scale) -> dict:
-    """Measures every case of `counterexamples.py` that is not a study of its own."""
+    """Measures every case of `counterexamples.py` except `rare_probe`, which has its own study."""
     results = {}
     case = counterexamples.lowest_return()
     law = _law(case)
@@ -94,7 +94,7 @@ def _unrealisable(scale) -> dict:
 
 
 def _cover(epsilon) -> dict:
-    """Lemma B.1's grid {eps, ..., ceil(1/eps) eps}: its size, and its distance from [0, 1]."""
+    """Lemma B.1's grid {eps, ..., ceil(1/eps) eps}: its size and largest distance to [0, 1]."""
     grid_points = epsilon * np.arange(1, int(np.ceil(1 / epsilon)) + 1)
     values = np.linspace(0.0, 1.0, 1001)
     distance = np.abs(values[:, None] - grid_points).min(1).max()

@@ -1,4 +1,4 @@
-"""Theorem 4.1, Corollary 4.1.1 and the optimiser itself."""
+"""Theorem 4.1, Corollary 4.1.1, and the accuracy and speed of coordinate descent."""
 
 import time
 
@@ -11,7 +11,7 @@ from rcrl_jax.theory.studies import problems
 
 
 def theorem_fixed(scale: problems.Scale) -> dict:
-    """Theorem 4.1 on random MDPs as n grows: both sides, and the regression error of Lemma B.2."""
+    """Both sides of Theorem 4.1 and of Lemma B.2 on random MDPs, for growing n."""
     bits, bins, samples = 2, 3, [10**k for k in (2, 3, 4, 5, 6, 7)]
     count = max(2, scale.mdps // 5)
     rng = np.random.default_rng(4)
@@ -63,14 +63,14 @@ def theorem_fixed(scale: problems.Scale) -> dict:
 
 
 def _slope(samples, values) -> float:
-    """Least-squares slope on log axes, over the values that are positive beyond rounding."""
+    """Least-squares slope on log axes, without values that are 0 up to rounding."""
     samples, values = np.asarray(samples, np.float64), np.asarray(values)
     keep = values > 1e-12
     return float(np.polyfit(np.log(samples[keep]), np.log(values[keep]), 1)[0])
 
 
 def _nonvacuous_from(blocks, size) -> int:
-    """Smallest n, to 1 %, at which the bound falls below 1, the largest the left side can be."""
+    """Smallest n, to 1 %, at which the bound is below 1, the maximum of the left side."""
     n = 2.0
     while bounds.theorem_bound(n, blocks, bounds.log_encoders(size, blocks), problems.DELTA) >= 1.0:
         n *= 1.01
@@ -78,7 +78,7 @@ def _nonvacuous_from(blocks, size) -> int:
 
 
 def theorem_rare_probe(scale: problems.Scale) -> dict:
-    """Theorem 4.1 "for any x'" where the kinds come closer as n^(-1/4) and x' is very rare."""
+    """Theorem 4.1 for a very rare x', on pairs whose difference falls like n^(-1/4)."""
     datasets, gap_constant, copies = 4 * scale.seeds, 0.4, 3
     rng = np.random.default_rng(5)
     rows = []
@@ -118,7 +118,7 @@ def theorem_rare_probe(scale: problems.Scale) -> dict:
 
 
 def corollary(scale: problems.Scale) -> list[dict]:
-    """Corollary 4.1.1: is the minimiser of the population loss a Z^pi-irrelevance?"""
+    """Corollary 4.1.1: how often the minimiser of the population loss is a Z^pi-irrelevance."""
     rows = []
     for bits, oracle in ((1, True), (2, False)):
         rng = np.random.default_rng([6, bits])
@@ -154,7 +154,7 @@ def corollary(scale: problems.Scale) -> list[dict]:
 
 
 def descent_against_oracle(scale: problems.Scale) -> list[dict]:
-    """How often coordinate descent reaches the loss of the oracle, X = 8."""
+    """How often coordinate descent reaches the global minimum, for X = 8."""
     rows = []
     for blocks in (2, 3, 4):
         for n in (100, 1000, 10_000, 100_000):
@@ -165,7 +165,7 @@ def descent_against_oracle(scale: problems.Scale) -> list[dict]:
                 law = pairs.independent_pairs(np.full(8, 1 / 8), probability)
                 counts = pairs.draw_counts(rng, law, n, scale.seeds)
                 best = zl.enumerate_encoders(counts, blocks).loss
-                # Every restart as a dataset of its own, to see what fewer of them would reach.
+                # Each restart is fitted as a separate dataset, to evaluate fewer restarts as well.
                 repeated = pairs.PairCounts(
                     *(np.repeat(array, scale.restarts, axis=0) for array in counts)
                 )
@@ -185,7 +185,7 @@ def descent_against_oracle(scale: problems.Scale) -> list[dict]:
 
 
 def throughput(scale: problems.Scale) -> list[dict]:
-    """Algorithm 1 end to end, sampled literally: samples a second after compilation, X = 16."""
+    """Speed of Algorithm 1 from sampling to encoder, without compilation time, for X = 16."""
     probability, classes = problems.distracted(np.random.default_rng(13), 2, 3)
     weights = np.full(classes.size, 1 / classes.size)
     rows = []

@@ -1,4 +1,4 @@
-"""The problems the studies draw, and how much they measure."""
+"""The random problems of the studies, and the size of a study."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,18 +9,18 @@ import numpy as np
 from rcrl_jax.theory import abstractions, deep, pairs, return_distributions, segment_sampling
 from rcrl_jax.theory import mdp as mdps
 
-DELTA = 0.05  # Theorem 4.1 is checked at confidence 1 - delta
+DELTA = 0.05  # delta of Theorem 4.1: the bound may fail with this probability
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much is measured."""
+    """The size of a study."""
 
-    seeds: int  # independent datasets for each MDP and each n
-    mdps: int  # random MDPs of each family
-    restarts: int = 20  # of coordinate descent
-    deep_seeds: int = 5  # networks for each setting
-    deep_steps: int = 3000  # updates of a network
+    seeds: int  # number of independent datasets for each MDP and each n
+    mdps: int  # number of random MDPs of each family
+    restarts: int = 20  # random starts of coordinate descent
+    deep_seeds: int = 5  # number of networks for each setting
+    deep_steps: int = 3000  # updates of each network
 
 
 QUICK = Scale(seeds=10, mdps=5, deep_seeds=1, deep_steps=300)
@@ -29,12 +29,12 @@ FULL = Scale(seeds=50, mdps=30)
 
 
 class Problem(NamedTuple):
-    """An MDP, a policy and the horizon at which its returns are complete or cut."""
+    """An MDP with a policy, and how its returns are computed."""
 
     mdp: mdps.MDP
     policy: np.ndarray  # [S, A]
-    horizon: int
-    resolution: float | None = None
+    horizon: int  # number of rewards that count
+    resolution: float | None = None  # of the returns; None: derived from the reward values
 
     def returns(self) -> return_distributions.ReturnDistribution:
         """The return distribution of every pair."""
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
 
 
 def deterministic(rng: np.random.Generator, discount: float = 1.0) -> Problem:
-    """A Garnet whose dynamics, rewards and policy are deterministic: every return is one number."""
+    """A Garnet with deterministic dynamics, rewards and policy: each pair has one return."""
     mdp = mdps.garnet(rng, 16, 2, 1, (0.0, 3.0, 7.0, 10.0), True, discount)
     policy = np.eye(2)[rng.integers(2, size=16)]
     return Problem(mdp, policy, 6) if discount == 1.0 else Problem(mdp, policy, 80, 0.02)
@@ -68,13 +68,13 @@ def grid(rng: np.random.Generator, bits: int = 1) -> Problem:
 
 
 def sparse(rng: np.random.Generator) -> Problem:
-    """Sparse rewards in episodes of five steps (the paper's Atari setting)."""
+    """Sparse rewards in episodes of five steps, under the uniform policy (Atari)."""
     mdp = mdps.sparse_episodes(rng, 5, 3, 2)
     return Problem(mdp, mdps.uniform_policy(mdp), 5)
 
 
 def dense(rng: np.random.Generator) -> Problem:
-    """A reward at every step, in episodes of five steps (the paper's DMControl setting)."""
+    """A reward at every step in episodes of five steps, under the uniform policy (DMControl)."""
     mdp = mdps.dense_episodes(rng, 5, 3, 2)
     return Problem(mdp, mdps.uniform_policy(mdp), 5)
 
@@ -91,9 +91,17 @@ FAMILIES = {
 
 
 def distracted(rng: np.random.Generator, bits: int, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """Z^pi `[X, K]` and its classes `[X]`: a two-state Garnet behind distractor bits.
+    """A two-state Garnet with distractor bits.
 
-    X = 4 * 2^bits and N_{pi,K} = 4 almost surely, so the right encoder merges 2^bits pairs a class.
+    X = 4 * 2^bits, and N_{pi,K} = 4 almost surely, so each class has 2^bits pairs.
+
+    Args:
+      rng: random generator.
+      bits: number of distractor bits.
+      bins: K.
+
+    Returns:
+      Z^pi `[X, K]` and the labels `[X]` of its coarsest irrelevance.
     """
     mdp = mdps.with_distractors(mdps.garnet(rng, 2, 2, 2), bits)
     policy = np.repeat(mdps.random_policy(rng, 2, 2), 2**bits, axis=0)
@@ -104,7 +112,11 @@ def distracted(rng: np.random.Generator, bits: int, bins: int) -> tuple[np.ndarr
 
 
 def four_kinds(rng: np.random.Generator) -> return_distributions.ReturnDistribution:
-    """Returns 0 to 63 in four bells of standard deviation 5 about 12, 26, 38 and 52, jittered."""
+    """Four distributions over returns 0 to 63, of four pairs each.
+
+    They have a normal shape with standard deviation 5. Their centres are 12, 26, 38 and 52, each
+    shifted by a random number between -2 and 2.
+    """
     centres = np.array([12.0, 26.0, 38.0, 52.0]) + rng.uniform(-2, 2, 4)
     bells = np.exp(-((np.arange(64) - centres[:, None]) ** 2) / 50)
     bells /= bells.sum(1, keepdims=True)
@@ -113,22 +125,22 @@ def four_kinds(rng: np.random.Generator) -> return_distributions.ReturnDistribut
 
 
 class Episodic(NamedTuple):
-    """A segment-sampling problem, restricted to pairs that are visited."""
+    """A problem for segment sampling; V is the number of pairs that the policy visits."""
 
-    probability: np.ndarray  # [V, K] return law of the visited pairs
-    classes: np.ndarray  # [V]
+    probability: np.ndarray  # [V, G], return distributions of the visited pairs
+    classes: np.ndarray  # [V], labels of their coarsest irrelevance
     law: segment_sampling.SegmentLaw  # over all X pairs; the positive may be the anchor
-    other_law: segment_sampling.SegmentLaw  # the positive is another step
-    visited: np.ndarray  # [V] indices into X
-    features: np.ndarray  # [S, F]
+    other_law: segment_sampling.SegmentLaw  # over all X pairs; the positive is another step
+    visited: np.ndarray  # [V], indices of the visited pairs in X
+    features: np.ndarray  # [S, F], inputs of a network
 
     @property
     def weights(self) -> np.ndarray:
-        """d over the visited pairs, `[V]`."""
+        """d, the distribution of pairs, over the visited pairs, `[V]`."""
         return self.law.visits[self.visited]
 
     def segment_pairs(self, law: segment_sampling.SegmentLaw) -> pairs.PairLaw:
-        """The labelled law of segment sampling over the visited pairs."""
+        """The law of labelled pairs of segment sampling, over the visited pairs `[V, V]`."""
         law = segment_sampling.segment_pairs(law)
         rows = np.ix_(self.visited, self.visited)
         return pairs.PairLaw(law.joint[rows], law.label[rows])
@@ -141,7 +153,15 @@ def episodic(
     threshold: float,
     discount: float = 1.0,
 ) -> Episodic:
-    """Episodes of four steps, two states wide, behind distractor bits, under the uniform policy."""
+    """Episodes of four layers of two states and two actions, under the uniform policy.
+
+    Args:
+      rng: random generator.
+      bits: number of distractor bits.
+      make: makes the MDP from (rng, depth, width, actions).
+      threshold: reward threshold of a segment.
+      discount: gamma, for the returns of anchor and positive.
+    """
     mdp = mdps.with_distractors(make(rng, 4, 2, 2), bits)
     policy = mdps.uniform_policy(mdp)
     trajectories = segment_sampling.enumerate_trajectories(mdp, policy, 4)
