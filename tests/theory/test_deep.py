@@ -1,4 +1,4 @@
-"""The deep counterpart."""
+"""Z-learning with a network."""
 
 import jax
 import jax.numpy as jnp
@@ -8,20 +8,20 @@ import pytest
 from rcrl_jax.theory import deep, pairs
 
 
-def test_features_name_the_base_state_and_its_bits():
+def test_features_are_the_one_hot_base_and_the_bits():
     features = deep.factored_features(4, 1)
     assert features.tolist() == [[1, 0, -1], [1, 0, 1], [0, 1, -1], [0, 1, 1]]
 
 
-def test_cosines_by_hand():
+def test_class_similarity_by_hand():
     embedding = np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
     assert deep.class_similarity(embedding, np.array([0, 0, 1])) == pytest.approx((1.0, 0.0))
     with pytest.raises(ValueError, match="class"):
         deep.class_similarity(embedding, np.arange(3))
 
 
-def test_the_network_learns_the_bayes_predictor():
-    probability = np.repeat(np.eye(2), 2, axis=0)  # states 0 and 1 return always 0, always 1
+def test_network_learns_the_bayes_predictor():
+    probability = np.repeat(np.eye(2), 2, axis=0)  # state 0 always returns 0, state 1 always 1
     weights = np.full(4, 0.25)
     x1, x2, y = pairs.sample_pairs(jax.random.key(0), weights, probability, 2000)
     fit = deep.fit(

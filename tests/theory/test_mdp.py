@@ -1,4 +1,4 @@
-"""The MDP families."""
+"""The families of MDPs and their validation."""
 
 import numpy as np
 import pytest
@@ -30,21 +30,24 @@ def test_every_family_is_a_valid_mdp(make):
         ({"discount": 1.5}, "discount"),
     ],
 )
-def test_what_is_wrong_is_named(change, name):
+def test_validate_names_the_invalid_field(change, name):
     good = mdps.one_step(np.ones((2, 1)), (0.0,))
     mdps.validate(good)
     with pytest.raises(ValueError, match=name):
         mdps.validate(good._replace(**change))
 
 
-def test_garnet_has_the_asked_branching_and_refuses_more_than_there_are_states():
+def test_garnet_pairs_have_branching_successors():
     mdp = mdps.garnet(np.random.default_rng(1), 6, 2, 3)
     assert np.all(np.sum(mdp.transition > 0, axis=-1) == 3)
+
+
+def test_garnet_raises_if_branching_exceeds_the_number_of_states():
     with pytest.raises(ValueError, match="branching"):
         mdps.garnet(np.random.default_rng(1), 2, 2, 3)
 
 
-def test_chain_steps():
+def test_chain_moves_left_and_right_and_pays_at_the_right_end():
     mdp = mdps.chain(3, 0.0)
     assert np.argmax(mdp.transition[0], axis=-1).tolist() == [0, 1]
     assert np.argmax(mdp.transition[1], axis=-1).tolist() == [0, 2]
@@ -52,13 +55,13 @@ def test_chain_steps():
     assert mdp.reward[2, 1].tolist() == [0.0, 1.0]
 
 
-def test_grid_moves_stop_at_the_walls_and_the_corner_ends():
+def test_grid_moves_stop_at_walls_and_the_last_corner_ends():
     mdp = mdps.grid_world(2, 0.0, 0)  # cells 0 1 / 2 3; up, down, left, right
     assert np.argmax(mdp.transition[0], axis=-1).tolist() == [0, 2, 0, 1]
     assert not mdp.transition[3].any()
 
 
-def test_distractors_multiply_states_and_change_nothing_else():
+def test_distractors_multiply_states_and_keep_base_transitions():
     base = mdps.garnet(np.random.default_rng(2), 3, 2, 2)
     mdp = mdps.with_distractors(base, 2)
     assert mdp.transition.shape == (12, 2, 12)
@@ -66,7 +69,7 @@ def test_distractors_multiply_states_and_change_nothing_else():
     np.testing.assert_allclose(folded, np.repeat(base.transition[:, None], 4, axis=1))
 
 
-def test_layers_lead_forward_and_the_last_ends():
+def test_layers_lead_to_the_next_layer_and_the_last_ends():
     mdp = mdps.sparse_episodes(np.random.default_rng(3), 3, 2, 2)
     layer = np.arange(6) // 2
     source, _, target = np.nonzero(mdp.transition)

@@ -1,4 +1,4 @@
-"""Exact return distributions against hand-worked numbers and enumerated trajectories."""
+"""Return distributions against numbers by hand and enumerated trajectories."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 
 def enumerated(mdp, policy, horizon):
-    """The law of each pair's return by following every trajectory: `{return: probability}`."""
+    """For each pair, `{return: probability}` from all of its trajectories."""
     states, actions, _ = mdp.reward.shape
 
     def follow(state, action, steps):
@@ -40,7 +40,7 @@ def enumerated(mdp, policy, horizon):
 
 @settings(max_examples=10, deadline=None)
 @given(seeds)
-def test_undiscounted_laws_equal_enumeration(seed):
+def test_undiscounted_distribution_equals_enumeration(seed):
     rng = np.random.default_rng(seed)
     mdp = mdps.garnet(rng, 3, 2, 2, (-1.0, 0.0, 2.0))
     mdp = mdp._replace(transition=mdp.transition * rng.uniform(0.5, 1.0, (3, 2, 1)))
@@ -56,7 +56,7 @@ def test_undiscounted_laws_equal_enumeration(seed):
 
 @settings(max_examples=5, deadline=None)
 @given(seeds)
-def test_discounted_atoms_lie_within_the_stated_distance(seed):
+def test_discounted_returns_are_within_the_stated_error(seed):
     rng = np.random.default_rng(seed)
     mdp = mdps.garnet(rng, 2, 2, 2, (-1.0, 2.0), discount=0.6)
     policy = mdps.random_policy(rng, 2, 2)
@@ -64,7 +64,7 @@ def test_discounted_atoms_lie_within_the_stated_distance(seed):
     rounding = 0.05 * (1 + 0.6 + 0.36 + 0.216)
     assert law.above == pytest.approx(rounding + 2 * 0.6**4 / 0.4)
     assert law.below == pytest.approx(0.6**4 / 0.4)
-    # The sum of four rewards lies between its atom and `rounding` above it.
+    # The exact sum of four rewards is between the stored return and `rounding` above it.
     for pair, exact in enumerate(enumerated(mdp, policy, 4)):
         values = np.array(sorted(exact))
         chances = np.array([exact[v] for v in values])
@@ -77,12 +77,12 @@ def test_discounted_atoms_lie_within_the_stated_distance(seed):
     assert np.all(mean <= law.mean + law.above + 1e-9)
 
 
-def test_truncation_and_rounding_are_stated_in_numbers():
+def test_truncation_and_rounding_errors_by_hand():
     mdp = mdps.one_step(np.ones((1, 1)), (1.0,))._replace(
         transition=np.ones((1, 1, 1)), discount=0.5
     )
     law = return_distributions.return_distribution(mdp, np.ones((1, 1)), 2, resolution=0.25)
-    # 1 + 1/2 = 1.5 is on the lattice; the tail is 1/4 / (1 - 1/2); rounding 0.25 (1 + 1/2).
+    # 1 + 1/2 is on the lattice. Truncation: 1/4 / (1 - 1/2). Rounding: 0.25 (1 + 1/2).
     assert law.support[np.argmax(law.pmf[0])] == 1.5
     assert law.below == 0.0
     assert law.above == pytest.approx(0.5 + 0.375)
@@ -90,7 +90,7 @@ def test_truncation_and_rounding_are_stated_in_numbers():
 
 @settings(max_examples=10, deadline=None)
 @given(seeds, st.integers(1, 9))
-def test_bins_hold_all_probability_and_means_are_action_values(seed, bins):
+def test_bins_sum_to_one_and_means_are_action_values(seed, bins):
     rng = np.random.default_rng(seed)
     mdp = mdps.garnet(rng, 3, 2, 2, (-1.0, 0.5, 2.0))
     policy = mdps.random_policy(rng, 3, 2)
@@ -103,11 +103,11 @@ def test_bins_hold_all_probability_and_means_are_action_values(seed, bins):
     assert not binned.uncertain.any()
 
 
-def test_a_return_on_an_edge_belongs_to_the_bin_below_it_and_the_lowest_to_the_first():
+def test_return_on_an_edge_is_in_the_lower_bin_and_the_lowest_in_the_first():
     law = return_distributions.return_distribution(
         mdps.one_step(np.eye(4), (0.0, 0.1, 0.2, 0.3)), np.ones((4, 1)), 1
     )
-    # In floating point 3 * 0.1 / 0.3 is above 1; integers leave 0.1 in bin 1 and 0.2 in bin 2.
+    # In floating point 3 * 0.1 / 0.3 > 1; as integers, 0.1 is in bin 1 and 0.2 in bin 2.
     assert np.argmax(return_distributions.bin_returns(law, 3).probability, axis=1).tolist() == [
         0,
         0,
@@ -117,17 +117,17 @@ def test_a_return_on_an_edge_belongs_to_the_bin_below_it_and_the_lowest_to_the_f
     assert return_distributions.bin_returns(law, 3).width == pytest.approx(0.1)
 
 
-def test_one_possible_return_fills_one_bin():
+def test_single_possible_return_is_in_the_first_bin():
     law = return_distributions.return_distribution(
         mdps.one_step(np.ones((2, 1)), (5.0,)), np.ones((2, 1)), 1
     )
     assert return_distributions.bin_returns(law, 4).probability.tolist() == [[1, 0, 0, 0]] * 2
 
 
-def test_atoms_near_an_edge_are_uncertain_when_the_law_is_not_exact():
+def test_returns_near_an_edge_are_uncertain_if_the_distribution_is_not_exact():
     pmf = np.array([[0.5, 0.0, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 1.0]])
     law = return_distributions.ReturnDistribution(np.arange(5), 1.0, pmf, below=0.0, above=0.5)
-    # Two bins of [0, 4]: an atom at 2, the edge, may stand for a return in (2, 2.5].
+    # Two bins of [0, 4]: a stored return of 2, the edge, can be a true return in (2, 2.5].
     assert return_distributions.bin_returns(law, 2).uncertain.tolist() == [0.5, 0.0]
 
 
@@ -141,13 +141,13 @@ def test_state_returns_average_over_the_policy():
 @pytest.mark.parametrize(
     ("discount", "horizon", "message"), [(0.9, 3, "resolution"), (1.0, 0, "horizon")]
 )
-def test_what_cannot_be_computed_is_refused(discount, horizon, message):
+def test_missing_resolution_and_bad_horizon_raise(discount, horizon, message):
     mdp = mdps.chain(3, 0.0, discount)
     with pytest.raises(ValueError, match=message):
         return_distributions.return_distribution(mdp, mdps.uniform_policy(mdp), horizon)
 
 
-def test_bins_must_be_positive():
+def test_bins_below_one_raise():
     law = return_distributions.return_distribution(
         mdps.one_step(np.eye(2), (0.0, 1.0)), np.ones((2, 1)), 1
     )

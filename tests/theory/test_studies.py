@@ -1,4 +1,4 @@
-"""Every study at its smallest scale, through the checks the page draws its verdicts from."""
+"""The studies at a small scale: the results behind the verdicts of docs/theory.md."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from rcrl_jax.theory.studies import abstraction, approximation, failures, learni
 TINY = problems.Scale(seeds=2, mdps=2, restarts=5, deep_seeds=1, deep_steps=20)
 
 
-def test_proposition_4_1_holds_and_a_wrong_abstraction_would_break_it():
+def test_proposition_4_1_holds_and_fails_for_wrong_values():
     rows = abstraction.proposition_representation(TINY)
     assert sum(row["violations"] for row in rows) == 0
     problem = problems.deterministic(np.random.default_rng(0))
@@ -18,7 +18,7 @@ def test_proposition_4_1_holds_and_a_wrong_abstraction_would_break_it():
     assert spread > 1
 
 
-def test_sizes_are_ordered():
+def test_sizes_are_ordered_and_distractors_keep_them():
     rows = abstraction.coarseness(TINY)
     assert all(row["ordered"] == row["mdps"] for row in rows)
     grids = {row["family"]: row for row in rows}
@@ -27,18 +27,18 @@ def test_sizes_are_ordered():
     assert many["N_inf"] == few["N_inf"]
 
 
-def test_only_the_joint_reading_never_fails():
+def test_pi_bisimulation_fails_in_expectation_but_not_jointly():
     result = abstraction.pi_bisimulation(problems.Scale(seeds=1, mdps=3))
     assert result["failing"]["joint"] == 0
     assert result["failing"]["expectation"] > 0
 
 
-def test_the_spread_out_problem_has_four_kinds():
+def test_four_kinds_have_four_return_distributions():
     law = problems.four_kinds(np.random.default_rng(0))
     assert abstractions.size(abstractions.coarsest_irrelevance(law.pmf)) == 4
 
 
-def test_segments_need_at_least_the_blocks_of_the_irrelevance():
+def test_segments_need_at_least_as_many_blocks_as_independent_pairs():
     result = approximation.segment_sampling(TINY)
     sizes = {row["pairs"]: row for row in result["sizes"]}
     for name in ("independent", "segment"):
@@ -57,7 +57,7 @@ def test_positives_have_equal_returns_only_undiscounted_and_sparse():
     assert rows["dense, threshold 1"]["differs"] > 0.0
 
 
-def test_the_table_of_counterexamples():
+def test_counterexample_table():
     table = failures.counterexample_table(TINY)
     assert table["lowest_return_mass_without_bin"] == 1.0
     assert table["classes_by_bins"] == {"2": 4, "3": 3}
@@ -69,5 +69,5 @@ def test_the_table_of_counterexamples():
     assert table["cover"]["points"] > table["cover"]["claimed_at_most"]
 
 
-def test_a_slope_by_hand():
+def test_slope_by_hand():
     assert learning._slope([10, 100, 1000, 10_000], [1.0, 0.1, 0.01, 0.0]) == pytest.approx(-1.0)

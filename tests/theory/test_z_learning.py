@@ -1,4 +1,4 @@
-"""Z-learning: the loss by its definition, descent against the oracle, Corollary 4.1.1."""
+"""Z-learning: the loss by its definition, descent against enumeration, Corollary 4.1.1."""
 
 import itertools
 
@@ -15,7 +15,7 @@ from rcrl_jax.theory.studies import problems
 seeds = st.integers(0, 2**31 - 1)
 
 
-def test_partitions_are_all_there_once():
+def test_partitions_are_complete_and_distinct():
     for things, blocks in ((4, 2), (5, 5), (5, 3)):
         expected = {
             tuple(abstractions.canonical(np.array(labels)))
@@ -26,7 +26,7 @@ def test_partitions_are_all_there_once():
         assert len(found) == len(expected)
 
 
-def test_the_loss_is_the_mean_squared_error_of_block_means():
+def test_loss_is_the_mean_squared_error_of_block_means():
     rng = np.random.default_rng(0)
     x1, x2 = rng.integers(4, size=(2, 200))
     y, labels = rng.integers(2, size=200), np.array([0, 1, 0, 2])
@@ -43,32 +43,33 @@ def test_the_loss_is_the_mean_squared_error_of_block_means():
 
 @settings(max_examples=8, deadline=None)
 @given(seeds)
-def test_descent_never_beats_the_oracle_and_reports_its_true_loss(seed):
+def test_descent_loss_is_that_of_its_labels_and_not_below_the_global_minimum(seed):
     rng = np.random.default_rng(seed)
     probability = rng.dirichlet(np.ones(3), size=6)
     law = pairs.independent_pairs(rng.dirichlet(np.ones(6)), probability)
     counts = pairs.draw_counts(rng, law, 500, 2)
-    oracle = zl.enumerate_encoders(counts, 3)
+    minimum = zl.enumerate_encoders(counts, 3).loss
     descent = zl.coordinate_descent(jax.random.key(seed), counts, 3, 2)
-    assert np.all(descent.loss >= oracle.loss - 1e-12)
+    assert np.all(descent.loss >= minimum - 1e-12)
     for d in range(2):
         one = pairs.PairCounts(counts.total[d], counts.signed[d])
         assert descent.loss[d] == pytest.approx(zl.encoder_loss(one, descent.labels[d]))
 
 
-def test_descent_ends_where_no_single_move_helps():
+def test_descent_ends_in_a_local_minimum():
     rng = np.random.default_rng(5)
     law = pairs.independent_pairs(np.full(6, 1 / 6), rng.dirichlet(np.ones(3), size=6))
-    counts = pairs.draw_counts(rng, law, 300, 1)
-    fit = zl.coordinate_descent(jax.random.key(0), counts, 3, 1)
-    one = pairs.PairCounts(counts.total[0], counts.signed[0])
-    for x, label in itertools.product(range(6), range(3)):
-        moved = fit.labels[0].copy()
+    # Shapes and restarts are those of the test above, to share its compiled function.
+    counts = pairs.draw_counts(rng, law, 300, 2)
+    fit = zl.coordinate_descent(jax.random.key(0), counts, 3, 2)
+    for d, x, label in itertools.product(range(2), range(6), range(3)):
+        one = pairs.PairCounts(counts.total[d], counts.signed[d])
+        moved = fit.labels[d].copy()
         moved[x] = label
-        assert zl.encoder_loss(one, moved) >= fit.loss[0] - 1e-12
+        assert zl.encoder_loss(one, moved) >= fit.loss[d] - 1e-12
 
 
-def test_descent_equals_the_oracle_in_nearly_all_cases():
+def test_descent_finds_the_global_minimum_in_95_percent_of_datasets():
     rng = np.random.default_rng(6)
     hits = []
     for _ in range(5):
@@ -83,28 +84,28 @@ def test_descent_equals_the_oracle_in_nearly_all_cases():
 
 @settings(max_examples=10, deadline=None)
 @given(seeds, st.integers(0, 2))
-def test_corollary_4_1_1(seed, extra):
+def test_corollary_4_1_1_holds_for_enough_blocks(seed, extra):
     rng = np.random.default_rng(seed)
-    # Three kinds of return, each held by at least two of seven pairs.
+    # Three return distributions, each of at least two of the seven pairs.
     kinds = np.repeat(rng.dirichlet(np.ones(3), size=3), (2, 2, 3), axis=0)
     law = pairs.independent_pairs(rng.dirichlet(np.full(7, 5.0)), kinds)
     fit = zl.enumerate_encoders(pairs.stacked(pairs.population(law)), 3 + extra)
     irreducible = np.sum(law.joint * law.label * (1 - law.label))
     assert fit.loss[0] == pytest.approx(irreducible, abs=1e-10)
-    # The tolerance of the loss bounds how different merged returns can be.
+    # The loss is minimal up to 1e-10, so merged returns are equal only up to about its root.
     assert np.max(bounds.merged_discrepancy(fit.labels[0], kinds, np.full(7, 1 / 7))) < 1e-4
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3, 5])
-def test_no_label_is_beyond_the_blocks(blocks):
+def test_labels_are_below_the_number_of_blocks(blocks):
     rng = np.random.default_rng(blocks)
     law = pairs.independent_pairs(np.full(6, 1 / 6), rng.dirichlet(np.ones(3), size=6))
     counts = pairs.draw_counts(rng, law, 300, 2)
-    fit = zl.coordinate_descent(jax.random.key(0), counts, blocks, 3)
+    fit = zl.coordinate_descent(jax.random.key(0), counts, blocks, 2)
     assert fit.labels.min() >= 0 and fit.labels.max() < blocks
 
 
-def test_too_few_blocks_cannot_hold_the_bayes_predictor():
+def test_too_few_blocks_give_no_irrelevance_and_a_larger_loss():
     kinds = np.repeat(np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]), 2, axis=0)
     law = pairs.independent_pairs(np.full(6, 1 / 6), kinds)
     counts = pairs.stacked(pairs.population(law))

@@ -1,4 +1,4 @@
-"""The command line of experiments/theory.py, its figures and its page."""
+"""The command line, the figures and the page of experiments/theory.py."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
     "arguments",
     [["--seeds=0"], ["--seeds=many"], ["--unknown=1"], ["stray"], ["--page=README.missing"]],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, tmp_path):
+def test_wrong_arguments_print_one_line_and_exit_with_code_2(arguments, tmp_path):
     command = [sys.executable, "-m", "experiments.theory", f"--output={tmp_path}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2
@@ -25,7 +25,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, tmp_path):
     assert not (tmp_path / "theory.json").exists()
 
 
-def test_the_stored_results_draw_every_figure_and_fill_the_page(tmp_path):
+def test_stored_results_give_the_figures_and_the_tables_of_the_page(tmp_path):
     report = json.loads((ROOT / "results/theory/theory.json").read_text())
     theory_figures.draw_all(report["results"], tmp_path)
     for drawn in tmp_path.glob("*.png"):
@@ -34,5 +34,5 @@ def test_the_stored_results_draw_every_figure_and_fill_the_page(tmp_path):
     copy = tmp_path / "theory.md"
     copy.write_text((ROOT / "docs/theory.md").read_text())
     page.fill(copy, report)
-    # The page in the repository shows the numbers of the results beside it.
+    # The page in the repository already holds the numbers of the stored results.
     assert copy.read_text() == (ROOT / "docs/theory.md").read_text()
