@@ -1,0 +1,99 @@
+"""Checks the theory of RCRL, Z^pi-irrelevance and Z-learning, on finite MDPs.
+
+    python -m experiments.theory --quick
+    python -m experiments.theory --output=results/theory --page=docs/theory.md
+
+Writes `<output>/theory.json` and six PNG figures. `--page` also rewrites the tables of that page.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import sys
+import time
+
+import jax
+import numpy as np
+from absl import app, flags
+
+from experiments import command_line
+from rcrl_jax.theory import page, theory_figures
+from rcrl_jax.theory.studies import abstraction, approximation, failures, learning, problems
+
+STUDIES = {
+    "representation": abstraction.proposition_representation,
+    "coarseness": abstraction.coarseness,
+    "pi_bisimulation": abstraction.pi_bisimulation,
+    "theorem": learning.theorem_fixed,
+    "rare_probe": learning.theorem_rare_probe,
+    "corollary": learning.corollary,
+    "descent": learning.descent_against_oracle,
+    "throughput": learning.throughput,
+    "imbalance": approximation.imbalance,
+    "segment_sampling": approximation.segment_sampling,
+    "segment_returns": approximation.segment_returns,
+    "deep": approximation.deep_counterpart,
+    "counterexamples": failures.counterexample_table,
+}
+
+_QUICK = flags.DEFINE_bool("quick", False, "run a small version of every study, about one minute")
+_SEEDS = flags.DEFINE_integer(
+    "seeds",
+    None,
+    "datasets for each MDP and sample size [default: 50, with --quick 10]",
+    lower_bound=1,
+    upper_bound=1000,
+)
+_OUTPUT = flags.DEFINE_string("output", "results/theory", "folder of the JSON and the figures")
+_PAGE = flags.DEFINE_string(
+    "page", None, "a Markdown page whose measured tables are rewritten [default: none]"
+)
+
+
+def _manifest(scale: problems.Scale, seconds: dict[str, float]) -> dict:
+    return {
+        "command": " ".join(["python -m experiments.theory", *sys.argv[1:]]),
+        "scale": dataclasses.asdict(scale),
+        "versions": {
+            "python": platform.python_version(),
+            "jax": jax.__version__,
+            "numpy": np.__version__,
+        },
+        "device": f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores",
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Runs every study and writes its output."""
+    del argv
+    scale = problems.QUICK if _QUICK.value else problems.FULL
+    if _SEEDS.value is not None:
+        scale = dataclasses.replace(scale, seeds=_SEEDS.value)
+    output = pathlib.Path(_OUTPUT.value)
+    try:
+        # Fail on a wrong folder or page before the studies run, which takes minutes.
+        output.mkdir(parents=True, exist_ok=True)
+        if _PAGE.value is not None:
+            page.check(pathlib.Path(_PAGE.value))
+    except (OSError, ValueError) as error:
+        command_line.refuse(str(error))
+
+    results, seconds = {}, {}
+    for name, study in STUDIES.items():
+        start = time.perf_counter()
+        results[name] = study(scale)
+        seconds[name] = time.perf_counter() - start
+        print(f"{name}: {seconds[name]:.1f} s", flush=True)
+    report = {"manifest": _manifest(scale, seconds), "results": results}
+    (output / "theory.json").write_text(json.dumps(report, indent=1) + "\n")
+    theory_figures.draw_all(results, output)
+    if _PAGE.value is not None:
+        page.fill(pathlib.Path(_PAGE.value), report)
+    print(f"wrote {output}/theory.json and figures, {sum(seconds.values()):.0f} s in all")
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=command_line.parse)

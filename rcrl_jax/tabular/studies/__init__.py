@@ -1,4 +1,0 @@
-"""The measurements of `experiments/z_learning.py`: plain numbers, ready for JSON.
-
-Every study derives its randomness from fixed seeds, so equal scales give equal numbers.
-"""

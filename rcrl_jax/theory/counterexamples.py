@@ -1,0 +1,161 @@
+"""Cases in which a statement of the paper fails as printed; docs/theory.md discusses them.
+
+Each function only builds a case. `experiments/theory.py` measures what fails in it, and
+`tests/theory/test_counterexamples.py` asserts it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax.theory import mdp as mdps
+
+
+class Case(NamedTuple):
+    """An MDP with a policy."""
+
+    mdp: mdps.MDP
+    policy: np.ndarray  # [S, A]
+    horizon: int  # number of rewards that count
+
+
+class BanditCase(NamedTuple):
+    """State-action pairs whose return is 0 or 1, in K = 2 bins."""
+
+    probability: np.ndarray  # [X, 2], Z^pi
+    weights: np.ndarray  # [X], d
+    blocks: int  # N
+
+
+def lowest_return() -> Case:
+    """No bin R_{k-1} < R <= R_k of section 3 holds R_min, here the return 0 of pair 0."""
+    return _one_step(np.eye(2), (0.0, 1.0))
+
+
+def more_bins_fewer_classes() -> Case:
+    """N_{pi,2} = 4 > N_{pi,3} = 3: a larger K can give a coarser abstraction.
+
+    Returns 0.4 and 0.6 share one of three bins, but not one of two.
+    """
+    reward = [
+        [1, 0, 0, 0],
+        [0, 0, 0, 1],
+        [0, 1, 0, 0],
+        [0, 0, 1, 0],
+        [0, 0.5, 0.5, 0],
+        [0, 0.25, 0.75, 0],
+    ]
+    return _one_step(np.array(reward), (0.0, 0.4, 0.6, 1.0))
+
+
+def tight_bin() -> Case:
+    """Proposition 4.1 with equality: of two bins, the first holds returns 0 and 1/2."""
+    return _one_step(np.eye(3), (0.0, 0.5, 1.0))
+
+
+def equal_expected_rewards() -> Case:
+    """Proposition A.1 with R(s, a) read as a number.
+
+    State 0 pays 0 or 1 with probability 1/2 each, state 1 always pays 1/2: the means are equal.
+    """
+    return _one_step(np.array([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]]), (0.0, 0.5, 1.0))
+
+
+def equal_expected_actions() -> Case:
+    """Proposition A.2 as printed, with deterministic rewards.
+
+    State 0 pays 0 for one action and 1 for the other, state 1 pays 1/2 for both. Under the uniform
+    policy sum_a pi(a|s) R(s, a) is equal.
+    """
+    mdp = _ending(np.array([[0, 2], [1, 1]]), (0.0, 0.5, 1.0))
+    return Case(mdp, mdps.uniform_policy(mdp), 1)
+
+
+def equal_marginals() -> Case:
+    """Proposition A.2 fails even if rewards are equal in distribution, with deterministic dynamics.
+
+    In state 0, action 0 pays 0 and leads to the state that pays 0; action 1 pays 1 and leads to the
+    state that pays 1. In state 1 the two successors are exchanged. The distributions of the reward
+    and of the next class are equal in every step. But state 0 returns 0 or 2, and state 1 always
+    returns 1. The proof uses the two marginal distributions; the return depends on the joint one.
+    """
+    low, high = 2, 3
+    mdp = _ending(np.array([[0, 1], [0, 1], [0, 0], [1, 1]]), (0.0, 1.0))
+    mdp.transition[0, [0, 1], [low, high]] = 1.0
+    mdp.transition[1, [0, 1], [high, low]] = 1.0
+    return Case(mdp, mdps.uniform_policy(mdp), 2)
+
+
+def policy_outside_bisimulation(states: int) -> Case:
+    """N_{pi,infinity} = 2S > |phi_B(S)| |A| = 2, although section 4.1 says "for any pi".
+
+    All states are bisimilar: the reward is the action, and the state never changes. But the policy
+    takes action 1 with a different probability in each state. Appendix A.1 excludes such policies.
+
+    Args:
+      states: S.
+    """
+    mdp = mdps.MDP(
+        transition=np.repeat(np.eye(states)[:, None], 2, axis=1),
+        reward=np.repeat(np.eye(2)[None], states, axis=0),
+        reward_values=np.array([0.0, 1.0]),
+        initial=np.full(states, 1.0 / states),
+        discount=1.0,
+    )
+    favoured = (np.arange(states) + 1) / (states + 1)
+    return Case(mdp, np.stack([1 - favoured, favoured], 1), 2)
+
+
+def rare_probe(gap: float, copies: int) -> BanditCase:
+    """Theorem 4.1 "for any x'": x' is pair 0, the probe, which is too rare to be in a dataset.
+
+    Half of the other pairs return 1 with probability 1/2 + gap, the other half with probability
+    1/2 - gap. A dataset separates the two kinds only by f*, which differs by 4 gap^2. The probe
+    always returns 0, so at x' the two kinds differ by 2 gap.
+
+    Args:
+      gap: between 0 and 1/2.
+      copies: number of pairs of each kind.
+    """
+    chance = np.concatenate([[0.0], np.full(copies, 0.5 + gap), np.full(copies, 0.5 - gap)])
+    weights = np.full(2 * copies + 1, 1.0 / (2 * copies))
+    weights[0] = 1e-25
+    return BanditCase(np.stack([1 - chance, chance], 1), weights / weights.sum(), blocks=3)
+
+
+def never_itself() -> BanditCase:
+    """Corollary 4.1.1 fails if no pair x is compared with itself.
+
+    Pair 0 returns 0, pair 1 returns 1, and pairs 2 and 3 return 0 or 1 with probability 1/2 each.
+    Compared with pairs 2 and 3, pairs 0 and 1 have equal mean labels. If they share a block, the
+    only comparison inside that block is between the two, so merging them costs no loss.
+    """
+    chance = np.array([0.0, 1.0, 0.5, 0.5])
+    return BanditCase(np.stack([1 - chance, chance], 1), np.full(4, 0.25), blocks=3)
+
+
+def unrealisable() -> BanditCase:
+    """Proposition B.1 (proposition 12 of its source) fails if f* is not in the class.
+
+    Three pairs with different return distributions, but N = 2 blocks. Merging the middle pair with
+    either of the others gives nearly the same loss. A shift of 1e-6 makes the minimiser unique.
+    """
+    chance = np.array([0.0, 0.5 + 1e-6, 1.0])
+    return BanditCase(np.stack([1 - chance, chance], 1), np.full(3, 1 / 3), blocks=2)
+
+
+def _one_step(reward, values) -> Case:
+    mdp = mdps.one_step(reward, values)
+    return Case(mdp, np.ones((len(reward), 1)), 1)
+
+
+def _ending(reward_index: np.ndarray, values: tuple[float, ...]) -> mdps.MDP:
+    """An MDP that pays `values[reward_index[s, a]]` and ends, for `reward_index` `[S, A]`."""
+    states, actions = reward_index.shape
+    return mdps.MDP(
+        transition=np.zeros((states, actions, states)),
+        reward=np.eye(len(values))[reward_index],
+        reward_values=np.asarray(values),
+        initial=np.full(states, 1.0 / states),
+        discount=1.0,
+    )

@@ -1,0 +1,38 @@
+"""The command line, the figures and the page of experiments/theory.py."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from rcrl_jax.theory import page, theory_figures
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--seeds=0"], ["--seeds=many"], ["--unknown=1"], ["stray"], ["--page=README.missing"]],
+)
+def test_wrong_arguments_print_one_line_and_exit_with_code_2(arguments, tmp_path):
+    command = [sys.executable, "-m", "experiments.theory", f"--output={tmp_path}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 1 and lines[0].startswith("error: ")
+    assert not (tmp_path / "theory.json").exists()
+
+
+def test_stored_results_give_the_figures_and_the_tables_of_the_page(tmp_path):
+    report = json.loads((ROOT / "results/theory/theory.json").read_text())
+    theory_figures.draw_all(report["results"], tmp_path)
+    for drawn in tmp_path.glob("*.png"):
+        assert (ROOT / "results/theory" / drawn.name).is_file()
+        assert drawn.stat().st_size < 150_000
+    copy = tmp_path / "theory.md"
+    copy.write_text((ROOT / "docs/theory.md").read_text())
+    page.fill(copy, report)
+    # The page in the repository already holds the numbers of the stored results.
+    assert copy.read_text() == (ROOT / "docs/theory.md").read_text()
