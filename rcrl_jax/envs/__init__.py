@@ -1,1 +1,1 @@
-"""Environments: one vector protocol, its Atari and Catch backends, and the agent's view of it."""
+"""Environments: one vector interface, its backends (Atari, DMControl, Catch), the agent's view."""

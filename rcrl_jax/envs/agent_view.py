@@ -1,11 +1,11 @@
 """What the agent sees of an environment, written once for all backends.
 
-Frame stacking, life loss as the end of a training episode, reward clipping, the frame limit and
-the returns of whole games.
+Stacks frames, ends training episodes at a life loss, clips rewards, cuts games at the frame limit
+and sums the returns of whole games.
 
-Two kinds of episode meet here. A GAME runs from a reset to game over or to the frame limit; scores
-are counted over games. A TRAINING EPISODE is what the agent bootstraps within; where a life loss
-ends it, one game holds several.
+There are two kinds of episode. A GAME runs from a reset to game over or to the frame limit; scores
+are counted over games. A TRAINING EPISODE is the span within which the agent bootstraps; if a life
+loss ends it, one game holds several.
 
     step t            0      1      2      3      4      5      6
     action            a0     a1     a2     a3     a4     a5     a6
@@ -21,33 +21,35 @@ ends it, one game holds several.
     its stack of 4  00f0f1 0f0f1f2  000f3 00f3f4  000g0 00g0g1 0g0g1g2
 
 A stack begins with zeros and never holds frames of two training episodes. After a life loss the
-emulator plays on: the frame just seen is both the last of the old episode and the first of the new
-one, as the state the next action is taken in.
+emulator plays on: the frame just seen is the last of the old episode and also the first of the new
+one, in which the next action is taken.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
+from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec, VectorEnvironment
 
 
 class AgentStep(NamedTuple):
-    """What one action of each of R environments led to. All arrays are the caller's to keep."""
+    """Result of one action in each of R environments. The caller may keep all arrays."""
 
     frame: np.ndarray
     """[R, *frame_shape], the frame that followed the action; the final one if the game ended."""
     reward: np.ndarray
-    """[R] float32, clipped to [-1, 1] if the view clips."""
+    """[R] float32, clipped to [-1, 1] if the protocol clips."""
     terminated: np.ndarray
-    """[R] bool, the training episode ended and nothing is bootstrapped: game over, or life loss."""
+    """[R] bool, the training episode ended without a bootstrap: game over, or life loss."""
     truncated: np.ndarray
-    """[R] bool, the game was cut at the frame limit: bootstraps. Never set with `terminated`."""
+    """[R] bool, the game was cut at the frame limit: the agent bootstraps. Never set together with
+    `terminated`."""
     observation: np.ndarray
     """[R, S, *frame_shape], the stack to act on next, oldest frame first.
 
-    After an end it is zero but for the first frame of what follows: the first frame after the
-    reset, or, after a life loss, the frame just seen.
+    After an end all but the newest frame are zero. The newest is the first frame after the reset
+    or, after a life loss, the frame just seen.
     """
     finished: np.ndarray
     """[R] bool, the game is over or was cut, and the environment has been restarted."""
@@ -62,50 +64,28 @@ class AgentStep(NamedTuple):
 class AgentEnvironment:
     """A vector of environments as the agent sees it.
 
-    Observations are fresh arrays, written by nobody once handed over: a caller, or a device that
-    reads asynchronously, may keep one for as long as it likes. They are read-only, since the next
-    stack is made from the last one.
+    Each observation is a new array that is never written again: a caller, or an asynchronous copy
+    to a device, may keep it. It is read-only, because the next stack is made from the last one.
     """
 
-    def __init__(
-        self,
-        environment: VectorEnvironment,
-        *,
-        stack_size: int = 4,
-        life_loss_ends_episode: bool,
-        clip_rewards: bool,
-        max_episode_steps: int,
-    ):
-        """Takes over `environment`; only this view may step it from now on.
+    def __init__(self, environment: VectorEnvironment, protocol: EnvironmentProtocol):
+        """Takes ownership of `environment`: from now on only this view may step it.
 
         Args:
             environment: R environments.
-            stack_size: S, frames in an observation.
-            life_loss_ends_episode: whether a lost life, while others remain, ends the training
-                episode (in training) or goes unnoticed (in evaluation).
-            clip_rewards: whether rewards are clipped to [-1, 1]; returns are always raw.
-            max_episode_steps: agent steps after which a game is cut, whatever lives it took.
-
-        Raises:
-            ValueError: `stack_size` or `max_episode_steps` is below 1.
+            protocol: how they are seen.
         """
-        if stack_size < 1 or max_episode_steps < 1:
-            raise ValueError(
-                f"stack_size {stack_size} and max_episode_steps {max_episode_steps} must be >= 1"
-            )
         self._environment = environment
-        self._life_loss_ends_episode = life_loss_ends_episode
-        self._clip_rewards = clip_rewards
-        self._max_episode_steps = max_episode_steps
-        num_envs, spec = environment.num_envs, environment.spec
-        self._observation = np.zeros((num_envs, stack_size, *spec.frame_shape), spec.frame_dtype)
+        self._protocol = protocol
+        num_envs, frame = environment.num_envs, environment.spec.frame
+        self._observation = np.zeros((num_envs, protocol.frame_stack, *frame.shape), frame.dtype)
         self._lives = np.zeros(num_envs, np.int32)
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """Frame shape and number of actions."""
+        """Frames, actions and units of the environments."""
         return self._environment.spec
 
     @property
@@ -114,29 +94,26 @@ class AgentEnvironment:
         return self._environment.num_envs
 
     @property
-    def num_actions_per_env(self) -> np.ndarray:
-        """[R] int32, the action-set size of each environment."""
-        return self._environment.num_actions_per_env
+    def num_valid_actions(self) -> np.ndarray:
+        """[R] int32, each environment's own number of actions or of action components."""
+        return self._environment.num_valid_actions
 
     @property
     def description(self) -> dict[str, Any]:
-        """For the manifest: that of the environment, and this view's own settings."""
+        """For the manifest: the environment's description and this view's settings."""
         return {
             **self._environment.description,
-            "stack_size": self._observation.shape[1],
+            **dataclasses.asdict(self._protocol),
             "stack_start": "zeros",
-            "life_loss_ends_episode": self._life_loss_ends_episode,
-            "clip_rewards": self._clip_rewards,
-            "max_episode_steps": self._max_episode_steps,
         }
 
     @property
     def running_return(self) -> np.ndarray:
-        """[R] float64, raw return so far of the games still running."""
+        """[R] float64, raw return so far of the running games."""
         return self._return.copy()
 
     def reset(self) -> np.ndarray:
-        """Starts the next game everywhere; returns the stacks to act on, [R, S, *frame_shape]."""
+        """Starts the next game in all environments; returns stacks [R, S, *frame_shape]."""
         first = self._environment.reset()
         self._lives = first.lives
         self._return[:] = 0.0
@@ -145,7 +122,7 @@ class AgentEnvironment:
         return self._observation
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts one step with `actions` [R, *act] and returns at once; `recv` must follow."""
+        """Starts one step with `actions` [R] or [R, A] and returns at once; `recv` must follow."""
         self._environment.send(actions)
 
     def recv(self) -> AgentStep:
@@ -154,12 +131,12 @@ class AgentEnvironment:
         self._return += step.reward
         self._length += 1
 
-        at_limit = step.truncated | (self._length >= self._max_episode_steps)
+        at_limit = step.truncated | (self._length >= self._protocol.max_episode_steps)
         finished = step.terminated | at_limit
-        # Only while lives remain: Q*bert shows 0 lives some time before its game is over.
+        # Only while lives remain: Q*bert shows 0 lives before its game is over.
         life_lost = (step.lives < self._lives) & (step.lives > 0)
         terminated = step.terminated
-        if self._life_loss_ends_episode:
+        if self._protocol.life_loss_ends_episode:
             terminated = terminated | life_lost
         truncated = at_limit & ~terminated
         episode_return = np.where(finished, self._return, np.nan)
@@ -175,7 +152,7 @@ class AgentEnvironment:
         self._push(newest, start_over=terminated | truncated)
         return AgentStep(
             frame=step.frame,
-            reward=np.clip(step.reward, -1.0, 1.0) if self._clip_rewards else step.reward,
+            reward=np.clip(step.reward, -1.0, 1.0) if self._protocol.clip_rewards else step.reward,
             terminated=terminated,
             truncated=truncated,
             observation=self._observation,
@@ -195,7 +172,7 @@ class AgentEnvironment:
         self._environment.close()
 
     def _push(self, frame: np.ndarray, start_over: np.ndarray) -> None:
-        """Makes the next stacks: shifted by one, or zeros where `start_over`, then `frame`."""
+        """Shifts the stacks by one, or zeros them where `start_over`, and appends `frame`."""
         observation = np.empty_like(self._observation)
         observation[:, :-1] = self._observation[:, 1:]
         observation[start_over, :-1] = 0

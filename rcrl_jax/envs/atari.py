@@ -1,4 +1,4 @@
-"""The 26 Atari games of the 100k-step benchmark, through either of two emulator backends."""
+"""The 26 games of the Atari-100k benchmark, through one of two emulator backends."""
 
 import difflib
 import importlib
@@ -50,19 +50,20 @@ def make_atari(
 
     Both backends: 4 emulator frames a step, maximum over the last two, grayscale, 84x84 by area
     averaging, minimal action set, no sticky actions, random no-ops at the start of a game, no FIRE
-    at reset, lives reported but never acted upon, raw rewards, no frame limit. `description` of
-    the environment says all of it, with versions.
+    at reset, raw rewards, no frame limit. Lives are reported and have no effect. `description` of
+    the environment lists all of it, with versions.
 
     Args:
         game: one of `ATARI_GAMES`.
-        seeds: one an environment, in [0, 2**31).
+        seeds: one per environment, in [0, 2**31).
         backend: 'envpool', 'ale' (ale_py.AtariVectorEnv), or 'auto': envpool where it can be
             imported, ale elsewhere. The same seed starts different games on the two backends.
-        num_threads: CPU threads of this vector; None for one an environment, at most one a core.
+        num_threads: CPU threads of this vector; None for one per environment, at most one per
+            core.
 
     Raises:
         ValueError: unknown game or backend, or a bad seed.
-        ImportError: the backend that was asked for is not installed.
+        ImportError: the chosen backend is not installed.
     """
     check_game(game)
     if backend not in ATARI_BACKENDS:
@@ -70,7 +71,7 @@ def make_atari(
     seeds = validate_seeds(seeds)
     if backend == "auto":
         try:
-            # OSError: a wheel can be installed and still lack a shared library of the system.
+            # OSError: an installed wheel can still miss a shared library of the system.
             importlib.import_module("envpool")
             backend = "envpool"
         except (ImportError, OSError) as error:
@@ -78,7 +79,7 @@ def make_atari(
                 "envpool cannot be imported (%s): using ale_py instead", error
             )
             backend = "ale"
-    # Imported here, since each needs a package that the other does not.
+    # Imported here, because each needs a package that the other does not.
     if backend == "envpool":
         from rcrl_jax.envs.atari_envpool import EnvpoolAtari
 
@@ -91,7 +92,7 @@ def make_atari(
 def make_games(
     games: Sequence[str], seeds_per_game: int, backend: str, seeds: np.ndarray
 ) -> VectorEnvironment:
-    """Makes the environments of a fleet: one pool a game, joined in the order of the runs.
+    """Makes the environments of a fleet: one vector per game, joined in the order of the runs.
 
     Args:
         games: the games.
@@ -100,12 +101,13 @@ def make_games(
         seeds: `[R, E]`, environment seeds; R = games * seeds_per_game, run by run.
 
     Raises:
-        ValueError, ImportError: as in `make_atari`.
+        ValueError: unknown game or backend, or a bad seed.
+        ImportError: the chosen backend is not installed.
     """
     by_game = seeds.reshape(len(games), seeds_per_game * seeds.shape[1])
     made = [
-        make_atari(game, own, backend=backend)
-        for game, own in zip(games, by_game, strict=True)
+        make_atari(game, game_seeds, backend=backend)
+        for game, game_seeds in zip(games, by_game, strict=True)
     ]
     return made[0] if len(made) == 1 else pools.concatenate(made)
 
@@ -117,7 +119,7 @@ def check_game(game: str) -> None:
 
 
 def _suggestion(game: str) -> str:
-    """': did you mean …' by the letters of the name; a list of all games if none is near."""
+    """': did you mean ...' with similar names, or the list of all games if none is similar."""
     plain = {name.lower(): name for name in ATARI_GAMES}
     near = difflib.get_close_matches(game.lower().replace("_", "").replace("-", ""), plain, n=3)
     if near:

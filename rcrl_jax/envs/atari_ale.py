@@ -7,24 +7,22 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rcrl_jax.envs.protocol import (
-    EnvironmentSpec,
     TimeStep,
     VectorEnvironment,
     after_reset,
+    discrete_spec,
     validate_actions,
     validate_mask,
 )
 
-# The limit on a game's length is ours (agent_view.py); this one, in emulator frames, is never
-# reached.
+# Emulator frames; never reached. `agent_view` limits the length of a game.
 _NEVER = 2**30
 
 
 class AleAtari(VectorEnvironment):
     """R copies of one game. See `rcrl_jax.envs.atari.make_atari`.
 
-    ale_py moves each result out of its staging buffer and allocates another one for the next. So
-    frames are not copied here.
+    ale_py allocates a new buffer for each result, so frames are not copied here.
     """
 
     def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None):
@@ -35,7 +33,7 @@ class AleAtari(VectorEnvironment):
             len(seeds),
             num_threads=num_threads or 0,
             # The C++ side has no mode without automatic resets. This one resets in the first step
-            # after the end of a game, unless the game was restarted before; ours always is.
+            # after the end of a game, unless the game was restarted before, as it always is here.
             autoreset_mode=AutoresetMode.NEXT_STEP,
             max_num_frames_per_episode=_NEVER,
             stack_num=1,
@@ -48,7 +46,7 @@ class AleAtari(VectorEnvironment):
             full_action_space=False,
             repeat_action_probability=0.0,
             reward_clipping=False,
-            # Each of these would change or end the game between the agent's own steps.
+            # Each of these would change or end the game between the agent's steps.
             episodic_life=False,
             life_loss_info=False,
             use_fire_reset=False,
@@ -56,8 +54,8 @@ class AleAtari(VectorEnvironment):
         self._seeds = seeds
         self.num_envs = len(seeds)
         num_actions = int(self._vector.single_action_space.n)
-        self.spec = EnvironmentSpec(frame_shape=(84, 84), num_actions=num_actions)
-        self.num_actions_per_env = np.full(self.num_envs, num_actions, np.int32)
+        self.spec = discrete_spec((84, 84), num_actions)
+        self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
         self.description = {
             "game": game,
             "backend": "ale",
@@ -77,7 +75,7 @@ class AleAtari(VectorEnvironment):
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
         mask = validate_mask(mask, self.num_envs, first=self._last is None)
-        # Seeds start the environments' generators once; later games draw on.
+        # Seeds start the generators once; later games draw further numbers from them.
         seeds = self._seeds if self._last is None else None
         observation, info = self._vector.reset(seed=seeds, options={"reset_mask": mask})
         self._last = after_reset(self._last, mask, observation[mask, 0], info["lives"][mask])
@@ -85,7 +83,7 @@ class AleAtari(VectorEnvironment):
 
     def send(self, actions: np.ndarray) -> None:
         """See `VectorEnvironment.send`."""
-        validate_actions(actions, self.num_actions_per_env)
+        validate_actions(actions, self.spec, self.num_valid_actions)
         self._vector.send(actions)
 
     def recv(self) -> TimeStep:
@@ -98,5 +96,5 @@ class AleAtari(VectorEnvironment):
 
     def close(self) -> None:
         """Ends the environments and their threads."""
-        # The C++ side joins its threads when its last reference goes.
+        # The C++ side joins its threads when its last reference is dropped.
         self._vector = None

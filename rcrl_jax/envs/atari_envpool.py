@@ -4,23 +4,23 @@ import envpool
 import numpy as np
 
 from rcrl_jax.envs.protocol import (
-    EnvironmentSpec,
     TimeStep,
     VectorEnvironment,
     after_reset,
+    discrete_spec,
     validate_actions,
     validate_mask,
 )
 
-# The limit on a game's length is ours (agent_view.py); this one, in steps, is never reached.
+# Agent steps; never reached. `agent_view` limits the length of a game.
 _NEVER = 2**30
 
 
 class EnvpoolAtari(VectorEnvironment):
     """R copies of one game. See `rcrl_jax.envs.atari.make_atari`.
 
-    envpool hands each result over in memory of its own: `recv` releases the buffer to NumPy and
-    the workers write the next results into another one. So frames are not copied here.
+    envpool returns each result in a buffer of its own: `recv` gives the buffer to NumPy, and the
+    workers write the next results to another one. So frames are not copied here.
     """
 
     def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None):
@@ -43,14 +43,14 @@ class EnvpoolAtari(VectorEnvironment):
             full_action_space=False,
             repeat_action_probability=0.0,
             reward_clip=False,
-            # Either of these two would act in the game between the agent's own steps.
+            # Either of these two would act in the game between the agent's steps.
             episodic_life=False,
             use_fire_reset=False,
         )
         self.num_envs = len(seeds)
         num_actions = int(self._pool.action_space.n)
-        self.spec = EnvironmentSpec(frame_shape=(84, 84), num_actions=num_actions)
-        self.num_actions_per_env = np.full(self.num_envs, num_actions, np.int32)
+        self.spec = discrete_spec((84, 84), num_actions)
+        self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
         self.description = {
             "game": game,
             "backend": "envpool",
@@ -70,15 +70,15 @@ class EnvpoolAtari(VectorEnvironment):
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
         mask = validate_mask(mask, self.num_envs, first=self._last is None)
-        # Results of a partial reset come in the order of the ids. A reset clears the pool's own
-        # note that the game has ended, and so the step in which it would restart it by itself.
+        # Results of a partial reset come in the order of the ids. A reset also clears the pool's
+        # flag of an ended game, so the next step does not restart the game once more.
         observation, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))
         self._last = after_reset(self._last, mask, observation[:, 0], info["lives"])
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
         """See `VectorEnvironment.send`."""
-        validate_actions(actions, self.num_actions_per_env)
+        validate_actions(actions, self.spec, self.num_valid_actions)
         self._pool.send(actions)
 
     def recv(self) -> TimeStep:
@@ -89,5 +89,5 @@ class EnvpoolAtari(VectorEnvironment):
 
     def close(self) -> None:
         """Ends the environments and their threads."""
-        # The pool joins its threads when its last reference goes.
+        # The pool joins its threads when its last reference is dropped.
         self._pool = None

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from rcrl_jax.envs.protocol import (
-    EnvironmentSpec,
     TimeStep,
     VectorEnvironment,
     after_reset,
+    discrete_spec,
     validate_actions,
     validate_mask,
     validate_seeds,
@@ -30,8 +30,8 @@ class _Catch(VectorEnvironment):
 
     def __init__(self, seeds: np.ndarray):
         self.num_envs = len(seeds)
-        self.spec = EnvironmentSpec(frame_shape=(84, 84), num_actions=3)
-        self.num_actions_per_env = np.full(self.num_envs, 3, np.int32)
+        self.spec = discrete_spec((84, 84), 3)
+        self.num_valid_actions = np.full(self.num_envs, 3, np.int32)
         self.description = {
             "game": "Catch",
             "backend": "catch",
@@ -58,8 +58,8 @@ class _Catch(VectorEnvironment):
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
-        """See `VectorEnvironment.send`. Steps at once: there is nothing to wait for."""
-        validate_actions(actions, self.num_actions_per_env)
+        """See `VectorEnvironment.send`. The step is done on return."""
+        validate_actions(actions, self.spec, self.num_valid_actions)
         self._paddle = np.clip(self._paddle + actions - 1, 0, _GRID - 1)
         self._ball_row = self._ball_row + 1
         terminated = self._ball_row == _GRID - 1
@@ -93,7 +93,7 @@ class _Catch(VectorEnvironment):
 
 
 def make_catch(seeds: Sequence[int]) -> VectorEnvironment:
-    """Makes R = len(seeds) games of Catch; a seed, in [0, 2**31), fixes where the balls fall.
+    """Makes R = len(seeds) games of Catch; a seed, in [0, 2**31), fixes the columns of the balls.
 
     Actions: 0 left, 1 stay, 2 right.
 
@@ -106,8 +106,8 @@ def make_catch(seeds: Sequence[int]) -> VectorEnvironment:
 def _hash(seeds: np.ndarray, counters: np.ndarray) -> np.ndarray:
     """[R] uint64, random bits that depend on (seed, counter) alone.
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the two packed into 64 bits:
-    unlike a generator with a state, it draws for R environments at once, in any company.
+    The finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the two packed into 64 bits. It
+    has no state, so it draws for R environments at once, each independent of the others.
     """
     x = (seeds << np.uint64(32)) + counters + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

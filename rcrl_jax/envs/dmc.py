@@ -1,25 +1,25 @@
-"""The six tasks of the DeepMind Control suite that RCRL trains on, in processes of their own."""
+"""The six tasks of the DeepMind Control suite that RCRL trains on, in worker processes."""
 
 import difflib
-import functools
 import importlib.metadata
 import multiprocessing
 import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import dm_env
 import numpy as np
 
-from rcrl_jax.envs import dmc_worker
+from rcrl_jax.envs import dmc_rendering, dmc_worker
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
     SimulatorFailed,
     TimeStep,
     VectorEnvironment,
     after_reset,
+    control_spec,
+    validate_actions,
     validate_mask,
     validate_seeds,
 )
@@ -32,8 +32,8 @@ class Task(NamedTuple):
     task: str
     action_repeat: int
     """Environment steps of an agent step (CURL, table 3)."""
-    num_actions: int
-    """Components of an action."""
+    action_size: int
+    """Components of an action: the `num_valid_actions` of a run."""
     state_size: int
     """Length of the state vector."""
 
@@ -50,19 +50,14 @@ DMC_TASKS = {
 TIME_LIMIT = 1000
 """Environment steps of an episode; the suite's own limit, which truncates."""
 
-# Every vector has room for the largest task, whatever its own tasks are: the shapes of a run's
-# network, and with them its initial parameters, must not depend on the run's company.
-ACTION_ROOM = max(task.num_actions for task in DMC_TASKS.values())
-STATE_ROOM = max(task.state_size for task in DMC_TASKS.values())
+# Every vector has the sizes of the largest task, so that the shapes of a run's network, and with
+# them its initial parameters, are independent of fleet composition.
+MAX_NUM_ACTIONS = max(task.action_size for task in DMC_TASKS.values())
+MAX_STATE_SIZE = max(task.state_size for task in DMC_TASKS.values())
 
 DMC_BACKENDS = ("dm_control", "envpool")
 
-RENDERERS = ("egl", "osmesa")
-_ANSWER_S = 300.0  # a simulator or renderer that has not answered by then hangs
-
-
-class RendererUnavailable(ImportError):  # noqa: N818 - says what is the matter
-    """Nothing on this machine renders."""
+_ANSWER_TIMEOUT_S = 300.0
 
 
 def make_dmc(
@@ -76,25 +71,25 @@ def make_dmc(
 ) -> VectorEnvironment:
     """Makes R = len(tasks) environments, which step together in worker processes.
 
-    An action is repeated as often as the task has it, and the rewards of the repeats are summed.
-    Actions are [R, A] float32 in [-1, 1] with A = `ACTION_ROOM`; a task reads its own first
+    An agent step repeats its action as often as the task demands and sums the rewards. Actions are
+    [R, A] float32 in [-1, 1] with A = `MAX_NUM_ACTIONS`; a task reads its first `action_size`
     components. The suite's time limit of 1000 environment steps truncates.
 
     Args:
-        tasks: one an environment, of `DMC_TASKS`.
-        seeds: one an environment, in [0, 2**31).
-        backend: 'dm_control', or 'envpool', which has its own MuJoCo and renders with EGL alone.
+        tasks: one per environment, of `DMC_TASKS`, all with one action repeat.
+        seeds: one per environment, in [0, 2**31).
+        backend: 'dm_control', or 'envpool', which has its own MuJoCo and renders with EGL only.
             The same seed starts different episodes on the two, and the floors of their frames look
             different. `description` of the environment says which it is, with versions.
         observation: 'pixels', frames `[render_size, render_size, 3] uint8` of camera 0; or
-            'state', the parts of the suite's observation, then zeros, `[STATE_ROOM] float32`, of
-            dm_control alone.
+            'state', `[MAX_STATE_SIZE] float32`, the parts of the suite's observation followed by
+            zeros, from dm_control only.
         render_size: height and width of a frame.
-        num_workers: processes; None for one a core, at most one an environment.
+        num_workers: processes; None for one per core, at most one per environment.
 
     Raises:
-        ValueError: unknown task, backend or observation, a backend without that observation, or a
-            bad seed.
+        ValueError: unknown task, backend or observation, tasks of different action repeats, a
+            backend without that observation, or a bad seed.
         ImportError: the backend is not installed.
         RendererUnavailable: the backend does not render; the message says what to install.
     """
@@ -106,12 +101,20 @@ def make_dmc(
     seeds = validate_seeds(seeds)
     if len(seeds) != len(tasks):
         raise ValueError(f"{len(seeds)} seeds for {len(tasks)} tasks")
+    repeats = {task: DMC_TASKS[task].action_repeat for task in tasks}
+    if len(set(repeats.values())) > 1:
+        raise ValueError(f"the tasks of a vector must share one action repeat, got {repeats}")
     if observation == "pixels":
-        renderer = find_renderer() if backend == "dm_control" else find_envpool_renderer()
-        spec = EnvironmentSpec((render_size, render_size, 3), ACTION_ROOM)
+        frame_shape = (render_size, render_size, 3)
+        renderer = (
+            dmc_rendering.find_renderer()
+            if backend == "dm_control"
+            else dmc_rendering.find_envpool_renderer()
+        )
     else:
+        frame_shape = (MAX_STATE_SIZE,)
         renderer = dmc_worker.NO_RENDERER
-        spec = EnvironmentSpec((STATE_ROOM,), ACTION_ROOM, np.float32)
+    spec = control_spec(frame_shape, MAX_NUM_ACTIONS, action_repeat=repeats[tasks[0]])
     workers = min(num_workers or os.cpu_count() or 1, len(tasks))
     return _ControlSuite(tasks, seeds, spec, backend, renderer, workers)
 
@@ -135,135 +138,46 @@ def check_backend(backend: str, observation: str) -> None:
         )
 
 
-@functools.cache
-def find_renderer() -> str:
-    """What dm_control renders with: the first of EGL and OSMesa, or what MUJOCO_GL asks for.
-
-    Raises:
-        RendererUnavailable: none does.
-    """
-    importlib.metadata.version("dm_control")  # its absence is no question of rendering
-    asked = os.environ.get("MUJOCO_GL", "").lower()
-    candidates = (asked,) if asked else RENDERERS
-    reasons = []
-    for renderer in candidates:
-        reason = _failure(_CONTROL_PROBE, MUJOCO_GL=renderer)
-        if reason is None:
-            return renderer
-        reasons.append(f"{renderer}: {reason}")
-    raise RendererUnavailable(
-        f"nothing renders DMControl here ({'; '.join(reasons)}): on Debian or Ubuntu run "
-        "'apt-get install libegl1 libgl1-mesa-dri' (EGL) or 'apt-get install libosmesa6' (OSMesa)"
-    )
-
-
-@functools.cache
-def find_envpool_renderer() -> str:
-    """What envpool renders with: EGL, whatever MUJOCO_GL says.
-
-    Raises:
-        RendererUnavailable: it does not render.
-    """
-    importlib.metadata.version("envpool")
-    # What the workers will run, found where they will find it: they inherit this path.
-    reason = _failure(_ENVPOOL_PROBE, PYTHONPATH=os.pathsep.join(sys.path))
-    if reason is None:
-        return "egl"
-    raise RendererUnavailable(
-        f"envpool does not render DMControl here ({reason}): on Debian or Ubuntu run "
-        "'apt-get install libgl1 libegl1 libgl1-mesa-dri', or take the backend dm_control"
-    )
-
-
-_CONTROL_PROBE = """
-from dm_control import suite
-suite.load("pendulum", "swingup").physics.render(height=8, width=8, camera_id=0)
-"""
-
-_ENVPOOL_PROBE = """
-from rcrl_jax.envs import dmc_worker
-pool = dmc_worker.make_pool("pendulum", "swingup", 0, (8, 8, 3))
-pool.reset()
-pool.render()
-"""
-
-
-def _failure(probe: str, **variables: str) -> str | None:
-    """Why a program fails, in a line, or None if it does not.
-
-    It runs in a process of its own: a GL library that fails may take its process with it.
-    """
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-c", probe],
-            env={**os.environ, **variables}, capture_output=True, text=True, timeout=_ANSWER_S,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "hangs"
-    if ended.returncode == 0:
-        return None
-    lines = ended.stderr.strip().splitlines()
-    return lines[-1] if lines else f"exit {ended.returncode}"
-
-
 class _ControlSuite(VectorEnvironment):
     """See `make_dmc`."""
 
     def __init__(
-        self, tasks, seeds: np.ndarray, spec: EnvironmentSpec, backend, renderer, num_workers
+        self,
+        tasks: Sequence[str],
+        seeds: np.ndarray,
+        spec: EnvironmentSpec,
+        backend: str,
+        renderer: str,
+        num_workers: int,
     ):
         self.spec = spec
         self.num_envs = len(tasks)
-        own = [DMC_TASKS[task] for task in tasks]
-        self.num_actions_per_env = np.array([task.num_actions for task in own], np.int32)
-        version = importlib.metadata.version(backend)
-        if backend == "envpool":
-            physics = f"MuJoCo as built into envpool {version}"
-        else:
-            physics = f"MuJoCo {importlib.metadata.version('mujoco')}"
-        self.description = {
-            "backend": backend,
-            "backend_version": version,
-            "physics": physics,
-            "renderer": renderer,
-            "camera": 0,
-            "frame_shape": list(spec.frame_shape),
-            "time_limit_env_steps": TIME_LIMIT,
-            "time_limit": "truncates",
-            "reward": "sum over the action repeat",
-            "pools": [
-                {"task": name, "action_repeat": task.action_repeat, "num_envs": 1}
-                for name, task in zip(tasks, own, strict=True)
-            ],
-        }
+        self.num_valid_actions = np.array(
+            [DMC_TASKS[task].action_size for task in tasks], np.int32
+        )
+        self.description = _describe(tasks, spec, backend, renderer)
         self._last: TimeStep | None = None
 
         context = multiprocessing.get_context("spawn")  # GL contexts do not survive a fork
-        frame_bytes = int(np.prod(spec.frame_shape)) * np.dtype(spec.frame_dtype).itemsize
-        runs = self.num_envs
-        shared = dmc_worker.Shared(
-            *(
-                context.RawArray("B", runs * size)
-                for size in (frame_bytes, 4 * spec.num_actions, 4, 1, 1, 1)
-            )
-        )
-        shapes = (spec.frame_shape, np.dtype(spec.frame_dtype).str, spec.num_actions)
-        self._arrays = shared.arrays(*shapes)
+        shared = dmc_worker.allocate(context, self.num_envs, spec)
+        self._arrays = dmc_worker.as_arrays(shared, spec)
         self._rows, self._connections = [], []
-        # From here on a process that is not asked to end any more ends with its connection.
+        # A worker ends when its connection closes, also if nobody calls `close`.
         weakref.finalize(self, _close_all, self._connections)
-        for rows in np.array_split(np.arange(runs), num_workers):
+        for rows in np.array_split(np.arange(self.num_envs), num_workers):
             mine, theirs = context.Pipe()
             simulations = [
                 dmc_worker.Simulation(
-                    own[r].domain, own[r].task, own[r].action_repeat, own[r].num_actions,
+                    DMC_TASKS[tasks[r]].domain,
+                    DMC_TASKS[tasks[r]].task,
+                    DMC_TASKS[tasks[r]].action_size,
                     int(seeds[r]),
                 )
                 for r in rows
-            ]  # fmt: skip
+            ]
             context.Process(
                 target=dmc_worker.work,
-                args=(theirs, simulations, int(rows[0]), shared, shapes, backend, renderer),
+                args=(theirs, simulations, int(rows[0]), shared, spec, backend, renderer),
                 daemon=True,
             ).start()
             theirs.close()
@@ -283,21 +197,15 @@ class _ControlSuite(VectorEnvironment):
         for _, connection in concerned:
             _ask(connection, "reset")
         for rows, connection in concerned:
-            # Before its first answer a worker makes its environments, one after the other.
-            _wait(connection, _ANSWER_S * len(rows) if first else _ANSWER_S)
+            # A worker makes its environments one after the other before its first answer.
+            _wait(connection, _ANSWER_TIMEOUT_S * (len(rows) if first else 1))
         frame = self._arrays.frame[mask]  # a copy
         self._last = after_reset(self._last, mask, frame, np.zeros(len(frame), np.int32))
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
         """See `VectorEnvironment.send`."""
-        actions = np.asarray(actions)
-        if actions.shape != self._arrays.action.shape:
-            raise ValueError(
-                f"actions must have shape {self._arrays.action.shape}, got {actions.shape}"
-            )
-        if not np.all(np.abs(actions) <= 1.0):
-            raise ValueError(f"actions must lie in [-1, 1], got {actions}")
+        validate_actions(actions, self.spec, self.num_valid_actions)
         self._arrays.action[...] = actions
         for connection in self._connections:
             _ask(connection, "step")
@@ -305,14 +213,16 @@ class _ControlSuite(VectorEnvironment):
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
         for connection in self._connections:
-            _wait(connection, _ANSWER_S)
+            _wait(connection, _ANSWER_TIMEOUT_S)
         arrays = self._arrays
+        # A last step has discount 0 if the episode terminated, and more at the time limit.
+        is_last = arrays.step_type == dm_env.StepType.LAST
         self._last = TimeStep(
             frame=arrays.frame.copy(),
             reward=arrays.reward.copy(),
             lives=np.zeros(self.num_envs, np.int32),
-            terminated=arrays.terminated.astype(bool),
-            truncated=arrays.truncated.astype(bool),
+            terminated=is_last & (arrays.discount == 0.0),
+            truncated=is_last & (arrays.discount > 0.0),
         )
         return self._last
 
@@ -321,11 +231,34 @@ class _ControlSuite(VectorEnvironment):
         _close_all(self._connections)
 
 
+def _describe(tasks: Sequence[str], spec: EnvironmentSpec, backend: str, renderer: str):
+    """The `description` of a vector."""
+    version = importlib.metadata.version(backend)
+    if backend == "envpool":
+        physics = f"MuJoCo as built into envpool {version}"
+    else:
+        physics = f"MuJoCo {importlib.metadata.version('mujoco')}"
+    return {
+        "backend": backend,
+        "backend_version": version,
+        "physics": physics,
+        "renderer": renderer,
+        "camera": 0,
+        "frame_shape": list(spec.frame.shape),
+        "time_limit_env_steps": TIME_LIMIT,
+        "time_limit": "truncates",
+        "reward": "sum over the action repeat",
+        "pools": [
+            {"task": task, "action_repeat": spec.action_repeat, "num_envs": 1} for task in tasks
+        ],
+    }
+
+
 def _ask(connection, request: str) -> None:
     """Sends a worker a request.
 
     Raises:
-        SimulatorFailed: it is gone.
+        SimulatorFailed: the worker has ended.
     """
     try:
         connection.send(request)
@@ -333,14 +266,14 @@ def _ask(connection, request: str) -> None:
         raise SimulatorFailed(_ENDED) from None
 
 
-def _wait(connection, limit_s: float) -> None:
+def _wait(connection, timeout_s: float) -> None:
     """Waits for a worker's answer.
 
     Raises:
-        SimulatorFailed: it failed, is gone, or does not answer within `limit_s`.
+        SimulatorFailed: the worker failed, has ended, or does not answer within `timeout_s`.
     """
-    if not connection.poll(limit_s):
-        raise SimulatorFailed(f"a simulator has not answered for {limit_s:g} s")
+    if not connection.poll(timeout_s):
+        raise SimulatorFailed(f"a simulator has not answered for {timeout_s:g} s")
     try:
         failure = connection.recv()
     except (EOFError, ConnectionError):
@@ -355,10 +288,3 @@ _ENDED = "a simulator's process has ended"
 def _close_all(connections) -> None:
     for connection in connections:
         connection.close()
-
-
-if __name__ == "__main__":  # `make` asks before it starts what renders
-    try:
-        print(f"DMControl renders with {find_renderer()}")
-    except ImportError as error:
-        sys.exit(f"error: {error}")

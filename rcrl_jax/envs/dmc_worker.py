@@ -1,7 +1,7 @@
 """Simulations of the DeepMind Control suite in a process of their own.
 
-This process holds no JAX: it imports NumPy and the backend alone. What tells MuJoCo how to render
-is settled before the backend is imported: a variable for dm_control, a library for envpool.
+This process imports NumPy, dm_env and the backend, and never JAX. It chooses how MuJoCo renders
+before it imports the backend: by a variable for dm_control, by a library for envpool.
 """
 
 import contextlib
@@ -10,11 +10,14 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import dm_env
 import numpy as np
+
+from rcrl_jax.envs.protocol import EnvironmentSpec
 
 NO_RENDERER = "disabled"  # MUJOCO_GL of simulations that never render
 
@@ -24,32 +27,61 @@ class Simulation(NamedTuple):
 
     domain: str
     task: str
-    action_repeat: int
-    num_actions: int
+    action_size: int
+    """Components of an action."""
     seed: int
 
 
 class Shared(NamedTuple):
-    """The memory that both processes see, R rows each; only one of them works at any time."""
+    """Memory that the parent and its workers share, R rows each. Only one side uses it at a time.
 
-    frame: Any  # [R, *frame_shape], as bytes
-    action: Any  # [R, A] float32
-    reward: Any  # [R] float32
-    terminated: Any  # [R] uint8
-    truncated: Any  # [R] uint8
-    restart: Any  # [R] uint8, which environments a reset means
+    A row holds the dm_env time step of an environment and what the parent asks of it.
+    """
 
-    def arrays(self, frame_shape: tuple[int, ...], frame_dtype: Any, room: int) -> "Shared":
-        """NumPy views of the same memory."""
-        runs = len(self.restart)
-        return Shared(
-            np.frombuffer(self.frame, frame_dtype).reshape(runs, *frame_shape),
-            np.frombuffer(self.action, np.float32).reshape(runs, room),
-            np.frombuffer(self.reward, np.float32),
-            np.frombuffer(self.terminated, np.uint8),
-            np.frombuffer(self.truncated, np.uint8),
-            np.frombuffer(self.restart, np.uint8),
+    frame: Any
+    """[R, *frame_shape]"""
+    reward: Any
+    """[R] float32, summed over the action repeat; not written by a reset."""
+    discount: Any
+    """[R] float32; not written by a reset."""
+    step_type: Any
+    """[R] uint8, a `dm_env.StepType`; not written by a reset."""
+    action: Any
+    """[R, A] float32"""
+    restart: Any
+    """[R] bool, the environments that a reset restarts."""
+
+
+def allocate(context, num_envs: int, spec: EnvironmentSpec) -> Shared:
+    """Zeroed memory for `num_envs` environments, from a multiprocessing `context`."""
+    return Shared(
+        *(
+            context.RawArray("B", num_envs * int(np.prod(shape)) * np.dtype(dtype).itemsize)
+            for shape, dtype in _row_layout(spec)
         )
+    )
+
+
+def as_arrays(shared: Shared, spec: EnvironmentSpec) -> Shared:
+    """NumPy views of the same memory, shaped as the fields of `Shared` say."""
+    return Shared(
+        *(
+            np.frombuffer(memory, dtype).reshape(-1, *shape)
+            for memory, (shape, dtype) in zip(shared, _row_layout(spec), strict=True)
+        )
+    )
+
+
+def _row_layout(spec: EnvironmentSpec) -> Shared:
+    """Shape and type of one row of each field."""
+    return Shared(
+        frame=(spec.frame.shape, spec.frame.dtype),
+        reward=((), np.float32),
+        discount=((), np.float32),
+        step_type=((), np.uint8),
+        action=(spec.action.shape, spec.action.dtype),
+        restart=((), np.bool_),
+    )
 
 
 def work(
@@ -57,144 +89,155 @@ def work(
     simulations: Sequence[Simulation],
     first_row: int,
     shared: Shared,
-    shapes: tuple[tuple[int, ...], str, int],
+    spec: EnvironmentSpec,
     backend: str,
     renderer: str,
 ) -> None:
-    """Serves `step`, `reset` and the end of the connection, until that end.
+    """Serves the requests `step` and `reset` until the connection closes.
 
     Args:
       connection: answers every request with None, or with the text of an exception.
       simulations: the environments of this process.
       first_row: the row of the first of them in the shared memory.
       shared: memory of all environments.
-      shapes: frame shape, frame type and room for actions.
+      spec: frames, actions and action repeat.
       backend: 'dm_control' or 'envpool'.
-      renderer: value of MUJOCO_GL, which envpool does not read: it renders with EGL.
+      renderer: value of MUJOCO_GL; envpool ignores it and renders with EGL.
     """
-    # The parent decides when to stop: a signal to the whole group reaches it as well.
+    # Only the parent decides when to stop. A signal to the process group reaches it as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.environ["MUJOCO_GL"] = renderer
-    # One thread a simulation: the other cores have workers of their own.
+    # One thread per worker: the other cores have workers of their own.
     os.environ.setdefault("LP_NUM_THREADS", "1")
-    arrays = shared.arrays(*shapes)
-    environments = None
-    with contextlib.suppress(EOFError, ConnectionError):  # the parent has hung up
+    arrays = as_arrays(shared, spec)
+    simulators = None
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent closed the connection
         while True:
             request, failure = connection.recv(), None
             try:
-                if environments is None:
-                    environments = [_make(backend, renderer, s, shapes[0]) for s in simulations]
-                for row, environment in enumerate(environments, first_row):
+                if simulators is None:
+                    simulators = [_make(backend, renderer, s, spec) for s in simulations]
+                served = enumerate(zip(simulators, simulations, strict=True), first_row)
+                for row, (simulator, simulation) in served:
                     if request == "step":
-                        environment.step(arrays, row)
+                        action = arrays.action[row, : simulation.action_size]
+                        time_step = _repeat(simulator, action, spec.action_repeat)
+                        arrays.reward[row] = time_step.reward
+                        arrays.discount[row] = time_step.discount
+                        arrays.step_type[row] = time_step.step_type
+                        simulator.observe(time_step, arrays.frame[row])
                     elif arrays.restart[row]:
-                        environment.reset(arrays, row)
+                        simulator.observe(simulator.reset(), arrays.frame[row])
             except Exception:
                 failure = traceback.format_exc(limit=-2)
             connection.send(failure)
 
 
-def _make(backend: str, renderer: str, simulation: Simulation, frame_shape: tuple[int, ...]):
+class _Simulator(Protocol):
+    """One environment of the suite."""
+
+    def reset(self) -> dm_env.TimeStep:
+        """Starts the next episode."""
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        """One environment step; `action` [action_size] float32."""
+
+    def observe(self, time_step: dm_env.TimeStep, frame: np.ndarray) -> None:
+        """Writes what the agent sees of the current state, that of `time_step`, to `frame`."""
+
+
+def _make(backend: str, renderer: str, simulation: Simulation, spec: EnvironmentSpec) -> _Simulator:
     """The environment of one row."""
     if backend == "envpool":
-        return _EnvpoolEnvironment(simulation, frame_shape)
-    return _Environment(simulation, _state if renderer == NO_RENDERER else _render)
+        return _EnvpoolSimulator(simulation, spec.frame.shape)
+    return _SuiteSimulator(simulation, renders=renderer != NO_RENDERER)
 
 
-class _Environment:
-    """One environment of the suite with its action repeated."""
+def _repeat(simulator: _Simulator, action: np.ndarray, times: int) -> dm_env.TimeStep:
+    """Repeats an action, at most until the episode ends; the reward is the sum."""
+    reward = 0.0
+    for _ in range(times):
+        time_step = simulator.step(action)
+        reward += time_step.reward
+        if time_step.last():
+            break
+    return time_step._replace(reward=reward)
 
-    def __init__(self, simulation: Simulation, observe: Callable[[Any, Any, np.ndarray], None]):
+
+class _SuiteSimulator:
+    """An environment of dm_control."""
+
+    def __init__(self, simulation: Simulation, *, renders: bool):
         from absl import logging
         from dm_control import suite
 
-        logging.set_verbosity(logging.ERROR)  # MuJoCo deprecates what the suite's models use
+        # MuJoCo warns of deprecated features in the suite's models.
+        logging.set_verbosity(logging.ERROR)
         self._environment = suite.load(
             simulation.domain, simulation.task, task_kwargs={"random": simulation.seed}
         )
-        self._repeat = simulation.action_repeat
-        self._num_actions = simulation.num_actions
-        self._observe = observe
+        self._renders = renders
 
-    def reset(self, arrays: Shared, row: int) -> None:
-        time_step = self._environment.reset()
-        self._observe(self._environment, time_step, arrays.frame[row])
+    def reset(self) -> dm_env.TimeStep:
+        return self._environment.reset()
 
-    def step(self, arrays: Shared, row: int) -> None:
-        action = arrays.action[row, : self._num_actions]
-        reward = 0.0
-        for _ in range(self._repeat):
-            time_step = self._environment.step(action)
-            reward += time_step.reward
-            if time_step.last():
-                break
-        # The suite says by the discount whether an episode ended or ran out of time.
-        arrays.reward[row] = reward
-        arrays.terminated[row] = time_step.last() and time_step.discount == 0.0
-        arrays.truncated[row] = time_step.last() and time_step.discount > 0.0
-        self._observe(self._environment, time_step, arrays.frame[row])
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        return self._environment.step(action)
+
+    def observe(self, time_step: dm_env.TimeStep, frame: np.ndarray) -> None:
+        """Pixels of camera 0; or the observation's parts in the suite's order, then zeros."""
+        if self._renders:
+            height, width, _ = frame.shape
+            frame[...] = self._environment.physics.render(height, width, camera_id=0)
+        else:
+            parts = [np.ravel(part) for part in time_step.observation.values()]
+            vector = np.concatenate(parts)
+            frame[: vector.size] = vector
 
 
-def _render(environment, time_step, frame: np.ndarray) -> None:
-    height, width, _ = frame.shape
-    frame[...] = environment.physics.render(height=height, width=width, camera_id=0)
+class _EnvpoolSimulator:
+    """An environment of the suite as envpool simulates and renders it.
 
-
-def _state(environment, time_step, frame: np.ndarray) -> None:
-    """The observation's parts in the suite's order, then zeros up to the frame's length."""
-    parts = [np.ravel(part) for part in time_step.observation.values()]
-    vector = np.concatenate(parts)
-    frame[: vector.size] = vector
-
-
-class _EnvpoolEnvironment:
-    """One environment of the suite as envpool simulates and renders it, its action repeated.
-
-    envpool's own `frame_skip` is no action repeat: it is the number of physics steps in an
-    environment step, and the reward is read once. Nor are its pixel observations taken: they are
-    rendered at every environment step, of which a repeat shows only the last. `render` gives the
-    same pixels. It also renders in the calling thread, whose GL context all pools share: contexts
-    of the pools' own threads have ended processes that shared them or outlived them (envpool's
-    issues 401 and 405).
+    envpool's `frame_skip` is no action repeat: it is the number of physics steps in an environment
+    step, and the reward is read once. Its pixel observations are not used, because it renders them
+    at every environment step, and a repeat shows only the last. `render` returns the same pixels.
+    It also renders in the calling thread, whose GL context all pools share. GL contexts of the
+    pools' own threads have crashed processes (envpool's issues 401 and 405).
     """
 
     def __init__(self, simulation: Simulation, frame_shape: tuple[int, ...]):
         self._pool = make_pool(simulation.domain, simulation.task, simulation.seed, frame_shape)
-        self._repeat = simulation.action_repeat
-        self._num_actions = simulation.num_actions
 
-    def reset(self, arrays: Shared, row: int) -> None:
-        self._pool.reset()  # after an end, a step would do this instead of stepping
-        arrays.frame[row] = self._pool.render()[0]
+    def reset(self) -> dm_env.TimeStep:
+        self._pool.reset()  # explicitly: the step after an end would reset instead of step
+        return dm_env.restart(observation=None)
 
-    def step(self, arrays: Shared, row: int) -> None:
-        action = arrays.action[row : row + 1, : self._num_actions]
-        reward = 0.0
-        for _ in range(self._repeat):
-            _, (step_reward,), (terminated,), (truncated,), _ = self._pool.step(action)
-            reward += float(step_reward)
-            if terminated or truncated:
-                break
-        arrays.reward[row] = reward
-        arrays.terminated[row] = terminated
-        arrays.truncated[row] = truncated
-        arrays.frame[row] = self._pool.render()[0]
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        _, (reward,), (terminated,), (truncated,), _ = self._pool.step(action[np.newaxis])
+        reward = float(reward)
+        if terminated:
+            return dm_env.termination(reward, observation=None)
+        if truncated:
+            return dm_env.truncation(reward, observation=None)
+        return dm_env.transition(reward, observation=None)
+
+    def observe(self, time_step: dm_env.TimeStep, frame: np.ndarray) -> None:
+        frame[...] = self._pool.render()[0]
 
 
 def make_pool(domain: str, task: str, seed: int, frame_shape: tuple[int, ...]) -> Any:
-    """A pool of one environment of envpool, whose `render` sees camera 0.
+    """A pool of one environment of envpool, whose `render` shows camera 0.
 
     Its time limit is the one that envpool registers, the suite's 1000 environment steps.
 
     Raises:
       OSError: the system's libGL cannot be loaded.
     """
-    # MuJoCo looks for OpenGL among the libraries that the process shares with all; where it finds
-    # none, it ends the process.
+    # MuJoCo looks for OpenGL among the process's global symbols, and ends the process if there is
+    # none.
     ctypes.CDLL("libGL.so.1", mode=ctypes.RTLD_GLOBAL)
-    # envpool imports JAX wherever it can, for a way of stepping that is not used here.
+    # envpool imports JAX if it can, for an interface that is not used here.
     sys.modules.setdefault("jax", None)
     import envpool
 

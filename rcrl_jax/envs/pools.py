@@ -18,18 +18,15 @@ class _ConcatenatedEnvironments(VectorEnvironment):
     """See `concatenate`."""
 
     def __init__(self, environments: Sequence[VectorEnvironment]):
-        shapes = {environment.spec.frame_shape for environment in environments}
-        if len(shapes) != 1:
-            raise ValueError(f"environments to join must share one frame shape, got {shapes}")
+        self.spec = _joined_spec([environment.spec for environment in environments])
         self._environments = tuple(environments)
         sizes = [environment.num_envs for environment in environments]
-        # Where to cut an array [R, ...] into those of the vectors.
+        # Where to split an array [R, ...] into one for each vector.
         self._cuts = np.cumsum(sizes)[:-1]
         self.num_envs = sum(sizes)
-        self.num_actions_per_env = np.concatenate(
-            [environment.num_actions_per_env for environment in environments]
+        self.num_valid_actions = np.concatenate(
+            [environment.num_valid_actions for environment in environments]
         )
-        self.spec = EnvironmentSpec(shapes.pop(), int(self.num_actions_per_env.max()))
         self.description = {
             "pools": [
                 {**environment.description, "num_envs": environment.num_envs}
@@ -42,19 +39,20 @@ class _ConcatenatedEnvironments(VectorEnvironment):
         """See `VectorEnvironment.reset`."""
         mask = validate_mask(mask, self.num_envs, first=self._last is None)
         frame, lives = [], []
-        for environment, own in zip(self._environments, np.split(mask, self._cuts), strict=True):
-            if own.any():
-                first = environment.reset(own)
-                frame.append(first.frame[own])
-                lives.append(first.lives[own])
+        for environment, part in zip(self._environments, np.split(mask, self._cuts), strict=True):
+            if part.any():
+                first = environment.reset(part)
+                frame.append(first.frame[part])
+                lives.append(first.lives[part])
         self._last = after_reset(self._last, mask, np.concatenate(frame), np.concatenate(lives))
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
         """See `VectorEnvironment.send`."""
-        validate_actions(actions, self.num_actions_per_env)
-        for environment, own in zip(self._environments, np.split(actions, self._cuts), strict=True):
-            environment.send(own)
+        validate_actions(actions, self.spec, self.num_valid_actions)
+        parts = np.split(actions, self._cuts)
+        for environment, part in zip(self._environments, parts, strict=True):
+            environment.send(part)
 
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
@@ -72,13 +70,33 @@ def concatenate(environments: Sequence[VectorEnvironment]) -> VectorEnvironment:
     """Joins vectors of environments along R, in the order given.
 
     All vectors are sent their actions before the first one is received, so they step together.
-    `spec.num_actions` is the largest of them: an action must still be below the
-    `num_actions_per_env` of its own environment.
+    `spec.max_num_actions` is the largest of theirs. An action must still be below the
+    `num_valid_actions` of its own environment.
 
     Args:
-        environments: at least one vector; they may differ in game, backend and size.
+        environments: at least one vector. They may differ in game, backend, size and number of
+            actions.
 
     Raises:
-        ValueError: there are no environments, or their frame shapes differ.
+        ValueError: there are no environments, or their specs differ in more than the number of
+            actions.
     """
     return _ConcatenatedEnvironments(environments)
+
+
+def _joined_spec(specs: Sequence[EnvironmentSpec]) -> EnvironmentSpec:
+    """The spec with the largest action set; see `concatenate` for what is refused."""
+    if not specs:
+        raise ValueError("there are no environments to join")
+    for spec in specs[1:]:
+        for what, of in (
+            ("frame", lambda spec: spec.frame),
+            ("kind of action", lambda spec: type(spec.action).__name__),
+            ("action repeat", lambda spec: spec.action_repeat),
+            ("frames per step", lambda spec: spec.frames_per_step),
+        ):
+            if of(spec) != of(specs[0]):
+                raise ValueError(
+                    f"environments to join differ in {what}: {of(specs[0])} and {of(spec)}"
+                )
+    return max(specs, key=lambda spec: spec.max_num_actions)

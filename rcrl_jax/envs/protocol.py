@@ -1,32 +1,113 @@
-"""The protocol that every vector of environments keeps.
+"""The interface of every vector of environments, and the records that describe it.
 
-Backends hand over single frames, raw rewards and the emulator's own ends of a game, and nothing
-else. Stacking, life loss, reward clipping and the frame limit are written once, for all of them,
-in `rcrl_jax.envs.agent_view`.
+Backends return single frames, raw rewards and the emulator's own ends of a game. Stacking, life
+loss, reward clipping and the frame limit are written once, in `rcrl_jax.envs.agent_view`.
 """
 
+import dataclasses
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from dm_env import specs
 
 
 class EnvironmentSpec(NamedTuple):
-    """What a network must know about an environment."""
+    """Frames, actions and units of an environment; see `discrete_spec` and `control_spec`."""
 
-    frame_shape: tuple[int, ...]
-    """[84, 84] gray pixels on Atari; [H, W, 3] pixels, or [D], a state vector, on DMControl."""
-    num_actions: int
-    """Size of the action set, of which an action is an integer; or, where actions are vectors, the
-    number of their components."""
-    frame_dtype: type[np.generic] = np.uint8
-    """uint8 for pixels, float32 for state vectors."""
+    frame: specs.Array
+    """One frame. Pixels are a BoundedArray uint8 in [0, 255], [84, 84] on Atari and [H, W, 3] on
+    DMControl; a state vector is an Array [D] float32."""
+    action: specs.DiscreteArray | specs.BoundedArray
+    """One action of the largest action set: an int32 in [0, A) for a DiscreteArray, else
+    [A] float32 in [-1, 1]."""
+    action_repeat: int = 1
+    """Environment steps of an agent step, as the benchmark counts them."""
+    frames_per_step: int = 1
+    """Frames of an agent step: 4 emulated on Atari, 1 rendered on DMControl."""
+
+    @property
+    def max_num_actions(self) -> int:
+        """A, the size of the largest action set, or its number of action components."""
+        if isinstance(self.action, specs.DiscreteArray):
+            return self.action.num_values
+        return self.action.shape[0]
+
+
+def discrete_spec(frame_shape: tuple[int, ...], max_num_actions: int) -> EnvironmentSpec:
+    """Spec of a game with pixel frames and discrete actions, counted as on Atari.
+
+    The benchmark counts agent steps (action repeat 1), each of 4 emulated frames.
+
+    Args:
+        frame_shape: shape of a frame, [84, 84] on Atari.
+        max_num_actions: A, size of the largest action set.
+    """
+    return EnvironmentSpec(
+        frame=_pixels(frame_shape),
+        action=specs.DiscreteArray(max_num_actions, name="action"),
+        action_repeat=1,
+        frames_per_step=4,
+    )
+
+
+def control_spec(
+    frame_shape: tuple[int, ...], max_num_actions: int, *, action_repeat: int = 1
+) -> EnvironmentSpec:
+    """Spec of a task with continuous actions, counted as on DMControl: one frame an agent step.
+
+    Args:
+        frame_shape: [H, W, 3] for pixels (uint8), [D] for a state vector (float32).
+        max_num_actions: A, components of the largest action.
+        action_repeat: environment steps of an agent step.
+    """
+    is_state = len(frame_shape) == 1
+    return EnvironmentSpec(
+        frame=specs.Array(frame_shape, np.float32, "frame") if is_state else _pixels(frame_shape),
+        action=specs.BoundedArray((max_num_actions,), np.float32, -1.0, 1.0, "action"),
+        action_repeat=action_repeat,
+        frames_per_step=1,
+    )
+
+
+def _pixels(shape: tuple[int, ...]) -> specs.BoundedArray:
+    return specs.BoundedArray(shape, np.uint8, 0, 255, "frame")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvironmentProtocol:
+    """The settings under which an agent sees an environment; see `agent_view`.
+
+    Raises:
+        ValueError: `frame_stack` or `max_episode_steps` is below 1.
+    """
+
+    frame_stack: int
+    """S, frames in an observation."""
+    life_loss_ends_episode: bool
+    """Whether a lost life, while others remain, ends the training episode."""
+    clip_rewards: bool
+    """Whether rewards are clipped to [-1, 1]; returns are always raw."""
+    max_episode_steps: int
+    """Agent steps after which a game is cut, regardless of its lives."""
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.frame_stack < 1 or self.max_episode_steps < 1:
+            raise ValueError(
+                f"frame_stack {self.frame_stack} and max_episode_steps {self.max_episode_steps} "
+                "must be >= 1"
+            )
+
+    def for_evaluation(self) -> "EnvironmentProtocol":
+        """The same settings with whole games and raw rewards."""
+        return dataclasses.replace(self, life_loss_ends_episode=False, clip_rewards=False)
 
 
 class TimeStep(NamedTuple):
-    """What one step, or one reset, of R environments hands over.
+    """Result of one step, or one reset, of R environments.
 
-    The arrays are never written again by the environment. It may still read them, to repeat the
-    last frames in `VectorEnvironment.reset`, so they are read-only for the caller.
+    The environment never writes to these arrays again, but may read them, to repeat the last
+    frames in `VectorEnvironment.reset`. They are read-only for the caller.
     """
 
     frame: np.ndarray
@@ -38,19 +119,19 @@ class TimeStep(NamedTuple):
     terminated: np.ndarray
     """[R] bool, the game is over."""
     truncated: np.ndarray
-    """[R] bool, cut by the emulator itself: DMControl's time limit. On Atari the limit is ours."""
+    """[R] bool, cut by the emulator itself: DMControl's time limit. On Atari `agent_view` cuts."""
 
 
-class SimulatorFailed(Exception):  # noqa: N818 - says what is the matter
-    """A simulator in a process of its own is gone, hangs or has failed; its vector is of no use."""
+class SimulatorFailed(Exception):  # noqa: N818 - states what happened
+    """A simulator process has failed, has ended or does not answer; its vector is unusable."""
 
 
 class VectorEnvironment(Protocol):
-    """R environments that step together, on CPU threads, beside whatever the caller does.
+    """R environments that step together, on CPU threads, in parallel to the caller.
 
-    The first call is `reset()`, of all environments. From then on `send` and `recv` alternate, and
-    `reset` may be called between a `recv` and the next `send`. An environment whose game has ended
-    must be restarted by `reset(mask)` before the next `send`: no backend restarts by itself.
+    The first call is `reset()`, of all environments. Then `send` and `recv` alternate, and `reset`
+    may be called between a `recv` and the next `send`. An environment whose game has ended must be
+    restarted by `reset(mask)` before the next `send`: no backend restarts by itself.
 
     Environment r is a function of its own seed and actions alone. It does not depend on the other
     environments of the vector, on the number of threads, or on when the others are restarted.
@@ -59,9 +140,9 @@ class VectorEnvironment(Protocol):
     spec: EnvironmentSpec
     num_envs: int
     """R, the number of environments."""
-    num_actions_per_env: np.ndarray
-    """[R] int32, the own `num_actions` of each environment; `spec.num_actions` is the largest,
-    or more."""
+    num_valid_actions: np.ndarray
+    """[R] int32, each environment's own number of actions or of action components, at most
+    `spec.max_num_actions`."""
     description: dict[str, Any]
     """For the manifest: backend, versions and every setting that changes a frame or a score."""
 
@@ -72,33 +153,33 @@ class VectorEnvironment(Protocol):
             mask: [R] bool, the environments to restart, at least one; None restarts all.
 
         Returns:
-            The first frames, with reward 0. Rows outside the mask are left alone and repeat their
-            last frame and lives.
+            The first frames, with reward 0. Rows outside the mask are not restarted and repeat
+            their last frame and lives.
 
         Raises:
             RuntimeError: the first reset does not cover all environments.
             ValueError: the mask has another shape, or selects none.
-            SimulatorFailed: see there.
+            SimulatorFailed: a simulator process has failed.
         """
 
     def send(self, actions: np.ndarray) -> None:
         """Starts one step of every environment and returns at once.
 
         Args:
-            actions: [R] int32, each below the `num_actions_per_env` of its environment; or
-                [R, A] float32 in [-1, 1], A = `spec.num_actions`, of which an environment reads its
-                own first components.
+            actions: [R] int32, each below the environment's `num_valid_actions`; or
+                [R, A] float32 in [-1, 1], A = `spec.max_num_actions`, of which an environment reads
+                its first `num_valid_actions` components.
 
         Raises:
             ValueError: `actions` has another shape, or an action is out of range.
-            SimulatorFailed: see there.
+            SimulatorFailed: a simulator process has failed.
         """
 
     def recv(self) -> TimeStep:
         """Waits for the step that `send` started.
 
         Raises:
-            SimulatorFailed: see there.
+            SimulatorFailed: a simulator process has failed.
         """
 
     def step(self, actions: np.ndarray) -> TimeStep:
@@ -110,26 +191,29 @@ class VectorEnvironment(Protocol):
         """Ends the environments and their threads."""
 
 
-def validate_actions(actions: np.ndarray, num_actions_per_env: np.ndarray) -> None:
-    """Raises ValueError unless `actions` is [R] and every action is in its environment's range.
+def validate_actions(
+    actions: np.ndarray, spec: EnvironmentSpec, num_valid_actions: np.ndarray
+) -> None:
+    """Raises ValueError unless `actions` are what `VectorEnvironment.send` takes.
 
-    Emulators index their action table unchecked, so this is the last place to notice.
+    Emulators index their action table unchecked, so this is the last check.
     """
-    if np.shape(actions) != num_actions_per_env.shape:
-        raise ValueError(
-            f"actions must have shape {num_actions_per_env.shape}, got {np.shape(actions)}"
-        )
-    if np.any((actions < 0) | (actions >= num_actions_per_env)):
-        raise ValueError(
-            f"action out of range: {actions}, action-set sizes are {num_actions_per_env}"
-        )
+    shape = (len(num_valid_actions), *spec.action.shape)
+    if np.shape(actions) != shape:
+        raise ValueError(f"actions must have shape {shape}, got {np.shape(actions)}")
+    low, high = spec.action.minimum, spec.action.maximum
+    if isinstance(spec.action, specs.DiscreteArray):
+        high = num_valid_actions - 1
+    # Comparisons are false for NaN, so it is out of range.
+    if not np.all((actions >= low) & (actions <= high)):
+        raise ValueError(f"action out of range [{low}, {high}]: {actions}")
 
 
 def validate_seeds(seeds: np.ndarray) -> np.ndarray:
     """Returns `seeds` as [R] int32, or raises ValueError: emulators take non-negative int32."""
     seeds = np.asarray(seeds)
     if seeds.ndim != 1 or seeds.size == 0 or seeds.dtype.kind not in "iu":
-        raise ValueError(f"seeds must be a non-empty list of integers, one an environment: {seeds}")
+        raise ValueError(f"seeds must be a list of integers, one per environment, got {seeds}")
     if seeds.min() < 0 or seeds.max() > np.iinfo(np.int32).max:
         raise ValueError(f"seeds must be in [0, 2**31), got {seeds}")
     return seeds.astype(np.int32)
@@ -158,16 +242,16 @@ def after_reset(
     """Makes the time step of a reset from the first frames of the restarted environments.
 
     Args:
-        last: what the previous step or reset handed over; not needed when all are restarted.
+        last: result of the previous step or reset; unused when all are restarted.
         mask: [R] bool, the M restarted environments.
-        frame: [M, 84, 84] uint8, their first frames.
+        frame: [M, *frame_shape], their first frames.
         lives: [M] int32, their lives.
 
     Returns:
         The first frames in the masked rows, the last frames in the others; reward 0 everywhere.
     """
     if not mask.all():
-        # `last` belongs to the caller by now: fill copies of it.
+        # The caller may still hold `last`, so fill copies.
         all_frames, all_lives = last.frame.copy(), last.lives.copy()
         all_frames[mask], all_lives[mask] = frame, lives
         frame, lives = all_frames, all_lives

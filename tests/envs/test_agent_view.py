@@ -1,4 +1,4 @@
-"""The agent's view: stacks, ends, clipping and returns, over scripted games."""
+"""The agent's view of scripted games: stacks, ends, clipping and returns."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, VectorEnvironment, after_reset
+from rcrl_jax.envs.protocol import (
+    EnvironmentProtocol,
+    TimeStep,
+    VectorEnvironment,
+    after_reset,
+    discrete_spec,
+)
 
 FRAME_SHAPE = (2, 2)
 
 
 class Event(NamedTuple):
-    """What one scripted step brings."""
+    """Result of one scripted step."""
 
     reward: float
     lives: int
@@ -39,8 +45,8 @@ class ScriptedEnvironment(VectorEnvironment):
     def __init__(self, scripts: list[list[Game]]):
         self.scripts = scripts
         self.num_envs = len(scripts)
-        self.spec = EnvironmentSpec(FRAME_SHAPE, 2)
-        self.num_actions_per_env = np.full(self.num_envs, 2, np.int32)
+        self.spec = discrete_spec(FRAME_SHAPE, 2)
+        self.num_valid_actions = np.full(self.num_envs, 2, np.int32)
         self.description = {"backend": "scripted"}
         self.game = np.full(self.num_envs, -1)
         self.t = np.zeros(self.num_envs, int)
@@ -99,12 +105,12 @@ class Expected(NamedTuple):
     running_return: float
 
 
-def reference(row, games, num_steps, *, stack_size, life_loss_ends_episode, clip, limit):
-    """The slow, obvious view of one environment: a list of what each step must show."""
+def reference(row, games, num_steps, protocol):
+    """The slow, plain view of one environment: a list of what each step must show."""
 
     def stacked(frames_of_episode):
-        zeros = [np.zeros(FRAME_SHAPE, np.uint8)] * stack_size
-        return np.stack((zeros + frames_of_episode)[-stack_size:])
+        zeros = [np.zeros(FRAME_SHAPE, np.uint8)] * protocol.frame_stack
+        return np.stack((zeros + frames_of_episode)[-protocol.frame_stack :])
 
     steps = []
     game_number = -1
@@ -120,9 +126,9 @@ def reference(row, games, num_steps, *, stack_size, life_loss_ends_episode, clip
             rewards.append(event.reward)
             frame = frame_of(row, game_number, t)
             game_over = t == len(game.events) and not event.truncated
-            cut = event.truncated or t == limit
+            cut = event.truncated or t == protocol.max_episode_steps
             life_lost = 0 < event.lives < lives
-            episode_over = life_loss_ends_episode and life_lost
+            episode_over = protocol.life_loss_ends_episode and life_lost
             lives = event.lives
             if game_over or cut:
                 observation = stacked([frame_of(row, game_number + 1, 0)])
@@ -132,7 +138,11 @@ def reference(row, games, num_steps, *, stack_size, life_loss_ends_episode, clip
             steps.append(
                 Expected(
                     frame=frame,
-                    reward=max(-1.0, min(1.0, event.reward)) if clip else event.reward,
+                    reward=(
+                        max(-1.0, min(1.0, event.reward))
+                        if protocol.clip_rewards
+                        else event.reward
+                    ),
                     terminated=game_over or episode_over,
                     truncated=cut and not (game_over or episode_over),
                     observation=observation,
@@ -155,80 +165,63 @@ games = st.builds(Game, lives=st.integers(0, 3), events=st.lists(events, min_siz
 scripts = st.lists(st.lists(games, min_size=1, max_size=4), min_size=1, max_size=4)
 
 
-@given(
-    scripts=scripts,
-    stack_size=st.integers(1, 5),
+protocols = st.builds(
+    EnvironmentProtocol,
+    frame_stack=st.integers(1, 5),
     life_loss_ends_episode=st.booleans(),
-    clip=st.booleans(),
-    limit=st.integers(1, 9),
+    clip_rewards=st.booleans(),
+    max_episode_steps=st.integers(1, 9),
 )
+
+
+@given(scripts=scripts, protocol=protocols)
 @settings(deadline=None, max_examples=200)
-def test_agrees_with_the_obvious_reference(
-    scripts, stack_size, life_loss_ends_episode, clip, limit
-):
-    num_steps = 30
-    view = AgentEnvironment(
-        ScriptedEnvironment(scripts),
-        stack_size=stack_size,
-        life_loss_ends_episode=life_loss_ends_episode,
-        clip_rewards=clip,
-        max_episode_steps=limit,
-    )
-    expected = [
-        reference(
-            row,
-            games,
-            num_steps,
-            stack_size=stack_size,
-            life_loss_ends_episode=life_loss_ends_episode,
-            clip=clip,
-            limit=limit,
-        )
-        for row, games in enumerate(scripts)
-    ]
+def test_view_equals_a_slow_reference(scripts, protocol):
+    num_steps, rows = 30, range(len(scripts))
+    view = AgentEnvironment(ScriptedEnvironment(scripts), protocol)
+    expected = [reference(row, games, num_steps, protocol) for row, games in enumerate(scripts)]
 
     first = view.reset()
-    assert first.shape == (len(scripts), stack_size, *FRAME_SHAPE)
-    for row in range(len(scripts)):
-        np.testing.assert_array_equal(first[row, -1], frame_of(row, 0, 0))
-        assert not first[row, :-1].any()
+    assert first.shape == (len(scripts), protocol.frame_stack, *FRAME_SHAPE)
+    np.testing.assert_array_equal(first[:, -1], [frame_of(row, 0, 0) for row in rows])
+    assert not first[:, :-1].any()
     seen = []
     for _ in range(num_steps):
-        seen.append((view.step(np.zeros(len(scripts), np.int32)), view.running_return))
-    # Compared only now: whatever was handed over must still be what it was then.
-    for t, (step, running_return) in enumerate(seen):
-        for row in range(len(scripts)):
-            want = expected[row][t]
-            for name in step._fields:
-                np.testing.assert_array_equal(
-                    getattr(step, name)[row], getattr(want, name), err_msg=f"{name} at {t}, {row}"
-                )
-            assert running_return[row] == want.running_return
+        step = view.step(np.zeros(len(scripts), np.int32))
+        seen.append({**step._asdict(), "running_return": view.running_return})
+    # Compared after all steps, which must not have changed earlier results.
+    for name in Expected._fields:
+        np.testing.assert_array_equal(
+            np.stack([step[name] for step in seen], axis=1),
+            np.stack([[getattr(step, name) for step in steps] for steps in expected]),
+            err_msg=name,
+        )
 
 
-def play(games, num_steps, *, limit=100, life_loss_ends_episode=True):
-    """Steps of one environment, unstacked: lists of `AgentStep`, without the leading axis."""
-    view = AgentEnvironment(
-        ScriptedEnvironment([games]),
-        stack_size=3,
-        life_loss_ends_episode=life_loss_ends_episode,
-        clip_rewards=True,
-        max_episode_steps=limit,
+def make_protocol(**changes):
+    settings = dict(
+        frame_stack=3, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=100
     )
+    return EnvironmentProtocol(**{**settings, **changes})
+
+
+def play(games, num_steps, **changes):
+    """Steps of one environment: `AgentStep`s without the leading axis."""
+    view = AgentEnvironment(ScriptedEnvironment([games]), make_protocol(**changes))
     view.reset()
     steps = [view.step(np.zeros(1, np.int32)) for _ in range(num_steps)]
     return [type(step)(*(field[0] for field in step)) for step in steps]
 
 
 def times(observation):
-    """Which (game, t) each frame of a stack shows; None where it is zero."""
+    """The (game, t) that each frame of a stack shows; None where it is zero."""
     return [(f[0, 1] - 1, f[1, 0] - 1) if f.any() else None for f in observation]
 
 
 class TestByHand:
-    """Cases worked out by hand."""
+    """Cases computed by hand."""
 
-    def test_last_life_may_show_as_zero_before_the_game_is_over(self):
+    def test_zero_lives_before_game_over_do_not_terminate(self):
         """Q*bert: 1 life left becomes 0, and the game goes on for a while."""
         game = Game(1, [Event(0, 1), Event(0, 0), Event(25, 0), Event(0, 0)])
         steps = play([game], 4)
@@ -238,7 +231,7 @@ class TestByHand:
         assert steps[3].episode_return == 25 and steps[3].episode_length == 4
         assert steps[2].reward == 1
 
-    def test_life_loss_ends_the_training_episode_but_not_the_game(self):
+    def test_life_loss_ends_the_training_episode_and_not_the_game(self):
         game = Game(3, [Event(2, 3), Event(0, 2), Event(3, 2), Event(0, 2)])
         steps = play([game], 4)
         assert [bool(s.terminated) for s in steps] == [False, True, False, True]
@@ -248,21 +241,21 @@ class TestByHand:
         assert np.isnan(steps[1].episode_return) and steps[1].episode_length == 0
         assert steps[3].episode_return == 5 and steps[3].episode_length == 4
 
-    def test_life_loss_is_not_noticed_in_evaluation(self):
+    def test_life_loss_has_no_effect_in_evaluation(self):
         game = Game(3, [Event(0, 3), Event(0, 2), Event(0, 2)])
         steps = play([game], 2, life_loss_ends_episode=False)
         assert not steps[1].terminated
         assert times(steps[1].observation) == [(0, 0), (0, 1), (0, 2)]
 
-    def test_lives_are_counted_anew_after_a_game(self):
+    def test_lives_are_counted_from_the_start_of_each_game(self):
         """The second game starts with fewer lives than the first one ended with."""
         games = [Game(3, [Event(0, 3)]), Game(1, [Event(0, 1), Event(0, 1)])]
         steps = play(games, 3)
         assert [bool(s.terminated) for s in steps] == [True, False, True]
 
-    def test_limit_truncates(self):
+    def test_frame_limit_truncates(self):
         game = Game(0, [Event(1, 0)] * 10)
-        steps = play([game], 4, limit=3)
+        steps = play([game], 4, max_episode_steps=3)
         assert [bool(s.truncated) for s in steps] == [False, False, True, False]
         assert not any(s.terminated for s in steps)
         assert steps[2].episode_return == 3 and steps[2].episode_length == 3
@@ -270,7 +263,7 @@ class TestByHand:
         assert times(steps[2].observation) == [None, None, (1, 0)]
         assert times(steps[3].observation) == [None, (1, 0), (1, 1)]
 
-    def test_a_cut_by_the_emulator_truncates(self):
+    def test_truncation_by_the_emulator_truncates(self):
         steps = play([Game(0, [Event(1, 0), Event(1, 0, truncated=True)])], 3)
         assert [bool(s.truncated) for s in steps] == [False, True, False]
         assert [bool(s.finished) for s in steps] == [False, True, False]
@@ -278,31 +271,27 @@ class TestByHand:
         assert times(steps[1].observation) == [None, None, (1, 0)]
 
     def test_game_over_at_the_limit_is_termination(self):
-        steps = play([Game(0, [Event(0, 0)] * 3)], 3, limit=3)
+        steps = play([Game(0, [Event(0, 0)] * 3)], 3, max_episode_steps=3)
         assert steps[2].terminated and not steps[2].truncated and steps[2].finished
 
     def test_life_loss_at_the_limit_is_termination_and_restarts(self):
         game = Game(3, [Event(0, 3), Event(0, 3), Event(1, 2), Event(0, 2)])
-        steps = play([game], 3, limit=3)
+        steps = play([game], 3, max_episode_steps=3)
         assert steps[2].terminated and not steps[2].truncated and steps[2].finished
         assert steps[2].episode_return == 1
         assert times(steps[2].observation) == [None, None, (1, 0)]
 
-    def test_limit_counts_the_game_not_the_life(self):
+    def test_frame_limit_counts_the_whole_game(self):
         game = Game(3, [Event(0, 2), Event(0, 1)] + [Event(0, 1)] * 10)
-        steps = play([game], 4, limit=4)
+        steps = play([game], 4, max_episode_steps=4)
         assert [bool(s.finished) for s in steps] == [False, False, False, True]
         assert steps[3].truncated
 
 
-def test_reset_in_mid_game_forgets_it():
+def test_reset_discards_a_running_game():
     environment = ScriptedEnvironment([[Game(0, [Event(7, 0)] * 10)]])
     view = AgentEnvironment(
-        environment,
-        stack_size=2,
-        life_loss_ends_episode=True,
-        clip_rewards=False,
-        max_episode_steps=5,
+        environment, make_protocol(frame_stack=2, clip_rewards=False, max_episode_steps=5)
     )
     view.reset()
     for _ in range(4):
@@ -317,11 +306,7 @@ def test_reset_in_mid_game_forgets_it():
 
 def test_shapes_and_dtypes():
     view = AgentEnvironment(
-        ScriptedEnvironment([[Game(0, [Event(7, 0)])]] * 3),
-        stack_size=4,
-        life_loss_ends_episode=False,
-        clip_rewards=True,
-        max_episode_steps=5,
+        ScriptedEnvironment([[Game(0, [Event(7, 0)])]] * 3), make_protocol(frame_stack=4)
     )
     view.reset()
     step = view.step(np.zeros(3, np.int32))
@@ -340,8 +325,13 @@ def test_shapes_and_dtypes():
         step.observation[0] = 1
 
 
-@pytest.mark.parametrize("bad", [{"stack_size": 0}, {"max_episode_steps": 0}])
-def test_refuses_bad_settings(bad):
-    good = {"life_loss_ends_episode": True, "clip_rewards": True, "max_episode_steps": 5}
-    with pytest.raises(ValueError, match="must be >= 1"):
-        AgentEnvironment(ScriptedEnvironment([[Game(0, [Event(0, 0)])]]), **{**good, **bad})
+def test_description_adds_the_settings_of_the_protocol():
+    view = AgentEnvironment(ScriptedEnvironment([[Game(0, [Event(0, 0)])]]), make_protocol())
+    assert view.description == {
+        "backend": "scripted",
+        "frame_stack": 3,
+        "stack_start": "zeros",
+        "life_loss_ends_episode": True,
+        "clip_rewards": True,
+        "max_episode_steps": 100,
+    }

@@ -1,4 +1,4 @@
-"""Atari: both backends against the raw emulator, against themselves, and against the protocol."""
+"""Atari: both backends against the raw emulator, themselves and the interface."""
 
 import sys
 
@@ -8,6 +8,7 @@ import pytest
 
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.atari import ATARI_BACKENDS, ATARI_GAMES, make_atari
+from rcrl_jax.envs.protocol import EnvironmentProtocol, discrete_spec
 
 BACKENDS = ("envpool", "ale")
 
@@ -18,7 +19,7 @@ def backend(request):
 
 
 class RawEmulator:
-    """One game in the bare emulator: the protocol's frames, rewards and lives by definition."""
+    """One game in the bare emulator: frames, rewards and lives by definition."""
 
     def __init__(self, rom: str):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -76,7 +77,7 @@ def nearest_game(frames, raw_frames):
     """[R] index of the raw game nearest over all frames, and the largest difference to it."""
     a = frames.reshape(len(frames), -1).astype(float)
     b = raw_frames.reshape(len(raw_frames), -1)
-    squared_distance = -2 * a @ b.T + (b**2).sum(axis=1)  # up to what does not depend on b
+    squared_distance = -2 * a @ b.T + (b**2).sum(axis=1)  # plus a term that does not depend on b
     nearest = squared_distance.argmin(axis=1)
     return nearest, np.abs(a - b[nearest]).max()
 
@@ -85,7 +86,7 @@ class TestAgainstTheRawEmulator:
     """Frame skip, maximum, grayscale, resize, rewards, lives, no-ops, action order."""
 
     def test_first_game(self, backend):
-        """Qbert: each number of no-ops gives another game, and a life is lost within 60 steps."""
+        """Qbert: every number of no-ops gives another game, and a life is lost within 60 steps."""
         actions = np.random.default_rng(0).integers(0, 6, 60)
         environment = make_atari("Qbert", range(3), backend=backend)
         frames, rewards, lives = play(environment, actions)
@@ -94,27 +95,27 @@ class TestAgainstTheRawEmulator:
         openings, _, _ = emulator.games(range(low, high + 1), actions[:4])
         nearest, _ = nearest_game(frames[:, :5], openings)
         raw_frames, raw_rewards, raw_lives = emulator.games(low + nearest, actions)
-        # Half a grey level is what rounding to uint8 takes.
+        # Rounding to uint8 changes a pixel by up to half a grey level.
         assert np.abs(frames - raw_frames).max() <= 0.51
         np.testing.assert_array_equal(rewards, raw_rewards)
         np.testing.assert_array_equal(lives, raw_lives)
         assert raw_rewards.any() and (raw_lives < 4).any()
 
-    def test_range_of_noops_is_the_one_in_the_manifest(self, backend):
+    def test_description_states_the_range_of_noops(self, backend):
         actions = [0, 3, 0, 2]
         environment = make_atari("Qbert", range(4), backend=backend)
         frames = np.concatenate([play(environment, actions)[0] for _ in range(40)])
-        # Up to 32: more no-ops than the manifest says would be noticed.
+        # Up to 32, to notice more no-ops than the description states.
         raw_frames, _, _ = RawEmulator("qbert").games(range(33), actions)
         assert len({game.tobytes() for game in raw_frames}) == 33
         noops, difference = nearest_game(frames, raw_frames)
         assert difference <= 0.51
         assert [noops.min(), noops.max()] == environment.description["noops_at_reset"]
 
-    def test_later_games_have_no_reset_step(self, backend):
-        """The step after an explicit reset acts in the game: it is no automatic reset.
+    def test_first_step_after_a_reset_acts(self, backend):
+        """The step after an explicit reset is no automatic reset.
 
-        Breakout: were the first action (FIRE) swallowed, the ball would start one step late.
+        Breakout: if the first action (FIRE) had no effect, the ball would start one step later.
         """
         environment = make_atari("Breakout", [0], backend=backend)
         generator = np.random.default_rng(0)
@@ -146,13 +147,13 @@ class TestDeterminism:
         """Frames of the environment with seed 7, and how many games it finished."""
         environment = make_atari("Breakout", seeds, backend=backend, num_threads=num_threads)
         at = seeds.index(7)
-        own = np.random.default_rng(7)
+        mine = np.random.default_rng(7)
         others = np.random.default_rng(len(seeds))
         frames = [environment.reset().frame[at].copy()]
         num_games = 0
         for t in range(1, self.NUM_STEPS + 1):
             actions = others.integers(0, 4, len(seeds)).astype(np.int32)
-            actions[at] = own.integers(0, 4)
+            actions[at] = mine.integers(0, 4)
             step = environment.step(actions)
             frames.append(step.frame[at].copy())
             mask = step.terminated.copy()
@@ -168,31 +169,31 @@ class TestDeterminism:
         environment.close()
         return np.array(frames), num_games
 
-    def test_same_frames_every_time_and_in_any_company(self, backend):
+    def test_frames_are_reproducible_and_independent_of_the_other_environments(self, backend):
         alone, num_games = self.run(backend, [7])
         assert num_games >= 2
         assert (alone[1:] != alone[:-1]).any(axis=(1, 2)).mean() > 0.9  # the game moves
-        company, _ = self.run(backend, [3, 7, 11], num_threads=2, reset_others_every=23)
-        np.testing.assert_array_equal(company, alone)
-        crowd, _ = self.run(backend, [7, 7, 1], num_threads=1)
-        np.testing.assert_array_equal(crowd, alone)
+        restarted, _ = self.run(backend, [3, 7, 11], num_threads=2, reset_others_every=23)
+        np.testing.assert_array_equal(restarted, alone)
+        one_thread, _ = self.run(backend, [7, 7, 1], num_threads=1)
+        np.testing.assert_array_equal(one_thread, alone)
 
     def test_seeds_differ(self, backend):
         first = make_atari("Qbert", range(4), backend=backend).reset().frame
         assert len({frame.tobytes() for frame in first}) > 1
 
 
-class TestProtocol:
-    """What every backend must keep."""
+class TestInterface:
+    """What every backend must do."""
 
     @pytest.mark.parametrize("game", ATARI_GAMES)
     def test_every_game_starts(self, backend, game):
         environment = make_atari(game, [1], backend=backend)
-        num_actions = environment.spec.num_actions
-        assert environment.spec.frame_shape == (84, 84) and 3 <= num_actions <= 18
+        num_actions = environment.spec.max_num_actions
+        assert environment.spec == discrete_spec((84, 84), num_actions) and 3 <= num_actions <= 18
         assert environment.num_envs == 1
-        np.testing.assert_array_equal(environment.num_actions_per_env, [num_actions])
-        # The highest action exists, and acts.
+        np.testing.assert_array_equal(environment.num_valid_actions, [num_actions])
+        # The highest action is accepted.
         for step in (environment.reset(), environment.step(np.array([num_actions - 1]))):
             assert {
                 name: (value.shape, value.dtype.name) for name, value in step._asdict().items()
@@ -207,7 +208,7 @@ class TestProtocol:
             assert not step.terminated.any() and not step.truncated.any()
         environment.close()
 
-    def test_frames_are_never_written_again(self, backend):
+    def test_results_are_never_overwritten(self, backend):
         environment = make_atari("Breakout", [1, 2], backend=backend)
         generator = np.random.default_rng(0)
         environment.reset()
@@ -221,7 +222,7 @@ class TestProtocol:
             for field, copy in zip(step, copies, strict=True):
                 np.testing.assert_array_equal(field, copy)
 
-    def test_reset_of_some_repeats_the_others(self, backend):
+    def test_partial_reset_repeats_the_other_rows(self, backend):
         environment = make_atari("Seaquest", [1, 2, 3], backend=backend)
         environment.reset()
         for _ in range(30):
@@ -240,16 +241,19 @@ class TestProtocol:
         for actions in ([0, 6], [-1, 0], [0]):
             with pytest.raises(ValueError, match="action"):
                 environment.send(np.array(actions, np.int32))
-        # Nothing was sent, and it still plays.
+        # The refused actions were not sent, so the environment still steps.
         assert environment.step(np.zeros(2, np.int32)).frame.shape == (2, 84, 84)
 
-    def test_agent_view_of_whole_games(self, backend):
+    def test_agent_view_terminates_at_each_of_five_lives(self, backend):
         """Breakout: five lives a game, four of them lost with lives remaining."""
         view = AgentEnvironment(
             make_atari("Breakout", [5, 6], backend=backend),
-            life_loss_ends_episode=True,
-            clip_rewards=True,
-            max_episode_steps=10_000,
+            EnvironmentProtocol(
+                frame_stack=4,
+                life_loss_ends_episode=True,
+                clip_rewards=True,
+                max_episode_steps=10_000,
+            ),
         )
         generator = np.random.default_rng(1)
         assert view.reset().shape == (2, 4, 84, 84)
@@ -273,25 +277,25 @@ class TestMakeAtari:
         ("name", "near"),
         [("pong", "Pong"), ("ms_pacman", "MsPacman"), ("Qbret", "Qbert"), ("JamesBond", "James")],
     )
-    def test_unknown_game_suggests_the_nearest(self, name, near):
+    def test_unknown_game_suggests_similar_names(self, name, near):
         with pytest.raises(ValueError, match=f"^unknown game '{name}': did you mean .*{near}") as e:
             make_atari(name, [0])
         assert "\n" not in str(e.value)
 
-    def test_unknown_game_without_a_near_one_lists_all(self):
+    def test_unknown_game_without_a_similar_name_lists_all(self):
         with pytest.raises(ValueError, match="choose from Alien, .* UpNDown$"):
             make_atari("xyzzy", [0])
 
-    def test_unknown_backend(self):
+    def test_refuses_unknown_backend(self):
         with pytest.raises(ValueError, match="unknown Atari backend 'gym'"):
             make_atari("Pong", [0], backend="gym")
 
     @pytest.mark.parametrize("seeds", [[], [-1], [2**31], [0.5]])
-    def test_bad_seeds(self, seeds):
+    def test_refuses_bad_seeds(self, seeds):
         with pytest.raises(ValueError, match="seeds must be"):
             make_atari("Pong", seeds)
 
-    def test_largest_seed(self, backend):
+    def test_largest_seed_is_accepted(self, backend):
         frame = make_atari("Pong", [2**31 - 1], backend=backend).reset().frame
         assert frame.any()
 
@@ -299,8 +303,8 @@ class TestMakeAtari:
         assert make_atari("Pong", [0]).description["backend"] == "envpool"
 
     @pytest.mark.parametrize("error", [ImportError("no envpool"), OSError("libEGL.so.1")])
-    def test_auto_falls_back_to_ale(self, monkeypatch, caplog, error):
-        class Broken:
+    def test_auto_is_ale_if_envpool_cannot_be_imported(self, monkeypatch, caplog, error):
+        class Unimportable:
             def find_spec(self, name, path=None, target=None):
                 if name.partition(".")[0] == "envpool":
                     raise error
@@ -308,13 +312,13 @@ class TestMakeAtari:
         for name in [name for name in sys.modules if name.partition(".")[0] == "envpool"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.delitem(sys.modules, "rcrl_jax.envs.atari_envpool", raising=False)
-        monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+        monkeypatch.setattr(sys, "meta_path", [Unimportable(), *sys.meta_path])
         assert make_atari("Pong", [0]).description["backend"] == "ale"
         assert str(error) in caplog.text
         with pytest.raises(type(error)):
             make_atari("Pong", [0], backend="envpool")
 
-    def test_manifest_tells_the_backends_apart(self):
+    def test_descriptions_of_the_backends_differ(self):
         assert ATARI_BACKENDS == ("auto", *BACKENDS)
         one, other = (make_atari("Pong", [0], backend=name).description for name in BACKENDS)
         assert one.keys() == other.keys()

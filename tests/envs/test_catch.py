@@ -1,4 +1,4 @@
-"""Catch: its rules, its pixels, and what its randomness depends on."""
+"""Catch: its rules, its pixels and its randomness."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def games(environment, num_games, policy):
     step = environment.reset()
     while len(rewards) < num_games:
         step = environment.step(policy(step))
-        assert step.terminated.all() == step.terminated.any()  # all fall at the same pace
+        assert step.terminated.all() == step.terminated.any()  # all games take six steps
         if step.terminated.all():
             rewards.append(step.reward)
             step = environment.reset(step.terminated)
@@ -60,7 +60,7 @@ def test_balls_fall_uniformly_and_independently():
         assert abs(same - 1 / 7) < 0.02
 
 
-def test_a_game_takes_six_steps_and_stays_in_sight_of_the_encoder():
+def test_game_takes_six_steps_within_the_pixels_that_the_encoder_sees():
     environment = make_catch([3])
     step = environment.reset()
     for t in range(6):
@@ -82,7 +82,7 @@ def test_paddle_moves_one_cell_and_stops_at_the_walls():
         assert columns(step)[1][0] == column
 
 
-def test_an_environment_does_not_depend_on_its_company():
+def test_environment_is_independent_of_the_others():
     """The same frames alone, among others, and when the others are restarted at other times."""
 
     def run(seeds, restart_others_at):

@@ -1,4 +1,4 @@
-"""The suite's tasks through worker processes, against dm_control and envpool used directly."""
+"""The suite's tasks in worker processes, against dm_control and envpool used directly."""
 
 import ctypes.util
 import multiprocessing
@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 
+import dm_env
 import envpool
 import numpy as np
 import pytest
 
-from rcrl_jax.envs import dmc, dmc_worker
-from rcrl_jax.envs.protocol import SimulatorFailed
+from rcrl_jax.envs import dmc, dmc_rendering, dmc_worker
+from rcrl_jax.envs.protocol import SimulatorFailed, control_spec
 
 REPEAT = {name: task.action_repeat for name, task in dmc.DMC_TASKS.items()}
 
@@ -28,7 +29,7 @@ def load(task, seed):
 
 
 def random_actions(rng, runs):
-    return rng.uniform(-1, 1, (runs, dmc.ACTION_ROOM)).astype(np.float32)
+    return rng.uniform(-1, 1, (runs, dmc.MAX_NUM_ACTIONS)).astype(np.float32)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def make():
         environment.close()
 
 
-def test_the_table_of_tasks_is_the_suite_s_and_the_repeats_are_curl_s():
+def test_sizes_of_tasks_are_the_suite_s_and_action_repeats_are_curl_s():
     assert REPEAT == {
         "finger_spin": 2, "walker_walk": 2, "cartpole_swingup": 8,
         "reacher_easy": 4, "cheetah_run": 4, "ball_in_cup_catch": 4,
@@ -53,87 +54,118 @@ def test_the_table_of_tasks_is_the_suite_s_and_the_repeats_are_curl_s():
     for name, task in dmc.DMC_TASKS.items():
         environment = load(name, 0)
         spec = environment.action_spec()
-        assert spec.shape == (task.num_actions,)
+        assert spec.shape == (task.action_size,)
         assert np.all(spec.minimum == -1) and np.all(spec.maximum == 1)
         sizes = [np.prod(part.shape, dtype=int) for part in environment.observation_spec().values()]
         assert sum(sizes) == task.state_size
         assert environment._step_limit == dmc.TIME_LIMIT
-    assert (dmc.ACTION_ROOM, dmc.STATE_ROOM) == (6, 24)
+    assert (dmc.MAX_NUM_ACTIONS, dmc.MAX_STATE_SIZE) == (6, 24)
 
 
-def test_states_rewards_and_limits_are_those_of_the_suite(make):
-    """A whole episode of every task, and the start of the next one."""
-    tasks = list(dmc.DMC_TASKS)
-    environment = make(tasks, range(10, 16), observation="state", num_workers=2)
-    assert environment.spec == ((24,), 6, np.float32)
-    assert environment.num_actions_per_env.tolist() == [
-        dmc.DMC_TASKS[task].num_actions for task in tasks
-    ]
+@pytest.mark.parametrize("repeat, num_workers", [(2, 2), (4, 1), (8, 1)])
+def test_states_rewards_and_limits_are_the_suite_s(make, repeat, num_workers):
+    """A whole episode of every task of one action repeat, and the start of the next one."""
+    tasks = [task for task in dmc.DMC_TASKS if REPEAT[task] == repeat]
+    runs, sizes = len(tasks), [dmc.DMC_TASKS[task].action_size for task in tasks]
+    environment = make(
+        tasks, range(10, 10 + runs), observation="state", num_workers=num_workers
+    )
+    assert environment.spec == control_spec((24,), 6, action_repeat=repeat)
+    assert environment.num_valid_actions.tolist() == sizes
     direct = [load(task, 10 + r) for r, task in enumerate(tasks)]
-    own = [dmc.DMC_TASKS[task] for task in tasks]
 
-    def state(time_step):
-        parts = [np.ravel(part) for part in time_step.observation.values()]
-        vector = np.concatenate(parts)
-        return np.concatenate([vector, np.zeros(24 - vector.size)]).astype(np.float32)
+    def states(time_steps):
+        rows = np.zeros((len(time_steps), 24), np.float32)
+        for row, time_step in zip(rows, time_steps, strict=True):
+            vector = np.concatenate([np.ravel(part) for part in time_step.observation.values()])
+            row[: vector.size] = vector
+        return rows
 
     first = environment.reset()
     time_steps = [each.reset() for each in direct]
-    np.testing.assert_array_equal(first.frame, [state(time_step) for time_step in time_steps])
-    rng, ended = np.random.default_rng(0), np.zeros(6, int)
-    for step in range(1, 502):
-        actions = random_actions(rng, 6)
+    np.testing.assert_array_equal(first.frame, states(time_steps))
+    rng, steps = np.random.default_rng(0), np.zeros(runs, int)  # of the current episodes
+    for step in range(1, dmc.TIME_LIMIT // repeat + 5):
+        actions = random_actions(rng, runs)
         result = environment.step(actions)
+        steps += 1
+        rewards = np.zeros(runs)
         for r, each in enumerate(direct):
-            reward = 0.0
-            for _ in range(own[r].action_repeat):
-                time_steps[r] = each.step(actions[r, : own[r].num_actions])
-                reward += time_steps[r].reward
-            np.testing.assert_array_equal(result.frame[r], state(time_steps[r]))
-            assert result.reward[r] == np.float32(reward)
-            assert result.truncated[r] == time_steps[r].last()
+            for _ in range(repeat):
+                time_steps[r] = each.step(actions[r, : sizes[r]])
+                rewards[r] += time_steps[r].reward
+        np.testing.assert_array_equal(result.frame, states(time_steps))
+        np.testing.assert_array_equal(result.reward, rewards.astype(np.float32))
         assert not result.terminated.any()
-        mask = result.truncated
-        ended[mask] += 1
-        # 1000 environment steps, in agent steps
-        assert mask.tolist() == [step % (1000 // task.action_repeat) == 0 for task in own]
+        assert result.truncated.tolist() == [time_step.last() for time_step in time_steps]
+        assert result.truncated.tolist() == (steps * repeat == dmc.TIME_LIMIT).tolist()
+        mask = result.truncated.copy()
+        mask[0] |= step == 3  # in mid-episode, and so the first ends after the others
         if mask.any():
             first = environment.reset(mask)
-            for r in np.nonzero(mask)[0]:
-                time_steps[r] = direct[r].reset()
-                np.testing.assert_array_equal(first.frame[r], state(time_steps[r]))
-            np.testing.assert_array_equal(first.frame[~mask], result.frame[~mask])
+            for r in np.flatnonzero(mask):
+                time_steps[r], steps[r] = direct[r].reset(), 0
+            np.testing.assert_array_equal(first.frame, states(time_steps))
             assert not first.reward.any()
-    assert ended.tolist() == [501 * task.action_repeat // 1000 for task in own]
+    assert (steps < 5).all()
 
 
 def test_an_environment_depends_on_its_seed_and_actions_alone(make):
-    def play(tasks, seeds, row, **options):
-        environment = make(tasks, seeds, observation="state", **options)
+    def play(tasks, seeds, num_workers):
+        environment = make(tasks, seeds, observation="state", num_workers=num_workers)
         rng = np.random.default_rng(0)
-        frames = [environment.reset().frame[row]]
+        frames = [environment.reset().frame]
         for _ in range(20):
             actions = random_actions(rng, 1).repeat(len(tasks), axis=0)
-            frames.append(environment.step(actions).frame[row])
-        return np.stack(frames)
+            frames.append(environment.step(actions).frame)
+        return np.stack(frames, axis=1)
 
-    alone = play(["cheetah_run"], [7], 0)
-    company = ["walker_walk", "cheetah_run", "cheetah_run"]
-    np.testing.assert_array_equal(alone, play(company, [1, 7, 8], 1, num_workers=1))
-    np.testing.assert_array_equal(alone, play(company, [1, 7, 8], 1, num_workers=3))
-    assert np.any(alone[0] != play(company, [1, 7, 8], 2, num_workers=2)[0])
+    alone = play(["cheetah_run"], [7], 1)[0]
+    for num_workers in (1, 2):
+        joined = play(["reacher_easy", "cheetah_run", "cheetah_run"], [1, 7, 8], num_workers)
+        np.testing.assert_array_equal(joined[1], alone)
+        assert np.any(joined[2] != alone)
 
 
-def test_frames_are_camera_0_of_the_suite_and_belong_to_the_caller(make, renderer):
-    """A random stretch of a real task, rendered here and there."""
-    environment = make(["cheetah_run", "cartpole_swingup"], [3, 4], render_size=40, num_workers=1)
-    assert environment.spec == ((40, 40, 3), 6, np.uint8)
+def test_discount_tells_termination_from_the_time_limit(make, monkeypatch):
+    environment = make(["cheetah_run"] * 3, range(3), observation="state", num_workers=1)
+    monkeypatch.setattr(dmc, "_wait", lambda connection, timeout_s: None)
+    last = dm_env.StepType.LAST
+    environment._arrays.step_type[:] = [dm_env.StepType.MID, last, last]
+    environment._arrays.discount[:] = [1, 0, 1]
+    step = environment.recv()
+    assert step.terminated.tolist() == [False, True, False]
+    assert step.truncated.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "end, rewards",
+    [(None, 1 + 2 + 4), (dm_env.termination, 1 + 2), (dm_env.truncation, 1 + 2)],
+)
+def test_rewards_are_summed_until_the_repeat_or_the_episode_ends(end, rewards):
+    class Simulator:
+        steps = 0
+
+        def step(self, action):
+            self.steps += 1
+            make = end if end and self.steps == 2 else dm_env.transition
+            return make(2.0 ** (self.steps - 1), None)
+
+    time_step = dmc_worker._repeat(Simulator(), np.zeros(1), 3)
+    assert time_step.reward == rewards and time_step.last() == (end is not None)
+    assert time_step.discount == (end is not dm_env.termination)
+
+
+def test_frames_are_the_suite_s_camera_0_and_never_overwritten(make, renderer):
+    """Some random steps, rendered in a worker and directly."""
+    environment = make(["cheetah_run", "reacher_easy"], [3, 4], render_size=40, num_workers=1)
+    assert environment.spec == control_spec((40, 40, 3), 6, action_repeat=4)
     first = environment.reset()
     kept = first.frame.copy()
     rng = np.random.default_rng(0)
     actions = [random_actions(rng, 2) for _ in range(5)]
     steps = [environment.step(action) for action in actions]
-    np.testing.assert_array_equal(first.frame, kept)  # not written over by later steps
+    np.testing.assert_array_equal(first.frame, kept)  # not overwritten by later steps
     assert all(np.any(step.frame[0] != kept[0]) for step in steps)
 
     script = """
@@ -191,64 +223,87 @@ def run_script(script, *arguments, **variables):
     )
 
 
-def test_envpool_renders_wherever_egl_and_libgl_do(renderer):
-    """So that the tests below are not all skipped where they need not be."""
+def test_envpool_renders_if_egl_and_libgl_do(renderer):
+    """Otherwise the tests below could be skipped without need."""
     if renderer != "egl" or ctypes.util.find_library("GL") is None:
         pytest.skip("no EGL, or no libGL")
-    assert dmc.find_envpool_renderer() == "egl"
+    assert dmc_rendering.find_envpool_renderer() == "egl"
 
 
-def test_an_environment_step_of_envpool_is_the_suite_s():
-    for task, own in dmc.DMC_TASKS.items():
-        suite_s = load(task, 0)
-        spec = envpool.make_spec(ENVPOOL_NAMES[task])
-        # envpool's frame_skip counts physics steps: the suite's number must be left alone.
-        assert spec.config.frame_skip == suite_s._n_sub_steps
+def test_steps_limits_and_actions_of_envpool_are_the_suite_s():
+    for name, task in dmc.DMC_TASKS.items():
+        spec = envpool.make_spec(ENVPOOL_NAMES[name])
+        # envpool's frame_skip counts physics steps, so it must stay the suite's number.
+        assert spec.config.frame_skip == load(name, 0)._n_sub_steps
         assert spec.config.max_episode_steps == dmc.TIME_LIMIT
-        assert spec.action_array_spec["action"].shape == [-1, own.num_actions]
+        assert spec.action_array_spec["action"].shape == [-1, task.action_size]
 
 
-@pytest.mark.usefixtures("envpool_renderer")
-@pytest.mark.parametrize("task", ["walker_walk", "cheetah_run", "cartpole_swingup"])
-def test_rewards_and_limits_of_envpool_s_episodes(make, task):
-    """A start, a whole episode at each action repeat, and the start of the next one."""
-    repeat, size = dmc.DMC_TASKS[task].action_repeat, dmc.DMC_TASKS[task].num_actions
-    environment, direct = make([task], [5], backend="envpool", render_size=8), load_envpool(task, 5)
-    rng = np.random.default_rng(0)
+def play_beside_envpool(name, step, reset):
+    """Compares `step` and `reset` with envpool: a start, a whole episode, and the next start.
 
-    def step_both():
-        actions = random_actions(rng, 1)
-        result, reward = environment.step(actions), 0.0
-        for _ in range(repeat):
-            _, one, _, truncated, _ = direct.step(actions[:, :size])
-            reward += float(one[0])
-        np.testing.assert_allclose(result.reward, [reward], rtol=1e-6)
-        assert not result.terminated.any() and result.truncated.tolist() == truncated.tolist()
-        return result
-
-    rewards = []
+    `step` takes an action [A] and returns a reward and whether the episode terminated and was
+    truncated.
+    """
+    repeat, size, direct = REPEAT[name], dmc.DMC_TASKS[name].action_size, load_envpool(name, 5)
+    rng, rewards = np.random.default_rng(0), []
     for steps in (3, dmc.TIME_LIMIT // repeat, 3):
-        first = environment.reset()  # in mid-episode, too
+        reset()  # also in mid-episode
         direct.reset()
-        assert first.reward.tolist() == [0] and not first.truncated.any()
-        results = [step_both() for _ in range(steps)]
-        assert [bool(result.truncated[0]) for result in results] == [
-            step * repeat == dmc.TIME_LIMIT for step in range(1, steps + 1)
-        ]
-        rewards += [float(result.reward[0]) for result in results]
-    assert len(set(rewards)) > 50  # the equality above is not one of zeros
+        for number in range(1, steps + 1):
+            (action,) = random_actions(rng, 1)
+            reward, terminated, truncated = step(action)
+            expected = 0.0
+            for _ in range(repeat):
+                _, one, _, cut, _ = direct.step(action[np.newaxis, :size])
+                expected += float(one[0])
+            np.testing.assert_allclose(reward, expected, rtol=1e-6)
+            assert not terminated and truncated == cut[0] == (number * repeat == dmc.TIME_LIMIT)
+            rewards.append(expected)
+    assert len(set(rewards)) > 50  # the rewards compared are not all zero
+
+
+@pytest.mark.parametrize("name", ["walker_walk", "cheetah_run", "cartpole_swingup"])
+def test_rewards_and_limits_are_envpool_s(name, monkeypatch):
+    """At every action repeat, in this process and without rendering."""
+    task = dmc.DMC_TASKS[name]
+    monkeypatch.setattr(dmc_worker, "make_pool", lambda *arguments: load_envpool(name, 5))
+    simulation = dmc_worker.Simulation(task.domain, task.task, task.action_size, 5)
+    simulator = dmc_worker._EnvpoolSimulator(simulation, (8, 8, 3))
+
+    def step(action):
+        time_step = dmc_worker._repeat(simulator, action[: task.action_size], task.action_repeat)
+        last = time_step.last()
+        return time_step.reward, last and not time_step.discount, last and time_step.discount == 1
+
+    play_beside_envpool(name, step, simulator.reset)
 
 
 @pytest.mark.usefixtures("envpool_renderer")
-def test_frames_of_envpool_are_those_of_its_pixel_task(make, tmp_path):
+def test_rewards_and_limits_of_a_worker_are_envpool_s(make):
+    environment = make(["cartpole_swingup"], [5], backend="envpool", render_size=8)
+
+    def step(action):
+        result = environment.step(action[np.newaxis])
+        return result.reward[0], result.terminated[0], result.truncated[0]
+
+    def reset():
+        first = environment.reset()
+        assert first.reward.tolist() == [0] and not first.truncated.any()
+
+    play_beside_envpool("cartpole_swingup", step, reset)
+
+
+@pytest.mark.usefixtures("envpool_renderer")
+def test_frames_of_envpool_are_its_pixel_task_s(make, tmp_path):
     environment = make(["cheetah_run"], [3], backend="envpool", render_size=40)
-    assert environment.spec == ((40, 40, 3), 6, np.uint8)
+    assert environment.spec == control_spec((40, 40, 3), 6, action_repeat=4)
     rng = np.random.default_rng(0)
     actions = [random_actions(rng, 1) for _ in range(5)]
     first = environment.reset()
     kept = first.frame.copy()
     frames = [kept[0], *(environment.step(action).frame[0] for action in actions)]
-    np.testing.assert_array_equal(first.frame, kept)  # not written over by later steps
+    np.testing.assert_array_equal(first.frame, kept)  # not overwritten by later steps
 
     np.save(tmp_path / "actions.npy", actions)
     script = """
@@ -266,7 +321,7 @@ for action in np.load(sys.argv[1] + "/actions.npy"):
     frames.append(frame)
 np.save(sys.argv[1] + "/frames.npy", np.concatenate(frames))
 import os
-os._exit(0)  # a pool that renders in a thread of its own may end its process as it goes
+os._exit(0)  # a pool that renders in its own thread may crash its process at exit
 """
     run_script(script, tmp_path, LP_NUM_THREADS="1")
     direct = np.load(tmp_path / "frames.npy").transpose(0, 2, 3, 1)
@@ -275,21 +330,22 @@ os._exit(0)  # a pool that renders in a thread of its own may end its process as
 
 
 @pytest.mark.usefixtures("envpool_renderer")
-def test_envpool_simulates_and_draws_what_dm_control_does(make, renderer, tmp_path):
-    """From equal states, by equal actions: equal rewards and, but for the floor, equal frames.
+@pytest.mark.parametrize("name", ["cartpole_swingup", "ball_in_cup_catch"])
+def test_rewards_and_frames_of_envpool_are_dm_control_s(make, renderer, tmp_path, name):
+    """Equal states and actions give equal rewards and, except for the floor, equal frames.
 
-    The checks of the floor lie elsewhere in the other version of MuJoCo. In these two tasks, the
-    ones whose observation is their whole state, the upper rows of a frame show none of it.
+    The two versions of MuJoCo place the checks of the floor differently. In these two tasks the
+    observation is the whole state, and the upper rows of a frame show no floor.
     """
-    tasks, upper = ["cartpole_swingup", "ball_in_cup_catch"], slice(0, 60)
-    environment = make(tasks, [3, 4], backend="envpool", num_workers=1)
+    task, upper, path = dmc.DMC_TASKS[name], slice(0, 60), tmp_path / "played.npz"
+    environment = make([name], [3], backend="envpool")
     rng = np.random.default_rng(0)
-    actions = np.stack([random_actions(rng, 2) for _ in range(30)])
-    frames, rewards = [environment.reset().frame], []
+    actions = np.stack([random_actions(rng, 1) for _ in range(20)])
+    frames, rewards = [environment.reset().frame[0]], []
     for action in actions:
         result = environment.step(action)
-        frames.append(result.frame)
-        rewards.append(result.reward)
+        frames.append(result.frame[0])
+        rewards.append(result.reward[0])
 
     script = """
 import sys, numpy as np
@@ -306,60 +362,59 @@ for action in given["actions"]:
     frames.append(environment.physics.render(100, 100, camera_id=0))
 np.savez(sys.argv[1], frames=frames, rewards=rewards)
 """
-    for r, task in enumerate(tasks):
-        own, path = dmc.DMC_TASKS[task], tmp_path / f"{task}.npz"
-        start, _ = load_envpool(task, 3 + r).reset()
-        position = start["position"][0]
-        if task == "cartpole_swingup":
-            x, cosine, sine = position
-            position = [x, np.arctan2(sine, cosine)]
-        np.savez(
-            path,
-            position=position,
-            velocity=start["velocity"][0],
-            actions=actions[:, r, : own.num_actions],
-        )
-        run_script(script, path, own.domain, own.task, own.action_repeat, MUJOCO_GL=renderer)
-        suite_s = np.load(path)
-        np.testing.assert_allclose(np.stack(rewards)[:, r], suite_s["rewards"], rtol=1e-5)
-        ours, theirs = np.stack(frames)[:, r, upper].astype(int), suite_s["frames"][:, upper]
-        assert np.abs(ours - theirs).max() <= 2  # 0 where both render with EGL
-        assert np.abs(np.diff(ours, axis=0)).max(axis=(1, 2, 3)).min() > 50  # and they move
+    start, _ = load_envpool(name, 3).reset()
+    position = start["position"][0]
+    if name == "cartpole_swingup":
+        x, cosine, sine = position
+        position = [x, np.arctan2(sine, cosine)]
+    np.savez(
+        path,
+        position=position,
+        velocity=start["velocity"][0],
+        actions=actions[:, 0, : task.action_size],
+    )
+    run_script(script, path, task.domain, task.task, task.action_repeat, MUJOCO_GL=renderer)
+    direct = np.load(path)
+    np.testing.assert_allclose(rewards, direct["rewards"], rtol=1e-5)
+    ours, theirs = np.stack(frames)[:, upper].astype(int), direct["frames"][:, upper]
+    assert np.abs(ours - theirs).max() <= 2  # 0 where both render with EGL
+    assert np.abs(np.diff(ours, axis=0)).max(axis=(1, 2, 3)).min() > 50  # the frames change
 
 
 @pytest.mark.usefixtures("envpool_renderer")
 def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make):
-    """Several in a process share its GL context; the others restart while this one goes on."""
+    """Two workers: one holds two pools that share a GL context. Others restart in mid-episode."""
 
-    def play(tasks, seeds, row, **options):
-        environment = make(tasks, seeds, backend="envpool", render_size=32, **options)
+    def play(tasks, seeds, row, num_workers):
+        environment = make(
+            tasks, seeds, backend="envpool", render_size=32, num_workers=num_workers
+        )
         rng = np.random.default_rng(0)
         others = np.arange(len(tasks)) != row
-        frames, rewards = [environment.reset().frame[row]], []
-        for step in range(12):
+        frames, rewards = [environment.reset().frame], []
+        for step in range(8):
             actions = random_actions(rng, 1).repeat(len(tasks), axis=0)
             result = environment.step(actions)
-            frames.append(result.frame[row])
-            rewards.append(result.reward[row])
-            if others.any() and step == 5:
+            frames.append(result.frame)
+            rewards.append(result.reward)
+            if others.any() and step == 4:
                 after = environment.reset(others)
                 np.testing.assert_array_equal(after.frame[row], result.frame[row])
                 for other in np.flatnonzero(others):
                     assert np.any(after.frame[other] != result.frame[other])
-        return np.stack(frames), np.array(rewards)
+        return np.stack(frames, axis=1), np.stack(rewards, axis=1)
 
-    alone = play(["cheetah_run"], [7], 0)
-    company = ["walker_walk", "cheetah_run", "cheetah_run"]
-    for num_workers in (1, 3):
-        together = play(company, [1, 7, 8], 1, num_workers=num_workers)
-        np.testing.assert_array_equal(alone[0], together[0])
-        np.testing.assert_array_equal(alone[1], together[1])
-    other_seed = play(company, [1, 7, 8], 2, num_workers=2)
-    assert np.any(alone[0][0] != other_seed[0][0])
+    frames, rewards = play(["cheetah_run"], [7], 0, 1)
+    tasks, seeds = ["reacher_easy", "cheetah_run", "cheetah_run"], [1, 7, 8]
+    for num_workers in (1, 2):
+        joined_frames, joined_rewards = play(tasks, seeds, 1, num_workers)
+        np.testing.assert_array_equal(joined_frames[1], frames[0])
+        np.testing.assert_array_equal(joined_rewards[1], rewards[0])
+        assert np.any(joined_frames[2, 0] != frames[0, 0])
 
 
 @pytest.mark.usefixtures("envpool_renderer")
-def test_a_worker_of_envpool_ends_without_a_word(make, capfd):
+def test_a_worker_of_envpool_ends_without_output(make, capfd):
     before = set(multiprocessing.active_children())
     environment = make(["cheetah_run", "reacher_easy"], [0, 1], backend="envpool", num_workers=1)
     (worker,) = set(multiprocessing.active_children()) - before
@@ -379,7 +434,7 @@ def test_description_of_envpool(make, envpool_renderer):
     assert description["pools"] == [{"task": "cheetah_run", "action_repeat": 4, "num_envs": 1}]
 
 
-# --- mistakes and accidents -------------------------------------------------------------------
+# --- errors and crashes -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -389,6 +444,7 @@ def test_description_of_envpool(make, envpool_renderer):
         (["zzz"], [0], {}, "choose from finger_spin"),
         (["cheetah_run"], [-1], {}, "seeds must be in"),
         (["cheetah_run"], [1, 2], {}, "2 seeds for 1 tasks"),
+        (["cheetah_run", "walker_walk"], [1, 2], {}, "one action repeat.*_run.: 4.*_walk.: 2"),
         (["cheetah_run"], [0], {"observation": "smell"}, "pixels or state"),
         (["cheetah_run"], [0], {"backend": "mame"}, "unknown DMControl backend 'mame'.*envpool"),
         (["cheetah_run"], [0], {"backend": "envpool", "observation": "state"}, "pixels alone"),
@@ -401,42 +457,42 @@ def test_bad_arguments_are_refused(tasks, seeds, options, message):
 
 def test_bad_actions_are_refused(make):
     environment = make(["cheetah_run"], [0], observation="state")
-    environment.reset()
     with pytest.raises(ValueError, match="shape"):
         environment.send(np.zeros((1, 2), np.float32))
     for bad in (1.1, np.nan):
-        with pytest.raises(ValueError, match=r"\[-1, 1\]"):
+        with pytest.raises(ValueError, match=r"\[-1.0, 1.0\]"):
             environment.send(np.full((1, 6), bad, np.float32))
 
 
-def test_without_a_renderer_the_message_names_the_packages(monkeypatch):
+def test_without_a_renderer_the_error_names_the_packages(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "nonsense")
-    with pytest.raises(dmc.RendererUnavailable, match="libegl1.*libosmesa6") as refusal:
-        dmc.find_renderer.__wrapped__()
+    with pytest.raises(dmc_rendering.RendererUnavailable, match="libegl1.*libosmesa6") as refusal:
+        dmc_rendering.find_renderer.__wrapped__()
     assert "\n" not in str(refusal.value)
 
 
-def test_where_envpool_does_not_render_the_message_names_the_packages(monkeypatch):
+def test_without_a_renderer_of_envpool_the_error_names_the_packages(monkeypatch):
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nonexistent")
-    with pytest.raises(dmc.RendererUnavailable, match="libgl1 libegl1 libgl1-mesa-dri") as refusal:
-        dmc.find_envpool_renderer.__wrapped__()
+    packages = "libgl1 libegl1 libgl1-mesa-dri"
+    with pytest.raises(dmc_rendering.RendererUnavailable, match=packages) as refusal:
+        dmc_rendering.find_envpool_renderer.__wrapped__()
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.usefixtures("envpool_renderer")
-def test_an_abort_within_envpool_ends_no_process_but_its_own(make, monkeypatch, tmp_path):
+def test_an_abort_of_envpool_ends_only_its_worker(make, monkeypatch, tmp_path):
     abort = "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nos.abort()\n"
     (tmp_path / "envpool.py").write_text(abort)
     monkeypatch.syspath_prepend(tmp_path)  # of this process's children as well
-    with pytest.raises(dmc.RendererUnavailable, match="does not render.*exit -6"):
-        dmc.find_envpool_renderer.__wrapped__()
-    monkeypatch.setattr(dmc, "find_envpool_renderer", lambda: "egl")
+    with pytest.raises(dmc_rendering.RendererUnavailable, match="does not render.*exit -6"):
+        dmc_rendering.find_envpool_renderer.__wrapped__()
+    monkeypatch.setattr(dmc_rendering, "find_envpool_renderer", lambda: "egl")
     environment = make(["cheetah_run"], [0], backend="envpool")
     with pytest.raises(SimulatorFailed, match="a simulator's process has ended"):
         environment.reset()
 
 
-def test_a_worker_that_fails_hangs_or_is_gone_is_an_error_not_a_hang(make, monkeypatch):
+def test_a_worker_that_fails_hangs_or_ends_raises(make, monkeypatch):
     actions = np.zeros((1, 6), np.float32)
     environment = make(["cheetah_run"], [0], observation="state")
     failing = make(["cheetah_run"], [0], observation="state")
@@ -449,17 +505,17 @@ def test_a_worker_that_fails_hangs_or_is_gone_is_an_error_not_a_hang(make, monke
     worker = _children()[-2]
     os.kill(worker, signal.SIGSTOP)
     environment.send(actions)
-    with monkeypatch.context() as patience:
-        patience.setattr(dmc, "_ANSWER_S", 0.1)
+    with monkeypatch.context() as shorter:
+        shorter.setattr(dmc, "_ANSWER_TIMEOUT_S", 0.1)
         with pytest.raises(SimulatorFailed, match="a simulator has not answered for 0.1 s"):
             environment.recv()
     os.kill(worker, signal.SIGKILL)
-    for asks in (environment.recv, lambda: environment.send(actions), environment.reset):
+    for call in (environment.recv, lambda: environment.send(actions), environment.reset):
         with pytest.raises(SimulatorFailed, match="a simulator's process has ended"):
-            asks()
+            call()
 
 
-def test_a_worker_has_time_to_make_all_its_environments_before_its_first_answer(make):
+def test_first_answer_of_a_worker_may_take_longer_per_environment(make):
     environment = make(["cheetah_run"] * 3, range(3), observation="state", num_workers=2)
     limits = []
     for connection in environment._connections:
@@ -470,13 +526,13 @@ def test_a_worker_has_time_to_make_all_its_environments_before_its_first_answer(
 
         connection.poll = poll
     environment.reset()
-    assert limits == [2 * dmc._ANSWER_S, dmc._ANSWER_S]
+    assert limits == [2 * dmc._ANSWER_TIMEOUT_S, dmc._ANSWER_TIMEOUT_S]
     environment.step(np.zeros((3, 6), np.float32))
     environment.reset()
-    assert limits[2:] == 4 * [dmc._ANSWER_S]
+    assert limits[2:] == 4 * [dmc._ANSWER_TIMEOUT_S]
 
 
-def test_workers_end_with_their_vector_and_outlive_signals_to_the_group(make):
+def test_workers_ignore_signals_and_end_with_their_vector(make):
     environment = make(["cheetah_run"] * 2, [0, 1], observation="state", num_workers=2)
     environment.reset()
     workers = _children()[-2:]

@@ -5,7 +5,7 @@ import pytest
 
 from rcrl_jax.envs.catch import make_catch
 from rcrl_jax.envs.pools import concatenate
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.envs.protocol import control_spec, discrete_spec
 
 
 def assert_steps_equal(one, other):
@@ -13,8 +13,8 @@ def assert_steps_equal(one, other):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
 
 
-def test_joined_environments_are_one_vector():
-    """Catch does not depend on its company, so the joined vector must equal the whole one."""
+def test_joined_vectors_equal_one_vector():
+    """A game of Catch is independent of the others, so joining must change nothing."""
     joined = concatenate([make_catch([1, 2]), make_catch([3]), make_catch([4, 5, 6])])
     whole = make_catch([1, 2, 3, 4, 5, 6])
     assert joined.num_envs == 6 and joined.spec == whole.spec
@@ -30,7 +30,7 @@ def test_joined_environments_are_one_vector():
 
 
 class Recorded:
-    """Notes which of its calls came when."""
+    """Records the order of the calls."""
 
     def __init__(self, environment, name, calls):
         self.environment, self.name, self.calls = environment, name, calls
@@ -42,25 +42,25 @@ class Recorded:
         return value
 
 
-def test_all_are_sent_before_any_is_received():
+def test_all_vectors_are_sent_before_any_is_received():
     calls = []
     joined = concatenate([Recorded(make_catch([i]), i, calls) for i in range(3)])
     joined.reset()
     calls.clear()
     joined.step(np.ones(3, np.int32))
-    joined.reset(np.array([False, True, False]))  # the others are left alone
+    joined.reset(np.array([False, True, False]))  # the others get no reset
     joined.close()
     names = [(call, i) for call in ("send", "recv") for i in range(3)]
     assert calls == [*names, ("reset", 1), *(("close", i) for i in range(3))]
 
 
-def test_action_sets_may_differ():
+def test_largest_action_set_is_the_spec_s():
     small, large = make_catch([1, 2]), make_catch([3])
-    large.spec = EnvironmentSpec((84, 84), 5)
-    large.num_actions_per_env = np.array([5], np.int32)
+    large.spec = discrete_spec((84, 84), 5)
+    large.num_valid_actions = np.array([5], np.int32)
     joined = concatenate([small, large])
-    assert joined.spec.num_actions == 5
-    np.testing.assert_array_equal(joined.num_actions_per_env, [3, 3, 5])
+    assert joined.spec == large.spec
+    np.testing.assert_array_equal(joined.num_valid_actions, [3, 3, 5])
     assert [pool["num_envs"] for pool in joined.description["pools"]] == [2, 1]
     joined.reset()
     joined.step(np.array([2, 2, 4], np.int32))
@@ -68,9 +68,28 @@ def test_action_sets_may_differ():
         joined.send(np.array([2, 3, 4], np.int32))
 
 
-def test_refuses_none_and_differing_frames():
-    other = make_catch([1])
-    other.spec = EnvironmentSpec((100, 100), 3)
-    for environments in ([], [make_catch([1]), other]):
-        with pytest.raises(ValueError, match="one frame shape"):
-            concatenate(environments)
+GAME, TASK = discrete_spec((84, 84), 3), control_spec((84, 84, 3), 3, action_repeat=4)
+
+
+@pytest.mark.parametrize(
+    "one, other, message",
+    [
+        (GAME, discrete_spec((100, 100), 3), r"frame: .*\(84, 84\).* and .*\(100, 100\)"),
+        (TASK, control_spec((84,), 3, action_repeat=4), "frame: .*uint8.* and .*float32"),
+        (GAME, TASK._replace(frame=GAME.frame), "action: DiscreteArray and BoundedArray"),
+        (TASK, TASK._replace(action_repeat=2), "action repeat: 4 and 2"),
+        (GAME, GAME._replace(frames_per_step=1), "frames per step: 4 and 1"),
+    ],
+)
+def test_refuses_specs_that_differ_in_more_than_the_number_of_actions(one, other, message):
+    vectors = [make_catch([1]), make_catch([1]), make_catch([1])]
+    for vector, spec in zip(vectors, (one, one, other), strict=True):
+        vector.spec = spec
+    with pytest.raises(ValueError, match=f"environments to join differ in .*{message}") as refusal:
+        concatenate(vectors)
+    assert "\n" not in str(refusal.value)
+
+
+def test_refuses_no_vectors():
+    with pytest.raises(ValueError, match="no environments"):
+        concatenate([])

@@ -1,0 +1,88 @@
+"""Specs, settings and checks that all environments share."""
+
+import pickle
+
+import numpy as np
+import pytest
+from dm_env import specs
+
+from rcrl_jax.envs.protocol import (
+    EnvironmentProtocol,
+    control_spec,
+    discrete_spec,
+    validate_actions,
+)
+
+
+def test_discrete_spec_counts_agent_steps_of_four_frames():
+    spec = discrete_spec((84, 84), 6)
+    assert spec == (
+        specs.BoundedArray((84, 84), np.uint8, 0, 255),
+        specs.DiscreteArray(6, np.int32),
+        1,
+        4,
+    )
+    assert spec.max_num_actions == 6
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        specs.BoundedArray((100, 100, 3), np.uint8, 0, 255),
+        specs.Array((24,), np.float32),
+    ],
+    ids=["pixels", "state"],
+)
+def test_control_spec_counts_action_repeats_of_one_frame(frame):
+    spec = control_spec(frame.shape, 6, action_repeat=4)
+    assert spec == (frame, specs.BoundedArray((6,), np.float32, -1, 1), 4, 1)
+    assert type(spec.frame) is type(frame)
+    assert spec.max_num_actions == 6
+
+
+def test_specs_survive_pickling():
+    """Worker processes get them."""
+    for spec in (discrete_spec((84, 84), 6), control_spec((24,), 6, action_repeat=8)):
+        assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_evaluation_plays_whole_games_for_raw_rewards():
+    protocol = EnvironmentProtocol(
+        frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=27_000
+    )
+    assert protocol.for_evaluation() == EnvironmentProtocol(
+        frame_stack=4, life_loss_ends_episode=False, clip_rewards=False, max_episode_steps=27_000
+    )
+
+
+@pytest.mark.parametrize("bad", [{"frame_stack": 0}, {"max_episode_steps": 0}])
+def test_protocol_refuses_numbers_below_one(bad):
+    good = {
+        "frame_stack": 4,
+        "life_loss_ends_episode": True,
+        "clip_rewards": True,
+        "max_episode_steps": 5,
+    }
+    with pytest.raises(ValueError, match="must be >= 1"):
+        EnvironmentProtocol(**{**good, **bad})
+
+
+def test_each_run_has_its_own_number_of_discrete_actions():
+    spec, valid = discrete_spec((84, 84), 5), np.array([3, 5], np.int32)
+    validate_actions(np.array([2, 4]), spec, valid)
+    for bad in ([3, 4], [2, 5], [-1, 0]):
+        with pytest.raises(ValueError, match="out of range"):
+            validate_actions(np.array(bad), spec, valid)
+    for bad in ([0], [[0, 0]]):
+        with pytest.raises(ValueError, match=r"shape \(2,\)"):
+            validate_actions(np.array(bad), spec, valid)
+
+
+def test_continuous_actions_lie_within_one():
+    spec, valid = control_spec((24,), 3), np.array([3, 2], np.int32)
+    validate_actions(np.array([[-1, 1, 0], [0.5, 1, 0]], np.float32), spec, valid)
+    for bad in (1.1, -1.1, np.nan):
+        with pytest.raises(ValueError, match=r"out of range \[-1.0, 1.0\]"):
+            validate_actions(np.array([[0, 0, 0], [0, bad, 0]], np.float32), spec, valid)
+    with pytest.raises(ValueError, match=r"shape \(2, 3\)"):
+        validate_actions(np.zeros((2, 2), np.float32), spec, valid)
