@@ -1,13 +1,16 @@
-"""Random shifts of stacked frames, on the device.
+"""Random shifts and crops of stacked frames, on the device.
 
-Each item of a batch is shifted by its own offsets, the frames of one stack all by the same, so
-that what moves between frames stays visible.
+Every item of a batch has its own offsets. All frames of a stack share them, so that motion between
+frames is preserved.
 
-    crop_pad_crop (CURL)   84 -> crop 80 at a random place -> repeat the border 4 times -> 88
-                              -> crop 84 at a random place
-    pad_crop (DrQ)         84 -> repeat the border 4 times -> 92 -> crop 84 at a random place
+Atari (`random_shift`): the size stays 84 x 84, the image moves by at most 4 pixels each way.
 
-Either moves a picture by at most 4 pixels each way; CURL's also repeats more of its border.
+    crop_pad_crop (CURL)   84 -> random crop to 80 -> repeat the border 4 times -> 88
+                              -> random crop to 84
+    pad_crop (DrQ)         84 -> repeat the border 4 times -> 92 -> random crop to 84
+
+DMControl (`random_crop`, `center_crop`): the replay keeps whole rendered frames, and an update
+reads crops of them.
 """
 
 from collections.abc import Callable
@@ -16,12 +19,73 @@ import chex
 import jax
 import jax.numpy as jnp
 
-PAD = 4  # pixels
-CROP = 80  # pixels that are left of 84 before CURL pads
+PAD = 4  # pixels added at each side
+CROP = 80  # side of CURL's first crop [pixels]
 
 
-def _random_crop(key: chex.PRNGKey, stack: jax.Array, side: int) -> jax.Array:
-    """One crop for a whole stack: `[C, H, W] -> [C, side, side]`, every offset equally likely."""
+def random_shift(key: chex.PRNGKey, stacks: jax.Array, kind: str) -> jax.Array:
+    """Shifts each stack of a batch by its own random offsets.
+
+    Args:
+      key: decides the offsets.
+      stacks: `[N, C, 84, 84]`, any dtype.
+      kind: 'crop_pad_crop' or 'pad_crop'.
+
+    Returns:
+      `[N, C, 84, 84]`, same dtype.
+    """
+    chex.assert_shape(stacks, (None, None, 84, 84))
+    return jax.vmap(_SHIFTS[kind])(jax.random.split(key, len(stacks)), stacks)
+
+
+def random_crop(key: chex.PRNGKey, observation: jax.Array, size: int) -> jax.Array:
+    """Crops each observation at its own random position.
+
+    Args:
+      key: decides the positions, uniform over all `(H - size + 1) * (W - size + 1)`.
+      observation: `[N, C, H, W, 3]`, any dtype.
+      size: height and width of the result [pixels].
+
+    Returns:
+      `[N, C, size, size, 3]`, same dtype.
+    """
+    chex.assert_shape(observation, (None, None, None, None, 3))
+    n, frame_stack, height, width, channels = observation.shape
+    row_key, column_key = jax.random.split(key)
+    row = jax.random.randint(row_key, (n,), 0, height - size + 1)
+    column = jax.random.randint(column_key, (n,), 0, width - size + 1)
+
+    def crop(stack, top, left):
+        return jax.lax.dynamic_slice(stack, (0, top, left, 0), (frame_stack, size, size, channels))
+
+    return jax.vmap(crop)(observation, row, column)
+
+
+def center_crop(observation: jax.Array, size: int) -> jax.Array:
+    """The middle of each observation: `[N, C, H, W, 3] -> [N, C, size, size, 3]`."""
+    chex.assert_shape(observation, (None, None, None, None, 3))
+    top, left = ((side - size) // 2 for side in observation.shape[2:4])
+    return observation[:, :, top : top + size, left : left + size]
+
+
+def _crop_pad_crop(key: chex.PRNGKey, stack: jax.Array) -> jax.Array:
+    first_key, second_key = jax.random.split(key)
+    cropped = _crop_stack(first_key, stack, CROP)
+    return _crop_stack(second_key, _repeat_border(cropped), stack.shape[-1])
+
+
+def _pad_crop(key: chex.PRNGKey, stack: jax.Array) -> jax.Array:
+    return _crop_stack(key, _repeat_border(stack), stack.shape[-1])
+
+
+_SHIFTS: dict[str, Callable[[chex.PRNGKey, jax.Array], jax.Array]] = {
+    "crop_pad_crop": _crop_pad_crop,
+    "pad_crop": _pad_crop,
+}
+
+
+def _crop_stack(key: chex.PRNGKey, stack: jax.Array, side: int) -> jax.Array:
+    """Crops one stack at a uniform random position: `[C, H, W] -> [C, side, side]`."""
     frames, height, width = stack.shape
     row_key, column_key = jax.random.split(key)
     row = jax.random.randint(row_key, (), 0, height - side + 1)
@@ -31,34 +95,3 @@ def _random_crop(key: chex.PRNGKey, stack: jax.Array, side: int) -> jax.Array:
 
 def _repeat_border(stack: jax.Array) -> jax.Array:
     return jnp.pad(stack, ((0, 0), (PAD, PAD), (PAD, PAD)), mode="edge")
-
-
-def _crop_pad_crop(key: chex.PRNGKey, stack: jax.Array) -> jax.Array:
-    first_key, second_key = jax.random.split(key)
-    cropped = _random_crop(first_key, stack, CROP)
-    return _random_crop(second_key, _repeat_border(cropped), stack.shape[-1])
-
-
-def _pad_crop(key: chex.PRNGKey, stack: jax.Array) -> jax.Array:
-    return _random_crop(key, _repeat_border(stack), stack.shape[-1])
-
-
-_ONE_STACK: dict[str, Callable[[chex.PRNGKey, jax.Array], jax.Array]] = {
-    "crop_pad_crop": _crop_pad_crop,
-    "pad_crop": _pad_crop,
-}
-
-
-def random_shift(key: chex.PRNGKey, stacks: jax.Array, kind: str) -> jax.Array:
-    """Shifts each stack of a batch by offsets of its own.
-
-    Args:
-      key: of this batch.
-      stacks: `[N, C, 84, 84]`, of any type.
-      kind: 'crop_pad_crop' or 'pad_crop'.
-
-    Returns:
-      `[N, C, 84, 84]` of the same type.
-    """
-    chex.assert_rank(stacks, 4)
-    return jax.vmap(_ONE_STACK[kind])(jax.random.split(key, len(stacks)), stacks)

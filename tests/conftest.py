@@ -1,29 +1,32 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 import os
 import tempfile
 
 import pytest
 
-# Most of the tests' time would be the compiler's. Set before JAX is imported: small programs that
-# run for seconds need no optimised code (`test_fleet_devices.py` holds the exactness of fleets at
-# the default level), and a compiled program is kept for as long as the tests run, for processes of
-# their own as well.
+# Set before JAX is imported; tests that start processes pass them on.
+# Compilation would take most of the time of the tests. Small programs that run for seconds need no
+# optimised code (`test_fleet_devices.py` checks exactness at the default level), and all processes
+# share compiled programs until the tests end.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 _CACHE = tempfile.TemporaryDirectory(prefix="compiled-")
 os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+# An operation on arrays of different rank is an error unless one is a scalar: the added axis must
+# be written, because a batch axis would otherwise align with the wrong one unnoticed.
+os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 
 
 @pytest.fixture
 def renderer() -> str:
-    """What DMControl renders with; a test that needs it is skipped where nothing does."""
+    """The renderer of DMControl; skips the test where there is none."""
     return _found_or_skipped("find_renderer")
 
 
 @pytest.fixture
 def envpool_renderer() -> str:
-    """What envpool renders with; a test that needs it is skipped where it does not."""
+    """The renderer of envpool; skips the test where there is none."""
     return _found_or_skipped("find_envpool_renderer")
 
 

@@ -7,18 +7,21 @@ import rlax
 
 
 def support(v_max: float, num_atoms: int) -> jax.Array:
-    """The atoms of the return distribution, `[num_atoms]` from -v_max to v_max."""
+    """The support of the return distribution: `[num_atoms]` atoms from -v_max to v_max."""
     return jnp.linspace(-v_max, v_max, num_atoms)
 
 
 def expected_return(logits: jax.Array, atoms: jax.Array) -> jax.Array:
-    """Mean of the return distribution: `[..., num_atoms] -> [...]`."""
-    return jnp.sum(jax.nn.softmax(logits) * atoms, axis=-1)
+    """Mean of the return distribution: `[..., atoms], [atoms] -> [...]`."""
+    chex.assert_shape(atoms, logits.shape[-1:])
+    return jnp.sum(jax.nn.softmax(logits) * jnp.broadcast_to(atoms, logits.shape), axis=-1)
 
 
-def mask_actions(q: jax.Array, own_actions: jax.Array) -> jax.Array:
-    """Values `[..., A]` with -inf for the actions that the run does not have."""
-    return jnp.where(jnp.arange(q.shape[-1]) < own_actions, q, -jnp.inf)
+def mask_actions(q: jax.Array, num_valid_actions: jax.Array) -> jax.Array:
+    """Sets the values `[..., A]` of all actions from number `num_valid_actions []` on to -inf."""
+    chex.assert_rank(num_valid_actions, 0)
+    action_mask = jnp.arange(q.shape[-1]) < num_valid_actions
+    return jnp.where(jnp.broadcast_to(action_mask, q.shape), q, -jnp.inf)
 
 
 def double_q_cross_entropy(
@@ -29,32 +32,34 @@ def double_q_cross_entropy(
     target_logits_t: jax.Array,
     selector_logits_t: jax.Array,
     atoms: jax.Array,
-    own_actions: jax.Array,
+    num_valid_actions: jax.Array,
 ) -> jax.Array:
-    """Cross-entropy to the projected double-Q target, one value a transition.
+    """Cross-entropy to the projected double-Q target, for a batch of transitions.
 
-    The target's entropy is part of it, as in github.com/Kaixhin/Rainbow, and so it is part of
-    the priorities. Bellemare et al. (2017), algorithm 1; van Hasselt et al. (2016).
+    The cross-entropy contains the entropy of the target, as in github.com/Kaixhin/Rainbow, and so
+    do the priorities. Bellemare et al. (2017), algorithm 1; van Hasselt et al. (2016).
 
     Args:
       logits_tm1: online logits at the first state, `[B, A, atoms]`.
       a_tm1: actions taken there, `[B] int32`.
       r_t: discounted sum of the rewards over the n-step window, `[B]`.
-      discount_t: what the bootstrap at the window's end is multiplied with, `[B]`.
-      target_logits_t: target-network logits at the window's end, `[B, A, atoms]`.
-      selector_logits_t: online logits there, which choose the action, `[B, A, atoms]`.
+      discount_t: factor of the bootstrap value at the end of the window, `[B]`.
+      target_logits_t: target-network logits at the end of the window, `[B, A, atoms]`.
+      selector_logits_t: online logits there, which select the action, `[B, A, atoms]`.
       atoms: `[atoms]`.
-      own_actions: `[] int32`; only the first `own_actions` can be selected.
+      num_valid_actions: `[] int32`; only the first `num_valid_actions` can be selected.
 
     Returns:
-      `[B]`.
+      One loss per transition, `[B]`. Only `logits_tm1` gets a gradient.
     """
-    chex.assert_rank([logits_tm1, a_tm1, r_t, discount_t, atoms], [3, 1, 1, 1, 1])
+    chex.assert_rank(logits_tm1, 3)
+    chex.assert_shape([a_tm1, r_t, discount_t], logits_tm1.shape[:1])
     chex.assert_equal_shape([logits_tm1, target_logits_t, selector_logits_t])
+    chex.assert_shape(atoms, logits_tm1.shape[-1:])
     batched = jax.vmap(
         rlax.categorical_double_q_learning, in_axes=(None, 0, 0, 0, 0, None, 0, 0)
     )
-    q_t_selector = mask_actions(expected_return(selector_logits_t, atoms), own_actions)
+    q_t_selector = mask_actions(expected_return(selector_logits_t, atoms), num_valid_actions)
     return batched(
         atoms, logits_tm1, a_tm1, r_t, discount_t, atoms, target_logits_t, q_t_selector
     )

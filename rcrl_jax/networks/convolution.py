@@ -1,36 +1,43 @@
-"""A 3x3 convolution whose gradients are as fast as itself, also inside loops, on the CPU.
+"""A 3x3 convolution with fast gradients on the CPU, inside loops as well.
 
-XLA's CPU compiler rewrites a convolution for its fast kernel only in the outermost computation,
-while a fleet calls an update inside a loop: there the gradients that `jax.grad` writes, with other
-dimension orders, ran at a fiftieth of that kernel's rate. So the CPU gets forward pass and both
-gradients in the one order that the kernel takes. Some padding, cut off again, keeps them from
+XLA's CPU compiler uses its fast convolution kernel inside a loop only if the dimensions are in one
+particular order. A fleet calls an update inside a loop, and the gradients of `jax.grad` use other
+orders: they ran at a fiftieth of the kernel's rate. On the CPU, the forward pass and both gradients
+below are therefore written in that order. Some padding, cut off again, keeps XLA from choosing
 another library's kernel, which took twice the time.
 
-Two of them are computed a few images at a time, so that what a product reads stays in the cache:
-the kernel's gradient, and the forward pass where there are few channels, as a product of patches.
-One core, [N, 39, 39, 32] of stride 1: forwards 180 GFLOP/s, the image's gradient 130, the kernel's
-gradient 120 instead of 90 (N = 32) or 50 (N = 128). [N, 84, 84, 9] of stride 2: forwards 73 instead
-of 40, the kernel's gradient 65 instead of 30. That core multiplied large matrices at 211 GFLOP/s.
-Other platforms get what `jax.lax.conv_general_dilated` and its own gradients are there.
+Two computations process a few images at a time, so that the operands of a product stay in the
+cache: the gradient of the kernel, and the forward pass with few channels, as a product of patches.
+
+GFLOP/s on one core, which multiplies large matrices at 211; in brackets, all images at once:
+
+    input                        forward     image gradient   kernel gradient
+    [N, 39, 39, 32], stride 1    180         130              120 (90 at N = 32, 50 at N = 128)
+    [N, 84, 84, 9], stride 2     73 (40)                      65 (30)
+
+Other platforms use `jax.lax.conv_general_dilated` and its own gradients.
 """
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 _ORDER = ("NHWC", "HWIO", "NHWC")
-_IMAGES = 4  # computed at a time
-_FEW_CHANNELS = 16
+_IMAGES = 4  # number of images computed at a time
+_FEW_CHANNELS = 16  # up to this number of input channels, the forward pass is a product of patches
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """Convolution without padding: `[N, H, W, I], [3, 3, I, O] -> [N, H', W', O]`.
 
-    H' = (H - 3) // stride + 1, and likewise W'.
+    H' = (H - 3) // stride + 1; W' follows from W in the same way.
     """
+    chex.assert_rank([x, kernel], 4)
+    chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
     return lax.platform_dependent(
         x,
         kernel,
@@ -84,13 +91,13 @@ def _multiply_patches(image, kernel, *, stride):
         ],
         axis=-1,
     )
-    # Without the barrier the compiler gathers the patches inside the product's loops.
+    # Without the barrier, XLA gathers the patches again inside the loops of the product.
     patches = lax.optimization_barrier(patches.reshape(height * width, -1))
     return (patches @ kernel.reshape(patches.shape[1], -1)).reshape(height, width, -1)
 
 
 def _gradients_cpu(x, kernel, gradient, *, stride):
-    # Rows and columns that a stride leaves over at the end.
+    # Trailing rows and columns that no window covers.
     rest = [(size - 3) % stride for size in x.shape[1:3]]
     mirrored = kernel[::-1, ::-1].swapaxes(2, 3)
     x_gradient = lax.conv_general_dilated(
@@ -115,7 +122,7 @@ def _gradients_cpu(x, kernel, gradient, *, stride):
 
 
 def _kernel_gradient(x, gradient, stride):
-    """A correlation of the images with the gradient's: channels take the place of the batch."""
+    """Correlates the images with the output's gradient; channels and batch swap their axes."""
     kernel_gradient = lax.conv_general_dilated(
         x.transpose(3, 1, 2, 0),
         gradient.transpose(1, 2, 0, 3),

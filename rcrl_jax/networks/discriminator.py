@@ -1,25 +1,28 @@
 """The discriminator w(phi(x1), phi(x2)) of the return-contrastive task."""
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 
 class Discriminator(nn.Module):
-    """An MLP on the pair; the sigmoid of its output is w.
+    """An MLP on a pair of embeddings x, y; the sigmoid of its output is w.
 
-    The paper gives only its type, R^d x R^d -> [0, 1] (section 4.3). Size and depth are ours, and
-    so are the ways of reading the pair:
+    The paper gives only the type of w, R^d x R^d -> [0, 1] (section 4.3). Size, depth, input and
+    normalisation are our choices.
 
-        concatenation        [x, y]
-        difference_product   [|x - y|, x * y], which does not tell x from y
-        bilinear             x W y + b, without a hidden layer
-
-    and of normalising x and y before that:
-
-        none
-        layer_norm           mean 0 and variance 1 over the components
-        unit                 length 1
+    Attributes:
+      hidden: units of each hidden layer.
+      reads: input of the first layer.
+        'concatenation': [x, y].
+        'difference_product': [|x - y|, x * y], which is symmetric in x and y.
+        'bilinear': the logit is x W y + b, without hidden layers.
+      layers: number of hidden layers.
+      norm: normalisation of x and of y.
+        'none'.
+        'layer_norm': mean 0 and variance 1 over the components.
+        'unit': length 1.
     """
 
     hidden: int = 256
@@ -30,6 +33,7 @@ class Discriminator(nn.Module):
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
         """Logit of the probability that the two returns differ: `[..., d], [..., d] -> [...]`."""
+        chex.assert_equal_shape([first, second])
         first, second = _NORMS[self.norm](first), _NORMS[self.norm](second)
         if self.reads == "bilinear":
             projected = nn.Dense(second.shape[-1], use_bias=False)(first)

@@ -1,4 +1,4 @@
-"""Parameter initialisers that Flax does not ship."""
+"""Parameter initialisers that JAX and Flax do not have."""
 
 import math
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 def uniform_fan_in(fan_in: int) -> jax.nn.initializers.Initializer:
-    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default for weights and biases alike."""
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)), PyTorch's default for weights and biases."""
     bound = 1.0 / math.sqrt(fan_in)
 
     def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
@@ -20,7 +20,8 @@ def uniform_fan_in(fan_in: int) -> jax.nn.initializers.Initializer:
 def by_row(init: jax.nn.initializers.Initializer) -> jax.nn.initializers.Initializer:
     """Initialises each row of the first axis from its own key.
 
-    A row depends on its number alone: a longer array starts with the rows of a shorter one.
+    A row depends on its index and not on the number of rows: the first rows of a longer array are
+    those of a shorter one.
     """
 
     def init_rows(key: chex.PRNGKey, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
@@ -31,10 +32,11 @@ def by_row(init: jax.nn.initializers.Initializer) -> jax.nn.initializers.Initial
 
 
 def delta_orthogonal(gain: float) -> jax.nn.initializers.Initializer:
-    """Convolution kernels `[h, w, in, out]`, odd h and w, with nothing but an orthogonal centre.
+    """Convolution kernels `[h, w, in, out]`, h and w odd, that are zero outside the centre tap.
 
     The centre tap is `gain` times a matrix with orthonormal rows or columns, whichever are fewer
-    (Xiao et al., 2018). `jax.nn.initializers.delta_orthogonal` refuses fewer outputs than inputs.
+    (Xiao et al., 2018). `jax.nn.initializers.delta_orthogonal` rejects kernels with fewer outputs
+    than inputs.
     """
     orthogonal = jax.nn.initializers.orthogonal(gain)
 

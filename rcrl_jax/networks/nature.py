@@ -1,4 +1,4 @@
-"""The encoder of the original Rainbow."""
+"""The Nature DQN encoder, which the original Rainbow uses."""
 
 import chex
 import flax.linen as nn
@@ -13,9 +13,10 @@ _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
 def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """A convolution without padding, as one matrix product.
 
-    Blocks of `stride` x `stride` pixels become channels; what is left is a convolution of stride
-    1 over k = kernel / stride blocks a side, whose k * k shifted inputs lie side by side. Over
-    runs this stays a batched product, where a convolution would become a grouped one.
+    Each block of `stride` x `stride` pixels becomes the channels of one cell. The convolution over
+    cells has stride 1 and k = K / stride taps a side; its k * k shifted inputs are concatenated.
+    `jax.vmap` over runs keeps this a batched product, while it would turn a convolution into a
+    slow grouped one.
 
     Args:
       images: `[N, H, W, in]`; H and W are multiples of the stride.
@@ -25,6 +26,9 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     Returns:
       `[N, (H - K) / stride + 1, (W - K) / stride + 1, out]`.
     """
+    chex.assert_rank([images, kernel], 4)
+    chex.assert_shape(kernel, (kernel.shape[0], kernel.shape[0], images.shape[-1], None))
+    chex.assert_is_divisible(kernel.shape[0], stride)
     n, height, width, channels_in = images.shape
     taps, channels_out = kernel.shape[0] // stride, kernel.shape[-1]
     rows, columns = height // stride, width // stride
@@ -40,14 +44,14 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 class NatureEncoder(nn.Module):
     """Three convolutions without padding: 8x8 stride 4, 4x4 stride 2, 3x3 stride 1.
 
-    Source: Mnih et al. (2015), initial values and lack of padding as in
-    github.com/Kaixhin/Rainbow `model.py`, architecture `canonical`.
+    Source: Mnih et al. (2015). Initial values, and no padding, as in github.com/Kaixhin/Rainbow
+    `model.py`, architecture `canonical`.
     """
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Maps whole frames `[N, C, 84, 84] uint8` to psi(s) `[N, 3136] float32`."""
-        chex.assert_rank(observation, 4)
+        chex.assert_shape(observation, (None, None, 84, 84))
         chex.assert_type(observation, jnp.uint8)
         activation = observation.transpose(0, 2, 3, 1).astype(jnp.float32) / 255.0
         for number, (channels, side, stride) in enumerate(_LAYERS, start=1):
@@ -56,5 +60,5 @@ class NatureEncoder(nn.Module):
             shape = (side, side, channels_in, channels)
             kernel = self.param(f"conv{number}_kernel", init, shape)
             bias = self.param(f"conv{number}_bias", init, (channels,))
-            activation = nn.relu(convolve(activation, kernel, stride) + bias)
+            activation = nn.relu(convolve(activation, kernel, stride) + bias[None, None, None])
         return activation.reshape(len(observation), -1)

@@ -21,28 +21,32 @@ class LayerNoise(NamedTuple):
 
 
 def scaled_noise(key: chex.PRNGKey, size: int) -> jax.Array:
-    """`[size]` draws of sign(x) sqrt(|x|), x ~ N(0, 1) (Fortunato et al. 2018, section 3).
+    """`[size]` draws of sign(x) sqrt(|x|), x ~ N(0, 1) (Fortunato et al., 2018, section 3).
 
-    Fewer draws are the first of more.
+    The first draws do not depend on `size`.
     """
     x = jax.random.normal(key, (size,))
     return jnp.sign(x) * jnp.sqrt(jnp.abs(x))
 
 
 def draw_noise(key: chex.PRNGKey, layers: dict[str, tuple[int, int]]) -> dict[str, LayerNoise]:
-    """Noise of several layers, with as few calls of the generator as possible.
+    """Draws the noise of several layers with two calls of the random number generator.
 
-    On the CPU a call is a loop of many tiny kernels. All inputs come out of one call and all
-    outputs out of another; the last layer may have more outputs without changing anything else.
+    On the CPU a call is a loop of many small kernels, so few calls are faster. One call draws the
+    inputs of all layers and another the outputs. More outputs of the last layer leave all other
+    draws unchanged.
 
     Args:
-      key: what the noise depends on.
-      layers: of each layer its numbers of inputs and outputs.
+      key: decides the noise.
+      layers: name -> (number of inputs, number of outputs).
+
+    Returns:
+      name -> noise, in the order of `layers`.
     """
     fan_in, fan_out = zip(*layers.values(), strict=True)
     longest = max(sum(fan_in), sum(fan_out))
-    # A loop, because the CPU compiler would otherwise compute a vector's elements anew for every
-    # weight that they belong to.
+    # Outside a loop, XLA on the CPU would fuse the draws into the weights and recompute each number
+    # for every weight that reads it.
     inputs, outputs = jax.lax.map(lambda k: scaled_noise(k, longest), jax.random.split(key))
     return {
         name: LayerNoise(*vectors)
@@ -51,22 +55,26 @@ def draw_noise(key: chex.PRNGKey, layers: dict[str, tuple[int, int]]) -> dict[st
 
 
 def _cut(vector: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
-    """The first pieces of a vector, of these sizes."""
+    """Cuts the start of a vector into consecutive pieces of the given sizes."""
     return jnp.split(vector[: sum(sizes)], np.cumsum(sizes)[:-1])
 
 
 class NoisyDense(nn.Module):
     """A linear layer whose weights are mu + sigma * noise.
 
-    The noise of the weights is the outer product of one vector for the inputs and one for the
-    outputs, and the outputs' vector is also the noise of the bias. Without noise the layer is its
-    mean. Initial values as in github.com/Kaixhin/Rainbow `model.py`: sigma of the bias starts at
-    sigma/sqrt(out), not sigma/sqrt(in).
+    The noise of the kernel is the outer product of one vector for the inputs and one for the
+    outputs; the vector for the outputs is also the noise of the bias (Fortunato et al., 2018,
+    section 3). Without noise the layer uses mu. Initial values as in github.com/Kaixhin/Rainbow
+    `model.py`: sigma of the bias starts at sigma / sqrt(out), not sigma / sqrt(in).
 
-    Outputs come in `groups` of `features`, and everything random about a group depends on its
-    number alone: a layer with more groups begins with the same ones. So a run with few actions
-    is the same run in a fleet whose actions are padded to the largest game's. `own_groups` is the
-    number of groups that are not padding; the initial sigma of the bias counts their outputs.
+    The outputs are `groups` groups of `features`. The parameters and the noise of a group depend
+    on its index and not on the number of groups. A run with few actions is therefore the same run
+    in a fleet that pads its actions to those of the largest game.
+
+    Attributes:
+      features: outputs of one group.
+      sigma: scale of the initial sigmas.
+      groups: number of groups, padding included.
     """
 
     features: int
@@ -78,22 +86,33 @@ class NoisyDense(nn.Module):
         self,
         inputs: jax.Array,
         noise: LayerNoise | None = None,
-        own_groups: jax.Array | int | None = None,
+        num_valid_groups: jax.Array | int | None = None,
     ) -> jax.Array:
-        """Maps `[..., in]` to `[..., groups * features]`."""
+        """Maps `[N, in]` to `[N, groups * features]`.
+
+        Args:
+          inputs: `[N, in]`.
+          noise: one sample for the whole batch; None for the mean weights.
+          num_valid_groups: `[] int32`, the number of groups that are not padding; None for all.
+            The initial sigma of the bias counts the outputs of these groups only.
+        """
+        chex.assert_rank(inputs, 2)
         fan_in = inputs.shape[-1]
         shape = (self.groups, fan_in, self.features)
         mu_init = initializers.by_row(initializers.uniform_fan_in(fan_in))
         kernel_sigma_init = nn.initializers.constant(self.sigma / math.sqrt(fan_in))
-        fan_out = self.features * jnp.float32(self.groups if own_groups is None else own_groups)
+        groups = self.groups if num_valid_groups is None else num_valid_groups
+        chex.assert_rank(groups, 0)
+        fan_out = self.features * jnp.float32(groups)
         bias_sigma_init = nn.initializers.constant(self.sigma / jnp.sqrt(fan_out))
         kernel = self.param("kernel_mu", mu_init, shape)
         bias = self.param("bias_mu", mu_init, (self.groups, self.features))
         kernel_sigma = self.param("kernel_sigma", kernel_sigma_init, shape)
         bias_sigma = self.param("bias_sigma", bias_sigma_init, (self.groups, self.features))
         if noise is not None:
+            chex.assert_shape(noise, [(fan_in,), (self.groups * self.features,)])
             outputs = noise.outputs.reshape(self.groups, self.features)
-            kernel = kernel + kernel_sigma * noise.inputs[:, None] * outputs[:, None]
+            kernel = kernel + kernel_sigma * noise.inputs[None, :, None] * outputs[:, None]
             bias = bias + bias_sigma * outputs
         kernel = kernel.transpose(1, 0, 2).reshape(fan_in, -1)
-        return inputs @ kernel + bias.reshape(-1)
+        return inputs @ kernel + bias.reshape(1, -1)

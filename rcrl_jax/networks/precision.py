@@ -1,11 +1,11 @@
-"""The arithmetic of matrix products."""
+"""The precision of matrix products."""
 
 import functools
 from collections.abc import Callable
 
 import jax
 
-# What each choice is to the compiler. Sums are float32 in all of them.
+# JAX's name for each setting. All of them accumulate in float32.
 _MATMUL_PRECISION = {
     "float32": "highest",
     "tf32": "tensorfloat32",
@@ -14,7 +14,7 @@ _MATMUL_PRECISION = {
 
 
 def at_precision(function: Callable, precision: str) -> Callable:
-    """`function`, with the matrix products of everything it traces at the given precision.
+    """Wraps `function` so that all matrix products traced in it have the given precision.
 
     Args:
       function: takes and returns pytrees.

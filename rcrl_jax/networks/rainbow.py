@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from rcrl_jax.networks import encoders, initializers, nature, noisy
 
-EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a), of the data-efficient encoder
-NATURE_EMBEDDING_SIZE = 3136
+EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a) with the data-efficient encoder
+NATURE_EMBEDDING_SIZE = 3136  # the same with the Nature encoder
 ENCODERS = {"data_efficient": encoders.DataEfficientEncoder, "nature": nature.NatureEncoder}
 _EMBEDDING_INITS = {
     "normal": nn.initializers.normal(1.0),
@@ -20,19 +20,28 @@ _EMBEDDING_INITS = {
 class RainbowNetwork(nn.Module):
     """Return-distribution logits of every action.
 
-    With `head='state'` both dueling streams read psi(s). With `head='state_action'` the advantage
-    stream reads phi(s, a) = psi(s) * e_a for one action at a time and returns that action's
-    logits (RCRL, appendix C.1 and figure 1, left). With `head='state_action_both'` the value stream
-    reads phi(s, a) as well, so that everything the head reads of a state passes through phi. With
-    `head='state_action_single'` the advantage stream is the whole head, and the value of an action
-    a function of its own phi(s, a) alone, as Proposition 4.1 has it.
+    A run may have fewer actions than `max_num_actions`. Its last actions are then padding: the
+    dueling mean leaves them out, so their parameters get no gradient, and the parameters and noise
+    of an action depend on its index alone.
 
-    `num_actions` is the largest action set of the fleet. A run with fewer actions leaves the last
-    ones out: they take no part in the dueling mean, so nothing they own gets a gradient, and
-    everything random about an action depends on its number alone.
+    Attributes:
+      max_num_actions: A, the size of the largest action set of the fleet.
+      num_atoms: size of the support.
+      hidden_size: units of the hidden layer of each stream.
+      noisy_sigma: scale of the initial sigmas of the noisy layers.
+      head: input of the two dueling streams, where phi(s, a) = psi(s) * e_a.
+        'state': both streams read psi(s).
+        'state_action': the advantage stream reads phi(s, a) and returns the logits of that action
+          (RCRL, appendix C.1 and figure 1, left); the value stream reads psi(s).
+        'state_action_both': both streams read phi(s, a), so the head reads a state through phi
+          only.
+        'state_action_single': there is no value stream; the value of an action depends on its own
+          phi(s, a) alone, as in Proposition 4.1.
+      encoder_name: 'data_efficient' or 'nature'.
+      embedding_init: distribution of the initial e_a: 'normal', 'uniform' in [0, 1) or 'ones'.
     """
 
-    num_actions: int
+    max_num_actions: int
     num_atoms: int
     hidden_size: int
     noisy_sigma: float
@@ -47,11 +56,11 @@ class RainbowNetwork(nn.Module):
 
     @property
     def _advantage_groups(self) -> int:
-        """How many actions' logits the advantage stream returns at once."""
-        return self.num_actions if self.head == "state" else 1
+        """Number of actions whose logits the advantage stream returns for one input."""
+        return self.max_num_actions if self.head == "state" else 1
 
     def setup(self) -> None:
-        """Creates the parts that `__call__` and `embed` share."""
+        """Creates the layers that the methods share."""
         self.encoder = ENCODERS[self.encoder_name]()
         if self.head != "state_action_single":
             self.value_hidden = self._dense(self.hidden_size)
@@ -62,14 +71,17 @@ class RainbowNetwork(nn.Module):
             self.action_embedding = self.param(
                 "action_embedding",
                 initializers.by_row(_EMBEDDING_INITS[self.embedding_init]),
-                (self.num_actions, self.embedding_size),
+                (self.max_num_actions, self.embedding_size),
             )
 
     def _dense(self, features: int, groups: int = 1) -> noisy.NoisyDense:
         return noisy.NoisyDense(features, self.noisy_sigma, groups)
 
     def draw_noise(self, key: chex.PRNGKey) -> dict[str, noisy.LayerNoise]:
-        """One sample of the noise of all noisy layers; with more actions it begins the same."""
+        """Draws one sample of the noise of all noisy layers.
+
+        The noise of an action does not depend on `max_num_actions`.
+        """
         hidden = (self.embedding_size, self.hidden_size)
         layers = {}
         if self.head != "state_action_single":
@@ -81,24 +93,48 @@ class RainbowNetwork(nn.Module):
     def __call__(
         self,
         observation: jax.Array,
-        own_actions: jax.Array,
+        num_valid_actions: jax.Array,
         noise: dict[str, noisy.LayerNoise] | None = None,
     ) -> jax.Array:
         """Maps observations to logits `[N, A, atoms]`.
 
         Args:
-          observation: `[N, 225, C, 25] uint8`, stacks of frames as patches; `[N, C, 84, 84]` of
-            the Nature encoder.
-          own_actions: `[] int32`, the size of the run's own action set, at most A.
-          noise: of the weights, from `draw_noise`; None for their means.
+          observation: as for `encode`.
+          num_valid_actions: as for `logits_of`.
+          noise: as for `logits_of`.
         """
+        return self.logits_of(self.encode(observation), num_valid_actions, noise)
+
+    def encode(self, observation: jax.Array) -> jax.Array:
+        """Maps observations to the state embedding psi(s) `[N, embedding_size] float32`.
+
+        Args:
+          observation: `[N, 225, C, 25] uint8`, stacked frames as patches; with the Nature encoder
+            `[N, C, 84, 84] uint8`.
+        """
+        return self.encoder(observation)
+
+    def logits_of(
+        self,
+        psi: jax.Array,
+        num_valid_actions: jax.Array,
+        noise: dict[str, noisy.LayerNoise] | None = None,
+    ) -> jax.Array:
+        """Maps state embeddings to logits `[N, A, atoms]`.
+
+        Args:
+          psi: `[N, embedding_size]`.
+          num_valid_actions: `[] int32`, the size of the run's own action set, at most A.
+          noise: of the weights, from `draw_noise`; None for the mean weights.
+        """
+        chex.assert_shape(psi, (None, self.embedding_size))
+        chex.assert_rank(num_valid_actions, 0)
         noise = noise or {}
-        psi = self.encoder(observation)
-        shape = (psi.shape[0], self.num_actions, self.num_atoms)
+        shape = (psi.shape[0], self.max_num_actions, self.num_atoms)
         if self.head == "state":
-            advantage_input = psi  # [N, 576]
+            advantage_input = psi
         else:
-            advantage_input = psi[:, None] * self.action_embedding  # [N, A, 576]
+            advantage_input = psi[:, None] * self.action_embedding[None]  # [N, A, d]
             advantage_input = advantage_input.reshape(-1, self.embedding_size)
         if self.head != "state_action_single":
             value_input = advantage_input if self.head == "state_action_both" else psi
@@ -106,21 +142,27 @@ class RainbowNetwork(nn.Module):
             value = self.value_out(hidden, noise.get("value_out"))
             value = value.reshape(psi.shape[0], -1, self.num_atoms)  # [N, A or 1, atoms]
         hidden = nn.relu(self.advantage_hidden(advantage_input, noise.get("advantage_hidden")))
-        own_groups = own_actions if self.head == "state" else None
-        advantage = self.advantage_out(hidden, noise.get("advantage_out"), own_groups)
+        num_valid_groups = num_valid_actions if self.head == "state" else None
+        advantage = self.advantage_out(hidden, noise.get("advantage_out"), num_valid_groups)
         advantage = advantage.reshape(shape)
         if self.head == "state_action_single":
             return advantage
-        own = jnp.arange(self.num_actions)[:, None] < own_actions
-        mean = jnp.where(own, advantage, 0.0).sum(axis=1, keepdims=True) / own_actions
+        action_mask = jnp.arange(self.max_num_actions) < num_valid_actions
+        valid = jnp.where(action_mask[None, :, None], advantage, 0.0)
+        mean = valid.sum(axis=1, keepdims=True) / num_valid_actions
         return value + advantage - mean
 
     def embed(self, observation: jax.Array, action: jax.Array) -> jax.Array:
-        """What the advantage stream reads: `[N, ...], [N] -> [N, embedding_size]`.
+        """Maps state-action pairs to the input of the advantage stream `[N, embedding_size]`.
 
-        The state-action embedding phi(s, a), or psi(s) where the head reads states alone.
+        That is phi(s, a), or psi(s) with `head='state'`.
+
+        Args:
+          observation: as for `encode`.
+          action: `[N] int32`.
         """
-        chex.assert_rank(action, 1)
+        chex.assert_shape(action, observation.shape[:1])
+        psi = self.encode(observation)
         if self.head == "state":
-            return self.encoder(observation)
-        return self.encoder(observation) * jnp.take(self.action_embedding, action, axis=0)
+            return psi
+        return psi * jnp.take(self.action_embedding, action, axis=0)

@@ -1,11 +1,11 @@
 """The networks of SAC: tied convolutions, embeddings, twin critics, actor, decoder.
 
-    observation ── Convolutions ──┬── Embedding ── psi(s) ──┬── [psi(s), a] ── twin critics
+    observation ── Convolutions ──┬── Embedding ── psi(s) ──┬── [psi(s), a] ── TwinCritics
                                   │                         └── Decoder
-                                  └── Embedding (the actor's own; no gradient flows back) ── Actor
+                                  └── stop gradient ── Embedding (the actor's own) ── Actor
 
-Sizes and initial values are those of CURL's code: weights orthogonal, convolutions
-delta-orthogonal with the gain of a ReLU, biases zero. State vectors pass neither convolutions nor
+Sizes and initial values are those of CURL's code: weights are orthogonal, convolutions
+delta-orthogonal with the gain of a ReLU, biases zero. State vectors skip the convolutions and the
 embedding.
 """
 
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from rcrl_jax.losses.sac import Policy
 from rcrl_jax.networks import convolution, initializers
 
-STRIDES = (2, 1, 1, 1)
+STRIDES = (2, 1, 1, 1)  # of the four convolutions
 
 
 def conv_sizes(size: int) -> list[int]:
@@ -32,9 +32,13 @@ def conv_sizes(size: int) -> list[int]:
 
 
 def as_channels(observation: jax.Array) -> jax.Array:
-    """The stack's colours, frame by frame, as channels: `[N, C, H, W, 3] -> [N, H, W, 3 C]`."""
-    n, stack, height, width, colours = observation.shape
-    return observation.transpose(0, 2, 3, 1, 4).reshape(n, height, width, stack * colours)
+    """Puts the colours of all frames, frame by frame, on the channel axis.
+
+    `[N, C, H, W, 3] -> [N, H, W, 3 C]`.
+    """
+    chex.assert_rank(observation, 5)
+    n, frame_stack, height, width, colours = observation.shape
+    return observation.transpose(0, 2, 3, 1, 4).reshape(n, height, width, frame_stack * colours)
 
 
 def _dense(features: int, name: str | None = None) -> nn.Dense:
@@ -52,7 +56,7 @@ class _Convolution(nn.Module):
         init = initializers.delta_orthogonal(math.sqrt(2.0))
         kernel = self.param("kernel", init, (3, 3, x.shape[-1], self.filters))
         bias = self.param("bias", nn.initializers.zeros, (self.filters,))
-        return convolution.convolve(x, kernel, self.stride) + bias
+        return convolution.convolve(x, kernel, self.stride) + bias[None, None, None]
 
 
 class Convolutions(nn.Module):
@@ -63,9 +67,9 @@ class Convolutions(nn.Module):
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Maps `[N, C, H, W, 3] uint8` to features `[N, F]`."""
-        chex.assert_rank(observation, 5)
+        chex.assert_shape(observation, (None, None, None, None, 3))
         chex.assert_type(observation, jnp.uint8)
-        # Without the barrier the CPU compiler repeats the cast inside the convolution's loops.
+        # Without the barrier, XLA on the CPU repeats the cast inside the loops of the convolution.
         x = jax.lax.optimization_barrier(as_channels(observation).astype(jnp.float32) / 255.0)
         for stride in STRIDES:
             x = nn.relu(_Convolution(self.filters, stride)(x))
@@ -80,17 +84,19 @@ class Embedding(nn.Module):
     @nn.compact
     def __call__(self, features: jax.Array) -> jax.Array:
         """Maps `[N, F]` to `[N, features]`."""
+        chex.assert_rank(features, 2)
         return nn.LayerNorm(epsilon=1e-5)(_dense(self.features)(features))
 
 
 class TwinCritics(nn.Module):
-    """Two critics of the state-action embedding phi(s, a) = [psi(s), a]."""
+    """Two critics without shared weights; both read phi(s, a) = [psi(s), a]."""
 
     hidden: int
 
     @nn.compact
     def __call__(self, embedding: jax.Array) -> jax.Array:
-        """Maps phi `[N, d]` to both critics' values `[N, 2]`."""
+        """Maps phi(s, a) `[N, d]` to the values of both critics `[N, 2]`."""
+        chex.assert_rank(embedding, 2)
         values = []
         for critic in ("first", "second"):
             x = nn.relu(_dense(self.hidden, f"{critic}_hidden_1")(embedding))
@@ -100,26 +106,40 @@ class TwinCritics(nn.Module):
 
 
 class Actor(nn.Module):
-    """A Gaussian policy before it is squashed."""
+    """A Gaussian policy, before the tanh of its samples.
+
+    Attributes:
+      hidden: units of each of the two hidden layers.
+      max_num_actions: A, the number of components of an action, padding included.
+      log_std_min: lower bound of the log standard deviations.
+      log_std_max: upper bound of the log standard deviations.
+    """
 
     hidden: int
-    num_actions: int
+    max_num_actions: int
     log_std_min: float
     log_std_max: float
 
     @nn.compact
     def __call__(self, embedding: jax.Array) -> Policy:
         """Maps `[N, d]` to means and log standard deviations `[N, A]`."""
+        chex.assert_rank(embedding, 2)
         x = nn.relu(_dense(self.hidden)(embedding))
         x = nn.relu(_dense(self.hidden)(x))
-        mean, raw = jnp.split(_dense(2 * self.num_actions)(x), 2, axis=-1)
-        # A clipped value would have no gradient beyond its bounds.
+        mean, raw = jnp.split(_dense(2 * self.max_num_actions)(x), 2, axis=-1)
+        # Squashed by tanh: a clipped value would have no gradient outside its bounds.
         share = 0.5 * (jnp.tanh(raw) + 1.0)
         return Policy(mean, self.log_std_min + share * (self.log_std_max - self.log_std_min))
 
 
 class Decoder(nn.Module):
-    """From psi(s) back to an image: the convolutions in reverse (Yarats et al., SAC+AE)."""
+    """Maps psi(s) back to an image: the convolutions in reverse (Yarats et al., SAC+AE).
+
+    Attributes:
+      filters: channels between the convolutions.
+      size: height and width of the image.
+      channels: channels of the image.
+    """
 
     filters: int
     size: int
@@ -127,18 +147,19 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(self, embedding: jax.Array) -> jax.Array:
-        """Maps `[N, d]` to `[N, size, size, channels]`."""
+        """Maps psi(s) `[N, d]` to `[N, size, size, channels]`."""
+        chex.assert_rank(embedding, 2)
         side = conv_sizes(self.size)[-1]
         x = nn.relu(_dense(side * side * self.filters)(embedding))
         x = x.reshape(-1, side, side, self.filters)
         for _ in STRIDES[1:]:
             x = nn.relu(_Convolution(self.filters)(_spread(x, 1)))
         x = _Convolution(self.channels)(_spread(x, STRIDES[0]))
-        # The first convolution of an even size leaves its last row and column out.
+        # With an even size, the first convolution does not read the last row and column.
         return jnp.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, : self.size, : self.size]
 
 
 def _spread(x: jax.Array, stride: int) -> jax.Array:
-    """What a convolution reads so that it is the reverse of one with `stride`."""
+    """Spaces pixels by `stride` and pads: a 3x3 convolution of it is a transposed convolution."""
     edges = (2, 2, stride - 1)
     return jax.lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), edges, edges, (0, 0, 0)))

@@ -1,4 +1,4 @@
-"""The distributional loss against numbers by hand, slow loops and rlax's projection."""
+"""The distributional loss equals numbers by hand, slow loops and rlax's projection."""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,11 @@ from rcrl_jax.losses import c51
 
 ATOMS = c51.support(2.0, 5)
 BATCH, ACTIONS = 16, 3
+LOSS = jax.jit(c51.double_q_cross_entropy)  # operation by operation, compilation takes seconds
 
 
 def slow_projection(z, probabilities, atoms) -> np.ndarray:
-    """Each atom's mass is shared by its two neighbours on the support, the nearer one more."""
+    """Splits the mass of each atom between its two neighbours on the support, linearly."""
     gap, result = atoms[1] - atoms[0], np.zeros(len(atoms))
     for value, p in zip(z, probabilities, strict=True):
         position = (min(max(value, atoms[0]), atoms[-1]) - atoms[0]) / gap
@@ -49,7 +50,7 @@ def arguments():
     return logits, action, reward, discount, target, selector, ATOMS
 
 
-def test_support():
+def test_support_is_symmetric_and_evenly_spaced():
     assert ATOMS.tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
     assert float(c51.support(10.0, 51)[25]) == pytest.approx(0.0, abs=1e-6)
 
@@ -63,7 +64,7 @@ def test_expected_return_by_hand():
 def by_hand(reward, discount, selector=((0.0, 0.0, 9.0), (9.0, 0.0, 0.0))):
     """Two actions, atoms -1, 0, 1; target probabilities of action 0: 1/4, 1/2, 1/4."""
     return float(
-        c51.double_q_cross_entropy(
+        LOSS(
             jnp.log(jnp.array([[[0.6, 0.3, 0.1], [0.2, 0.3, 0.5]]])),
             jnp.array([1]),
             jnp.array([reward]),
@@ -71,30 +72,30 @@ def by_hand(reward, discount, selector=((0.0, 0.0, 9.0), (9.0, 0.0, 0.0))):
             jnp.log(jnp.array([[[0.25, 0.5, 0.25], [0.98, 0.01, 0.01]]])),
             jnp.array([selector]),
             c51.support(1.0, 3),
-            own_actions=2,
+            num_valid_actions=2,
         )[0]
     )
 
 
 def test_cross_entropy_by_hand():
-    # Atoms -1, 0, 1 go to 0, 1/2, 1: masses 1/4 to atom 0, 1/2 halved between 0 and 1, 1/4 to 1.
+    # Atoms -1, 0, 1 move to 0, 1/2, 1. Atoms 0 and 1 both get 1/4 and half of the middle 1/2.
     assert by_hand(0.5, 0.5) == pytest.approx(-0.5 * np.log(0.3) - 0.5 * np.log(0.5))
 
 
-def test_a_terminal_target_is_the_reward_alone():
-    # 0.25 lies a quarter of the way from atom 0 to atom 1, whatever the next state's logits.
+def test_a_terminal_target_depends_on_the_reward_only():
+    # 0.25 lies a quarter of the way from atom 0 to atom 1; the next state's logits do not matter.
     expected = -0.75 * np.log(0.3) - 0.25 * np.log(0.5)
     assert by_hand(0.25, 0.0) == pytest.approx(expected)
     assert by_hand(0.25, 0.0, ((9.0, 0.0, 0.0), (0.0, 0.0, 9.0))) == pytest.approx(expected)
 
 
-def test_a_target_beyond_the_support_counts_as_its_end():
+def test_a_target_outside_the_support_is_clipped_to_its_end():
     assert by_hand(7.0, 0.0) == pytest.approx(-np.log(0.5))
     assert by_hand(-7.0, 1.0) == pytest.approx(-np.log(0.2))
 
 
 def test_the_online_network_selects_and_the_target_network_evaluates():
-    # The target's own best is action 0. An online preference for action 1 must change the target.
+    # The target network prefers action 0; selecting action 1 online must change the target.
     other = by_hand(0.0, 1.0, ((9.0, 0.0, 0.0), (0.0, 0.0, 9.0)))
     assert other == pytest.approx(-0.98 * np.log(0.2) - 0.01 * np.log(0.3) - 0.01 * np.log(0.5))
     assert by_hand(0.0, 1.0) == pytest.approx(
@@ -102,39 +103,39 @@ def test_the_online_network_selects_and_the_target_network_evaluates():
     )
 
 
-def test_the_target_s_entropy_is_part_of_the_loss():
-    """A perfect prediction has the entropy of its target as loss, not zero, as in the source."""
+def test_the_loss_contains_the_entropy_of_the_target():
+    """As in the source: the loss of a perfect prediction is the entropy of its target, not zero."""
     probabilities = jnp.array([[[0.25, 0.5, 0.25]]])
     logits = jnp.log(probabilities)
-    loss = c51.double_q_cross_entropy(
+    loss = LOSS(
         logits, jnp.array([0]), jnp.array([0.0]), jnp.array([1.0]), logits, logits,
-        c51.support(1.0, 3), own_actions=1,
+        c51.support(1.0, 3), num_valid_actions=1,
     )  # fmt: skip
     assert float(loss[0]) == pytest.approx(1.5 * np.log(2))
 
 
-def test_equals_slow_loops(arguments):
-    loss = c51.double_q_cross_entropy(*arguments, ACTIONS)
+def test_loss_equals_slow_loops(arguments):
+    loss = LOSS(*arguments, ACTIONS)
     assert loss.shape == (BATCH,)
     np.testing.assert_allclose(loss, slow_loss(*map(np.asarray, arguments)), rtol=1e-5)
 
 
-def test_equals_rlax_s_projection(arguments):
+def test_loss_equals_rlax_s_projection(arguments):
     logits, action, reward, discount, target, selector, atoms = arguments
     best = np.argmax(c51.expected_return(selector, atoms), axis=-1)
     rows = np.arange(BATCH)
-    projected = jax.vmap(rlax.categorical_l2_project, in_axes=(0, 0, None))(
-        reward[:, None] + discount[:, None] * atoms, jax.nn.softmax(target[rows, best]), atoms
+    projected = jax.jit(jax.vmap(rlax.categorical_l2_project, in_axes=(0, 0, None)))(
+        reward[:, None] + discount[:, None] * atoms[None], jax.nn.softmax(target[rows, best]), atoms
     )
     log_p = jax.nn.log_softmax(logits[rows, action])
     expected = -jnp.sum(projected * log_p, axis=-1)
-    np.testing.assert_allclose(c51.double_q_cross_entropy(*arguments, ACTIONS), expected, rtol=1e-5)
+    np.testing.assert_allclose(LOSS(*arguments, ACTIONS), expected, rtol=1e-5)
 
 
-def test_the_gradient_reaches_the_logits_of_the_action_taken_alone(arguments):
+def test_only_the_logits_of_the_action_taken_get_a_gradient(arguments):
     logits, action, *_ = arguments
-    gradients = jax.grad(
-        lambda *a: jnp.sum(c51.double_q_cross_entropy(*a, ACTIONS)), argnums=(0, 4, 5)
+    gradients = jax.jit(
+        jax.grad(lambda *a: jnp.sum(LOSS(*a, ACTIONS)), argnums=(0, 4, 5))
     )(*arguments)
     online, target, selector = map(np.asarray, gradients)
     assert not target.any()
@@ -154,18 +155,30 @@ def test_shapes_are_checked(arguments):
         c51.double_q_cross_entropy(
             logits, action, reward, discount, target[:, :2], selector, atoms, ACTIONS
         )
+    with pytest.raises(AssertionError):
+        c51.double_q_cross_entropy(
+            logits, action, reward[:1], discount, target, selector, atoms, ACTIONS
+        )
+    with pytest.raises(AssertionError):
+        c51.double_q_cross_entropy(
+            logits, action, reward, discount, target, selector, atoms[1:], ACTIONS
+        )
+    with pytest.raises(AssertionError):
+        c51.expected_return(logits, atoms[:1])
+    with pytest.raises(AssertionError):
+        c51.mask_actions(logits[..., 0], np.full(BATCH, ACTIONS))
 
 
-def test_an_action_that_the_run_does_not_have_is_never_selected(arguments):
-    """Padding actions change nothing, however good they look."""
+def test_padded_actions_are_never_selected(arguments):
+    """They leave the loss unchanged even with the largest values."""
     logits, action, reward, discount, target, selector, atoms = arguments
     best = jnp.full((BATCH, 2, len(atoms)), -9.0).at[..., -1].set(9.0)
 
     def padded(x):
         return jnp.concatenate([x, best], axis=1)
 
-    loss = c51.double_q_cross_entropy(
+    loss = LOSS(
         padded(logits), action, reward, discount, padded(target), padded(selector), atoms, ACTIONS
     )
-    expected = c51.double_q_cross_entropy(*arguments, ACTIONS)
+    expected = LOSS(*arguments, ACTIONS)
     np.testing.assert_allclose(loss, expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Squared error and cosine similarity by hand."""
+"""Losses and similarities of contrastive tasks by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ def test_squared_error_by_hand():
     assert contrastive.squared_error(jnp.array([0.25]), 0.0).tolist() == [0.0625]
 
 
-def test_the_gradient_of_the_squared_error_is_twice_the_difference():
+def test_gradient_of_the_squared_error_is_twice_the_difference():
     assert float(jax.grad(contrastive.squared_error)(0.25, 1.0)) == -1.5
 
 
@@ -33,6 +33,9 @@ def test_cosine_of_a_zero_vector_is_zero():
 def test_shapes_are_checked():
     with pytest.raises(AssertionError):
         contrastive.cosine_similarity(jnp.ones((2, 3)), jnp.ones((1, 3)))
+    for loss in (contrastive.squared_error, contrastive.binary_cross_entropy):
+        with pytest.raises(AssertionError):
+            loss(jnp.ones((2, 3)), jnp.ones(3))
 
 
 def test_binary_cross_entropy_by_hand():
@@ -50,13 +53,13 @@ def test_info_nce_equals_a_slow_loop():
         chances = [np.exp(logits[i, j]) for j in range(5)]
         expected -= np.log(chances[i] / sum(chances)) / 5
     assert float(contrastive.info_nce(logits)) == pytest.approx(expected, rel=1e-5)
-    # What all logits of a row share plays no part, so subtracting its largest changes nothing.
+    # A constant added to all logits of a row does not change the loss.
     shifted = logits - logits.max(axis=1, keepdims=True)
     assert float(contrastive.info_nce(shifted)) == pytest.approx(expected, rel=1e-5)
     assert float(contrastive.info_nce(jnp.eye(4) * 1e4)) == 0.0
     assert float(contrastive.info_nce(jnp.zeros((4, 4)))) == pytest.approx(np.log(4))
 
 
-def test_info_nce_takes_one_key_a_query():
+def test_info_nce_requires_one_key_per_query():
     with pytest.raises(AssertionError):
         contrastive.info_nce(jnp.zeros((4, 3)))

@@ -1,4 +1,4 @@
-"""SAC's losses by hand, against rlax, and densities against numerical integration."""
+"""SAC's losses by hand; densities equal rlax's and integrate to probabilities."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,8 @@ from scipy import integrate, stats
 
 from rcrl_jax.losses import sac
 
-OWN = np.array([True, True, False])
+ACTION_MASK = np.array([True, True, False])
+SAMPLE = jax.jit(sac.sample_action)
 
 
 def policy_of(mean, log_std) -> sac.Policy:
@@ -17,18 +18,18 @@ def policy_of(mean, log_std) -> sac.Policy:
 
 
 def density_of(action: np.ndarray, mean: float, std: float) -> np.ndarray:
-    """The density of tanh(u), u ~ N(mean, std), by `sample_action` from the noise that gives it."""
+    """The density of tanh(u), u ~ N(mean, std), from `sample_action` with the matching noise."""
     noise = (np.arctanh(action) - mean) / std
     policy = policy_of(np.full((len(action), 1), mean), np.full((len(action), 1), np.log(std)))
-    back, log_density = sac.sample_action(policy, jnp.float32(noise[:, None]), np.array([True]))
+    back, log_density = SAMPLE(policy, jnp.float32(noise[:, None]), np.array([True]))
     np.testing.assert_allclose(back[:, 0], action, atol=1e-4)
     return np.exp(np.asarray(log_density, np.float64))
 
 
 @pytest.mark.parametrize("mean, std", [(0.0, 1.0), (0.7, 0.3), (-1.2, 0.6)])
-def test_the_density_integrates_to_one_and_to_the_probability_of_any_interval(mean, std):
+def test_density_integrates_to_the_probability_of_an_interval(mean, std):
     for low, high in [(-1, 1), (-0.5, 0.2), (0.1, 0.95)]:
-        # Substituting a = tanh(x) spreads the ends, where the density may be steep.
+        # The substitution a = tanh(x) resolves the ends, where the density may be steep.
         x = np.linspace(np.arctanh(max(low, -0.99999)), np.arctanh(min(high, 0.99999)), 4001)
         mass = integrate.simpson(density_of(np.tanh(x), mean, std) / np.cosh(x) ** 2, x=x)
         ends = stats.norm(mean, std).cdf(x[[0, -1]])
@@ -37,13 +38,13 @@ def test_the_density_integrates_to_one_and_to_the_probability_of_any_interval(me
             assert mass == pytest.approx(1.0, abs=2e-3)
 
 
-def test_the_density_equals_that_of_independent_components():
+def test_density_equals_that_of_independent_components():
     rng = np.random.default_rng(0)
     mean, std = rng.normal(size=(5, 3)), np.exp(rng.normal(size=(5, 3)) * 0.3 - 1)
     noise = rng.normal(size=(5, 3)).astype(np.float32)
     everything = np.ones(3, bool)
     policy = policy_of(mean, np.log(std))
-    action, log_density = sac.sample_action(policy, noise, everything)
+    action, log_density = SAMPLE(policy, noise, everything)
     u = mean + std * noise
     np.testing.assert_allclose(action, np.tanh(u), rtol=1e-5)
     normal = stats.norm(mean, std).logpdf(u).sum(axis=1)
@@ -52,71 +53,68 @@ def test_the_density_equals_that_of_independent_components():
 
 
 @pytest.mark.filterwarnings("ignore:Rlax squashed_gaussian:PendingDeprecationWarning")
-def test_the_density_equals_that_of_rlax_s_squashed_gaussian():
-    """Rlax also squashes the mean, by tanh, and log sigma, into [-4, 0]."""
+def test_density_equals_that_of_rlax_s_squashed_gaussian():
+    """rlax also squashes the mean by tanh, and log sigma into [-4, 0]."""
     raw_mean, raw_std, noise = np.random.default_rng(2).normal(size=(3, 5, 3)).astype(np.float32)
     policy = policy_of(np.tanh(raw_mean), -4 + 2 * (np.tanh(raw_std) + 1))
-    action, log_density = sac.sample_action(policy, noise, np.ones(3, bool))
+    action, log_density = SAMPLE(policy, noise, np.ones(3, bool))
     theirs = rlax.squashed_gaussian(-4, 0).logprob(action, raw_mean, raw_std, None)
     np.testing.assert_allclose(log_density, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_the_log_density_is_finite_where_tanh_rounds_to_one():
+def test_log_density_is_finite_where_tanh_rounds_to_one():
     policy = policy_of([[30.0]], [[-10.0]])
     value, gradient = jax.value_and_grad(
         lambda p: sac.sample_action(p, jnp.ones((1, 1)), np.array([True]))[1][0]
     )(policy)
-    # -0.5 (1 + log 2 pi) + 10 less the log of tanh's slope, which is 4 exp(-2 u) there
+    # log N = -0.5 (1 + log 2 pi) + 10; the slope of tanh is 4 exp(-2 u) there.
     expected = -0.5 * (1 + np.log(2 * np.pi)) + 10 - (np.log(4) - 60)
     assert value == pytest.approx(expected, abs=1e-3)
     assert gradient.mean[0, 0] == pytest.approx(2.0)
 
 
-def test_components_that_a_run_does_not_have_count_for_nothing():
+def test_masked_components_have_no_effect():
     rng = np.random.default_rng(1)
     mean, log_std, noise = rng.normal(size=(3, 4, 3)).astype(np.float32)
-    action, log_density = sac.sample_action(policy_of(mean, log_std), noise, OWN)
+    action, log_density = SAMPLE(policy_of(mean, log_std), noise, ACTION_MASK)
     fewer = policy_of(mean[:, :2], log_std[:, :2])
-    own_action, own_density = sac.sample_action(fewer, noise[:, :2], OWN[:2])
-    np.testing.assert_array_equal(action[:, :2], own_action)
+    fewer_action, fewer_density = SAMPLE(fewer, noise[:, :2], ACTION_MASK[:2])
+    np.testing.assert_array_equal(action[:, :2], fewer_action)
     np.testing.assert_array_equal(action[:, 2], 0)
-    np.testing.assert_allclose(log_density, own_density, rtol=1e-6)
-    assert sac.mean_action(policy_of(mean, log_std), OWN)[:, 2].tolist() == [0] * 4
+    np.testing.assert_allclose(log_density, fewer_density, rtol=1e-6)
+    assert sac.mean_action(policy_of(mean, log_std), ACTION_MASK)[:, 2].tolist() == [0] * 4
 
     def density(policy):
-        return sac.sample_action(policy, noise, OWN)[1].sum()
+        return sac.sample_action(policy, noise, ACTION_MASK)[1].sum()
 
-    gradient = jax.grad(density)(policy_of(mean, log_std))
+    gradient = jax.jit(jax.grad(density))(policy_of(mean, log_std))
     assert not gradient.mean[:, 2].any() and not gradient.log_std[:, 2].any()
     assert gradient.mean[:, :2].all() and gradient.log_std[:, :2].all()
 
 
-# Numbers small enough for a head: r + 0.9 (min(3, 2) - 0.5 (-4)) = 1 + 0.9 * 4 = 4.6.
+# By hand: soft value min(3, 2) - 0.5 (-4) = 4; targets 1 + 0.9 * 4 = 4.6 and, terminal, 1.
 R_T, DISCOUNT_T = jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0])
 Q_T, LOG_DENSITY_T, ALPHA = jnp.array([[3.0, 2.0], [3.0, 2.0]]), jnp.array([-4.0, -4.0]), 0.5
+V_T, Q_TM1 = jnp.array([4.0, 4.0]), jnp.array([[4.0, 5.0], [1.5, 0.0]])
 
 
-def test_the_target_by_hand():
-    target = sac.soft_target(R_T, DISCOUNT_T, Q_T, LOG_DENSITY_T, ALPHA)
-    np.testing.assert_allclose(target, [4.6, 1.0], rtol=1e-6)
-    gradients = jax.grad(
-        lambda *arguments: sac.soft_target(*arguments).sum(), argnums=(0, 1, 2, 3)
-    )(R_T, DISCOUNT_T, Q_T, LOG_DENSITY_T, ALPHA)
-    assert not any(gradient.any() for gradient in gradients)
+def test_soft_value_by_hand():
+    np.testing.assert_array_equal(sac.soft_value(Q_T, LOG_DENSITY_T, ALPHA), V_T)
 
 
-def test_the_critics_loss_is_the_sum_of_two_squared_td_errors_of_rlax():
-    q_tm1 = jnp.array([[4.0, 5.0], [1.5, 0.0]])
-    target = sac.soft_target(R_T, DISCOUNT_T, Q_T, LOG_DENSITY_T, ALPHA)
-    loss = sac.critic_loss(q_tm1, target)
+def test_critic_loss_by_hand():
+    loss = sac.critic_loss(Q_TM1, R_T, DISCOUNT_T, V_T)
     np.testing.assert_allclose(loss, [0.6**2 + 0.4**2, 0.5**2 + 1.0], rtol=1e-5)
-    soft_value = jnp.min(Q_T, axis=-1) - ALPHA * LOG_DENSITY_T
-    td = jax.vmap(rlax.td_learning)
-    errors = [td(q_tm1[:, i], R_T, DISCOUNT_T, soft_value) for i in range(2)]
-    np.testing.assert_allclose(loss, errors[0] ** 2 + errors[1] ** 2, rtol=1e-5)
 
 
-def test_the_actor_s_loss_by_hand_and_through_the_smaller_critic_alone():
+def test_only_the_values_of_the_action_taken_get_a_gradient():
+    total = jax.grad(lambda *a: sac.critic_loss(*a).sum(), argnums=(0, 1, 2, 3))
+    by_values, *others = total(Q_TM1, R_T, DISCOUNT_T, V_T)
+    np.testing.assert_allclose(by_values, [[-1.2, 0.8], [1.0, -2.0]], rtol=1e-5)
+    assert not any(gradient.any() for gradient in others)
+
+
+def test_actor_loss_by_hand_has_a_gradient_through_the_smaller_critic_only():
     loss = sac.actor_loss(Q_T, LOG_DENSITY_T, ALPHA)
     np.testing.assert_allclose(loss, [-2.0 - 2.0] * 2)
     gradient = jax.grad(lambda q: sac.actor_loss(q, LOG_DENSITY_T, ALPHA).sum())(Q_T)
@@ -125,7 +123,7 @@ def test_the_actor_s_loss_by_hand_and_through_the_smaller_critic_alone():
 
 
 @pytest.mark.parametrize("target_entropy, slope", [(-2.0, 1.0), (6.0, -1.0)])
-def test_the_temperature_falls_while_the_entropy_is_above_its_target(target_entropy, slope):
+def test_temperature_falls_while_the_entropy_is_above_its_target(target_entropy, slope):
     log_alpha = jnp.log(ALPHA)
     loss = sac.temperature_loss(log_alpha, LOG_DENSITY_T, target_entropy)
     np.testing.assert_allclose(loss, ALPHA * (4.0 - target_entropy), rtol=1e-6)
@@ -135,3 +133,18 @@ def test_the_temperature_falls_while_the_entropy_is_above_its_target(target_entr
         lambda d: sac.temperature_loss(log_alpha, d, target_entropy).sum()
     )(LOG_DENSITY_T)
     assert not by_density.any()
+
+
+def test_shapes_are_checked():
+    policy = policy_of(np.zeros((2, 3)), np.zeros((2, 3)))
+    for call in (
+        lambda: sac.mean_action(policy, ACTION_MASK[:2]),
+        lambda: sac.sample_action(policy, jnp.zeros((2, 3)), ACTION_MASK[None]),
+        lambda: sac.sample_action(policy, jnp.zeros(3), ACTION_MASK),
+        lambda: sac.soft_value(Q_T[:, :1], LOG_DENSITY_T, ALPHA),
+        lambda: sac.critic_loss(Q_TM1, R_T[:, None], DISCOUNT_T, V_T),
+        lambda: sac.actor_loss(Q_T, LOG_DENSITY_T[:, None], ALPHA),
+        lambda: sac.temperature_loss(jnp.zeros(2), LOG_DENSITY_T, -3.0),
+    ):
+        with pytest.raises(AssertionError):
+            call()

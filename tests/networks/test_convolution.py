@@ -1,4 +1,4 @@
-"""The convolution and its gradients, against those of jax.lax."""
+"""The convolution and its gradients equal those of jax.lax."""
 
 import jax
 import numpy as np
@@ -14,10 +14,10 @@ def reference(x, kernel, stride):
     )
 
 
-@pytest.mark.parametrize("channels", [3, 20])  # few and many take different ways
-@pytest.mark.parametrize("images", [2, 8, 9])  # computed four at a time
+@pytest.mark.parametrize("channels", [3, 20])  # few and many channels take different paths
+@pytest.mark.parametrize("images", [2, 8, 9])  # whole and partial groups of four
 @pytest.mark.parametrize("stride, height, width", [(1, 7, 5), (2, 8, 9), (2, 9, 8)])
-def test_equals_lax_forwards_and_backwards(stride, height, width, images, channels):
+def test_output_and_gradients_equal_those_of_lax(stride, height, width, images, channels):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(images, height, width, channels)).astype(np.float32)
     kernel = rng.normal(size=(3, 3, channels, 4)).astype(np.float32)
@@ -33,3 +33,11 @@ def test_equals_lax_forwards_and_backwards(stride, height, width, images, channe
         results.append(jax.tree.leaves(jax.jit(both)(x, kernel)))
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_shapes_are_checked():
+    images, kernel = np.zeros((1, 5, 5, 3), np.float32), np.zeros((3, 3, 4, 2), np.float32)
+    with pytest.raises(AssertionError):
+        convolution.convolve(images, kernel, 1)  # 3 channels, 4 expected
+    with pytest.raises(AssertionError):
+        convolution.convolve(images[0], kernel[:, :, :3], 1)

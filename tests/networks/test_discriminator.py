@@ -1,4 +1,4 @@
-"""The discriminator against slow forward passes, and what each way of reading a pair sees."""
+"""The discriminator equals slow forward passes, with every input and normalisation."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from rcrl_jax.networks.discriminator import Discriminator
 RNG = np.random.default_rng(0)
 
 
-def test_equals_a_slow_forward_pass():
+def test_concatenation_equals_a_slow_forward_pass():
     network = Discriminator(hidden=4)
     first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
     params = network.init(jax.random.key(0), first, second)
@@ -23,7 +23,7 @@ def test_equals_a_slow_forward_pass():
         np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
 
 
-def test_difference_and_product_by_hand():
+def test_difference_and_product_equal_a_slow_forward_pass_and_are_symmetric():
     network = Discriminator(hidden=4, reads="difference_product")
     first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
     params = network.init(jax.random.key(0), first, second)
@@ -37,7 +37,7 @@ def test_difference_and_product_by_hand():
     )
 
 
-def test_bilinear_by_hand():
+def test_bilinear_logit_equals_a_slow_forward_pass():
     network = Discriminator(reads="bilinear")
     first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
     params = network.init(jax.random.key(0), first, second)
@@ -47,7 +47,7 @@ def test_bilinear_by_hand():
     np.testing.assert_allclose(network.apply(params, first, second), expected, rtol=1e-4)
 
 
-def test_every_hidden_layer_by_hand():
+def test_three_hidden_layers_equal_a_slow_forward_pass():
     network = Discriminator(hidden=4, layers=3)
     first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
     params = network.init(jax.random.key(0), first, second)
@@ -67,7 +67,7 @@ def test_every_hidden_layer_by_hand():
         ("unit", lambda x: x / np.linalg.norm(x)),
     ],
 )
-def test_normalised_inputs_by_hand(norm, normalise):
+def test_normalised_inputs_equal_a_slow_normalisation(norm, normalise):
     network, plain = Discriminator(hidden=4, norm=norm), Discriminator(hidden=4)
     first, second = RNG.normal(1.0, 2.0, size=(2, 6, 3)).astype(np.float32)
     params = network.init(jax.random.key(0), first, second)
@@ -87,9 +87,17 @@ def test_a_normalised_embedding_of_zeros_has_a_finite_gradient(norm):
 
 
 @pytest.mark.parametrize("reads", ["concatenation", "difference_product", "bilinear"])
-def test_one_logit_a_pair(reads):
+def test_each_pair_gets_one_logit_of_either_sign(reads):
     network = Discriminator(reads=reads)
     first, second = 100 * RNG.normal(size=(2, 50, 8)).astype(np.float32)
     logit = network.apply(network.init(jax.random.key(0), first, second), first, second)
     assert logit.shape == (50,)
     assert float(logit.max()) > 0 > float(logit.min())
+
+
+def test_shapes_are_checked():
+    network = Discriminator(hidden=4)
+    pair = jnp.zeros((2, 3))
+    params = network.init(jax.random.key(0), pair, pair)
+    with pytest.raises(AssertionError):
+        network.apply(params, pair, pair[:1])

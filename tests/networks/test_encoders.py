@@ -1,4 +1,4 @@
-"""The encoder's matrix products against the convolutions they stand for."""
+"""The encoder's matrix products equal convolutions."""
 
 import jax
 import jax.numpy as jnp
@@ -8,19 +8,19 @@ import pytest
 from rcrl_jax import observations
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 
-STACK = 4
+FRAME_STACK = 4
 ENCODER = DataEfficientEncoder()
 
 
 @pytest.fixture(scope="module")
 def stacks() -> np.ndarray:
     """`[3, C, 84, 84] uint8`."""
-    return np.random.default_rng(0).integers(0, 256, (3, STACK, 84, 84), np.uint8)
+    return np.random.default_rng(0).integers(0, 256, (3, FRAME_STACK, 84, 84), np.uint8)
 
 
 @pytest.fixture(scope="module")
 def params():
-    return ENCODER.init(jax.random.key(0), jnp.zeros((1, 225, STACK, 25), jnp.uint8))
+    return ENCODER.init(jax.random.key(0), jnp.zeros((1, 225, FRAME_STACK, 25), jnp.uint8))
 
 
 def convolve(images, kernel, bias):
@@ -29,7 +29,7 @@ def convolve(images, kernel, bias):
         jax.lax.conv_general_dilated(
             images, kernel, (5, 5), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
-        + bias
+        + bias[None, None, None]
     )
 
 
@@ -57,14 +57,14 @@ def test_equals_the_convolutions(params, stacks):
 def test_gradients_equal_those_of_the_convolutions(params, stacks):
     direction = np.random.default_rng(1).normal(size=(3, 576)).astype(np.float32)
     one, other = (
-        jax.grad(lambda p, f=f: jnp.sum(f(p, stacks) * direction))(params)
+        jax.jit(jax.grad(lambda p, f=f: jnp.sum(f(p, stacks) * direction)))(params)
         for f in (ours, convolutional)
     )
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * float(jnp.abs(b).max()))
 
 
-def test_only_the_top_left_75_by_75_pixels_matter(params, stacks):
+def test_only_the_top_left_75_by_75_pixels_are_read(params, stacks):
     changed = stacks.copy()
     changed[:, :, 75:, :] = 0
     changed[:, :, :, 75:] = 0
@@ -72,7 +72,7 @@ def test_only_the_top_left_75_by_75_pixels_matter(params, stacks):
         convolutional(params, changed), convolutional(params, stacks), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_array_equal(ours(params, changed), ours(params, stacks))
-    changed[:, :, 74, 74] ^= 255  # the last one that does
+    changed[:, :, 74, 74] ^= 255  # the last pixel that matters
     assert np.any(np.asarray(ours(params, changed)) != np.asarray(ours(params, stacks)))
 
 
@@ -92,8 +92,10 @@ def test_initial_values_are_uniform_within_one_over_the_root_of_the_fan_in(param
             assert np.std(values) == pytest.approx(1 / np.sqrt(3), rel=0.25)
 
 
-def test_inputs_are_checked(params):
+def test_shape_and_dtype_are_checked(params):
     with pytest.raises(AssertionError):
         ENCODER.apply(params, jnp.zeros((1, 225, 4, 25), jnp.float32))
     with pytest.raises(AssertionError):
         ENCODER.apply(params, jnp.zeros((225, 4, 25), jnp.uint8))
+    with pytest.raises(AssertionError):
+        ENCODER.apply(params, jnp.zeros((1, 4, 84, 84), jnp.uint8))

@@ -1,4 +1,4 @@
-"""The Nature encoder's matrix products against the convolutions they stand for."""
+"""The Nature encoder's matrix products equal convolutions."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ def reference(images, kernel, stride):
 
 
 @pytest.mark.parametrize("taps, stride", [(1, 3), (2, 2), (3, 1), (2, 4)])
-def test_convolution_equals_the_library_s_with_its_gradients(taps, stride):
+def test_output_and_gradients_of_the_convolution_equal_those_of_lax(taps, stride):
     rng = np.random.default_rng(0)
     side = taps * stride
     images = rng.normal(size=(2, 4 * stride, 6 * stride, 3)).astype(np.float32)
@@ -23,20 +23,20 @@ def test_convolution_equals_the_library_s_with_its_gradients(taps, stride):
     ours = nature.convolve(images, kernel, stride)
     np.testing.assert_allclose(ours, reference(images, kernel, stride), rtol=1e-4, atol=1e-4)
     weight = rng.normal(size=ours.shape).astype(np.float32)
-    for argument in (0, 1):
-        one, other = (
-            jax.grad(lambda *a, f=f: jnp.sum(weight * f(*a, stride)), argnums=argument)(
-                jnp.asarray(images), jnp.asarray(kernel)
-            )
-            for f in (nature.convolve, reference)
+    gradients = (
+        jax.jit(jax.grad(lambda *a, f=f: jnp.sum(weight * f(*a, stride)), argnums=(0, 1)))(
+            images, kernel
         )
+        for f in (nature.convolve, reference)
+    )
+    for one, other in zip(*gradients, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
-def test_equals_the_published_network():
+def test_encoder_equals_the_published_network():
     stacks = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
     encoder = nature.NatureEncoder()
-    params = encoder.init(jax.random.key(0), stacks)
+    params = jax.jit(encoder.init)(jax.random.key(0), stacks)
     p = params["params"]
     assert {name: array.shape for name, array in p.items()} == {
         "conv1_kernel": (8, 8, 4, 32), "conv1_bias": (32,),
@@ -45,10 +45,17 @@ def test_equals_the_published_network():
     }  # fmt: skip
     x = np.moveaxis(stacks, 1, -1) / np.float32(255)
     for layer, stride in ((1, 4), (2, 2), (3, 1)):
-        x = jax.nn.relu(reference(x, p[f"conv{layer}_kernel"], stride) + p[f"conv{layer}_bias"])
+        bias = p[f"conv{layer}_bias"][None, None, None]
+        x = jax.nn.relu(reference(x, p[f"conv{layer}_kernel"], stride) + bias)
     psi = encoder.apply(params, stacks)
     assert psi.shape == (2, 3136) and psi.dtype == jnp.float32
     assert np.mean(np.asarray(psi) > 0) > 0.2
     np.testing.assert_allclose(psi, x.reshape(2, -1), rtol=1e-4, atol=1e-5)
     for layer, fan_in in ((1, 8 * 8 * 4), (2, 4 * 4 * 32), (3, 3 * 3 * 64)):
         assert 0.9 < np.abs(p[f"conv{layer}_kernel"]).max() * np.sqrt(fan_in) <= 1.0
+
+
+def test_shape_and_dtype_are_checked():
+    for observation in (np.zeros((1, 225, 4, 25), np.uint8), np.zeros((1, 4, 84, 84), np.float32)):
+        with pytest.raises(AssertionError):
+            nature.NatureEncoder().init(jax.random.key(0), observation)

@@ -1,4 +1,4 @@
-"""Every matrix product of an agent, forward and backward, has the precision that was asked for."""
+"""All matrix products of an agent, forward and backward, have the configured precision."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from rcrl_jax.training import prediction
 
 
 def products(jaxpr):
-    """The precisions of all matrix products, in inner programs too."""
+    """The precisions of all matrix products, including those of inner programs."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             yield equation.params["precision"]
@@ -36,14 +36,14 @@ def products(jaxpr):
         ("bfloat16", jax.lax.DotAlgorithmPreset.BF16_BF16_F32),
     ],
 )
-def test_all_products_of_an_agent(precision, expected):
+def test_all_products_of_an_agent_have_its_precision(precision, expected):
     config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision=precision)
     agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 6))
     run, key = types.RunSpec(np.int32(6)), jax.random.key(0)
     state = jax.eval_shape(agent.init, run, key)
     batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(config, agent, 1, "host"))
     updating = list(products(jax.make_jaxpr(agent.update)(run, state, batch).jaxpr))
-    # Five encoder passes and their heads forward, and most of them backward.
+    # Five passes through encoder and head, most of them differentiated.
     assert len(updating) > 40 and set(updating) == {expected}
 
     observation = batch.transitions.observation

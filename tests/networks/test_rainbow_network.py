@@ -1,5 +1,6 @@
-"""The dueling heads, by hand, for both presets of the advantage stream."""
+"""The Rainbow network: every head by hand, noise, initial values, padded actions."""
 
+import functools
 import itertools
 
 import jax
@@ -14,13 +15,26 @@ from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
 
 
+@functools.cache
 def make(head: str):
+    """A network and its parameters."""
     network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, head)
-    return network, network.init(jax.random.key(1), observation(1), ACTIONS)
+    return network, init(network)
 
 
+def init(network: RainbowNetwork, num_valid_actions: int = ACTIONS):
+    """Compiled as a whole: operation by operation, compilation would take seconds."""
+    return jax.jit(network.init)(jax.random.key(1), observation(1), num_valid_actions)
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def draw(network: RainbowNetwork, seed: int):
     return network.draw_noise(jax.random.key(seed))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits_of(network: RainbowNetwork, params, obs, noise=None) -> jax.Array:
+    return network.apply(params, obs, ACTIONS, noise)
 
 
 def observation(n: int) -> np.ndarray:
@@ -33,14 +47,15 @@ def made(request):
 
 
 def dense(layer, x) -> np.ndarray:
+    """A noisy layer with its mean weights, in NumPy."""
     kernel = np.concatenate(np.asarray(layer["kernel_mu"]), axis=1)  # group by group
     return np.asarray(x) @ kernel + np.ravel(layer["bias_mu"])
 
 
-def test_logits_by_hand(made):
+def test_logits_equal_a_slow_forward_pass(made):
     head, network, params = made
     p, obs = params["params"], observation(2)
-    logits = np.asarray(network.apply(params, obs, ACTIONS))
+    logits = np.asarray(logits_of(network, params, obs))
     assert logits.shape == (2, ACTIONS, ATOMS)
     psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
     for i in range(2):
@@ -53,12 +68,12 @@ def test_logits_by_hand(made):
                 x, columns = psi[i], slice(a * ATOMS, (a + 1) * ATOMS)
             hidden = np.maximum(dense(p["advantage_hidden"], x), 0)
             advantages.append(dense(p["advantage_out"], hidden)[columns])
-        assert np.std(advantages, axis=0).max() > 1e-3  # actions do differ
+        assert np.std(advantages, axis=0).max() > 1e-3  # actions differ
         expected = value + advantages - np.mean(advantages, axis=0)
         np.testing.assert_allclose(logits[i], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_shapes_of_the_parameters(made):
+def test_parameters_have_the_shapes_of_the_head(made):
     head, _, params = made
     shapes = {
         name: layer["kernel_mu"].shape
@@ -74,7 +89,7 @@ def test_shapes_of_the_parameters(made):
     assert ("action_embedding" in params["params"]) == (head == "state_action")
 
 
-def test_scale_of_the_parameters(made):
+def test_parameters_have_the_scales_of_the_source(made):
     head, _, params = made
     for name in ("value_hidden", "value_out", "advantage_hidden", "advantage_out"):
         layer = params["params"][name]
@@ -90,9 +105,9 @@ def test_scale_of_the_parameters(made):
         assert np.abs(np.corrcoef(e)[np.triu_indices(ACTIONS, 1)]).max() < 0.15
 
 
-def test_every_layer_draws_noise_of_its_own(made):
+def test_every_layer_draws_its_own_noise(made):
     _, network, params = made
-    # Outputs that are nothing but the noise of the layers' biases.
+    # The output of a layer is then the noise of its bias.
     bare = jax.tree_util.tree_map_with_path(
         lambda path, x: jnp.ones_like(x) if path[-1].key == "bias_sigma" else jnp.zeros_like(x),
         params,
@@ -110,17 +125,17 @@ def test_every_layer_draws_noise_of_its_own(made):
         assert not np.isclose(one, other).any()
 
 
-def test_noise_changes_with_the_key_and_can_be_switched_off(made):
+def test_noise_depends_on_the_key_and_can_be_switched_off(made):
     _, network, params = made
     obs = observation(1)
-    noisy = [network.apply(params, obs, ACTIONS, draw(network, k)) for k in (0, 0, 1)]
-    off = network.apply(params, obs, ACTIONS)
+    noisy = [logits_of(network, params, obs, draw(network, k)) for k in (0, 0, 1)]
+    off = logits_of(network, params, obs)
     np.testing.assert_array_equal(noisy[0], noisy[1])
     assert np.abs(noisy[0] - noisy[2]).max() > 1e-3
     assert np.abs(noisy[0] - off).max() > 1e-3
 
 
-def test_the_embedding_is_psi_times_the_vector_of_the_action():
+def test_phi_is_psi_times_the_vector_of_the_action():
     network, params = make("state_action")
     obs, action = observation(4), np.array([2, 0, 2, 1])
     psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
@@ -130,7 +145,7 @@ def test_the_embedding_is_psi_times_the_vector_of_the_action():
     assert np.any(phi[0] != phi[2])
 
 
-def test_where_the_head_reads_states_their_embedding_is_psi():
+def test_with_a_state_head_the_embedding_is_psi():
     network, params = make("state")
     obs = observation(2)
     psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
@@ -138,11 +153,11 @@ def test_where_the_head_reads_states_their_embedding_is_psi():
     np.testing.assert_array_equal(phi, psi)
 
 
-def test_a_single_stream_s_logits_by_hand():
+def test_logits_of_the_single_stream_equal_a_slow_forward_pass():
     network, params = make("state_action_single")
     p, obs = params["params"], observation(2)
     assert set(p) == {"encoder", "action_embedding", "advantage_hidden", "advantage_out"}
-    logits = np.asarray(network.apply(params, obs, ACTIONS))
+    logits = np.asarray(logits_of(network, params, obs))
     psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
     for i, a in itertools.product(range(2), range(ACTIONS)):
         phi = psi[i] * np.asarray(p["action_embedding"][a])
@@ -150,10 +165,10 @@ def test_a_single_stream_s_logits_by_hand():
         np.testing.assert_allclose(logits[i, a], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_both_streams_on_phi_by_hand():
+def test_logits_with_both_streams_on_phi_equal_a_slow_forward_pass():
     network, params = make("state_action_both")
     p, obs = params["params"], observation(2)
-    logits = np.asarray(network.apply(params, obs, ACTIONS))
+    logits = np.asarray(logits_of(network, params, obs))
     psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
     for i in range(2):
         phi = [psi[i] * np.asarray(vector) for vector in p["action_embedding"]]
@@ -172,67 +187,93 @@ def test_both_streams_on_phi_by_hand():
 
 
 @pytest.mark.parametrize(
-    "init, lowest, mean, spread",
+    "embedding_init, lowest, mean, spread",
     [("normal", None, 0.0, 1.0), ("uniform", 0.0, 0.5, 12**-0.5), ("ones", 1.0, 1.0, 0.0)],
 )
-def test_initial_action_embeddings(init, lowest, mean, spread):
-    network = RainbowNetwork(40, ATOMS, HIDDEN, SIGMA, "state_action", embedding_init=init)
-    params = network.init(jax.random.key(1), observation(1), 40)
+def test_initial_action_embeddings_have_their_distribution(embedding_init, lowest, mean, spread):
+    network = RainbowNetwork(
+        40, ATOMS, HIDDEN, SIGMA, "state_action", embedding_init=embedding_init
+    )
+    params = init(network, 40)
     embedding = np.asarray(params["params"]["action_embedding"])
     assert lowest is None or embedding.min() >= lowest
     assert embedding.mean() == pytest.approx(mean, abs=0.02)
     assert embedding.std() == pytest.approx(spread, abs=0.02)
 
 
-def test_the_nature_encoder_s_network_reads_whole_frames():
+def test_with_the_nature_encoder_the_network_reads_whole_frames():
     network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, "state_action", encoder_name="nature")
     frames = np.random.default_rng(0).integers(0, 256, (1, 4, 84, 84), np.uint8)
-    params = network.init(jax.random.key(1), frames, ACTIONS)
+    params = jax.jit(network.init)(jax.random.key(1), frames, ACTIONS)
     psi = NatureEncoder().apply({"params": params["params"]["encoder"]}, frames)
     phi = network.apply(params, frames, np.array([2]), method="embed")
-    np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2])
-    assert network.apply(params, frames, ACTIONS).shape == (1, ACTIONS, ATOMS)
+    np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2:3])
+    assert logits_of(network, params, frames).shape == (1, ACTIONS, ATOMS)
 
 
-def test_the_value_stream_reads_the_state_alone():
+def test_the_value_stream_does_not_read_the_action():
     network, params = make("state_action")
     p = params["params"]
     other = {"params": p | {"action_embedding": p["action_embedding"] * -2.0}}
-    # The mean over actions is the value: advantages add up to zero.
-    one, two = (network.apply(q, observation(2), ACTIONS).mean(axis=1) for q in (params, other))
+    # The mean over actions is the value, since the advantages sum to zero.
+    one, two = (logits_of(network, q, observation(2)).mean(axis=1) for q in (params, other))
     np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", ["state", "state_action", "state_action_both"])
-@pytest.mark.parametrize("noisy", [False, True])
-def test_a_network_with_padded_actions_is_the_one_without(head, noisy):
-    """Initial values, noise and logits of the run's own actions do not depend on the padding."""
-    padded = RainbowNetwork(ACTIONS + 4, ATOMS, HIDDEN, 0.5, head)
-    own = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, 0.5, head)
-    key = jax.random.key(1)
-    own_params = own.init(key, observation(1), ACTIONS)
-    padded_params = padded.init(key, observation(1), ACTIONS)
-    expected, logits = (
-        network.apply(params, observation(2), ACTIONS, draw(network, 2) if noisy else None)
-        for network, params in ((own, own_params), (padded, padded_params))
-    )
-    assert logits.shape == (2, ACTIONS + 4, ATOMS)
-    np.testing.assert_allclose(logits[:, :ACTIONS], expected, rtol=1e-4, atol=1e-5)
+def test_logits_of_valid_actions_do_not_depend_on_padding(head):
+    """So initial values and noise do not depend on it either."""
+
+    def run(max_num_actions):
+        network = RainbowNetwork(max_num_actions, ATOMS, HIDDEN, 0.5, head)
+        params, obs = network.init(jax.random.key(1), observation(1), ACTIONS), observation(2)
+        noise = network.draw_noise(jax.random.key(2))
+        samples = (None, noise)
+        return jnp.stack([network.apply(params, obs, ACTIONS, sample) for sample in samples])
+
+    # [mean weights or noisy ones, N, A, atoms]
+    expected, logits = (jax.jit(run, static_argnums=0)(n) for n in (ACTIONS, ACTIONS + 4))
+    assert logits.shape == (2, 2, ACTIONS + 4, ATOMS)
+    np.testing.assert_allclose(logits[:, :, :ACTIONS], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", ["state", "state_action"])
 def test_padded_actions_get_no_gradient(head):
     padded = RainbowNetwork(ACTIONS + 2, ATOMS, HIDDEN, SIGMA, head)
-    params = padded.init(jax.random.key(1), observation(1), ACTIONS)
-    gradient = jax.grad(
-        lambda p: (
-            padded.apply(p, observation(2), ACTIONS)[:, :ACTIONS, 0].sum()
-            + padded.apply(p, observation(2), ACTIONS)[:, 1, 1].sum()
-        )
-    )(params)["params"]
+    params = init(padded)
+
+    @jax.jit
+    @jax.grad
+    def gradient_of_valid_logits(params):
+        logits = padded.apply(params, observation(2), ACTIONS)
+        return logits[:, :ACTIONS, 0].sum() + logits[:, 1, 1].sum()
+
+    gradient = gradient_of_valid_logits(params)["params"]
     if head == "state_action":
         by_action = gradient["action_embedding"]
     else:
         by_action = gradient["advantage_out"]["bias_mu"]
     reached = np.any(np.asarray(by_action) != 0, axis=1)
     assert reached.tolist() == [True] * ACTIONS + [False] * 2
+
+
+@pytest.mark.parametrize("head", ["state", "state_action", "state_action_both"])
+def test_one_encoding_serves_logits_and_embeddings(head):
+    """An update may compute psi once: the parts give the bits of the whole."""
+    network, params = make(head)
+    obs, noise = observation(3), draw(network, 0)
+    psi = network.apply(params, obs, method="encode")
+    np.testing.assert_array_equal(
+        network.apply(params, psi, ACTIONS, noise, method="logits_of"),
+        network.apply(params, obs, ACTIONS, noise),
+    )
+
+
+def test_shapes_are_checked(made):
+    _, network, params = made
+    with pytest.raises(AssertionError):
+        network.apply(params, observation(2), np.full(2, ACTIONS))
+    with pytest.raises(AssertionError):
+        network.apply(params, observation(2), np.array([1]), method="embed")
+    with pytest.raises(AssertionError):
+        network.apply(params, jnp.zeros((2, 5)), ACTIONS, method="logits_of")

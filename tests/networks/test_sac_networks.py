@@ -1,4 +1,4 @@
-"""SAC's networks: initial values, shapes, and convolutions against jax.lax."""
+"""SAC's networks: initial values, shapes, and convolutions that equal those of jax.lax."""
 
 import math
 
@@ -10,15 +10,15 @@ from jax import lax
 
 from rcrl_jax.networks import initializers, sac
 
-SIZE, STACK, FILTERS = 17, 2, 4
+SIZE, FRAME_STACK, FILTERS = 17, 2, 4
 
 
-def images(n=3, size=SIZE, stack=STACK):
-    return np.random.default_rng(0).integers(0, 256, (n, stack, size, size, 3), np.uint8)
+def images():
+    return np.random.default_rng(0).integers(0, 256, (3, FRAME_STACK, SIZE, SIZE, 3), np.uint8)
 
 
 @pytest.mark.parametrize("inputs, outputs", [(9, 32), (32, 32), (32, 9)])
-def test_a_delta_orthogonal_kernel_is_orthogonal_in_its_centre_and_zero_elsewhere(inputs, outputs):
+def test_a_delta_orthogonal_kernel_has_an_orthogonal_centre_and_is_zero_elsewhere(inputs, outputs):
     init = initializers.delta_orthogonal(math.sqrt(2.0))
     kernel = np.array(init(jax.random.key(0), (3, 3, inputs, outputs)))
     centre = kernel[1, 1].copy()
@@ -28,8 +28,8 @@ def test_a_delta_orthogonal_kernel_is_orthogonal_in_its_centre_and_zero_elsewher
     assert not kernel.any()
 
 
-def test_such_a_kernel_preserves_the_norm_of_every_pixel():
-    """With as many outputs as inputs, and but for the gain: what the initialisation is for."""
+def test_a_delta_orthogonal_kernel_of_gain_1_preserves_the_norm_of_every_pixel():
+    """With as many outputs as inputs; this is the purpose of the initialisation."""
     init = initializers.delta_orthogonal(1.0)
     x = jax.random.normal(jax.random.key(1), (2, 9, 9, 8))
     kernel = init(jax.random.key(0), (3, 3, 8, 8))
@@ -41,11 +41,11 @@ def test_such_a_kernel_preserves_the_norm_of_every_pixel():
     )
 
 
-def test_convolutions_are_four_of_3_by_3_with_the_stack_s_channels_frame_by_frame():
+def test_convolutions_equal_four_of_lax_on_channels_ordered_frame_by_frame():
     network, x = sac.Convolutions(FILTERS), images()
-    params = network.init(jax.random.key(0), x)
+    params = jax.jit(network.init)(jax.random.key(0), x)
     assert sac.conv_sizes(SIZE) == [8, 6, 4, 2]
-    expected = np.concatenate([x[:, c] for c in range(STACK)], axis=-1) / 255.0
+    expected = np.concatenate([x[:, c] for c in range(FRAME_STACK)], axis=-1) / 255.0
     for layer, stride in enumerate((2, 1, 1, 1)):
         layer_params = params["params"][f"_Convolution_{layer}"]
         expected = jax.nn.relu(
@@ -53,15 +53,15 @@ def test_convolutions_are_four_of_3_by_3_with_the_stack_s_channels_frame_by_fram
                 expected.astype(np.float32), layer_params["kernel"], (stride, stride), "VALID",
                 dimension_numbers=("NHWC", "HWIO", "NHWC"),
             )
-            + layer_params["bias"]
+            + layer_params["bias"][None, None, None]
         )  # fmt: skip
     assert expected.shape == (3, 2, 2, FILTERS)
     np.testing.assert_allclose(
-        network.apply(params, x), expected.reshape(3, -1), rtol=1e-4, atol=1e-6
+        jax.jit(network.apply)(params, x), expected.reshape(3, -1), rtol=1e-4, atol=1e-6
     )
 
 
-def test_sizes_of_the_paper_s_images():
+def test_features_of_the_paper_s_images_have_their_size():
     assert sac.conv_sizes(84) == [41, 39, 37, 35]
     shape = jax.eval_shape(
         lambda key, x: sac.Convolutions(32).init_with_output(key, x)[0],
@@ -70,53 +70,73 @@ def test_sizes_of_the_paper_s_images():
     assert shape == (2, 35 * 35 * 32)
 
 
-def test_an_embedding_is_normalised():
+def test_embeddings_have_mean_0_and_variance_1():
     network = sac.Embedding(5)
     x = np.random.default_rng(0).normal(size=(4, 20)).astype(np.float32)
-    psi = np.array(network.init_with_output(jax.random.key(0), x)[0])
+    psi = np.array(jax.jit(network.init_with_output)(jax.random.key(0), x)[0])
     np.testing.assert_allclose(psi.mean(axis=1), 0.0, atol=1e-5)
     np.testing.assert_allclose(psi.std(axis=1), 1.0, rtol=1e-3)
 
 
-def test_critics_have_nothing_in_common_and_orthogonal_weights():
+def test_critics_share_no_weights_and_start_orthogonal():
     network = sac.TwinCritics(16)
     x = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
-    values, params = network.init_with_output(jax.random.key(0), x)
+    values, params = jax.jit(network.init_with_output)(jax.random.key(0), x)
     assert values.shape == (4, 2)
     for name, layer in params["params"].items():
         kernel = np.array(layer["kernel"], np.float64)
         product = kernel @ kernel.T if kernel.shape[0] <= kernel.shape[1] else kernel.T @ kernel
         np.testing.assert_allclose(product, np.eye(len(product)), atol=1e-5, err_msg=name)
         assert not layer["bias"].any()
-    for i, own in enumerate(("first", "second")):
-        gradient = jax.grad(lambda p, i=i: network.apply(p, x)[:, i].sum())(params)["params"]
-        for name, layer in gradient.items():
-            assert bool(np.any(layer["kernel"])) == name.startswith(own), name
+    jacobian = jax.jit(jax.jacrev(lambda p: network.apply(p, x).sum(axis=0)))(params)["params"]
+    for i, critic in enumerate(("first", "second")):
+        for name, layer in jacobian.items():
+            assert bool(np.any(layer["kernel"][i])) == name.startswith(critic), name
 
 
-def test_the_policy_s_spread_is_squashed_between_its_bounds_and_keeps_a_gradient():
+def test_log_std_is_squashed_between_its_bounds_and_keeps_a_gradient():
     network = sac.Actor(8, 3, -10.0, 2.0)
     x = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
-    policy, params = network.init_with_output(jax.random.key(0), x)
+    policy, params = jax.jit(network.init_with_output)(jax.random.key(0), x)
     assert policy.mean.shape == policy.log_std.shape == (4, 3)
     last = params["params"]["Dense_2"]
+
+    @jax.jit
+    def policy_and_gradient(params):
+        gradient = jax.grad(lambda p: network.apply(p, x).log_std.sum())(params)
+        return network.apply(params, x), gradient["params"]["Dense_2"]["bias"]
+
     for bias, expected in [(-2.0, -9.7842), (0.0, -4.0), (2.0, 1.7842)]:
         params["params"]["Dense_2"] = {
             "kernel": jnp.zeros_like(last["kernel"]),
             "bias": jnp.full_like(last["bias"], bias),
         }
-        policy = network.apply(params, x)
+        policy, gradient = policy_and_gradient(params)
         np.testing.assert_allclose(policy.log_std, expected, rtol=1e-4)
         np.testing.assert_allclose(policy.mean, bias)
-        gradient = jax.grad(lambda p: network.apply(p, x).log_std.sum())(params)
-        assert np.all(gradient["params"]["Dense_2"]["bias"][3:] > 0)
+        assert np.all(gradient[3:] > 0)
 
 
 @pytest.mark.parametrize("size", [17, 18, 84])
-def test_a_decoder_gives_images_of_the_encoder_s_size(size):
+def test_decoder_outputs_images_of_the_encoder_s_size(size):
     decoder = sac.Decoder(4, size, 6)
     shape = jax.eval_shape(
         lambda key, psi: decoder.init_with_output(key, psi)[0],
         jax.random.key(0), jnp.zeros((2, 5)),
     ).shape  # fmt: skip
     assert shape == (2, size, size, 6)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [sac.Embedding(5), sac.TwinCritics(4), sac.Actor(4, 3, -10.0, 2.0), sac.Decoder(4, 17, 6)],
+)
+def test_inputs_must_have_a_batch_axis(network):
+    with pytest.raises(AssertionError):
+        network.init(jax.random.key(0), jnp.zeros(7))
+
+
+def test_shape_and_dtype_of_images_are_checked():
+    for x in (images()[..., :2], images()[:, 0], images().astype(np.float32)):
+        with pytest.raises(AssertionError):
+            sac.Convolutions(FILTERS).init(jax.random.key(0), x)
