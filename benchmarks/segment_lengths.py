@@ -35,7 +35,7 @@ def play_at_random(task: str, episodes: int) -> np.ndarray:
         environment.reset()
         rewards = [
             environment.step(
-                rng.uniform(-1, 1, (episodes, dmc.ACTION_ROOM)).astype(np.float32)
+                rng.uniform(-1, 1, (episodes, dmc.MAX_NUM_ACTIONS)).astype(np.float32)
             ).reward
             for _ in range(dmc.TIME_LIMIT // dmc.DMC_TASKS[task].action_repeat)
         ]

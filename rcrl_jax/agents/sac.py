@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import crops, types
+from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent, sac_model
 from rcrl_jax.agents import sac_training as training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
@@ -72,8 +72,8 @@ def make_agent(
         if not pixels:
             return observation
         if config.augmentation == "center_crop":
-            return crops.center_crop(observation, config.crop_size)
-        return crops.random_crop(key, observation, config.crop_size)
+            return augmentation.center_crop(observation, config.crop_size)
+        return augmentation.random_crop(key, observation, config.crop_size)
 
     def encode(params: SacParams, observation: jax.Array) -> jax.Array:
         return model.psi(params.critic, observation)
@@ -119,7 +119,7 @@ def make_agent(
 
     def act(run: types.RunSpec, params: SacParams, observation, key, greedy: bool, step):
         if pixels:
-            observation = crops.center_crop(observation, config.crop_size)
+            observation = augmentation.center_crop(observation, config.crop_size)
         policy = model.policy(params.actor, model.features(params.critic, observation))
         action_mask = action_mask_of(run)
         if greedy:
@@ -129,13 +129,13 @@ def make_agent(
         sampled, _ = losses.sample_action(policy, noise, action_mask)
         # A policy that has learnt nothing has next to no spread.
         uniform = jax.random.uniform(random_key, policy.mean.shape, minval=-1.0, maxval=1.0)
-        at_random = jnp.where(action_mask, uniform, 0.0)
+        at_random = jnp.where(jnp.broadcast_to(action_mask, uniform.shape), uniform, 0.0)
         return jnp.where(step < config.learn_start, at_random, sampled)
 
     def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a) of middle crops, outside updates."""
         if pixels:
-            middle = crops.center_crop(pairs.observation, config.crop_size)
+            middle = augmentation.center_crop(pairs.observation, config.crop_size)
             pairs = pairs._replace(observation=middle)
         return embed_pairs(params, pairs)
 
@@ -153,11 +153,11 @@ def make_agent(
         noise = jax.random.normal(next_key, policy_t.mean.shape)
         a_t, log_density_t = losses.sample_action(policy_t, noise, action_mask)
         q_t = model.values(target, model.psi(target, t.next_observation), a_t)
-        target_q = losses.soft_target(t.reward, t.discount, q_t, log_density_t, temperature)
+        v_t = losses.soft_value(q_t, log_density_t, temperature)
         features_tm1 = model.features(critic, t.observation)
         psi_tm1 = model.psi_of_features(critic.embedding, features_tm1)
         q_tm1 = model.values(critic, psi_tm1, t.action)
-        squared_errors = losses.critic_loss(q_tm1, target_q)
+        squared_errors = losses.critic_loss(q_tm1, t.reward, t.discount, v_t)
         loss_critic = jnp.mean(t.weight * squared_errors)
 
         policy = model.policy(actor_params, fixed(features_tm1))

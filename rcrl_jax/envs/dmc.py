@@ -47,6 +47,8 @@ DMC_TASKS = {
     "ball_in_cup_catch": Task("ball_in_cup", "catch", 4, 2, 8),
 }
 
+RENDERER_BYTES = 90 * 2**20
+"""About the memory of an environment that renders: model and GL context."""
 TIME_LIMIT = 1000
 """Environment steps of an episode; the suite's own limit, which truncates."""
 
@@ -115,6 +117,8 @@ def make_dmc(
         frame_shape = (MAX_STATE_SIZE,)
         renderer = dmc_worker.NO_RENDERER
     spec = control_spec(frame_shape, MAX_NUM_ACTIONS, action_repeat=repeats[tasks[0]])
+    if observation == "pixels":
+        spec = spec._replace(host_bytes=RENDERER_BYTES)
     workers = min(num_workers or os.cpu_count() or 1, len(tasks))
     return _ControlSuite(tasks, seeds, spec, backend, renderer, workers)
 

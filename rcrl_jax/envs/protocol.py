@@ -24,6 +24,8 @@ class EnvironmentSpec(NamedTuple):
     """Environment steps of an agent step, as the benchmark counts them."""
     frames_per_step: int = 1
     """Frames of an agent step: 4 emulated on Atari, 1 rendered on DMControl."""
+    host_bytes: int = 0
+    """About the memory of one environment on the host, where it is not small."""
 
     @property
     def max_num_actions(self) -> int:

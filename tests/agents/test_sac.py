@@ -11,6 +11,7 @@ from jax import flatten_util
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.sac_model import SacParams
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import sac as losses
@@ -20,13 +21,12 @@ from tests.training import toy_control
 
 ROOM, OWN, BATCH, ANCHORS = 3, 2, 6, 4
 FRAME_SHAPES = {"pixels": (toy_control.SIZE, toy_control.SIZE, 3), "state": (24,)}
-DTYPES = {"pixels": np.uint8, "state": np.float32}
 CONSTANTS = {"return_contrast": (), "curl": (), "reconstruction": ()}
 RUN = types.RunSpec(jnp.int32(OWN), CONSTANTS)
 
 
 def spec_of(observation: str):
-    return control_spec(FRAME_SHAPES[observation], DTYPES[observation], ROOM)
+    return control_spec(FRAME_SHAPES[observation], ROOM)
 
 
 @functools.cache
@@ -229,7 +229,7 @@ def test_two_updates_from_states_by_hand():
             step, alpha_opt = alpha_adam.update(alpha_gradient, alpha_opt)
             log_alpha = optax.apply_updates(log_alpha, step)
             target = optax.incremental_update(critic, target, settings.critic_tau)
-    expected = (sac.SacParams(critic, actor, log_alpha), target)
+    expected = (SacParams(critic, actor, log_alpha), target)
     flat = flatten_util.ravel_pytree((state.params.agent, state.target_params))[0]
     np.testing.assert_allclose(flat, flatten_util.ravel_pytree(expected)[0], rtol=1e-3, atol=2e-5)
     assert state.key.tolist() == jax.random.key_data(key).tolist()

@@ -33,7 +33,7 @@ def throughput(tmp_path, preset, *arguments):
 def test_throughput_of_a_fleet_on_atari(tmp_path):
     printed, measured = throughput(
         tmp_path, "erainbow", "--runs=1,2", "--games=Pong,Boxing", "--backend=ale",
-        "--config.learn_start=40", "--config.replay_capacity=200",
+        "--config.learn_start=40", "--config.replay.capacity=200",
     )  # fmt: skip
     assert [fleet["runs"] for fleet in measured["fleets"]] == [1, 2]
     assert all(value > 0 for value in measured["machine"].values())
@@ -49,7 +49,7 @@ def test_the_flop_of_an_update_are_those_of_its_products(tmp_path):
     batch, hidden, state, action = 64, 128, 24, 6
     _, measured = throughput(
         tmp_path, "state_sac", f"--config.batch_size={batch}", f"--config.hidden_size={hidden}",
-        "--config.learn_start=20", "--config.replay_capacity=200",
+        "--config.learn_start=20", "--config.replay.capacity=200",
     )  # fmt: skip
     first, second = (state + action) * hidden, hidden * hidden + hidden
     critics, actor = 2 * (first + second), (state + 2 * action + hidden) * hidden

@@ -31,7 +31,7 @@ def finish(results, preset, game, seed, score) -> pathlib.Path:
         "config": {
             "head": "state_action",
             "auxiliary": ["return_contrast"] if preset == "rcrl" else [],
-            "contrast_loss": "cross_entropy" if preset == "rcrl" else "squared_error",
+            "return_contrast": {"loss": "cross_entropy" if preset == "rcrl" else "squared_error"},
         },
     }
     protocol = {"final_episodes": 100}
@@ -208,8 +208,9 @@ def test_a_config_that_differs_within_a_preset_is_refused_even_in_its_loss(tmp_p
     finish(tmp_path, FIRST, "Hero", 0, 5000.0)
     other = finish(tmp_path, FIRST, "Hero", 1, 5000.0)
     config = json.loads((other / "manifest.json").read_text())["run"]["config"]
-    edit(other / "manifest.json", "run", config=config | {"contrast_loss": "squared_error"})
-    with pytest.raises(ValueError, match="contrast_loss is"):
+    config |= {"return_contrast": {"loss": "squared_error"}}
+    edit(other / "manifest.json", "run", config=config)
+    with pytest.raises(ValueError, match="return_contrast is"):
         claim.read_runs(tmp_path)
 
 

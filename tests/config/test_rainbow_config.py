@@ -141,7 +141,9 @@ def test_presets_differ_only_where_the_paper_s_systems_differ():
     }  # fmt: skip
     assert differing("der_plus", "der_plus_rcrl") == {"auxiliary"}
     assert differing("erainbow_sa", "erainbow_sa_normal") == {"embedding_init"}
-    assert differing("rcrl", "rcrl_normal") == {"embedding_init", "return_contrast.discriminator_input"}
+    assert differing("rcrl", "rcrl_normal") == {
+        "embedding_init", "return_contrast.discriminator_input",
+    }  # fmt: skip
     assert ATARI_PRESETS["rcrl_curl"].auxiliary == ("return_contrast", "curl")
 
 
@@ -183,8 +185,8 @@ def test_settings_of_the_original_rainbow():
         "encoder": "nature", "head": "state", "hidden_size": 512, "noisy_sigma": 0.5,
         "learning_rate": 6.25e-5, "adam_eps": 1.5e-4, "n_step": 3, "learn_start": 80_000 // 4,
         "update_period": 4, "target_period": 32_000 // 4 // 4, "batch_size": 32,
-        "replay.priority_exponent": 0.5, "replay.importance_exponent": 0.4, "discount": 0.99, "num_atoms": 51,
-        "v_max": 10.0, "auxiliary": (), "augmentation": "none",
+        "replay.priority_exponent": 0.5, "replay.importance_exponent": 0.4, "discount": 0.99,
+        "num_atoms": 51, "v_max": 10.0, "auxiliary": (), "augmentation": "none",
     }  # fmt: skip
     rainbow = values_of(ATARI_PRESETS["rainbow"])
     assert {name: rainbow[name] for name in published} == published

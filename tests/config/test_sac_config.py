@@ -78,7 +78,10 @@ def test_a_bad_value_of_sac_is_refused_with_a_field_s_name(name, value):
 
 def test_every_field_of_sac_has_a_bad_value():
     switches = {f.name for f in SAC_FIELDS if type(f.value) is bool}
-    assert switches == {"return_contrast.positive_excludes_anchor", "return_contrast.negative_differs_in_return"}
+    assert switches == {
+        "return_contrast.positive_excludes_anchor",
+        "return_contrast.negative_differs_in_return",
+    }
     assert {f.name for f in SAC_FIELDS} - switches == {name for name, _ in SAC_BAD_VALUES}
 
 

@@ -1,6 +1,5 @@
 """The command on real games: ends with scores, survives signals and kills, refuses cleanly."""
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -12,9 +11,10 @@ import time
 
 import pytest
 
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
-from rcrl_jax.training import experiment, records
+from rcrl_jax.training import records
+from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments.test_command_line import ROOT, assert_refused, command, environment
 from tests.training import toy
@@ -24,12 +24,12 @@ SMALL = {
     "hidden_size": 16,
     "num_atoms": 11,
     "batch_size": 8,
-    "contrast_batch_size": 8,
-    "discriminator_hidden": 16,
+    "return_contrast.batch_size": 8,
+    "return_contrast.discriminator_hidden": 16,
     "n_step": 3,
     "target_period": 20,
     "learn_start": 40,
-    "replay_capacity": 300,
+    "replay.capacity": 300,
     "max_episode_steps": 60,
     "evaluation_period": 80,
     "periodic_episodes": 2,
@@ -47,11 +47,11 @@ def arguments(workdir, *more: str, preset="rcrl", game=GAME) -> list[str]:
 # The program with another period of checkpoints, which is no flag, or less free space.
 DRIVER = """
 import functools, runpy
-from rcrl_jax.training import experiment
-experiment.Plan = functools.partial(experiment.Plan, checkpoint_period=50, record_period=10)
+from rcrl_jax.training import plan, workdir
+plan.Plan = functools.partial(plan.Plan, checkpoint_period=50, record_period=10)
 free_bytes = {free_bytes}
 if free_bytes is not None:
-    experiment.free_bytes = lambda path: free_bytes
+    workdir.free_bytes = lambda path: free_bytes
 runpy.run_module("experiments.atari100k", run_name="__main__", alter_sys=True)
 """
 
@@ -69,12 +69,12 @@ def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def plan_of(workdir) -> experiment.Plan:
+def plan_of(workdir) -> Plan:
     """What the command describes, to read its files with."""
     return toy.make_plan(
         workdir,
         seeds=(SEED,),
-        config=dataclasses.replace(presets.ATARI_PRESETS["rcrl"], **SMALL),
+        config=fields.replace(presets.ATARI_PRESETS["rcrl"], SMALL),
         game=GAME,
         make_environment=lambda seeds: atari.make_atari(GAME, seeds.reshape(-1)),
     )

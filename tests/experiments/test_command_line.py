@@ -1,6 +1,5 @@
 """A person's mistake is one clear line and exit code 2; `--help` explains every flag."""
 
-import dataclasses
 import os
 import pathlib
 import subprocess
@@ -8,7 +7,7 @@ import sys
 
 import pytest
 
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, presets
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -36,8 +35,8 @@ def test_help_lists_every_flag_and_every_field(preset):
     ):  # fmt: skip
         assert f" {flag}: " in text, flag
     chosen = presets.ATARI_PRESETS[preset]
-    for field in dataclasses.fields(chosen):
-        value = " ".join(f"{getattr(chosen, field.name)!r}".split())
+    for field in fields.named_fields(chosen):
+        value = " ".join(f"{field.value!r}".split())
         assert f"--config.{field.name}={value}: {field.metadata['meaning']}" in text, field.name
 
 
@@ -55,6 +54,8 @@ def test_help_lists_every_flag_and_every_field(preset):
         (["Pong"], ["'Pong'", "--game=Pong"]),
         (["--seed"], ["seed"]),
         (["--config.batch_sise=3"], ["batch_sise", "did you mean batch_size?"]),
+        (["--config.curl.weigt=3"], ["curl.weigt", "did you mean curl.weight?"]),
+        (["--config.return_contrast.batch_size=0"], ["return_contrast.batch_size", "at least 1"]),
         (["--config.zzz=3"], ["zzz", "--help"]),
         (["--noconfig.clip=1"], ["clip"]),
         (["--config.batch_size=many"], ["batch_size", "many"]),

@@ -23,11 +23,11 @@ SMALL = {
     "filters": 4,
     "embedding_size": 8,
     "hidden_size": 16,
-    "discriminator_hidden": 16,
+    "return_contrast.discriminator_hidden": 16,
     "batch_size": 8,
-    "contrast_batch_size": 4,
+    "return_contrast.batch_size": 4,
     "learn_start": 20,
-    "replay_capacity": 400,
+    "replay.capacity": 400,
     "periodic_episodes": 1,
 }
 

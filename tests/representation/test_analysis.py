@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
+from rcrl_jax.losses import contrastive
 from rcrl_jax.representation import analysis, similarity
 from rcrl_jax.training import experiment, records
+from rcrl_jax.training.plan import Plan
 from tests.training import toy
 from tests.training.test_experiment import Interruption
 
@@ -79,9 +81,9 @@ def test_similarities_by_hand(arms):
     """Cosines of a product of two arrays, pair by pair."""
 
     class LinearFleet:
-        def embed(self, params, pairs, frames):
-            assert frames is None
-            return pairs.observation * params[:, pairs.action[0]]
+        def compare(self, params, first, second):
+            x, y = (p.observation * params[:, p.action[0]] for p in (first, second))
+            return types.Comparison(np.asarray(contrastive.cosine_similarity(x, y)), None)
 
     rng = np.random.default_rng(0)
     params = rng.normal(size=(2, 3, 4))

@@ -5,10 +5,15 @@ import pytest
 
 from rcrl_jax import observations
 from rcrl_jax.envs.agent_view import AgentStep
-from rcrl_jax.replay import segments
+from rcrl_jax.envs.protocol import EnvironmentProtocol
+from rcrl_jax.replay import segment_table
 from rcrl_jax.representation import episodes
 
 RNG = np.random.default_rng(0)
+ATARI = EnvironmentProtocol(
+    frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=100
+)
+AT_REWARD = segment_table.closes_at_reward
 
 
 def episode(rewards: str, recorded: int | None = None) -> episodes.Episode:
@@ -30,7 +35,7 @@ def _prefixes(rewards: str) -> list[str]:
 
 
 def test_a_recorder_keeps_the_first_game_of_each_environment():
-    recorder = episodes.Recorder(2)
+    recorder = episodes.Recorder(2, AT_REWARD, ATARI)
     lengths = (3, 5)
     for step in range(5):
         outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
@@ -52,8 +57,8 @@ def test_a_recorder_keeps_the_first_game_of_each_environment():
 def test_a_recorder_cuts_segments_as_training_would():
     rewards, lost, over = [0, 2, 0, 0, 0.5, 0], [2], [5]
 
-    def segments_of(protocol):
-        recorder = episodes.Recorder(1, protocol)
+    def segments_of(closes_segment, protocol):
+        recorder = episodes.Recorder(1, closes_segment, protocol)
         for step, reward in enumerate(rewards):
             outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
                 reward=np.array([reward], np.float32),
@@ -63,17 +68,17 @@ def test_a_recorder_cuts_segments_as_training_would():
             recorder(np.zeros((1, 4, 84, 84), np.uint8), np.zeros(1, np.int32), outcome)
         return recorder.episodes[0]
 
-    atari = segments_of(episodes.Protocol())
+    atari = segments_of(AT_REWARD, ATARI)
     assert atari.segment.tolist() == [0, 0, 1, 2, 2, 3]
     assert atari.reward.tolist() == [0, 1, 0, 0, 0.5, 0]
-    control = segments_of(episodes.Protocol(segments.closes_above(2.1), False, False))
+    control = segments_of(segment_table.closes_above(2.1), ATARI.for_evaluation())
     assert control.segment.tolist() == [0, 0, 0, 0, 0, 1]
     assert control.reward.tolist() == rewards
     assert control.ends.tolist() == [False] * 5 + [True]
 
 
 def test_a_recorder_keeps_no_more_frames_than_it_may_and_ignores_later_games():
-    recorder = episodes.Recorder(1, most_bytes=2 * 84 * 84)
+    recorder = episodes.Recorder(1, AT_REWARD, ATARI, most_bytes=2 * 84 * 84)
     for step in range(6):
         outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
             reward=np.zeros(1, np.float32),
@@ -144,7 +149,8 @@ def test_steps_are_drawn_without_repetition():
 def test_pairs_are_stacks_with_zeros_before_the_start(layout):
     games = [episode("...."), episode("......")]
     steps = episodes.Steps(np.array([0, 1, 1]), np.array([1, 5, 0]))
-    pairs = episodes.pairs_at(games, steps, 3, layout)
+    formats = observations.ObservationFormat(3, layout, layout, layout, layout)
+    pairs = episodes.pairs_at(games, steps, formats)
     zeros = np.zeros((84, 84), np.uint8)
     expected = np.stack(
         [

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.representation import episodes, instruments
 
 RNG = np.random.default_rng(0)
@@ -145,6 +149,10 @@ def test_where_there_are_no_pairs_nothing_is_said():
 class ScriptedFleet:
     """Compares pairs by the number that the first pixel of their newest frame carries."""
 
+    agent = make_agent(
+        fields.replace(ATARI_PRESETS["rainbow"], {"frame_stack": 2}), discrete_spec((84, 84), 3)
+    )
+
     def __init__(self, logit_of):
         self.calls = []
         self._logit_of = logit_of
@@ -166,9 +174,8 @@ RETURN_OF = dict(zip(NUMBERS, instruments.as_played(GAMES).returns, strict=True)
 
 def measure(fleet, runs=1):
     return instruments.measure(
-        fleet, None, [GAMES] * runs, layout=observations.FRAMES, frame_stack=2,
-        seeds=range(runs), agent_steps=100,
-    )  # fmt: skip
+        fleet, None, [GAMES] * runs, seeds=range(runs), agent_steps=100
+    )
 
 
 def test_a_discriminator_that_knows_segments_alone_knows_no_returns_of_other_games():

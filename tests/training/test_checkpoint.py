@@ -20,7 +20,9 @@ from tests.training import toy
 RUNS, STEPS = 2, 50
 
 
-def make_checkpoint(step: int, *, has_pending: bool = True, width: int = 4) -> checkpoint.Checkpoint:
+def make_checkpoint(
+    step: int, *, has_pending: bool = True, width: int = 4
+) -> checkpoint.Checkpoint:
     """Every array is random; `step` alone decides the numbers."""
     rng = np.random.default_rng(step)
 

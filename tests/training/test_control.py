@@ -169,11 +169,12 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(preset, tmp_pa
 
 def test_rendered_frames_come_back_from_logged_actions():
     """What resuming from pixels relies on: rendering repeats itself, bit for bit."""
-    actions = np.random.default_rng(0).uniform(-1, 1, (12, 2, dmc.ACTION_ROOM)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (12, 2, dmc.MAX_NUM_ACTIONS)).astype(np.float32)
     checksums = []
     for _ in range(2):
         environment = dmc.make_dmc(["cheetah_run", "reacher_easy"], [3, 4], render_size=25)
-        history = History(2, len(actions), (dmc.ACTION_ROOM,))
+        history = History(2, len(actions), (dmc.MAX_NUM_ACTIONS,))
         environment.reset()
         for action in actions:
             history.add(action, environment.step(action).frame)
@@ -193,8 +194,8 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
     """
     spec = {
         None: discrete_spec((84, 84), 6),
-        "pixels": control_spec((100, 100, 3), np.uint8, 6, action_repeat),
-        "state": control_spec((24,), np.float32, 6, action_repeat),
+        "pixels": control_spec((100, 100, 3), 6, action_repeat=action_repeat),
+        "state": control_spec((24,), 6, action_repeat=action_repeat),
     }[getattr(config, "observation", None)]
     fleet = Fleet(make_agent(config, spec), (0,), types.RunSpec(np.int32([6]), {}))
     replay = build.make_replay(fleet, (0,), "host")
@@ -358,13 +359,14 @@ def fleet_of(**network):
 
 def first_update(**variant):
     """Critic and metrics after one update of `rcrl_sac` on Reach."""
-    plan = toy_control.make_plan("", "rcrl_sac", overrides={"return_contrast.batch_size": 8} | variant)
+    fields_ = {"return_contrast.batch_size": 8} | variant
+    plan = toy_control.make_plan("", "rcrl_sac", overrides=fields_)
     of_network = ("return_contrast.loss", "return_contrast.discriminator_input")
     fleet = fleet_of(**{n: v for n, v in variant.items() if n in of_network})
     environment, own = build.make_fleet(plan)
     replay = build.make_replay(own, plan.seeds, "host")  # the other fields change it alone
     rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (1, 60, toy_control.ROOM)).astype(np.float32)
+    actions = rng.uniform(-1, 1, (1, 60, toy_control.MAX_NUM_ACTIONS)).astype(np.float32)
     actions[..., 2:] = 0.0
     loop.rebuild(
         actions, environment=environment, replay=replay,
@@ -440,7 +442,7 @@ def test_the_update_lowers_for_accelerators(frame_store):
         "sac_aug", auxiliary=("return_contrast", "curl", "reconstruction")
     )
     shape = (toy_control.SIZE, toy_control.SIZE, 3)
-    agent = make_agent(settings, control_spec(shape, np.uint8, toy_control.ROOM))
+    agent = make_agent(settings, control_spec(shape, toy_control.MAX_NUM_ACTIONS))
     fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), {}))
     frames = np.zeros((2, 4, *shape), np.uint8) if frame_store == "device" else None
     batch = prediction.empty_batch(agent, 2, frames)

@@ -44,7 +44,7 @@ def test_predicted_memory_grows_with_the_runs():
 
 
 def test_predicted_memory_holds_the_rendering_environments_of_evaluations():
-    spec = control_spec((100, 100, 3), np.uint8, 6)._replace(host_bytes=dmc.RENDERER_BYTES)
+    spec = control_spec((100, 100, 3), 6)._replace(host_bytes=dmc.RENDERER_BYTES)
     agent = make_agent(DMC_PRESETS["sac_aug"], spec)
     one, two = (
         prediction.predict_memory(fleet_of(agent, runs, batching="map"), spec, "host").host
@@ -54,7 +54,7 @@ def test_predicted_memory_holds_the_rendering_environments_of_evaluations():
 
 
 def test_the_disk_holds_two_checkpoints_of_every_learner():
-    agent = make_agent(DMC_PRESETS["state_sac"], control_spec((24,), np.float32, 6))
+    agent = make_agent(DMC_PRESETS["state_sac"], control_spec((24,), 6))
     fleet = fleet_of(agent, 3)
     learner = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(fleet.init)))
     actions = 3 * 1000 * 6 * 4

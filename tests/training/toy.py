@@ -65,9 +65,10 @@ def make_plan(
     return dataclasses.replace(plan, **changes)
 
 
-def make_fleet(config, seeds, *, make_environment=make_catch, **changes):
+def make_fleet(config, seeds, *, make_environment=make_catch, games=None, **changes):
     """The training environments of a run as its agent sees them, and its fleet."""
-    runs = tuple(RunId(GAME, seed) for seed in seeds)
+    games = games or [GAME] * len(seeds)
+    runs = tuple(map(RunId, games, seeds))
     plan = Plan("toy", config, runs, STEPS, pathlib.Path(), 1, make_environment, **changes)
     return build.make_fleet(plan)
 

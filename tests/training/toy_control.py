@@ -11,11 +11,11 @@ import numpy as np
 
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.sac import SacConfig
-from rcrl_jax.envs.protocol import EnvironmentSpec, TimeStep, VectorEnvironment, after_reset
+from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment, after_reset, control_spec
 from rcrl_jax.replay import counter_random
 from rcrl_jax.training.plan import Plan, RunId
 
-STEPS, ROOM, EPISODE = 200, 3, 10
+STEPS, MAX_NUM_ACTIONS, EPISODE, STATE_SIZE = 200, 3, 10, 24
 SIZE, CROP = 20, 17  # pixels; four convolutions leave 2 x 2
 SMALL = {
     "render_size": SIZE,
@@ -39,12 +39,9 @@ class Reach(VectorEnvironment):
     def __init__(self, seeds: np.ndarray, own, observation: str):
         self.num_envs = len(seeds)
         pixels = observation == "pixels"
-        self.spec = (
-            EnvironmentSpec((SIZE, SIZE, 3), ROOM)
-            if pixels
-            else EnvironmentSpec((config.SacConfig.state_room,), ROOM, np.float32)
-        )
-        self.num_actions_per_env = np.array(own, np.int32)
+        shape = (SIZE, SIZE, 3) if pixels else (STATE_SIZE,)
+        self.spec = control_spec(shape, MAX_NUM_ACTIONS, action_repeat=2)
+        self.num_valid_actions = np.array(own, np.int32)
         self.description = {"backend": "reach", "observation": observation}
         self._pixels, self._seeds = pixels, seeds
         self._episodes = np.zeros(self.num_envs, np.int64)
@@ -63,8 +60,8 @@ class Reach(VectorEnvironment):
         return self._last
 
     def send(self, actions):
-        assert actions.shape == (self.num_envs, ROOM) and actions.dtype == np.float32
-        absent = np.arange(ROOM) >= self.num_actions_per_env[:, None]
+        assert actions.shape == (self.num_envs, MAX_NUM_ACTIONS) and actions.dtype == np.float32
+        absent = np.arange(MAX_NUM_ACTIONS) >= self.num_valid_actions[:, None]
         assert not actions[absent].any() and np.all(np.abs(actions) <= 1)
         self._dot = np.clip(self._dot + 0.25 * actions[:, 0], 0.0, 1.0)
         self._time += 1
@@ -83,7 +80,7 @@ class Reach(VectorEnvironment):
 
     def _frame(self):
         if not self._pixels:
-            state = np.zeros((self.num_envs, *self.spec.frame_shape), np.float32)
+            state = np.zeros((self.num_envs, *self.spec.frame.shape), np.float32)
             state[:, 0], state[:, 1] = self._dot, self._mark
             return state
         frame = np.zeros((self.num_envs, SIZE, SIZE, 3), np.uint8)
