@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     agent = make_agent(settings, discrete_spec((84, 84), 6))
     constants = jax.tree.map(lambda x: x[None], agent.run_constants("Alien"))
     fleet = Fleet(agent, (0,), types.RunSpec(np.full(1, 6, np.int32), constants))
-    batch = prediction.empty_batch(agent, 1, None)
+    batch = prediction.empty_batch(agent, 1, "host")
 
     learner = fleet.init()
     for update in range(3 + _UPDATES.value):

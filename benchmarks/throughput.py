@@ -199,7 +199,7 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
                 jax.tree.map(lambda x: x[None], agent.run_constants(plan.runs[0].game)),
             ),
             learner,
-            prediction.empty_batch(agent, 1, None),
+            prediction.empty_batch(agent, 1, "host"),
         ),
     )
     traced = jax.jit(agent.update).trace(*one)

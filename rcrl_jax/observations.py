@@ -1,7 +1,7 @@
 """How stacked frames are laid out between the replay and the network.
 
-The network's first layer decides: sampling must hand it bytes in the order in which its matrix
-product reads them, because reordering pixels costs more than the product itself.
+Sampling returns bytes in the order in which the network's first matrix product reads them,
+because reordering pixels costs more than the product itself.
 """
 
 import dataclasses
@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.config import Config, SacConfig
-
 Array = Any  # a NumPy or a JAX array: the functions below only reshape, slice and transpose
 
 PATCH = 5  # side and stride of both convolutions [pixels, then cells]
@@ -23,15 +21,15 @@ USED = GRID * PATCH * PATCH  # 75 of 84 pixels a side have any influence (see `p
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class FrameLayout:
     """A way to store single frames and to stack them.
 
     Attributes:
-      pack: `[..., *frame_shape] -> [..., *stored_shape]`, what the replay keeps of a frame.
+      pack: `[..., *frame_shape] -> [..., *stored_shape]`, the part of a frame that is kept.
       stored_shape: shape of one stored frame.
-      stack_axis: where the stack axis goes within a stack of stored frames, from the end.
-      unstack: `[..., *stack_shape(C)] -> [..., C, 84, 84]`, undoes `stack`; None where pixels
-        are lost.
+      stack_axis: position of the stack axis in a stack of stored frames, negative.
+      unstack: `[..., *stack_shape(C)] -> [..., C, 84, 84]`, the inverse of `stack`; None where
+        pixels are lost.
       dtype: of frames, stored or not.
     """
 
@@ -41,10 +39,10 @@ class Layout:
     unstack: Callable[[jax.Array], jax.Array] | None = None
     dtype: type[np.generic] = np.uint8
 
-    def stack_shape(self, size: int) -> tuple[int, ...]:
-        """Shape of an observation of `size` frames."""
+    def stack_shape(self, frame_stack: int) -> tuple[int, ...]:
+        """Shape of an observation of `frame_stack` frames."""
         shape = list(self.stored_shape)
-        shape.insert(len(shape) + 1 + self.stack_axis, size)
+        shape.insert(len(shape) + 1 + self.stack_axis, frame_stack)
         return tuple(shape)
 
     def stack(self, stacked_frames: Array) -> Array:
@@ -56,15 +54,16 @@ class Layout:
 def pack_patches(frames: Array) -> Array:
     """Cuts frames into the 5x5 pixel patches of the first convolution, ordered for the second.
 
-    Both convolutions of the data-efficient encoder have stride = kernel = 5 and no padding: they
-    do not overlap, and each is a matrix product over patches. Of 84 pixels a side the first makes
-    16 cells, of which the second reads 15: only the top-left 75x75 pixels have any influence.
+    Both convolutions of the data-efficient encoder have stride = kernel = 5 and no padding. So
+    their windows do not overlap, and each convolution is a matrix product over patches. The first
+    makes 16 cells of 84 pixels a side, and the second reads 15 of them: only the top-left 75x75
+    pixels have any influence.
 
         75 rows = I (3) x i (5) x y (5), and likewise 75 columns = J x j x x
         [..., I i y, J j x] -> [..., I J i j, y x]
 
-    I, J number the second convolution's outputs, i, j the first's within one of them, y, x the
-    pixels within one of those.
+    I, J number the outputs of the second convolution; i, j the outputs of the first that one of
+    them reads; y, x the pixels that one of those reads.
 
     Args:
       frames: `[..., 84, 84]`.
@@ -80,8 +79,8 @@ def pack_patches(frames: Array) -> Array:
     return blocks.transpose(order).reshape(*lead, CELLS, PATCH**2)
 
 
-# Observations are [..., 225 cells, C frames, 25 pixels]: one row of the first product a cell.
-PATCHES = Layout(pack_patches, (CELLS, PATCH**2), stack_axis=-2)
+# Observations are [..., 225 cells, C frames, 25 pixels]; each cell is a row of the first product.
+PATCHES = FrameLayout(pack_patches, (CELLS, PATCH**2), stack_axis=-2)
 
 
 def stack_patches(stacked_frames: Array) -> Array:
@@ -94,16 +93,15 @@ _MARGIN = _SIDE - USED  # 9 pixels at the right and at the bottom
 
 
 def pack_whole(frames: np.ndarray) -> np.ndarray:
-    """All pixels of a frame, the patches of `pack_patches` first.
+    """Orders all pixels of a frame, the patches of `pack_patches` first.
 
-    A reader that needs the patches alone takes the first 5625 bytes as they are; one that shifts
-    frames calls `unpack_whole`.
+    The first 5625 bytes are the patches. `unpack_whole` restores the frame, for shifts.
 
     Args:
       frames: `[..., 84, 84]`.
 
     Returns:
-      `[..., 7056]`: 225 * 25 of the patches, 75 * 9 right of them, 9 * 84 below both.
+      `[..., 7056]`: 225 * 25 pixels of patches, 75 * 9 to their right, 9 * 84 below both.
     """
     lead = frames.shape[:-2]
     parts = (pack_patches(frames), frames[..., :USED, USED:], frames[..., USED:, :])
@@ -111,7 +109,7 @@ def pack_whole(frames: np.ndarray) -> np.ndarray:
 
 
 def unpack_whole(packed: jax.Array) -> jax.Array:
-    """Undoes `pack_whole`, on the device: `[..., 7056] -> [..., 84, 84]`."""
+    """The inverse of `pack_whole`, on the device: `[..., 7056] -> [..., 84, 84]`."""
     lead = packed.shape[:-1]
     n = len(lead)
     split = (GRID, GRID, PATCH, PATCH, PATCH, PATCH)  # I J i j y x
@@ -123,46 +121,47 @@ def unpack_whole(packed: jax.Array) -> jax.Array:
 
 
 def leading_patches(stacks: jax.Array) -> jax.Array:
-    """The patches at the head of whole frames: `[..., C, 7056] -> [..., 225, C, 25]`."""
+    """The patches that whole frames begin with: `[..., C, 7056] -> [..., 225, C, 25]`."""
     patches = stacks[..., : USED**2].reshape(*stacks.shape[:-1], CELLS, PATCH**2)
     return patches.swapaxes(-3, -2)
 
 
 # Observations are [..., C frames, 7056 pixels].
-WHOLE = Layout(pack_whole, (_SIDE**2,), stack_axis=-2, unstack=unpack_whole)
+WHOLE = FrameLayout(pack_whole, (_SIDE**2,), stack_axis=-2, unstack=unpack_whole)
 # Observations are [..., C frames, 84, 84]; for networks that do not read patches.
-FRAMES = Layout(lambda frames: frames, (_SIDE, _SIDE), stack_axis=-3, unstack=lambda x: x)
+FRAMES = FrameLayout(lambda frames: frames, (_SIDE, _SIDE), stack_axis=-3, unstack=lambda x: x)
 
 
-def as_rendered(frame_shape: tuple[int, ...], dtype: type[np.generic]) -> Layout:
-    """Frames as the environment hands them over: `[..., C, H, W, 3]` or, of vectors, `[..., C, D]`.
+def as_rendered(frame_shape: tuple[int, ...], dtype: type[np.generic]) -> FrameLayout:
+    """Frames as the environment returns them: `[..., C, H, W, 3]`, or `[..., C, D]` of vectors.
 
-    A gathered frame stays one piece of memory; the update moves channels once it has cropped.
+    A frame stays contiguous, so gathering it is one copy. The update moves the channels after it
+    has cropped the images.
     """
-    return Layout(lambda frames: frames, frame_shape, stack_axis=-1 - len(frame_shape), dtype=dtype)
+    return FrameLayout(
+        lambda frames: frames, frame_shape, stack_axis=-1 - len(frame_shape), dtype=dtype
+    )
 
 
-class Layouts(NamedTuple):
-    """How a preset's frames are stored, and how its observations reach an update."""
+class ObservationFormat(NamedTuple):
+    """How the frames of an agent are stored, and how its observations reach acting and updates."""
 
-    stored: Layout  # begins with every other
-    network: Layout  # what the network reads: in acting, and of state-action pairs
-    observation: Layout  # of transitions
-    next_observation: Layout
+    frame_stack: int  # C, frames in an observation
+    stored: FrameLayout  # every other format is a prefix of this one
+    network: FrameLayout  # what the network reads: in acting, and of state-action pairs
+    observation: FrameLayout  # of transitions
+    next_observation: FrameLayout  # of transitions
 
+    @classmethod
+    def uniform(cls, frame_stack: int, layout: FrameLayout) -> "ObservationFormat":
+        """One layout everywhere."""
+        return cls(frame_stack, layout, layout, layout, layout)
 
-def layouts_of(config: Config) -> Layouts:
-    """The layouts with the fewest bytes that serve a preset.
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """Shape of one observation in the network's layout."""
+        return self.network.stack_shape(self.frame_stack)
 
-    On Atari a shift needs whole frames. The others of the update stay patches, at no cost on the
-    way. On DMControl crops need whole frames, everywhere.
-    """
-    if isinstance(config, SacConfig):
-        dtype = np.uint8 if config.observation == "pixels" else np.float32
-        frames = as_rendered(config.frame_shape, dtype)
-        return Layouts(frames, frames, frames, frames)
-    if config.encoder == "nature":
-        return Layouts(FRAMES, FRAMES, FRAMES, FRAMES)
-    shifts_both = config.augmentation != "none"
-    first = WHOLE if shifts_both or "curl" in config.tasks else PATCHES
-    return Layouts(first, PATCHES, first, WHOLE if shifts_both else PATCHES)
+    def stack(self, frames: Array) -> Array:
+        """Observations as the network reads them: `[..., C, *frame_shape] -> [..., *obs]`."""
+        return self.network.stack(frames)

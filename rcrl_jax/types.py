@@ -1,9 +1,9 @@
-"""The typed containers that cross module borders.
+"""The typed containers that modules exchange.
 
-Written for one run: the fleet adds a leading run axis `R` to every array. `obs` stands for the
-shape of an observation, which is the agent's layout: `225, C, 25` for Rainbow (observations.py),
-`C, H, W, 3` or `C, D` for SAC; `act` for that of an action: nothing for a number out of a set,
-`A` for a vector.
+Shapes are those of one run. The fleet adds a leading run axis `R` to every array. `obs` is the
+shape of an observation in the agent's layout (observations.py): `225, C, 25` for Rainbow,
+`C, H, W, 3` or `C, D` for SAC. `act` is the shape of an action: `()` for discrete actions, `A` for
+vectors.
 """
 
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ Params = Any  # a pytree of parameters, as Flax makes them
 
 
 class RunSpec(NamedTuple):
-    """What differs between the runs of a fleet and never changes within one."""
+    """What differs between the runs of a fleet and stays fixed during a run."""
 
-    num_actions: chex.Array  # [] int32, the run's own actions, or components of its actions
-    curl_factor: chex.Array | float = 1.0  # [] float32, of CURL's weight in the run's game
+    num_valid_actions: chex.Array  # [] int32, valid discrete actions, or components of a vector
+    constants: Any = ()  # a pytree of arrays: what the game or task of the run fixes for the agent
 
 
 class Pairs(NamedTuple):
@@ -38,7 +38,7 @@ class ContrastBatch(NamedTuple):
 
 
 class TransitionBatch(NamedTuple):
-    """n-step transitions for the RL loss; observations as `observations.layouts_of` says."""
+    """n-step transitions for the RL loss; observations as `ObservationFormat` says."""
 
     observation: chex.Array  # [B, *obs]
     action: chex.Array  # [B, *act]

@@ -3,10 +3,11 @@
 import numpy as np
 
 from rcrl_jax import observations
+from rcrl_jax.agents.rainbow_training import observation_format
 from rcrl_jax.config.presets import ATARI_PRESETS
 
 
-def test_every_pixel_lies_where_the_docstring_says():
+def test_patch_order_is_that_of_the_docstring():
     frame = np.arange(84 * 84).reshape(84, 84)
     patches = observations.pack_patches(frame)
     assert patches.shape == (225, 25)
@@ -17,13 +18,13 @@ def test_every_pixel_lies_where_the_docstring_says():
         assert patches[cell, 5 * y + x] == frame[row, column]
 
 
-def test_exactly_the_top_left_75_by_75_pixels_are_kept():
+def test_patches_keep_exactly_the_top_left_75_by_75_pixels():
     frame = np.arange(84 * 84).reshape(84, 84)
     kept = np.sort(observations.pack_patches(frame), axis=None)
     np.testing.assert_array_equal(kept, np.sort(frame[:75, :75], axis=None))
 
 
-def test_leading_axes_are_carried_along():
+def test_packing_keeps_leading_axes():
     frames = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
     patches = observations.pack_patches(frames)
     for i in range(2):
@@ -31,7 +32,7 @@ def test_leading_axes_are_carried_along():
             np.testing.assert_array_equal(patches[i, j], observations.pack_patches(frames[i, j]))
 
 
-def test_stacks_of_packed_frames_are_packed_stacks():
+def test_stacking_commutes_with_packing():
     stack = np.random.default_rng(0).integers(0, 256, (6, 4, 84, 84), np.uint8)
     packed = observations.PATCHES.stack(stack)
     assert packed.shape == (6, *observations.PATCHES.stack_shape(4)) == (6, 225, 4, 25)
@@ -39,10 +40,10 @@ def test_stacks_of_packed_frames_are_packed_stacks():
         np.testing.assert_array_equal(packed[:, :, c], observations.PATCHES.pack(stack[:, c]))
 
 
-def test_layout_places_the_stack_axis():
-    layout = observations.Layout(lambda f: f, (84, 84), stack_axis=-1)
+def test_stack_shape_places_the_stack_axis():
+    layout = observations.FrameLayout(lambda f: f, (84, 84), stack_axis=-1)
     assert layout.stack_shape(4) == (84, 84, 4)
-    layout = observations.Layout(lambda f: f, (84, 84), stack_axis=-3)
+    layout = observations.FrameLayout(lambda f: f, (84, 84), stack_axis=-3)
     assert layout.stack_shape(4) == (4, 84, 84)
 
 
@@ -55,7 +56,7 @@ def test_whole_frames_begin_with_the_patches_and_lose_no_pixel():
     np.testing.assert_array_equal(patches, observations.stack_patches(stacks))
 
 
-def test_stacking_and_unstacking():
+def test_unstack_is_the_inverse_of_stack():
     stacks = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
     patches = observations.PATCHES.stack(stacks)
     np.testing.assert_array_equal(patches, observations.stack_patches(stacks))
@@ -63,15 +64,24 @@ def test_stacking_and_unstacking():
     np.testing.assert_array_equal(observations.FRAMES.unstack(stacks), stacks)
 
 
-def test_each_preset_stores_no_more_than_it_needs():
+def test_each_preset_stores_the_fewest_bytes_it_needs():
     stored = {
-        name: observations.layouts_of(preset).stored for name, preset in ATARI_PRESETS.items()
+        name: observation_format(preset).stored for name, preset in ATARI_PRESETS.items()
     }
     patches = {name for name, layout in stored.items() if layout is observations.PATCHES}
     assert patches == {
         "erainbow", "erainbow_sa", "rcrl", "erainbow_sa_normal", "rcrl_normal",
     }  # fmt: skip
     assert {n for n, layout in stored.items() if layout is observations.FRAMES} == {"rainbow"}
-    curl = observations.layouts_of(ATARI_PRESETS["curl"])  # shifts the first state alone
+    curl = observation_format(ATARI_PRESETS["curl"])  # shifts the first state alone
     assert curl.observation is observations.WHOLE
     assert curl.next_observation is curl.network is observations.PATCHES
+
+
+def test_format_stacks_in_the_layout_of_the_network():
+    curl = observation_format(ATARI_PRESETS["curl"])
+    assert curl.frame_stack == ATARI_PRESETS["curl"].frame_stack == 4
+    frames = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
+    stacks = curl.stack(frames)
+    assert stacks.shape == (2, *curl.network_shape) == (2, 225, 4, 25)
+    np.testing.assert_array_equal(stacks, observations.stack_patches(frames))

@@ -67,7 +67,7 @@ def make_agent(
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
-        observation = jnp.zeros((1, *formats.network.stack_shape(config.frame_stack)), jnp.uint8)
+        observation = jnp.zeros((1, *formats.network_shape), jnp.uint8)
         agent_params = network.init(network_key, observation, run.num_valid_actions)
         task_keys = jax.random.split(tasks_key, max(len(tasks), 1))
         params = types.TrainableParams(

@@ -20,8 +20,7 @@ def observation_format(config: RainbowConfig) -> ObservationFormat:
     """The format with the fewest bytes: only a shift needs more than the encoder's patches."""
     stack = config.frame_stack
     if config.encoder == "nature":
-        whole = observations.FRAMES
-        return ObservationFormat(stack, whole, whole, whole, whole)
+        return ObservationFormat.uniform(stack, observations.FRAMES)
     shifts_both = config.augmentation != "none"
     first = observations.PATCHES
     if shifts_both or "curl" in config.tasks:

@@ -75,7 +75,7 @@ def make_model(config: SacConfig, formats: ObservationFormat, max_num_actions: i
     actor = networks.Actor(
         config.hidden_size, max_num_actions, config.log_std_min, config.log_std_max
     )
-    observation_shape = formats.network.stack_shape(config.frame_stack)
+    observation_shape = formats.network_shape
     if pixels:
         observation_shape = (config.frame_stack, config.crop_size, config.crop_size, 3)
     psi_size = config.embedding_size if pixels else int(np.prod(observation_shape))

@@ -30,8 +30,7 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
             f"frames must be {dtype.__name__} {list(expected)}, got {spec.frame.dtype} "
             f"{list(shape)}"
         )
-    frames = observations.as_rendered(shape, dtype)
-    return ObservationFormat(config.frame_stack, frames, frames, frames, frames)
+    return ObservationFormat.uniform(config.frame_stack, observations.as_rendered(shape, dtype))
 
 
 def environment_protocol(config: SacConfig) -> EnvironmentProtocol:

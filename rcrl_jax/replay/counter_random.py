@@ -1,9 +1,8 @@
 """Uniform numbers as a pure function of (seed, stream, counter).
 
-Every run of a fleet draws from its own stream, and all draws of a fleet are made in one
-vectorised call: stateful generators would need a Python loop over runs. A draw depends on its
-own run's seed and counter alone, so a run's samples do not change with its company, and a
-counter is all that a checkpoint keeps.
+Every run draws from its own seed, and one vectorised call makes the draws of all runs. Stateful
+generators would need a Python loop over runs. A draw depends on its run's seed and counter alone:
+samples are independent of fleet composition, and a checkpoint keeps nothing but the counter.
 """
 
 import numpy as np
@@ -23,7 +22,7 @@ def uniform(seeds: np.ndarray, stream: int, counters: np.ndarray, size: int) -> 
 
     Args:
       seeds: `[R]` integers, one a run.
-      stream: separates the uses of one counter; at least 0.
+      stream: separates draws of one counter that serve different purposes; at least 0.
       counters: `[R]` integers, how many calls each run has made on this stream.
       size: numbers a run.
 
@@ -35,3 +34,20 @@ def uniform(seeds: np.ndarray, stream: int, counters: np.ndarray, size: int) -> 
         key = mix(key + GOLDEN * (np.asarray(counters, np.uint64) + np.uint64(1)))
         words = mix(key[:, None] + GOLDEN * np.arange(1, size + 1, dtype=np.uint64))
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Streams:
+    """The uniform numbers of R runs, with a counter for each.
+
+    Attributes:
+      counters: `[R] int64`, draws made so far; whoever draws advances them.
+    """
+
+    def __init__(self, seeds: np.ndarray) -> None:
+        """Starts all counters at zero; `seeds [R]` are the runs'."""
+        self._seeds = np.asarray(seeds)
+        self.counters = np.zeros(len(self._seeds), np.int64)
+
+    def uniform(self, stream: int, size: int) -> np.ndarray:
+        """Numbers `[R, size]` at the current counters; see `uniform`."""
+        return uniform(self._seeds, stream, self.counters, size)

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-# Children a node. NumPy's cost is the number of calls for a few samples, which asks for a wide,
-# shallow tree, and the number of elements touched for many, which asks for a narrow one. To find
-# 96 leaves of 100,000 in each of R runs took 0.28, 0.25, 0.22 ms with 8, 16, 64 children for
-# R = 1, and 1.8, 2.0, 40 ms for R = 26.
+# Children of a node. For few samples the number of NumPy calls costs most, so a wide, shallow tree
+# is faster; for many samples the number of elements read costs most, so a narrow tree is. To find
+# 96 of 100,000 leaves in each of R runs took 0.28, 0.25, 0.22 ms with 8, 16, 64 children for R = 1,
+# and 1.8, 2.0, 40 ms for R = 26.
 WIDTH = 16
 
 
 class SumTree:
-    """A tree of sums for each of R runs; every operation serves all runs and samples at once.
+    """A tree of sums for each of R runs; each operation handles all runs and samples at once.
 
-    Sums are float64 and each is recomputed from its children when one of them changes, so they
-    do not drift and equal contents give equal sums whatever the order of the updates.
+    Sums are float64. Each is recomputed from its children when one of them changes, so sums do
+    not drift, and equal leaves give equal sums in whatever order they were set.
     """
 
     def __init__(self, num_runs: int, num_leaves: int) -> None:
@@ -53,7 +53,7 @@ class SumTree:
         return self._levels[0][rows, slots // WIDTH, slots % WIDTH]
 
     def set(self, rows: np.ndarray, slots: np.ndarray, values: np.ndarray | float) -> None:
-        """Sets leaves at `(rows, slots)`; of entries that coincide, the last one counts."""
+        """Sets leaves at `(rows, slots)`; of repeated entries the last one counts."""
         node = slots
         for level, above in zip(self._levels, [*self._levels[1:], None], strict=True):
             block, child = node // WIDTH, node % WIDTH
@@ -68,7 +68,7 @@ class SumTree:
           mass: `[R, B] float64`, in [0, total) of its run.
 
         Returns:
-          `[R, B] int64`; never a leaf of value zero, as long as the run has another.
+          `[R, B] int64`; never a leaf of value zero, unless all leaves of the run are zero.
         """
         node = np.zeros(mass.shape, np.int64)
         for level in reversed(self._levels):

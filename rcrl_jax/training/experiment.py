@@ -78,7 +78,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         saves = stack.enter_context(_Saves(plan, fleet, replay, history))
         state = _start_or_resume(plan, fleet, environment, replay, history, saves.store, say)
-        update_s = prediction.time_update(fleet, replay)
+        update_s = prediction.time_update(fleet, replay.example_batch())
         to_go = plan.total_steps - state.step
         say(prediction.describe(memory, update_s, to_go, datetime.datetime.now()))
 

@@ -1,8 +1,8 @@
 """The fleet: R runs of one agent as one program. The only module that knows about R and devices.
 
-An agent's functions are written for one run. The fleet lifts them over a leading run axis, either
-one run after the other (`map`) or as batched products (`vmap`), and shards that axis over a mesh
-of devices. Callers see arrays [R, ...] whatever the number of devices.
+An agent's functions are written for one run. The fleet batches them over a leading run axis,
+either one run after the other (`map`) or as batched products (`vmap`), and shards that axis over
+a mesh of devices. Callers see arrays [R, ...] for any number of devices.
 """
 
 import functools
@@ -16,29 +16,28 @@ from jax.sharding import PartitionSpec
 
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.replay.frames import FrameReferences
+from rcrl_jax.replay.frames import detach_frames, resolve_references
 
-LIFTS = ("auto", "map", "vmap")
+BATCHINGS = ("auto", "map", "vmap")
 
 
 class Fleet:
     """An agent's functions over R runs.
 
-    A run depends on its own seed and action set alone: its keys are derived from the seed and
-    from counters, so its result is the same in any company and across interruptions.
+    A run depends on its own seed and `RunSpec` alone. Its keys are derived from the seed and from
+    counters, so its result is independent of fleet composition and of interruptions.
 
-    When R does not divide by the number of devices, the last run is repeated until it does. The
-    copies live inside this class: they are cut off whatever leaves it.
+    When the number of devices does not divide R, the last run is repeated until it does. The
+    copies stay inside this class: results are cut to R runs.
     """
 
     def __init__(
         self,
         agent: Agent,
         seeds: Sequence[int],
-        num_actions: Sequence[int],
+        runs: types.RunSpec,
         *,
-        curl_factors: Sequence[float] | None = None,
-        lift: str = "auto",
+        batching: str = "auto",
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
         """Compiles nothing yet.
@@ -46,39 +45,38 @@ class Fleet:
         Args:
           agent: the functions of one run.
           seeds: `[R]`, one a run.
-          num_actions: `[R]`, the action-set sizes.
-          curl_factors: `[R]`, of CURL's weight in the runs' games; None is 1 everywhere.
-          lift: 'map' or 'vmap'; 'auto' is what was measured to be faster: 'map' on the CPU, where
-            batched products cost more than a loop over runs, 'vmap' elsewhere, unless the agent
-            convolves.
+          runs: what differs between the runs; every array has the leading axis R.
+          batching: 'map' or 'vmap'; 'auto' takes the one that was measured to be faster: 'map' on
+            the CPU, where batched products cost more than a loop over runs, and for agents with
+            convolutions, 'vmap' otherwise.
           devices: which devices share the runs; None is the first one alone.
 
         Raises:
-          ValueError: unknown lift, or seeds and action sets of different lengths.
+          ValueError: unknown batching, or the number of seeds differs from that of the runs.
         """
-        if lift not in LIFTS:
-            raise ValueError(f"lift must be one of {', '.join(LIFTS)}; got {lift!r}")
-        if len(seeds) != len(num_actions):
-            raise ValueError(f"{len(seeds)} seeds for {len(num_actions)} action sets")
+        if batching not in BATCHINGS:
+            raise ValueError(f"batching must be one of {', '.join(BATCHINGS)}; got {batching!r}")
+        runs = runs._replace(num_valid_actions=np.asarray(runs.num_valid_actions, np.int32))
+        lengths = {len(array) for array in jax.tree.leaves(runs)}
+        if lengths != {len(seeds)}:
+            raise ValueError(f"{len(seeds)} seeds for run specifications of {sorted(lengths)} runs")
         devices = devices or jax.devices()[:1]
-        if lift == "auto":
+        if batching == "auto":
             on_cpu = devices[0].platform == "cpu"
-            lift = "map" if on_cpu or not agent.batches_over_runs else "vmap"
+            batching = "map" if on_cpu or not agent.resources.batches_over_runs else "vmap"
         self.agent = agent
+        self.seeds = tuple(seeds)
         self.num_runs = len(seeds)
         self._copies = -self.num_runs % len(devices)
         self.num_devices = len(devices)
-        self.lift = lift
+        self.batching = batching
         mesh = jax.sharding.Mesh(np.array(devices), ("runs",))
         self._sharding = jax.sharding.NamedSharding(mesh, PartitionSpec("runs"))
-        over_runs = functools.partial(_over_runs, lift=lift, mesh=mesh)
+        over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
 
         keys = np.stack([jax.random.key_data(jax.random.key(seed)) for seed in seeds])
         self._keys = self.place(keys)
-        factors = np.ones(len(seeds)) if curl_factors is None else curl_factors
-        self._runs = self.place(
-            types.RunSpec(np.asarray(num_actions, np.int32), np.asarray(factors, np.float32))
-        )
+        self._runs = self.place(runs)
 
         def init(run, key_data):
             return agent.init(run, _key(key_data, _INIT))
@@ -93,9 +91,11 @@ class Fleet:
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
             for greedy in (False, True)
         }
-        self._update = jax.jit(over_runs(agent.update, in_place=1, refers=True), donate_argnums=2)
-        self._embed = jax.jit(over_runs(agent.embed, refers=True))
-        self._compare = jax.jit(over_runs(agent.compare))
+        self._update = jax.jit(
+            over_runs(agent.update, in_place=1, reads_frames=True), donate_argnums=2
+        )
+        self._embed = jax.jit(over_runs(agent.embed, reads_frames=True))
+        self._compare = jax.jit(over_runs(agent.compare, reads_frames=True))
 
     def init(self) -> types.LearnerState:
         """The learner states of all runs at the start."""
@@ -109,8 +109,8 @@ class Fleet:
         Args:
           params: agent parameters of this fleet.
           observation: `[R, N, *obs]`, N observations a run.
-          *counters: where in its life the run stands, first of all its agent steps; equal
-            counters draw equal noise.
+          *counters: the position in the run's life, first its agent steps; equal counters draw
+            equal noise.
           greedy: the evaluation policy instead of the training policy.
 
         Returns:
@@ -123,34 +123,32 @@ class Fleet:
         return actions[: self.num_runs] if self._copies else actions
 
     def update(
-        self, state: types.LearnerState, batch: types.Batch, frames: jax.Array | None = None
+        self, state: types.LearnerState, batch: types.Batch
     ) -> tuple[types.LearnerState, types.UpdateResult]:
         """One update of every run; returns before it is computed and consumes `state`.
 
         Args:
           state: learner states of this fleet.
-          batch: what to learn from, leading axis R. Its observations are arrays, or references
-            into `frames`.
-          frames: stored frames on the device, `[R', slots, ...]`, R' with the fleet's copies.
+          batch: as the replay returns it, leading axis R; observations are arrays on the host or
+            references to frames on the device.
 
         Returns:
-          The new learner states, and what the update tells, leading axis R.
+          The new learner states, and the result of the update, leading axis R.
         """
+        batch, frames = detach_frames(batch)
         state, result = self._update(self._runs_here, self._runs, state, self.place(batch), frames)
         if self._copies:
             result = jax.tree.map(lambda x: x[: self.num_runs], result)
         return state, result
 
-    def embed(
-        self, params: types.Params, pairs: types.Pairs, frames: jax.Array | None = None
-    ) -> np.ndarray:
-        """Representations `[R, N, d]` of state-action pairs.
+    def embed(self, params: types.Params, pairs: types.Pairs) -> np.ndarray:
+        """Representations `[R, N, d]` of state-action pairs, on the host.
 
         Args:
           params: agent parameters of this fleet.
           pairs: leading axes `[R, N]`; observations as in `update`.
-          frames: stored frames on the device, as in `update`.
         """
+        pairs, frames = detach_frames(pairs)
         return self.to_host(self._embed(self._runs_here, params, self.place(pairs), frames))
 
     def compare(
@@ -160,14 +158,14 @@ class Fleet:
 
         Args:
           params: all trainable parameters of this fleet.
-          first: leading axes `[R, N]`.
-          second: leading axes `[R, N]`.
+          first: leading axes `[R, N]`; observations as in `update`.
+          second: likewise.
         """
-        pairs = self.place((first, second))
-        return self.to_host(self._compare(self._runs_here, params, *pairs))
+        pairs, frames = detach_frames((first, second))
+        return self.to_host(self._compare(self._runs_here, params, *self.place(pairs), frames))
 
     def to_host(self, tree: Any) -> Any:
-        """A copy in NumPy of anything this fleet made; leading axis R.
+        """A copy in NumPy of any result of this fleet; leading axis R.
 
         A plain `asarray` would alias buffers that the next update reuses.
         """
@@ -179,7 +177,7 @@ class Fleet:
         return jax.jit(lambda: jnp.zeros(full, dtype), out_shardings=self._sharding)()
 
     def place(self, tree: Any) -> Any:
-        """Host arrays `[R, ...]` as this fleet's functions take them; undoes `to_host`."""
+        """Host arrays `[R, ...]` as this fleet's functions take them; the inverse of `to_host`."""
         if self._copies:
             tree = jax.tree.map(lambda x: np.concatenate([x, *[x[-1:]] * self._copies]), tree)
         elif self._sharding.mesh.size == 1:
@@ -197,63 +195,54 @@ def _key(key_data: jax.Array, *counters: jax.Array) -> jax.Array:
     return key
 
 
-def _resolve(tree: Any, frames: jax.Array, run: jax.Array | int) -> Any:
-    """Looks up in the `frames [R, slots, ...]` of all runs what one run's tree only refers to."""
-    return jax.tree.map(
-        lambda x: x.look_up(frames, run) if isinstance(x, FrameReferences) else x,
-        tree,
-        is_leaf=lambda x: isinstance(x, FrameReferences),
-    )
-
-
 def _over_runs(
     function: Callable,
     *,
-    lift: str,
+    batching: str,
     mesh: jax.sharding.Mesh,
     shared: tuple[int, ...] = (),
     in_place: int | None = None,
-    refers: bool = False,
+    reads_frames: bool = False,
 ) -> Callable:
-    """Lifts a function of one run over a run axis, sharded over the mesh.
+    """Batches a function of one run over a run axis, sharded over the mesh.
 
     Args:
       function: takes and returns pytrees of one run.
-      lift: 'map' or 'vmap'.
+      batching: 'map' or 'vmap'.
       mesh: the devices, axis `runs`.
       shared: positions of arguments without a run axis.
-      in_place: position of the argument whose successor is the first of two results.
-      refers: whether the arguments may refer to stored frames, which then follow as one argument
-        more than `function` takes, or None.
+      in_place: position of the argument that the first of two results replaces.
+      reads_frames: whether the arguments may hold references to frames. The frames of all runs
+        then follow as the last argument, or None.
 
     Returns:
-      A function of the same arguments, every one but the shared with a leading run axis, and
-      before them the number of runs on each device, which is not a constant to the compiler.
+      A function of the same arguments, each with a leading run axis except the shared ones. Before
+      them it takes the number of runs on each device, which must not be a compile-time constant.
     """
 
-    def lifted(runs_here, *arguments):
-        stored = None
-        if refers:
-            *arguments, stored = arguments
-        if lift == "vmap":
+    def batched(runs_here, *arguments):
+        frames = None
+        if reads_frames:
+            *arguments, frames = arguments
+        if batching == "vmap":
             axes = tuple(None if i in shared else 0 for i in range(len(arguments)))
-            if stored is None:
+            if frames is None:
                 return jax.vmap(function, in_axes=axes)(*arguments)
 
-            def of_stored(own_frames, *own):
-                return function(*_resolve(own, own_frames[None], 0))
+            def with_frames(run_frames, *run_arguments):
+                return function(*resolve_references(run_arguments, run_frames[None], 0))
 
-            return jax.vmap(of_stored, in_axes=(0, *axes))(stored, *arguments)
-        return _one_after_the_other(function, runs_here, arguments, shared, in_place, stored)
+            return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
+        return _one_after_the_other(function, runs_here, arguments, shared, in_place, frames)
 
     if mesh.size == 1:
-        return lifted
+        return batched
 
     def sharded(runs_here, *arguments):
         runs = PartitionSpec("runs")
         specs = tuple(PartitionSpec() if i in shared else runs for i in range(len(arguments)))
         return jax.shard_map(
-            lifted,
+            batched,
             mesh=mesh,
             in_specs=(PartitionSpec(), *specs),
             out_specs=runs,
@@ -263,26 +252,26 @@ def _over_runs(
     return sharded
 
 
-def _one_after_the_other(function, runs_here, arguments, shared, in_place, stored):
-    """Calls `function` for each run in a loop; results are written in place where they can be.
+def _one_after_the_other(function, runs_here, arguments, shared, in_place, frames):
+    """Calls `function` for each run in a loop; writes results in place where possible.
 
-    A run alone must be, bit for bit, the same run in a fleet. But a compiler that sees a loop of
-    one turn, as `lax.map` would show it, dissolves it, and one that sees a slice of the only row
-    drops the slice; what remains is fused otherwise than in a fleet, and rounds otherwise. So the
-    length of the loop is not a constant, and the function is the branch of a condition that the
-    compiler cannot decide: no fusion crosses its border, and its code is the same whatever R is.
-    (An `optimization_barrier` is not enough: the CPU compiler drops it before it fuses.)
+    A run alone must equal, bit for bit, the same run in a fleet. `lax.map` does not ensure this:
+    XLA unrolls a one-iteration loop, drops the slice of an array with one row, and fuses the rest
+    differently, which changes rounding. Two measures prevent it. The length of the loop is not a
+    compile-time constant. And the function is the branch of a condition that XLA cannot decide:
+    XLA does not fuse across the border of a branch, so its code is the same for every R.
+    (An `optimization_barrier` is not enough: XLA on the CPU removes it before fusion.)
     """
 
-    def of_run(i):
+    def arguments_of(i):
         own = [
             argument if k in shared else jax.tree.map(lambda x: x[i], argument)
             for k, argument in enumerate(arguments)
         ]
-        return own if stored is None else _resolve(own, stored, i)
+        return own if frames is None else resolve_references(own, frames, i)
 
     def call(i, results):
-        own = of_run(i)
+        own = arguments_of(i)
         if in_place is not None:
             own[in_place] = jax.tree.map(lambda x: x[i], results[0])
         new = jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, own)
@@ -291,7 +280,7 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, store
     first = next(k for k in range(len(arguments)) if k not in shared)
     size = jax.tree.leaves(arguments[first])[0].shape[0]
     blank = jax.tree.map(
-        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: function(*of_run(0)))
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: function(*arguments_of(0)))
     )
     empty = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), blank)
     if in_place is not None:

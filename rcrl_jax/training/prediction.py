@@ -14,7 +14,6 @@ from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
-from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.representation import instruments
 from rcrl_jax.training import evaluation
 from rcrl_jax.training.fleet import Fleet
@@ -49,8 +48,7 @@ def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Mem
     runs, agent = fleet.num_runs, fleet.agent
     slots, layout = agent.replay.capacity + 2, agent.observations.stored
     frame_bytes = runs * slots * math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
-    referred = None if frame_store == "host" else np.zeros(0, layout.dtype)
-    batch_bytes = _bytes(empty_batch(agent, runs, referred))
+    batch_bytes = _bytes(empty_batch(agent, runs, frame_store))
     state_bytes = _bytes(jax.eval_shape(fleet.init))
     at_once = 1 if fleet.batching == "map" else runs
     # The state before and after an update, and its gradients.
@@ -102,9 +100,8 @@ def check(memory: Memory, num_runs: int) -> None:
             )
 
 
-def time_update(fleet: Fleet, replay: SegmentReplay) -> float:
+def time_update(fleet: Fleet, batch: types.Batch) -> float:
     """Seconds of one update of all runs, on throw-away states; compiles the real update."""
-    batch = empty_batch(fleet.agent, fleet.num_runs, replay.frames_on_device)
     state = fleet.init()
     durations = []
     for _ in range(4):
@@ -126,23 +123,21 @@ def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime
     )
 
 
-def empty_batch(agent: Agent, runs: int, frames_on_device: jax.Array | None) -> types.Batch:
-    """A batch of zeros with the shapes of a real one, leading axis R.
+def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
+    """A batch of zeros with the shapes of a real one, leading axis R; for a replay yet to be made.
 
     Args:
       agent: reads it.
       runs: R.
-      frames_on_device: what references point into; None for frames on the host.
+      frame_store: 'host', or 'device' for references without their frames.
     """
     formats, settings = agent.observations, agent.replay
 
     def stacks(layout: FrameLayout, size: int) -> Any:
-        if frames_on_device is None:
+        if frame_store == "host":
             return np.zeros((runs, size, *layout.stack_shape(formats.frame_stack)), layout.dtype)
         slots = np.zeros((runs, size, formats.frame_stack), np.int32)
-        return frames.FrameReferences(
-            slots, frames_on_device, layout.stored_shape, layout.stack_axis
-        )
+        return frames.FrameReferences(slots, None, layout.stored_shape, layout.stack_axis)
 
     def actions(size: int) -> np.ndarray:
         return np.zeros((runs, size, *agent.action.shape), agent.action.dtype)

@@ -1,15 +1,37 @@
 """Plays scripted events into a fleet's replay and into one reference replay a run."""
 
+import dataclasses
+
+import jax
 import numpy as np
 
-from rcrl_jax import observations
-from rcrl_jax.replay import frames, segments
-from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
+from rcrl_jax.observations import FrameLayout, ObservationFormat
+from rcrl_jax.replay import frames
+from rcrl_jax.replay.segment_replay import Sample, SegmentReplay
+from rcrl_jax.replay.segment_table import closes_at_reward
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
 from tests.replay.reference import FRAME_SHAPE, Event, ReferenceReplay
 
 DISCOUNT = 0.9
 # Tiny frames, stored as they are; stacks are [C, 2, 2].
-TINY = observations.Layout(lambda frame: frame, FRAME_SHAPE, stack_axis=-3)
+TINY = FrameLayout(lambda frame: frame, FRAME_SHAPE, stack_axis=-3)
+DISCRETE = jax.ShapeDtypeStruct((), np.int32)
+
+
+def make_settings(**changes) -> ReplaySettings:
+    """Settings of a small replay."""
+    defaults = {
+        "capacity": 40,
+        "n_step": 3,
+        "discount": DISCOUNT,
+        "priority_exponent": 0.5,
+        "closes_segment": closes_at_reward,
+        "contrast": ContrastRule(),
+        "batch_size": 8,
+        "num_anchors": 0,
+        "importance_exponent": 0.4,
+    }
+    return ReplaySettings(**(defaults | changes))
 
 
 class Pair:
@@ -24,19 +46,16 @@ class Pair:
         n_step=3,
         seeds=None,
         exponent=0.5,
-        contrast=None,
-        closes_segment=segments.closes_at_reward,
+        **changes,
     ):
         self.fast = SegmentReplay(
             frames.HostFrameStore(num_runs, capacity, TINY),
             np.arange(num_runs) if seeds is None else np.asarray(seeds),
-            capacity=capacity,
-            closes_segment=closes_segment,
-            frame_stack=frame_stack,
-            n_step=n_step,
-            discount=DISCOUNT,
-            priority_exponent=exponent,
-            contrast=contrast or ContrastRule(),
+            make_settings(
+                capacity=capacity, n_step=n_step, priority_exponent=exponent, **changes
+            ),
+            ObservationFormat.uniform(frame_stack, TINY),
+            DISCRETE,
         )
         self.capacity = capacity
         self.exponent = exponent
@@ -60,6 +79,13 @@ class Pair:
         for reference, event in zip(self.slow, events, strict=True):
             reference.add(event)
 
+    def sample(self, batch_size: int, num_anchors: int, beta: float) -> Sample:
+        """A sample of any size, whatever the sizes of the settings."""
+        self.fast.settings = dataclasses.replace(
+            self.fast.settings, batch_size=batch_size, num_anchors=num_anchors
+        )
+        return self.fast.sample(beta)
+
     def update_priorities(self, index: np.ndarray, transition_loss: np.ndarray) -> None:
         self.fast.update_priorities(index, transition_loss)
         for reference, i, c in zip(self.slow, index, transition_loss, strict=True):
@@ -73,7 +99,7 @@ class Pair:
 def pattern(text: str) -> list[Event]:
     """Events from letters: `.` no reward, `+` and `-` rewards, `T` terminated, `C` truncated.
 
-    `P` is terminated with a reward, `B` terminated and truncated at once. Blanks mean nothing.
+    `P` is terminated with a reward, `B` terminated and truncated at once. Blanks are ignored.
     """
     kinds = {
         ".": (0.0, False, False),

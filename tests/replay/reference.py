@@ -1,7 +1,7 @@
-"""A replay as slow and as obvious as possible, for one run: the truth the fast one must equal.
+"""A slow and obvious replay of one run, which the fast one must equal.
 
-It keeps every episode for ever, as a plain list, and a log of what each index of the ring holds.
-Everything else is looked up by walking through those lists.
+It keeps all episodes as plain lists, and a log of what each index of the ring holds. It answers
+every question by walking through those lists.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ ZEROS = np.zeros(FRAME_SHAPE, np.uint8)
 
 
 class Event(NamedTuple):
-    """What one scripted step of one run brings."""
+    """One scripted step of one run."""
 
     action: int
     reward: float
@@ -82,16 +82,16 @@ class ReferenceReplay:
     # --- what may be sampled ------------------------------------------------------------------
 
     def is_pair(self, index: int) -> bool:
-        """Not just the last frame of a truncated episode."""
+        """Not the final frame of a truncated episode."""
         episode, time = self.log[index]
         return time < len(self.episodes[episode])
 
     def is_live(self, index: int) -> bool:
-        """The slots of the whole stack outlive the ring's head; the start of an episode too."""
+        """The ring still holds the slots of a whole stack, also at the start of an episode."""
         return index >= len(self.log) - self.capacity + self.frame_stack - 1
 
     def is_complete(self, index: int) -> bool:
-        """The window's end has been seen: the frame n steps later, or the end of the episode."""
+        """The replay holds the end of the window: the frame n steps later or the episode's end."""
         episode, time = self.log[index]
         is_over = episode < len(self.episodes) - 1
         return is_over or time + self.n_step <= len(self.episodes[episode]) - 1

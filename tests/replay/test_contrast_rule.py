@@ -1,16 +1,18 @@
-"""The variants of contrastive sampling, against the slow reference, and measuring's silence."""
+"""Variants of contrastive sampling against the slow reference; measuring has no side effects."""
 
 import numpy as np
 import pytest
 
 from rcrl_jax import observations
-from rcrl_jax.replay import frames, segments
-from rcrl_jax.replay.segment_replay import ContrastRule, SegmentReplay
-from tests.replay.driver import Pair, pattern
+from rcrl_jax.replay import frames
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.replay.segment_table import closes_above
+from rcrl_jax.replay.settings import ContrastRule
+from tests.replay.driver import DISCRETE, Pair, make_settings, pattern
 from tests.replay.reference import Event
 from tests.replay.test_segment_replay import chi_square, contrast_indices, counts, flat
 
-# The ring has come round; segments are cut, there are frames of truncations and open returns.
+# The ring has wrapped. There are cut segments, frames of truncations and an open episode.
 TEXT = "..+....T.C.C.C..-...C......+...C....T.....+.."
 SIZE = 20_000
 
@@ -28,11 +30,11 @@ def return_of(reference, index: int) -> float:
     return sum(event.reward for event in reference.episodes[episode][time:])
 
 
-def test_uniform_anchors_are_any_live_pair_whatever_its_priority():
+def test_uniform_anchors_ignore_priorities_and_complete_windows():
     pair = play(anchors="uniform")
     starts = np.array([pair.slow[0].starts()])
     pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
-    sample = pair.fast.sample(1, SIZE, 0.5)
+    sample = pair.sample(1, SIZE, 0.5)
     anchor, positive, negative = contrast_indices(pair, sample, 0)
     pairs = pair.slow[0].pairs()
     assert chi_square(counts(anchor, pairs), np.ones(len(pairs))) > 1e-3
@@ -42,9 +44,9 @@ def test_uniform_anchors_are_any_live_pair_whatever_its_priority():
         assert set(positive[anchor == a]) == set(pair.slow[0].segment(a))
 
 
-def test_a_positive_is_another_pair_wherever_there_is_one():
+def test_excluded_anchor_is_its_own_positive_only_when_alone():
     pair = play(TEXT + "++....", excludes_anchor=True)  # the second reward has its own segment
-    sample = pair.fast.sample(1, SIZE, 0.5)
+    sample = pair.sample(1, SIZE, 0.5)
     anchor, positive, _ = contrast_indices(pair, sample, 0)
     lengths = []
     for a in set(anchor.tolist()):
@@ -58,12 +60,12 @@ def test_a_positive_is_another_pair_wherever_there_is_one():
     assert sample.positive_is_anchor[0] == np.mean(anchor == positive)
 
 
-def test_a_negative_s_return_differs_from_its_anchor_s():
+def test_negative_return_differs_from_anchor():
     pair = play(differs_in_return=True)
     reference = pair.slow[0]
     returns = {i: return_of(reference, i) for i in reference.pairs()}
     assert len(set(returns.values())) > 2
-    anchor, _, negative = contrast_indices(pair, pair.fast.sample(1, SIZE, 0.5), 0)
+    anchor, _, negative = contrast_indices(pair, pair.sample(1, SIZE, 0.5), 0)
     same = np.array([returns[a] == returns[n] for a, n in zip(anchor, negative, strict=True)])
     share = np.mean([[returns[a] == returns[n] for n in returns] for a in anchor])
     assert share > 0.3  # as many would be the same without the rule
@@ -72,23 +74,23 @@ def test_a_negative_s_return_differs_from_its_anchor_s():
     assert set(negative[[returns[a] == 0.0 for a in anchor]]) >= others
 
 
-def test_where_all_returns_are_equal_the_negative_is_anything():
+def test_negatives_are_any_pair_where_all_returns_are_equal():
     pair = play("." * 60, differs_in_return=True)
-    _, _, negative = contrast_indices(pair, pair.fast.sample(1, 4000, 0.5), 0)
+    _, _, negative = contrast_indices(pair, pair.sample(1, 4000, 0.5), 0)
     assert set(negative) == set(pair.slow[0].pairs())
 
 
 # --- anchors that are the RL batch ---------------------------------------------------------------
 
 
-def test_the_anchors_of_an_rl_batch_are_its_transitions_in_order():
-    """What the RL loss reads, its importance weights included, is what it is without the rule."""
+def test_anchors_of_an_rl_batch_are_its_transitions_in_order():
+    """The rule leaves the RL batch unchanged, importance weights included."""
     shared, separate = play(runs=2, anchors="rl_batch"), play(runs=2)
     for pair in (shared, separate):
         starts = np.array([reference.starts() for reference in pair.slow])
         pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
     for _ in range(3):
-        sample, other = shared.fast.sample(16, 16, 0.5), separate.fast.sample(16, 16, 0.5)
+        sample, other = shared.sample(16, 16, 0.5), separate.sample(16, 16, 0.5)
         np.testing.assert_array_equal(sample.index, other.index)
         for a, b in zip(sample.batch.transitions, other.batch.transitions, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -104,24 +106,17 @@ def test_the_anchors_of_an_rl_batch_are_its_transitions_in_order():
             assert sample.positive_is_anchor[run] == np.mean(anchor == positive)
 
 
-def test_anchors_cannot_be_an_rl_batch_of_another_size():
-    replay = play(anchors="rl_batch").fast
-    with pytest.raises(ValueError, match="8 anchors cannot be the 16 transitions"):
-        replay.sample(16, 8, 0.5)
-    assert replay.sample(16, 0, 0.5).batch.contrast is None
-
-
 # --- positives of equal return -------------------------------------------------------------------
 
 
 def positives_of(pair: Pair, size: int = SIZE) -> dict[int, set[int]]:
     """Positives that each anchor is seen with."""
-    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, size, 0.5), 0)
+    anchor, positive, _ = contrast_indices(pair, pair.sample(1, size, 0.5), 0)
     return {a: set(positive[anchor == a].tolist()) for a in set(anchor.tolist())}
 
 
-def test_positives_of_equal_return_by_hand():
-    """From other segments and other episodes; the returns of an open episode are those so far."""
+def test_equal_return_positives_by_hand():
+    """They come from all segments and episodes; an open episode counts its return so far."""
     # index                        0123 45 678 9 10
     # return                       2211 00 211 0  0
     rule = ContrastRule(equal_return_positives=True)
@@ -140,7 +135,7 @@ def test_positives_of_equal_return_by_hand():
     assert positives_of(pair) == expected
 
 
-def test_positives_of_equal_return_exclude_the_anchor_wherever_there_is_another():
+def test_equal_return_positives_can_exclude_the_anchor():
     # index                        012 3 4
     # return                       211 0 1
     rule = ContrastRule(equal_return_positives=True, excludes_anchor=True)
@@ -148,18 +143,18 @@ def test_positives_of_equal_return_exclude_the_anchor_wherever_there_is_another(
     for event in pattern("+.P T P"):
         pair.add([event])
     assert positives_of(pair) == {0: {0}, 1: {2, 4}, 2: {1, 4}, 3: {3}, 4: {1, 2}}
-    sample = pair.fast.sample(1, SIZE, 0.5)
+    sample = pair.sample(1, SIZE, 0.5)
     anchor, positive, _ = contrast_indices(pair, sample, 0)
     assert set(anchor[anchor == positive]) == {0, 3}
     assert sample.positive_is_anchor[0] == np.mean(anchor == positive)
 
 
-def test_positives_of_equal_return_are_uniform_where_found_and_else_of_the_segment():
+def test_equal_return_positives_are_uniform_or_fall_back_to_the_segment():
     """Of a return that q of the live pairs have, 32 draws miss (1 - q) ** 32."""
     pair = play(equal_return_positives=True)
     reference = pair.slow[0]
     returns = {i: return_of(reference, i) for i in reference.pairs()}
-    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, 4 * SIZE, 0.5), 0)
+    anchor, positive, _ = contrast_indices(pair, pair.sample(1, 4 * SIZE, 0.5), 0)
     p_values, elsewhere = [], 0
     for a in set(anchor.tolist()):
         equal = [i for i in returns if returns[i] == returns[a]]
@@ -177,7 +172,7 @@ def test_positives_of_equal_return_are_uniform_where_found_and_else_of_the_segme
     assert elsewhere / len(anchor) > 0.5
 
 
-def test_how_often_a_rare_equal_return_is_found():
+def test_share_of_rare_equal_returns_that_is_found():
     """Two pairs of return 1 among 101 live ones, each a segment of its own."""
     rule = ContrastRule(equal_return_positives=True, excludes_anchor=True)
     pair = Pair(capacity=120, n_step=1, contrast=rule)
@@ -185,7 +180,7 @@ def test_how_often_a_rare_equal_return_is_found():
         pair.add([event])
     assert len(pair.slow[0].pairs()) == 101
     pair.update_priorities(np.array([[0, 100]]), np.full((1, 2), 1e4, np.float32))
-    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, SIZE, 0.5), 0)
+    anchor, positive, _ = contrast_indices(pair, pair.sample(1, SIZE, 0.5), 0)
     rare = np.isin(anchor, [0, 100])
     assert rare.sum() > 10_000
     assert set(zip(anchor[rare].tolist(), positive[rare].tolist(), strict=True)) == {
@@ -197,10 +192,10 @@ def test_how_often_a_rare_equal_return_is_found():
 
 
 def real_returns(**rule) -> Pair:
-    """Rewards that are no integers, as on DMControl, in segments of a reward above 1/2."""
+    """Fractional rewards, as on DMControl; segments close above a reward of 1/2."""
     pair = Pair(
         capacity=40, n_step=1, exponent=0.0,
-        contrast=ContrastRule(**rule), closes_segment=segments.closes_above(0.5),
+        contrast=ContrastRule(**rule), closes_segment=closes_above(0.5),
     )  # fmt: skip
     #        index           0    1    2      3       4      5
     #        return        1.5  1.0  0.5    0.0    2.75   0.75
@@ -209,25 +204,25 @@ def real_returns(**rule) -> Pair:
     return pair
 
 
-def test_returns_that_differ_by_no_more_than_the_tolerance_are_equal():
+def test_returns_within_the_tolerance_count_as_equal():
     found = positives_of(real_returns(equal_return_positives=True, tolerance=0.5))
     assert found == {
         0: {0, 1}, 1: {0, 1, 2, 5}, 2: {1, 2, 3, 5}, 3: {2, 3}, 4: {4}, 5: {1, 2, 5}
     }  # fmt: skip
 
 
-def test_without_tolerance_returns_are_equal_to_the_last_bit():
-    """Every return is another: what is found beside the anchor itself is its segment's."""
+def test_zero_tolerance_asks_for_exactly_equal_returns():
+    """All returns differ here: other positives than the anchor come from its segment."""
     pair = real_returns(equal_return_positives=True)
-    anchor, positive, _ = contrast_indices(pair, pair.fast.sample(1, SIZE, 1.0), 0)
+    anchor, positive, _ = contrast_indices(pair, pair.sample(1, SIZE, 1.0), 0)
     assert np.mean(anchor == positive) > 0.99
     pair = real_returns(equal_return_positives=True, excludes_anchor=True)
     assert positives_of(pair) == {0: {1}, 1: {0}, 2: {3}, 3: {2}, 4: {4}, 5: {5}}
 
 
-def test_a_negative_s_return_differs_by_more_than_the_tolerance():
+def test_negative_return_differs_by_more_than_the_tolerance():
     pair = real_returns(differs_in_return=True, tolerance=0.5)
-    anchor, _, negative = contrast_indices(pair, pair.fast.sample(1, SIZE, 1.0), 0)
+    anchor, _, negative = contrast_indices(pair, pair.sample(1, SIZE, 1.0), 0)
     others = {0: {2, 3, 4, 5}, 1: {3, 4}, 2: {0, 4}, 3: {0, 1, 4, 5}, 4: {0, 1, 2, 3, 5}}
     others[5] = {0, 3, 4}
     kept = [n in others[a] for a, n in zip(anchor.tolist(), negative.tolist(), strict=True)]
@@ -245,7 +240,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_s_samples_are_the_same_alone_and_in_a_fleet(rule):
+def test_samples_of_each_rule_are_independent_of_fleet_composition(rule):
     scripts = [pattern(p * 3) for p in ("..+....C..T.", "C.C.C..+-T..", "............")]
     seeds = np.array([11, 5, 7])
 
@@ -255,7 +250,7 @@ def test_a_rule_s_samples_are_the_same_alone_and_in_a_fleet(rule):
             reference.run = run  # the same frames
         for events in zip(*(scripts[run] for run in runs), strict=True):
             pair.add(list(events))
-        return flat(pair.fast.sample(6, 6, 0.5))
+        return flat(pair.sample(6, 6, 0.5))
 
     together = sample([0, 1, 2])
     for run in range(3):
@@ -264,13 +259,13 @@ def test_a_rule_s_samples_are_the_same_alone_and_in_a_fleet(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_measuring_changes_nothing_and_draws_otherwise(rule):
+def test_measuring_changes_nothing_and_uses_separate_streams(rule):
     looked, alone = play(runs=2, **rule), play(runs=2, **rule)
     measured = looked.fast.sample_to_measure(64)
     again = looked.fast.sample_to_measure(64)
     for a, b in zip(flat_contrast(measured), flat_contrast(again), strict=True):
         np.testing.assert_array_equal(a, b)  # until something is drawn to learn from
-    one, other = looked.fast.sample(64, 64, 0.5), alone.fast.sample(64, 64, 0.5)
+    one, other = looked.sample(64, 64, 0.5), alone.sample(64, 64, 0.5)
     for a, b in zip(flat(one), flat(other), strict=True):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(looked.fast.state, alone.fast.state, strict=True):
@@ -286,8 +281,8 @@ def flat_contrast(contrast):
     return [np.array(array) for pairs in contrast for array in pairs]
 
 
-# Of two samples of two runs: transitions; anchors, positives and negatives that learning reads;
-# and, first of all, those of a measurement. Written down before `contrast_positives` existed.
+# Recorded indices of two runs. TRANSITIONS: two samples. ANCHORS, POSITIVES, NEGATIVES: one
+# measurement, then the same two samples.
 TRANSITIONS = [
     [[41, 44, 27, 28, 38], [44, 12, 21, 27, 39]],
     [[43, 17, 21, 31, 38], [40, 11, 19, 32, 39]],
@@ -373,7 +368,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_draws(name):
-    """A run is the same run as long as these indices are."""
+    """A run is reproducible only as long as these indices stay the same."""
     exponent, rule, transitions, *expected = GOLDEN[name]
     pair = Pair(
         2, capacity=40, n_step=3, seeds=[3, 8], exponent=exponent, contrast=ContrastRule(**rule)
@@ -392,14 +387,15 @@ def test_golden_draws(name):
 
     drawn = [indices(pair.fast.sample_to_measure(4))]
     for own in transitions:
-        sample = pair.fast.sample(5, 4, 0.5)
+        sample = pair.sample(5, 4, 0.5)
         assert sample.index.tolist() == own
         drawn.append(indices(sample.batch.contrast))
     assert [list(kind) for kind in zip(*drawn, strict=True)] == expected
 
 
-def test_whole_frames_are_read_as_each_part_of_a_batch_needs_them():
-    layouts = observations.Layouts(
+def test_each_part_of_a_batch_reads_its_own_layout_of_whole_frames():
+    mixed = observations.ObservationFormat(
+        frame_stack=2,
         stored=observations.WHOLE,
         network=observations.PATCHES,
         observation=observations.WHOLE,
@@ -408,11 +404,10 @@ def test_whole_frames_are_read_as_each_part_of_a_batch_needs_them():
     rng = np.random.default_rng(0)
     episode = rng.integers(0, 256, (2, 30, 84, 84), np.uint8)
 
-    def filled(stored, layouts):
+    def filled(format_):
         replay = SegmentReplay(
-            frames.HostFrameStore(2, 40, stored), np.arange(2), capacity=40,
-            closes_segment=segments.closes_at_reward, frame_stack=2, n_step=2, discount=0.9,
-            priority_exponent=0.5, layouts=layouts,
+            frames.HostFrameStore(2, 40, format_.stored), np.arange(2),
+            make_settings(n_step=2, batch_size=5, num_anchors=3), format_, DISCRETE,
         )  # fmt: skip
         no = np.zeros(2, bool)
         for t in range(29):
@@ -420,9 +415,10 @@ def test_whole_frames_are_read_as_each_part_of_a_batch_needs_them():
                 episode[:, t], np.zeros(2, np.int32), np.zeros(2, np.float32), no, no,
                 episode[:, t + 1],
             )  # fmt: skip
-        return replay.sample(5, 3, 0.5).batch
+        return replay.sample(0.5).batch
 
-    whole, patches = filled(observations.WHOLE, layouts), filled(observations.PATCHES, None)
+    uniform = observations.ObservationFormat.uniform(2, observations.PATCHES)
+    whole, patches = filled(mixed), filled(uniform)
     assert whole.transitions.observation.shape == (2, 5, 2, 7056)
     np.testing.assert_array_equal(
         observations.leading_patches(whole.transitions.observation),

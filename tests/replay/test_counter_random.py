@@ -46,7 +46,7 @@ def test_uniform_and_independent_along(axis):
     assert np.std(correlation) == pytest.approx(1.0, abs=0.1)
 
 
-def test_no_number_is_drawn_twice():
+def test_numbers_do_not_repeat():
     many = np.concatenate([along(axis)[1:] for axis in ("seed", "counter", "stream")])
     # Two of 240,000 draws of 53 bits coincide with probability 3e-6; the row (7, 0, 0) is
     # in two of the three tables.
@@ -64,7 +64,7 @@ def test_seed_stream_and_counter_are_not_exchangeable():
     assert len(grid) == 12 * 6 * 12
 
 
-def test_a_row_does_not_depend_on_its_company():
+def test_a_row_is_independent_of_fleet_composition():
     counters = np.arange(40) * 3
     everyone = uniform(SEEDS, 2, counters, 9)
     for r in (0, 17, 39):
@@ -72,8 +72,8 @@ def test_a_row_does_not_depend_on_its_company():
     np.testing.assert_array_equal(uniform(SEEDS, 2, counters, 4), everyone[:, :4])
 
 
-def test_values_are_the_same_for_ever():
-    """A resumed run must draw what it would have drawn: these numbers may not change."""
+def test_values_equal_those_of_python_integers():
+    """These numbers must never change: a resumed run continues the draws of the first one."""
     u = uniform(np.array([0, 123, 2**31]), 1, np.array([0, 1, 100_000]), 2)
     expected = [
         [one_number(seed, 1, counter, i) for i in (1, 2)]

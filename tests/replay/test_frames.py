@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations
-from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
+from rcrl_jax.replay.frames import (
+    DeviceFrameStore,
+    HostFrameStore,
+    detach_frames,
+    resolve_references,
+)
 from tests.replay.driver import TINY
 
 RNG = np.random.default_rng(0)
@@ -20,11 +25,11 @@ def filled(num_runs: int, capacity: int, layout, shape) -> tuple[HostFrameStore,
     return store, frames
 
 
-def test_stacks_of_whole_frames_come_in_the_network_s_order():
+def test_stacks_have_the_order_of_the_layout():
     store, frames = filled(2, 5, observations.PATCHES, (84, 84))
     slots = RNG.integers(0, 5, (2, 3, 4))
     stacked = frames[np.arange(2)[:, None, None], slots]  # [R, N, C, 84, 84]
-    gathered = store.gather("observation", slots)
+    gathered = store.gather("observation", slots, observations.PATCHES)
     assert gathered.shape == (2, 3, 225, 4, 25)
     np.testing.assert_array_equal(gathered, observations.PATCHES.stack(stacked))
 
@@ -32,36 +37,36 @@ def test_stacks_of_whole_frames_come_in_the_network_s_order():
 def test_the_zero_slot_is_zero_in_every_run():
     store, frames = filled(3, 4, TINY, (2, 2))
     slots = np.array([[[store.zero_slot, 0]]] * 3)
-    gathered = store.gather("x", slots)
+    gathered = store.gather("x", slots, TINY)
     assert not gathered[:, :, 0].any()
     np.testing.assert_array_equal(gathered[:, 0, 1], frames[:, 0])
 
 
-def test_writing_some_runs_leaves_the_others_alone():
+def test_writing_some_runs_leaves_the_others_unchanged():
     store, frames = filled(3, 4, TINY, (2, 2))
     store.write(np.array([1]), np.array([2]), np.full((1, 2, 2), 9, np.uint8))
     frames[1, 2] = 9
     slots = np.broadcast_to(np.arange(4)[None, :, None], (3, 4, 1))
-    np.testing.assert_array_equal(store.gather("x", slots)[:, :, 0], frames)
+    np.testing.assert_array_equal(store.gather("x", slots, TINY)[:, :, 0], frames)
 
 
-def test_a_stack_stays_valid_until_the_next_call_but_one():
+def test_stack_stays_valid_until_the_next_call_but_one():
     store, frames = filled(1, 4, TINY, (2, 2))
-    first = store.gather("x", np.array([[[0]]]))
-    store.gather("y", np.array([[[1]]]))  # other names and sizes have buffers of their own
-    store.gather("x", np.array([[[1], [1]]]))
-    second = store.gather("x", np.array([[[2]]]))
+    first = store.gather("x", np.array([[[0]]]), TINY)
+    store.gather("y", np.array([[[1]]]), TINY)  # other names and sizes have buffers of their own
+    store.gather("x", np.array([[[1], [1]]]), TINY)
+    second = store.gather("x", np.array([[[2]]]), TINY)
     np.testing.assert_array_equal(first[0, 0, 0], frames[0, 0])
-    third = store.gather("x", np.array([[[3]]]))
+    third = store.gather("x", np.array([[[3]]]), TINY)
     np.testing.assert_array_equal(second[0, 0, 0], frames[0, 2])
     assert np.shares_memory(first, third)  # no buffer is made after the first two calls
 
 
 @pytest.mark.parametrize("size", [1, 32, 33])
-def test_stacks_are_aligned_so_that_the_device_may_read_them_in_place(size):
+def test_stacks_are_aligned_for_reading_in_place(size):
     store, _ = filled(1, 4, TINY, (2, 2))
     for _ in range(2):
-        gathered = store.gather("x", np.zeros((1, size, 3), np.int64))
+        gathered = store.gather("x", np.zeros((1, size, 3), np.int64), TINY)
         assert gathered.ctypes.data % 64 == 0
         assert gathered.flags.c_contiguous
 
@@ -69,14 +74,14 @@ def test_stacks_are_aligned_so_that_the_device_may_read_them_in_place(size):
 @pytest.mark.parametrize(
     "layout, read",
     [
-        (TINY, None),
-        (observations.PATCHES, None),
-        (observations.WHOLE, None),
+        (TINY, TINY),
+        (observations.PATCHES, observations.PATCHES),
+        (observations.WHOLE, observations.WHOLE),
         (observations.WHOLE, observations.PATCHES),
     ],
     ids=["tiny", "patches", "whole", "patches of whole"],
 )
-def test_the_device_store_holds_the_same_stacks_as_the_host_store(layout, read):
+def test_device_store_returns_the_stacks_of_the_host_store(layout, read):
     runs, capacity = 3, 5
     shape = (2, 2) if layout is TINY else (84, 84)
     host = HostFrameStore(runs, capacity, layout)
@@ -90,13 +95,14 @@ def test_the_device_store_holds_the_same_stacks_as_the_host_store(layout, read):
         host.write(rows, slots, frames)
         device.write(rows, slots, frames)
     slots = RNG.integers(0, capacity + 1, (runs, 7, 4))  # the slot of zeros among them
-    looked_up = jax.vmap(lambda references, run: references.look_up(device.on_device, run))(
-        device.gather("x", slots, read), jnp.arange(runs)
+    references, stored = detach_frames(device.gather("x", slots, read))
+    looked_up = jax.vmap(lambda own, run: resolve_references(own, stored, run))(
+        references, jnp.arange(runs)
     )
     np.testing.assert_array_equal(looked_up, host.gather("x", slots, read))
 
 
-def test_a_part_of_the_frames_is_read_without_copying_the_ring():
+def test_partial_reads_of_frames_do_not_copy_the_ring():
     store, frames = filled(2, 5, observations.WHOLE, (84, 84))
     slots = RNG.integers(0, 5, (2, 3, 4))
     gathered = store.gather("x", slots, observations.PATCHES)
@@ -104,3 +110,19 @@ def test_a_part_of_the_frames_is_read_without_copying_the_ring():
     np.testing.assert_array_equal(gathered, observations.stack_patches(stacked))
     part = store._frames.reshape(12, -1)[:, :5625].reshape(-1, 225, 25)
     assert np.shares_memory(part, store._frames)
+
+
+def test_detaching_returns_the_one_array_that_all_references_share():
+    stores = [
+        DeviceFrameStore(2, jnp.zeros((2, 7, 2, 2), jnp.uint8), lambda tree: tree, TINY)
+        for _ in range(2)
+    ]
+    slots = np.zeros((2, 3, 4), np.int64)
+    first, second = (stores[0].gather(name, slots, TINY) for name in "xy")
+    detached, stored = detach_frames({"a": first, "b": (second, slots), "c": None})
+    assert stored is first.frames is second.frames
+    assert detached["a"].frames is detached["b"][0].frames is None
+    assert len(jax.tree.leaves(detached)) == 3
+    assert detach_frames({"b": slots})[1] is None
+    with pytest.raises(ValueError, match="2 arrays"):
+        detach_frames((first, stores[1].gather("x", slots, TINY)))

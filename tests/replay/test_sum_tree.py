@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rcrl_jax.replay.sum_tree import WIDTH, SumTree
 
-# One level, a full one, one leaf more, a ragged end; three levels, by a little and by more.
+# One level; a full level; one leaf more; a partial last node; three levels.
 SIZES = (1, 5, WIDTH, WIDTH + 1, 3 * WIDTH - 7, WIDTH**2 + 3, 4 * WIDTH**2 + 1)
 
 
@@ -36,7 +36,7 @@ def assert_sums_are_exact(tree: SumTree) -> None:
     st.integers(0, 2**32 - 1),
     st.floats(0.0, 0.95),
 )
-def test_equals_a_plain_cumulative_sum(size, runs, seed, share_of_zeros):
+def test_find_equals_a_plain_cumulative_sum(size, runs, seed, share_of_zeros):
     rng = np.random.default_rng(seed)
     # Multiples of 1/8 add up exactly, so that edges of mass are exact as well.
     leaves = rng.integers(1, 100, (runs, size)) / 8
@@ -58,10 +58,10 @@ def test_equals_a_plain_cumulative_sum(size, runs, seed, share_of_zeros):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_updates_equal_a_plain_array_and_sums_do_not_drift(size):
+def test_updates_equal_a_plain_array_without_drift(size):
     rng = np.random.default_rng(size)
     tree, plain = SumTree(2, size), np.zeros((2, size))
-    for _ in range(1000):  # 1e5 updates, of magnitudes that float32 or running sums would mix up
+    for _ in range(1000):  # 1e5 updates, of magnitudes that float32 sums round away
         rows, slots = rng.integers(2, size=100), rng.integers(size, size=100)
         values = 10.0 ** rng.uniform(-9, 6, 100) * (rng.random(100) < 0.8)
         tree.set(rows, slots, values)
@@ -97,14 +97,14 @@ def test_a_leaf_of_zero_is_never_found(size, seed):
     assert np.all(np.take_along_axis(leaves, found, axis=1) > 0)
 
 
-def test_of_entries_that_coincide_the_last_counts():
+def test_last_of_repeated_entries_counts():
     tree = SumTree(1, 100)
     tree.set(np.zeros(3, int), np.array([70, 70, 3]), np.array([1.0, 2.0, 4.0]))
     assert tree.leaves[0, [3, 70]].tolist() == [4.0, 2.0]
     assert tree.total.tolist() == [6.0]
 
 
-def test_rows_broadcast_and_runs_stay_apart():
+def test_rows_broadcast_and_runs_are_independent():
     tree = SumTree(3, 70)
     tree.set(np.array([[0], [2]]), np.array([[1, 69], [5, 6]]), 2.0)
     expected = np.zeros((3, 70))

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.training import evaluation
+from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.history import History
 from tests.training import toy
 
@@ -18,10 +18,10 @@ CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
 
 def train(seeds):
     """Trains to the last step; returns the fleet and copies of all that training changed."""
-    fleet = toy.make_fleet(CONFIG, seeds)
-    replay = toy.make_replay(CONFIG, seeds)
+    environment, fleet = toy.make_fleet(CONFIG, seeds)
+    replay = build.make_replay(fleet, seeds, "host")
     history = History(len(seeds), STEPS)
-    *_, last = toy.training(CONFIG, seeds, STEPS, fleet, replay=replay, history=history)
+    *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
     assert last.state.learner.updates.tolist() == [STEPS - CONFIG.learn_start] * len(seeds)
     result = (last.state._replace(step=0), replay.state, history.state)
     return fleet, jax.tree.map(lambda x: np.array(x, copy=True), result)
@@ -32,7 +32,7 @@ def together():
     return train(SEEDS)
 
 
-def test_alone_as_in_company(together):
+def test_a_run_is_independent_of_fleet_composition(together):
     _, in_company = together
     _, alone = train((SEEDS[1],))
     of_one = jax.tree.map(lambda x: x[1:2] if np.ndim(x) else x, in_company)
@@ -52,25 +52,23 @@ def test_other_seeds_learn_other_things(together):
         )
 
 
-def test_an_evaluation_is_the_same_in_any_company(together):
+def test_an_evaluation_is_independent_of_fleet_composition(together):
     fleet, (state, _, _) = together
 
-    def evaluate(fleet, params, seeds, agent_steps=STEPS):
+    def evaluate(fleet, params, agent_steps=STEPS):
         return evaluation.evaluate(
-            params, fleet=fleet, make_environment=toy.make_catch, config=CONFIG, seeds=seeds,
-            agent_steps=agent_steps, episodes=24,
-        ).returns  # fmt: skip
+            params, fleet, toy.make_catch, agent_steps, 24
+        ).returns
 
     params = state.learner.params.agent
-    in_company = evaluate(fleet, params, SEEDS)
+    in_company = evaluate(fleet, params)
     assert set(np.unique(in_company)) == {-1.0, 1.0}
-    np.testing.assert_array_equal(in_company, evaluate(fleet, params, SEEDS))
-    alone = evaluate(
-        toy.make_fleet(CONFIG, SEEDS[2:]), jax.tree.map(lambda x: x[2:], params), SEEDS[2:]
-    )
+    np.testing.assert_array_equal(in_company, evaluate(fleet, params))
+    _, fleet_of_one = toy.make_fleet(CONFIG, SEEDS[2:])
+    alone = evaluate(fleet_of_one, jax.tree.map(lambda x: x[2:], params))
     np.testing.assert_array_equal(in_company[2:], alone)
     # Another evaluation of the same parameters has games of its own.
-    assert not np.array_equal(in_company, evaluate(fleet, params, SEEDS, agent_steps=STEPS + 1))
+    assert not np.array_equal(in_company, evaluate(fleet, params, agent_steps=STEPS + 1))
 
 
 def _observations(runs, size):
@@ -107,7 +105,8 @@ def test_evaluation_actions_have_no_noise_but_a_share_of_random_ones(together):
     def act(fleet, counter):
         return np.asarray(fleet.act(params, observation, 5, counter, greedy=True))
 
-    never_random = toy.make_fleet(dataclasses.replace(CONFIG, evaluation_epsilon=0.0), SEEDS)
+    greedy_config = dataclasses.replace(CONFIG, evaluation_epsilon=0.0)
+    _, never_random = toy.make_fleet(greedy_config, SEEDS)
     greedy = act(never_random, 0)
     for counter in range(1, 4):
         np.testing.assert_array_equal(greedy, act(never_random, counter))
@@ -119,8 +118,8 @@ def test_evaluation_actions_have_no_noise_but_a_share_of_random_ones(together):
 
 
 def test_an_update_consumes_the_state_it_is_given():
-    seeds = (0, 1)
-    steps = toy.training(CONFIG, seeds, CONFIG.learn_start + 2, toy.make_fleet(CONFIG, seeds))
+    environment, fleet = toy.make_fleet(CONFIG, (0, 1))
+    steps = toy.training(fleet, environment, CONFIG.learn_start + 2)
     states = [step.state for step in steps]
     before, after = states[CONFIG.learn_start - 1].learner, states[-1].learner
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
@@ -128,7 +127,7 @@ def test_an_update_consumes_the_state_it_is_given():
 
 
 def test_what_comes_to_the_host_is_a_copy():
-    fleet = toy.make_fleet(CONFIG, (0, 1))
+    _, fleet = toy.make_fleet(CONFIG, (0, 1))
     array = np.arange(2)
     copied = fleet.to_host({"a": array, "b": None})
     array[:] = 7

@@ -8,16 +8,17 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax import observations
-from rcrl_jax.agents import families, rainbow
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy_control
 
 
 def test_fleets_on_eight_devices():
-    """Runs every check of `sharded_fleets.py`; they share what they train."""
+    """Runs every check of `sharded_fleets.py` in one process, where they share trained runs."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.training.sharded_fleets"],
@@ -26,14 +27,16 @@ def test_fleets_on_eight_devices():
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("preset", sorted(presets.ATARI_PRESETS))
+@pytest.mark.parametrize("preset", sorted(ATARI_PRESETS))
 @pytest.mark.parametrize("frame_store", ["host", "device"])
-def test_the_update_lowers_for_accelerators(preset, frame_store):
-    settings, runs = presets.ATARI_PRESETS[preset], 2
-    agent = rainbow.make_agent(settings, EnvironmentSpec((84, 84), 18))
-    fleet = Fleet(agent, range(runs), [6, 18], lift="vmap")
-    batch = prediction.empty_batch(settings, agent, runs, frame_store)
-    stored = observations.layouts_of(settings).stored.stored_shape
+def test_update_lowers_for_accelerators(preset, frame_store):
+    runs = 2
+    agent = make_agent(ATARI_PRESETS[preset], discrete_spec((84, 84), 18))
+    constants = jax.tree.map(lambda x: np.repeat(x, runs), agent.run_constants("Pong"))
+    specs = types.RunSpec([6, 18], constants)
+    fleet = Fleet(agent, range(runs), specs, batching="vmap")
+    batch = prediction.empty_batch(agent, runs, frame_store)
+    stored = agent.observations.stored.stored_shape
     frames = np.zeros((runs, 4, *stored), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
@@ -41,14 +44,15 @@ def test_the_update_lowers_for_accelerators(preset, frame_store):
     assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
 
 
-@pytest.mark.parametrize("lift", ["map", "vmap"])
-def test_stored_frames_are_read_where_they_are(lift):
-    """No run's frames are copied for an update, let alone those of all."""
+@pytest.mark.parametrize("batching", ["map", "vmap"])
+def test_update_does_not_copy_stored_frames(batching):
+    """The update needs less memory than the frames of one run."""
     settings, runs, slots = toy_control.make_config("sac_aug"), 3, 100_000
-    spec = EnvironmentSpec(settings.frame_shape, toy_control.ROOM)
-    fleet = Fleet(families.make_agent(settings, spec), range(runs), [2] * runs, lift=lift)
-    batch = prediction.empty_batch(settings, fleet.agent, runs, "device")
-    stored = observations.layouts_of(settings).stored
+    shape = (toy_control.SIZE, toy_control.SIZE, 3)
+    agent = make_agent(settings, control_spec(shape, toy_control.MAX_NUM_ACTIONS))
+    fleet = Fleet(agent, range(runs), types.RunSpec([2] * runs), batching=batching)
+    batch = prediction.empty_batch(agent, runs, "device")
+    stored = agent.observations.stored
     frames = jax.ShapeDtypeStruct((runs, slots, *stored.stored_shape), stored.dtype)
     compiled = fleet._update.lower(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
@@ -57,8 +61,10 @@ def test_stored_frames_are_read_where_they_are(lift):
 
 
 def test_bad_fleets_are_refused():
-    agent = rainbow.make_agent(presets.ATARI_PRESETS["rcrl"], EnvironmentSpec((84, 84), 6))
-    with pytest.raises(ValueError, match="lift"):
-        Fleet(agent, (0,), (6,), lift="pmap")
-    with pytest.raises(ValueError, match="2 seeds for 1"):
-        Fleet(agent, (0, 1), (6,))
+    agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), 6))
+    with pytest.raises(ValueError, match="batching"):
+        Fleet(agent, (0,), types.RunSpec((6,)), batching="pmap")
+    with pytest.raises(ValueError, match=r"2 seeds for run specifications of \[1\] runs"):
+        Fleet(agent, (0, 1), types.RunSpec((6,)))
+    with pytest.raises(ValueError, match=r"2 seeds for run specifications of \[1, 2\] runs"):
+        Fleet(agent, (0, 1), types.RunSpec((6, 6), {"curl": np.ones(1)}))

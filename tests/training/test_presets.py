@@ -113,7 +113,10 @@ def test_frames_on_the_device_give_the_same_run(rcrl_curl):
         {"return_contrast.discriminator_input": "bilinear", "return_contrast.anchors": "uniform"},
         {"head": "state_action_single", "embedding_init": "uniform"},
         {"head": "state_action_both", "return_contrast.discriminator_layers": 2},
-        {"return_contrast.positive_excludes_anchor": True, "return_contrast.negative_differs_in_return": True},
+        {
+            "return_contrast.positive_excludes_anchor": True,
+            "return_contrast.negative_differs_in_return": True,
+        },
         {"return_contrast.anchors": "rl_batch"},
         {"return_contrast.positives": "equal_return"},
     ],

@@ -1,10 +1,11 @@
-"""Segments: stretches of one episode whose state-action pairs count as having the same return."""
+"""Segments: parts of one episode whose state-action pairs count as having the same return."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-# (reward accumulated in the open segment with this transition's [R], its reward [R]) -> bool [R]
+# (accumulated [R], reward [R]) -> closes [R] bool: the reward of the open segment, this transition
+# included; the reward of this transition; whether the segment ends with it.
 SegmentRule = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -18,10 +19,10 @@ def closes_at_reward(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
 
 
 def closes_above(threshold: float) -> SegmentRule:
-    """DMControl: a segment ends with the transition that lifts its reward above `threshold`.
+    """DMControl: a segment ends with the transition that raises its reward above `threshold`.
 
-    The returns of its pairs then differ by at most the threshold (RCRL, appendix
-    C.2). A reward is that of an agent step, summed over the action repeat.
+    The returns of its pairs then differ by at most the threshold (RCRL, appendix C.2). Rewards
+    are those of agent steps, summed over the action repeat.
     """
 
     def closes(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:

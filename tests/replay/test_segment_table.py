@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rcrl_jax.replay.segments import SegmentTable, closes_above, closes_at_reward
+from rcrl_jax.replay.segment_table import SegmentTable, closes_above, closes_at_reward
 
 
 def fill(table: SegmentTable, rewards, ends) -> np.ndarray:
@@ -16,7 +16,7 @@ def fill(table: SegmentTable, rewards, ends) -> np.ndarray:
     )
 
 
-def test_a_reward_of_either_sign_closes_its_own_segment_and_an_end_does_too():
+def test_rewards_of_either_sign_and_episode_ends_close_a_segment():
     numbers = fill(
         SegmentTable(2, 10, closes_at_reward),
         [[0, 0, 1, 0, -0.5, 0, 0], [1, 1, 0, 0, 0, 0, 0]],
@@ -25,7 +25,7 @@ def test_a_reward_of_either_sign_closes_its_own_segment_and_an_end_does_too():
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 2, 3], [0, 1, 2, 2, 2, 2, 2]]
 
 
-def test_bounds_include_both_ends_and_the_open_segment():
+def test_bounds_are_inclusive_and_cover_the_open_segment():
     table = SegmentTable(2, 10, closes_at_reward)
     fill(table, [[0, 0, 1, 0], [1, 0, 0, 0]], [[0, 0, 0, 0]] * 2)
     first, last = table.bounds(np.array([[0, 1], [0, 1]]))
@@ -33,37 +33,37 @@ def test_bounds_include_both_ends_and_the_open_segment():
     assert last.tolist() == [[2, 3], [0, 3]]
 
 
-def test_a_rule_may_read_the_reward_accumulated_since_the_segment_opened():
+def test_closes_above_reads_the_reward_accumulated_in_the_segment():
     """As on DMControl: closed once the segment's reward exceeds 1."""
     table = SegmentTable(1, 10, closes_above(1.0))
     numbers = fill(table, [[0.5, 0.5, 0.5, 0.75, 0.5, 0.25]], [[0, 0, 0, 0, 0, 0]])
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
 
 
-def test_the_accumulated_reward_starts_over_with_the_episode():
+def test_accumulated_reward_restarts_with_the_episode():
     table = SegmentTable(1, 10, closes_above(1.0))
     numbers = fill(table, [[0.75, 0.75, 0.75, 0.75]], [[1, 0, 0, 0]])
     assert numbers.tolist() == [[0, 1, 1, 2]]
 
 
-def test_entries_are_used_again_by_later_segments():
+def test_later_segments_reuse_entries():
     table = SegmentTable(1, 4, closes_at_reward)
     fill(table, [[1] * 11], [[0] * 11])
     first, last = table.bounds(np.array([[7, 8, 9, 10]]))
     assert first.tolist() == last.tolist() == [[7, 8, 9, 10]]
 
 
-# Rewards that float64 adds exactly, so that a sum is above a threshold or is not.
+# Rewards that float64 adds exactly, so that no comparison with a threshold depends on rounding.
 EIGHTHS = st.integers(0, 16).map(lambda eighths: eighths / 8)
 STEPS = st.lists(st.tuples(EIGHTHS, st.booleans()), min_size=1, max_size=40)
 
 
 @given(steps=STEPS, threshold=st.integers(0, 40).map(lambda eighths: eighths / 8 + 0.0625))
-def test_segments_at_a_threshold(steps, threshold):
-    """Every segment but the last ends where its reward first exceeds the threshold, or its episode.
+def test_segments_end_where_their_reward_first_exceeds_the_threshold(steps, threshold):
+    """Each segment but the last ends there, or at the end of its episode.
 
-    So the returns of two pairs of a segment differ by at most the threshold: before its last
-    reward a segment has gained no more than that.
+    So the returns of two pairs of a segment differ by at most the threshold: the rewards before
+    the last one of a segment sum to no more than that.
     """
     table = SegmentTable(1, len(steps), closes_above(threshold))
     rewards, ends = zip(*steps, strict=True)
@@ -80,8 +80,8 @@ def test_segments_at_a_threshold(steps, threshold):
 
 
 @given(steps=STEPS, repeat=st.sampled_from([2, 4, 8]))
-def test_a_threshold_on_the_mean_reward_is_one_on_as_many_times_the_sum(steps, repeat):
-    """What `segment_reward='mean'` does at each action repeat."""
+def test_threshold_on_mean_reward_equals_scaled_threshold_on_sum(steps, repeat):
+    """As `segment_reward='mean'` divides rewards by the action repeat."""
     rewards, ends = zip(*steps, strict=True)
     means = [reward / repeat for reward in rewards]
     by_mean = fill(SegmentTable(1, len(steps), closes_above(1.0625)), [means], [ends])

@@ -1,4 +1,4 @@
-"""Returns of stored transitions: what was gained from each to the end of its episode so far."""
+"""Returns of stored transitions: undiscounted reward from each to its episode's end so far."""
 
 import numpy as np
 
@@ -6,9 +6,10 @@ import numpy as np
 class ReturnTable:
     """Undiscounted returns of the live transitions of R runs.
 
-    A transition keeps what its episode had gained before it; its return is the episode's total
-    less that, so a reward changes the returns of all transitions before it at once. Episodes are
-    numbered in order. C live slots belong to at most C episodes: their totals are a ring.
+    The table keeps the reward that an episode gained before each transition. A return is the
+    total of the episode minus that, so one new reward changes the returns of all earlier
+    transitions of the episode. Episodes are numbered in order. C live slots belong to at most C
+    episodes, so the totals are a ring of C entries.
     """
 
     def __init__(self, num_runs: int, capacity: int) -> None:
@@ -24,8 +25,8 @@ class ReturnTable:
         """Appends one transition a run.
 
         Args:
-          slot: `[R]`, where the replay keeps them.
-          reward: `[R]`.
+          slot: `[R]`, slots of the transitions in the ring.
+          reward: `[R]`, their rewards.
           ended: `[R] bool`, whether they are the last of their episodes.
         """
         rows, entry = self._rows, self._number % self._capacity
