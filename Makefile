@@ -54,10 +54,10 @@ test-others: .venv/installed
 # Asks the program whether something renders; if not, installs it where that is possible, and says
 # what is missing where it is not.
 .venv/renders: .venv/installed
-	@$(BIN)/python -m rcrl_jax.envs.dmc 2>/dev/null || { \
+	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq $(RENDERER); } || true
-	@$(BIN)/python -m rcrl_jax.envs.dmc
+	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering
 	@touch $@
 
 clean:

@@ -31,9 +31,9 @@ def envpool_renderer() -> str:
 
 
 def _found_or_skipped(find: str) -> str:
-    from rcrl_jax.envs import dmc
+    from rcrl_jax.envs import dmc_rendering
 
     try:
-        return getattr(dmc, find)()
-    except dmc.RendererUnavailable as unavailable:
+        return getattr(dmc_rendering, find)()
+    except dmc_rendering.RendererUnavailable as unavailable:
         pytest.skip(str(unavailable))

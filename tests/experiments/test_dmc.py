@@ -193,7 +193,7 @@ def test_a_task_s_learning_rate_is_its_own():
 
 
 def test_make_s_question_has_a_line_for_an_answer(renderer):
-    ask = [sys.executable, "-m", "rcrl_jax.envs.dmc"]
+    ask = [sys.executable, "-m", "rcrl_jax.envs.dmc_rendering"]
     answer = subprocess.run(ask, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert answer.stdout == f"DMControl renders with {renderer}\n"
     nothing = {**os.environ, "PYTHONPATH": str(ROOT), "MUJOCO_GL": "nonsense"}

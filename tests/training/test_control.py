@@ -135,15 +135,21 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     assert not plan.paths[0].scores.exists()
 
 
-@pytest.mark.parametrize("preset", ["state_sac", "rcrl_sac"])
-def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(preset, tmp_path, request):
-    """All six side by side: their networks have the same shapes."""
+@pytest.mark.parametrize(
+    "preset, action_repeat", [("state_sac", 2), ("state_sac", 4), ("state_sac", 8), ("rcrl_sac", 4)]
+)
+def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
+    preset, action_repeat, tmp_path, request
+):
+    """Those of one action repeat side by side: a fleet's runs take their agent steps together."""
     finish, total_steps = run, 200
     if DMC_PRESETS[preset].observation == "pixels":
         request.getfixturevalue("renderer")
         # Not to the end: rendering the episodes of an evaluation would take minutes.
         finish, total_steps = functools.partial(run_and_stop, step=200), 300
-    tasks = tuple(dmc.DMC_TASKS)
+    tasks = tuple(
+        name for name, task in dmc.DMC_TASKS.items() if task.action_repeat == action_repeat
+    )
     plan = toy_control.make_plan(tmp_path / "whole", preset, total_steps=total_steps)
     plan = dataclasses.replace(
         plan,
