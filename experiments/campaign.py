@@ -36,8 +36,8 @@ refused there.
 
 SIGTERM and Ctrl-C save every running unit first. To pause a campaign, stop its process group, whose
 number it prints: kill -STOP -- -PGID; kill -CONT -- -PGID goes on. `setsid` before the command
-gives it a group of its own. Exit codes: 0 all finished, 1 some failed, 2 refused, 128 + n stopped
-by signal n.
+gives it a group and a session of its own; then the whole session has the lowest priority. Exit
+codes: 0 all finished, 1 some failed, 2 refused, 128 + n stopped by signal n.
 """
 
 import os

@@ -1,6 +1,8 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
+import sys
 import tempfile
 
 import pytest
@@ -16,6 +18,15 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must
 # be written, because a batch axis would otherwise align with the wrong one unnoticed.
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    """Frees compiled programs after each module: they would add up to gigabytes."""
+    yield
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Every preset computes today, bit for bit, what it computed when its digest was recorded.
 
-`python -m tests.training.test_golden` records the digests anew: in a commit of its own that says
-what changes the results on purpose.
+`python -m tests.training.test_golden record` records the digests anew: in a commit of its own that
+says what changes the results on purpose.
 """
 
 import hashlib
@@ -9,6 +9,9 @@ import json
 import os
 import pathlib
 import platform
+import subprocess
+import sys
+import tempfile
 
 import jax
 import jaxlib
@@ -36,7 +39,6 @@ def machine() -> dict[str, object]:
         "cpu": sorted(models) or platform.processor(),
         "cores": os.cpu_count(),
         "jaxlib": jaxlib.__version__,
-        "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 
@@ -68,23 +70,49 @@ def run_preset(preset: str, workdir) -> tuple[dict[str, str], Plan]:
     return seen, plan
 
 
+def assert_recorded(kind: str, preset: str, found: dict[str, str]) -> None:
+    recorded = json.loads(RECORDED.read_text())
+    if found != recorded[kind][preset] and machine() != recorded["machine"]:
+        pytest.skip(f"digests are of {recorded['machine']}, this is {machine()}")
+    assert found == recorded[kind][preset]
+
+
 @pytest.mark.parametrize("preset", [*ATARI_PRESETS, *DMC_PRESETS])
 def test_preset_matches_its_recorded_digest(preset, tmp_path):
-    found, _ = run_preset(preset, tmp_path)
-    recorded = json.loads(RECORDED.read_text())
-    if found != recorded["digests"][preset] and machine() != recorded["machine"]:
-        pytest.skip(f"digests are of {recorded['machine']}, this is {machine()}")
-    assert found == recorded["digests"][preset]
+    assert_recorded("digests", preset, run_preset(preset, tmp_path)[0])
+
+
+OPTIMISED = ("rcrl", "rcrl_sac")
+
+
+def test_presets_compiled_as_users_run_them_match_their_recorded_digests():
+    """The tests turn the compiler's optimisation off; a process of its own has it on."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.test_golden", *OPTIMISED],
+        cwd=toy.ROOT, env={**os.environ, "XLA_FLAGS": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    for preset in OPTIMISED:
+        assert_recorded("optimised", preset, found[preset])
+
+
+def digests_of(presets) -> dict[str, dict[str, str]]:
+    found = {}
+    for preset in presets:
+        with tempfile.TemporaryDirectory() as directory:
+            found[preset], _ = run_preset(preset, directory)
+    return found
 
 
 if __name__ == "__main__":
-    import tempfile
+    if sys.argv[1:] == ["record"]:
+        from tests import conftest  # noqa: F401 - sets the compiler's flags, before JAX starts
 
-    from tests import conftest  # noqa: F401 - sets the compiler's flags, before JAX starts
-
-    digests = {}
-    for name in [*ATARI_PRESETS, *DMC_PRESETS]:
-        with tempfile.TemporaryDirectory() as directory:
-            digests[name], _ = run_preset(name, directory)
-        print(name, digests[name], flush=True)
-    RECORDED.write_text(json.dumps({"machine": machine(), "digests": digests}, indent=1) + "\n")
+        recorded = {"machine": machine(), "digests": digests_of([*ATARI_PRESETS, *DMC_PRESETS])}
+        again = [sys.executable, "-m", "tests.training.test_golden", *OPTIMISED]
+        environment = {**os.environ, "XLA_FLAGS": ""}
+        recorded["optimised"] = json.loads(subprocess.check_output(again, env=environment))
+        RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")
+    else:
+        print(json.dumps(digests_of(sys.argv[1:])))

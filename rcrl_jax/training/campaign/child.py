@@ -7,6 +7,7 @@ the unit until it has ended: an older process of the unit may still be saving it
 between fork and exec could do the same, but is unsafe where the campaign has threads.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -30,12 +31,27 @@ def main(arguments: list[str]) -> None:
     if os.getppid() != int(parent):  # it ended before it was to be told
         sys.exit(128 + signal.SIGTERM)
     os.nice(int(niceness))
+    if os.getsid(0) == int(parent):
+        _lower_session(int(niceness))
     if core != ANY_CORE:
         os.sched_setaffinity(0, {int(core)})
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.set_inheritable(descriptor, True)  # for COMMAND alone: its own children do not get it
     os.execvp(command[0], command)
+
+
+def _lower_session(niceness: int) -> None:
+    """Lowers the priority of the campaign's own session, where Linux schedules by session.
+
+    With autogroups, niceness counts within a session alone: a campaign that `setsid` starts would
+    otherwise get as much time as all other sessions.
+    """
+    with contextlib.suppress(OSError):
+        with open("/proc/self/autogroup", "r+", encoding="ascii") as file:
+            current = int(file.read().rpartition(" ")[2])
+            file.seek(0)
+            file.write(str(max(current, niceness)))
 
 
 if __name__ == "__main__":
