@@ -553,6 +553,18 @@ def test_the_shift_reaches_both_states_and_each_update_draws_its_own():
         assert_differ(update(state, blank)[1], update(other, blank)[1])
 
 
+def test_the_shift_leaves_the_pairs_of_the_return_task_alone():
+    """Keys draw nothing but shifts here: noise is off."""
+    _, update = agent_of("der_plus_rcrl")
+    state, batch = fresh("der_plus_rcrl"), batch_of(0, "der_plus_rcrl")
+    other_key = jax.random.key_data(jax.random.key(99))
+    one, other = (
+        update(s, batch)[1].metrics for s in (state, state._replace(key=other_key))
+    )
+    assert one["loss_return_contrast"] == other["loss_return_contrast"]
+    assert one["loss_c51"] != other["loss_c51"]
+
+
 def test_a_key_decides_the_action():
     one, _ = actions(False, 30, noisy_sigma=5.0)
     two, _ = actions(False, 30, noisy_sigma=5.0)

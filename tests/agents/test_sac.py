@@ -443,3 +443,22 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
         other_key = jax.random.key_data(jax.random.key(99))
         other = update(RUN, state._replace(key=other_key), batch)[1].metrics["loss_critic"]
         assert bool(one != other) == differs
+
+
+@pytest.mark.parametrize("kind", types.ContrastBatch._fields)
+def test_anchors_positives_and_negatives_are_cropped_at_random(kind):
+    """The pairs of the other two kinds are blank, so that their crops make no difference."""
+    _, update = agent_of("rcrl_sac")
+    state, batch = fresh("rcrl_sac"), batch_of("rcrl_sac")
+    contrast = types.ContrastBatch(
+        *(
+            pairs if name == kind else pairs._replace(observation=0 * pairs.observation)
+            for name, pairs in batch.contrast._asdict().items()
+        )
+    )
+    other_key = jax.random.key_data(jax.random.key(99))
+    one, other = (
+        update(RUN, s, batch._replace(contrast=contrast))[1].metrics["loss_return_contrast"]
+        for s in (state, state._replace(key=other_key))
+    )
+    assert one != other

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 from rcrl_jax import augmentation, observations, types
 from rcrl_jax.auxiliary import curl
@@ -52,6 +53,13 @@ def slow_projection(params, psi):
 
     first, second = (params["params"][f"Dense_{i}"]["kernel"] for i in (0, 1))
     return normalise(np.maximum(normalise(psi @ first), 0) @ second)
+
+
+def test_the_bilinear_matrix_starts_uniform_between_0_and_1():
+    config = CurlConfig(hidden_size=6, projection_size=128)
+    bilinear = np.asarray(curl.make_curl(linear_encode, 8, None, config, 1.0).init(KEY)["bilinear"])
+    assert bilinear.shape == (128, 128)
+    assert stats.kstest(bilinear.ravel(), "uniform").pvalue > 1e-3
 
 
 def test_the_loss_equals_slow_loops(small):

@@ -147,6 +147,30 @@ def test_presets_differ_only_where_the_paper_s_systems_differ():
     assert ATARI_PRESETS["rcrl_curl"].auxiliary == ("return_contrast", "curl")
 
 
+def test_readings_of_the_paper_that_the_presets_take():
+    """Where the paper is silent; docs/decisions.md has the reasons."""
+    chosen = {
+        "head": "state_action",
+        "embedding_init": "ones",
+        "precision": "tf32",
+        "return_contrast.loss": "squared_error",
+        "return_contrast.discriminator_input": "difference_product",
+        "return_contrast.discriminator_hidden": 256,
+        "return_contrast.discriminator_layers": 1,
+        "return_contrast.discriminator_norm": "none",
+        "return_contrast.anchors": "as_transitions",
+        "return_contrast.positives": "segment",
+        "return_contrast.positive_excludes_anchor": False,
+        "return_contrast.negative_differs_in_return": False,
+    }
+    first_reading = {
+        "embedding_init": "normal", "return_contrast.discriminator_input": "concatenation",
+    }  # fmt: skip
+    for name, expected in (("rcrl", chosen), ("rcrl_normal", chosen | first_reading)):
+        values = values_of(ATARI_PRESETS[name])
+        assert {field: values[field] for field in expected} == expected
+
+
 def test_settings_of_the_paper_and_its_codebase():
     """The published numbers, typed a second time."""
     published = {
@@ -190,6 +214,23 @@ def test_settings_of_the_original_rainbow():
     }  # fmt: skip
     rainbow = values_of(ATARI_PRESETS["rainbow"])
     assert {name: rainbow[name] for name in published} == published
+
+
+def test_rainbow_has_the_settings_of_erainbow_where_its_paper_is_silent():
+    assert differing("erainbow", "rainbow") == {
+        "encoder", "hidden_size", "noisy_sigma", "learning_rate", "n_step", "learn_start",
+        "update_period",
+    }  # fmt: skip
+
+
+def test_settings_of_der_plus():
+    published = {
+        "n_step": 10, "augmentation": "pad_crop", "exploration": "epsilon_greedy",
+        "epsilon": 0.01, "epsilon_decay": 5000, "learn_start": 1600, "target_period": 1,
+    }  # fmt: skip
+    for name in ("der_plus", "der_plus_rcrl"):
+        values = values_of(ATARI_PRESETS[name])
+        assert {field: values[field] for field in published} == published
 
 
 def test_settings_of_curl_s_codebase():

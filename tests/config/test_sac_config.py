@@ -156,6 +156,18 @@ def test_settings_of_curl_s_tables():
         assert {name: values[name] for name in published} == published
 
 
+def test_settings_of_the_preset_that_sees_states():
+    values = values_of(DMC_PRESETS["state_sac"])
+    expected = {"observation": "state", "frame_stack": 1, "batch_size": 128, "learning_rate": 1e-3}
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_the_discriminator_of_sac_reads_concatenated_pairs():
+    for preset in ("rcrl_sac", "rcrl_curl_sac"):
+        values = values_of(DMC_PRESETS[preset])
+        assert values["return_contrast.discriminator_input"] == "concatenation"
+
+
 def test_a_task_of_weight_zero_takes_no_part():
     both = DMC_PRESETS["rcrl_curl_sac"]
     assert both.tasks == ("return_contrast", "curl")

@@ -479,6 +479,30 @@ def test_without_a_renderer_of_envpool_the_error_names_the_packages(monkeypatch)
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    "requested, working, found, tried",
+    [
+        (None, {"egl", "osmesa"}, "egl", ["egl"]),
+        (None, {"osmesa"}, "osmesa", ["egl", "osmesa"]),
+        ("osmesa", {"egl", "osmesa"}, "osmesa", ["osmesa"]),
+    ],
+)
+def test_renderer_is_egl_or_else_osmesa_unless_mujoco_gl_names_one(
+    monkeypatch, requested, working, found, tried
+):
+    def fail(probe, MUJOCO_GL):  # noqa: N803 - the variable's name
+        asked.append(MUJOCO_GL)
+        return None if MUJOCO_GL in working else "fails"
+
+    asked = []
+    monkeypatch.setattr(dmc_rendering, "_failure", fail)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    if requested:
+        monkeypatch.setenv("MUJOCO_GL", requested)
+    assert dmc_rendering.find_renderer.__wrapped__() == found
+    assert asked == tried
+
+
 @pytest.mark.usefixtures("envpool_renderer")
 def test_an_abort_of_envpool_ends_only_its_worker(make, monkeypatch, tmp_path):
     abort = "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nos.abort()\n"

@@ -1,0 +1,114 @@
+"""Tests, files and configuration fields that the documents name exist."""
+
+import collections
+import pathlib
+import re
+
+import pytest
+
+from rcrl_jax.config.fields import named_fields
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+
+ROOT = pathlib.Path(__file__).parents[1]
+DECISIONS = ROOT / "docs" / "decisions.md"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
+TEST_NAME = re.compile(r"(?:(tests/[\w/]+\.py)::)?(test_\w+)")
+
+FIELDS = {
+    field.name
+    for preset in (*ATARI_PRESETS.values(), *DMC_PRESETS.values())
+    for field in named_fields(preset)
+}
+GROUPS = {name.partition(".")[0] for name in FIELDS if "." in name}
+
+of_each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+def read(document: pathlib.Path) -> str:
+    """The text without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def quoted(text: str) -> list[str]:
+    """What stands in backticks, maybe over the end of a line."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Each table as rows of cells, the header first; a cell may hold an escaped bar."""
+    found = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    split = re.compile(r"(?<!\\)\|")
+    rows = [[split.split(line)[1:-1] for line in table.splitlines()] for table in found]
+    return [[[cell.strip() for cell in row] for row in [own[0], *own[2:]]] for own in rows]
+
+
+def files_of_tests() -> dict[str, list[str]]:
+    """Name of a test -> the files that define one of this name."""
+    files = collections.defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name in re.findall(r"^ *def (test_\w+)\(", path.read_text(), re.MULTILINE):
+            files[name].append(path.relative_to(ROOT).as_posix())
+    return files
+
+
+@of_each_document
+def test_named_tests_exist_and_are_named_unambiguously(document):
+    files = files_of_tests()
+    wrong = {}
+    for match in filter(None, map(TEST_NAME.fullmatch, quoted(read(document)))):
+        path, name = match.groups()
+        if files[name].count(path) != 1 if path else len(files[name]) != 1:
+            wrong[match[0]] = files[name]
+    assert not wrong
+
+
+def is_pinned(text: str) -> bool:
+    """Whether a test is named, or the reason is given why there is none."""
+    return "not testable: " in text or any(map(TEST_NAME.fullmatch, quoted(text)))
+
+
+def test_every_decision_names_its_test():
+    text, without = read(DECISIONS), []
+    for header, *rows in tables(text):
+        if header[0] == "task":  # a table of measurements
+            continue
+        assert header[-1] == "test", header
+        without += [row for row in rows if len(row) != len(header) or not is_pinned(row[-1])]
+    _, _, ours = text.partition("\n## Ours\n")
+    points = ours.strip().split("\n* ")
+    assert len(points) > 1
+    without += [point for point in points if not is_pinned(point)]
+    assert not without
+
+
+@of_each_document
+def test_links_and_paths_exist(document):
+    text = read(document)
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", text)
+    missing = [
+        link for link in links if "://" not in link and not (document.parent / link).exists()
+    ]
+    for path in (token.partition("::")[0] for token in quoted(text)):
+        is_path = re.fullmatch(r"[\w./-]+\.(py|md|toml)", path) or (
+            re.fullmatch(r"[\w.-]+/[\w./-]*", path) and path.split("/")[0] in FOLDERS
+        )
+        # Modules may be named without the folders above them.
+        if is_path and not (ROOT / path).exists() and not any((ROOT / "rcrl_jax").rglob(path)):
+            missing.append(path)
+    assert not missing
+
+
+def test_fields_of_the_decisions_exist():
+    text = read(DECISIONS)
+    named = set(re.findall(r"--config\.([\w.]+)", text))
+    for token in quoted(text):
+        name = token.partition("=")[0]
+        if re.fullmatch(r"\w+\.\w+", name) and name.partition(".")[0] in GROUPS:
+            named.add(name)
+    for header, *rows in tables(text):
+        if header[0] == "field":
+            named.update(name for row in rows for name in quoted(row[0]))
+    assert len(named) > 10
+    unknown = named - FIELDS
+    assert not unknown
