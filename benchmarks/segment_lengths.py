@@ -14,7 +14,6 @@ import numpy as np
 from absl import app, flags
 
 from experiments import command_line
-from experiments import dmc as program
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import dmc
@@ -65,7 +64,12 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
         workdir=workdir,
         eval_episodes=episodes,
         make_environment=functools.partial(
-            program.make_environment, (run["game"],), 1, run["backend"], settings
+            dmc.make_tasks,
+            (run["game"],),
+            1,
+            backend=run["backend"],
+            observation=settings.observation,
+            render_size=settings.render_size,
         ),
     )
     fleet, params = build.restore_agents(plan)

@@ -11,16 +11,12 @@ import contextlib
 import functools
 import itertools
 import sys
-from collections.abc import Sequence
 
-import numpy as np
 from absl import app, flags
 
 from experiments import command_line, launch
 from rcrl_jax.config import presets
-from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import dmc
-from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training import host_memory
 
 flags.adopt_module_key_flags(launch)
@@ -66,7 +62,12 @@ def main(argv: list[str]) -> None:
             total_steps=_STEPS.value // repeat,
             eval_episodes=_EVAL_EPISODES.value,
             make_environment=functools.partial(
-                make_environment, tasks, len(seeds), _BACKEND.value, settings
+                dmc.make_tasks,
+                tasks,
+                len(seeds),
+                backend=_BACKEND.value,
+                observation=settings.observation,
+                render_size=settings.render_size,
             ),
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
             film=launch.VIDEO.value,
@@ -76,32 +77,6 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         experiment.run(plan)
-
-
-def make_environment(
-    tasks: Sequence[str],
-    seeds_per_task: int,
-    backend: str,
-    settings: SacConfig,
-    seeds: np.ndarray,
-) -> VectorEnvironment:
-    """The environments of a fleet in the order of its runs.
-
-    Args:
-      tasks: the tasks.
-      seeds_per_task: runs of each task.
-      backend: as in `dmc.make_dmc`.
-      settings: what is observed.
-      seeds: `[R, E]`, environment seeds; R = tasks * seeds_per_task, run by run.
-    """
-    per_task = seeds_per_task * seeds.shape[1]
-    return dmc.make_dmc(
-        [task for task in tasks for _ in range(per_task)],
-        seeds.reshape(-1),
-        backend=backend,
-        observation=settings.observation,
-        render_size=settings.render_size,
-    )
 
 
 def _read_tasks() -> tuple[str, ...]:

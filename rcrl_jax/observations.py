@@ -83,11 +83,6 @@ def pack_patches(frames: Array) -> Array:
 PATCHES = FrameLayout(pack_patches, (CELLS, PATCH**2), stack_axis=-2)
 
 
-def stack_patches(stacked_frames: Array) -> Array:
-    """Observations from whole stacks: `[..., C, 84, 84] -> [..., 225, C, 25]`."""
-    return pack_patches(stacked_frames).swapaxes(-3, -2)
-
-
 _SIDE = 84
 _MARGIN = _SIDE - USED  # 9 pixels at the right and at the bottom
 

@@ -7,6 +7,11 @@ from rcrl_jax.agents.rainbow_training import observation_format
 from rcrl_jax.config.presets import ATARI_PRESETS
 
 
+def stack_patches(stacked_frames):
+    """[..., C, 84, 84] -> [..., 225, C, 25]."""
+    return observations.pack_patches(stacked_frames).swapaxes(-3, -2)
+
+
 def test_patch_order_is_that_of_the_docstring():
     frame = np.arange(84 * 84).reshape(84, 84)
     patches = observations.pack_patches(frame)
@@ -53,13 +58,13 @@ def test_whole_frames_begin_with_the_patches_and_lose_no_pixel():
     assert packed.shape == (2, *observations.WHOLE.stack_shape(3)) == (2, 3, 7056)
     np.testing.assert_array_equal(observations.WHOLE.unstack(packed), stacks)
     patches = observations.leading_patches(packed)
-    np.testing.assert_array_equal(patches, observations.stack_patches(stacks))
+    np.testing.assert_array_equal(patches, stack_patches(stacks))
 
 
 def test_unstack_is_the_inverse_of_stack():
     stacks = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
     patches = observations.PATCHES.stack(stacks)
-    np.testing.assert_array_equal(patches, observations.stack_patches(stacks))
+    np.testing.assert_array_equal(patches, stack_patches(stacks))
     np.testing.assert_array_equal(observations.FRAMES.stack(stacks), stacks)
     np.testing.assert_array_equal(observations.FRAMES.unstack(stacks), stacks)
 
@@ -84,4 +89,4 @@ def test_format_stacks_in_the_layout_of_the_network():
     frames = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
     stacks = curl.stack(frames)
     assert stacks.shape == (2, *curl.network_shape) == (2, 225, 4, 25)
-    np.testing.assert_array_equal(stacks, observations.stack_patches(frames))
+    np.testing.assert_array_equal(stacks, stack_patches(frames))

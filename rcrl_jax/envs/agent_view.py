@@ -107,11 +107,6 @@ class AgentEnvironment:
             "stack_start": "zeros",
         }
 
-    @property
-    def running_return(self) -> np.ndarray:
-        """[R] float64, raw return so far of the running games."""
-        return self._return.copy()
-
     def reset(self) -> np.ndarray:
         """Starts the next game in all environments; returns stacks [R, S, *frame_shape]."""
         first = self._environment.reset()

@@ -62,6 +62,40 @@ DMC_BACKENDS = ("dm_control", "envpool")
 _ANSWER_TIMEOUT_S = 300.0
 
 
+def make_tasks(
+    tasks: Sequence[str],
+    seeds_per_task: int,
+    seeds: np.ndarray,
+    *,
+    backend: str,
+    observation: str,
+    render_size: int,
+) -> VectorEnvironment:
+    """Makes the environments of a fleet in the order of its runs.
+
+    Args:
+        tasks: the tasks.
+        seeds_per_task: runs of each task.
+        seeds: `[R, E]`, environment seeds; R = tasks * seeds_per_task, run by run.
+        backend: as in `make_dmc`, like the others.
+        observation: see there.
+        render_size: see there.
+
+    Raises:
+        ValueError: see there, like the others.
+        ImportError: see there.
+        RendererUnavailable: see there.
+    """
+    per_task = seeds_per_task * seeds.shape[1]
+    return make_dmc(
+        [task for task in tasks for _ in range(per_task)],
+        seeds.reshape(-1),
+        backend=backend,
+        observation=observation,
+        render_size=render_size,
+    )
+
+
 def make_dmc(
     tasks: Sequence[str],
     seeds: Sequence[int],

@@ -164,7 +164,7 @@ def total_loss(config, params, target_params, momentum, batch, key):
 
 def encode_stacks(encoder_params, stacks):
     encoder = DataEfficientEncoder()
-    return encoder.apply({"params": encoder_params}, observations.stack_patches(stacks))
+    return encoder.apply({"params": encoder_params}, observations.PATCHES.stack(stacks))
 
 
 CASES = {

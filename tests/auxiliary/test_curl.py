@@ -126,13 +126,13 @@ def test_the_gradient_goes_to_encoder_and_head_of_the_task_and_to_no_stream():
     network = RainbowNetwork(3, 3, 4, 0.1, "state_action")
 
     def encode(params, stacks):
-        patches = observations.stack_patches(stacks)
+        patches = observations.PATCHES.stack(stacks)
         return DataEfficientEncoder().apply({"params": params}, patches)
 
     task = curl.make_curl(encode, EMBEDDING_SIZE, observations.unpack_whole, CONFIG, 1.0)
     stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
     batch = batch_of(observations.WHOLE.stack(stacks))
-    agent_params = network.init(KEY, observations.stack_patches(stacks), 3)
+    agent_params = network.init(KEY, observations.PATCHES.stack(stacks), 3)
     params = task.init(KEY)
     momentum = task.init_state(params, agent_params)
     to_task, to_agent = jax.grad(

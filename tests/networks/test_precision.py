@@ -8,9 +8,9 @@ import pytest
 from jax.extend import core
 
 from rcrl_jax import types
-from rcrl_jax.agents import rainbow
+from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.training import prediction
 
 
@@ -38,10 +38,11 @@ def products(jaxpr):
 )
 def test_all_products_of_an_agent_have_its_precision(precision, expected):
     config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision=precision)
-    agent = rainbow.make_agent(config, EnvironmentSpec((84, 84), 6))
-    run, key = types.RunSpec(np.int32(6)), jax.random.key(0)
+    agent = make_agent(config, discrete_spec((84, 84), 6))
+    constants = agent.run_constants("Alien")
+    run, key = types.RunSpec(np.int32(6), constants), jax.random.key(0)
     state = jax.eval_shape(agent.init, run, key)
-    batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(config, agent, 1, "host"))
+    batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(agent, 1, "host"))
     updating = list(products(jax.make_jaxpr(agent.update)(run, state, batch).jaxpr))
     # Five passes through encoder and head, most of them differentiated.
     assert len(updating) > 40 and set(updating) == {expected}

@@ -107,7 +107,7 @@ def test_partial_reads_of_frames_do_not_copy_the_ring():
     slots = RNG.integers(0, 5, (2, 3, 4))
     gathered = store.gather("x", slots, observations.PATCHES)
     stacked = frames[np.arange(2)[:, None, None], slots]
-    np.testing.assert_array_equal(gathered, observations.stack_patches(stacked))
+    np.testing.assert_array_equal(gathered, observations.PATCHES.stack(stacked))
     part = store._frames.reshape(12, -1)[:, :5625].reshape(-1, 225, 25)
     assert np.shares_memory(part, store._frames)
 

@@ -29,24 +29,27 @@ CONFIG = fields.replace(
     },
 )  # fmt: skip
 STEPS = 70  # 50 updates, two of the target network; the ring wraps
+EARLY = 42  # 22 updates, one of the target network; rounding has not grown yet
 SEEDS = (3, 1, 4, 15, 9)
 
 
 def _train(config, seeds, steps, make_environment, **options):
-    """Parameters, priorities and actions of each run after `steps` steps."""
+    """Parameters, priorities and actions of each run after `steps`, and parameters after EARLY."""
     runs = tuple(RunId("Catch", seed) for seed in seeds)
     plan = Plan("toy", config, runs, steps, pathlib.Path(), 1, make_environment, **options)
     environment, fleet = build.make_fleet(plan)
     replay = build.make_replay(fleet, seeds, plan.frame_store)
     history = History(len(seeds), steps, fleet.agent.action.shape)
-    *_, last = toy.training(fleet, environment, steps, replay=replay, history=history)
-    params = fleet.to_host(last.state.learner.params)
-    return params, replay.state.priorities, history.state.actions
+    for step in toy.training(fleet, environment, steps, replay=replay, history=history):
+        if step.state.step == EARLY:
+            early = fleet.to_host(step.state.learner.params)
+    params = fleet.to_host(step.state.learner.params)
+    return params, replay.state.priorities, history.state.actions, early
 
 
 @functools.cache
 def train(seeds, max_num_actions=3, *, batching="map", devices=1, frame_store="host"):
-    """Parameters, priorities and actions of each run after STEPS steps of Catch."""
+    """What `_train` returns after STEPS steps of Catch."""
 
     def make_environment(_):
         environment = make_catch(np.array(seeds))
@@ -71,7 +74,7 @@ def train_from_pixels(seeds, components, *, devices=1):
     def make_environment(_):
         return toy_control.Reach(np.array(seeds), components, "pixels")
 
-    params, _, actions = _train(
+    params, _, actions, _ = _train(
         PIXELS, seeds, PIXEL_STEPS, make_environment, num_devices=devices
     )
     return params, actions
@@ -83,11 +86,6 @@ def run_of(result, r):
 
 def assert_equal(one, other):
     jax.tree.map(np.testing.assert_array_equal, one, other)
-
-
-def same_actions(one, other):
-    """Whether two runs took the same actions, so that rounding has changed no choice."""
-    return np.array_equal(one[2], other[2])
 
 
 def check_sharded_equals_alone():
@@ -116,22 +114,23 @@ def check_device_store_equals_host_store():
 
 
 def check_vmap_equals_map():
-    """Equal within rounding, for runs where rounding has changed no action."""
+    """Early actions are equal, and early parameters within rounding.
+
+    Later, rounding can activate a unit in one of the two only. Their parameters then differ by
+    whole steps of the optimiser.
+    """
     mapped, batched = (train(SEEDS, batching=batching) for batching in ("map", "vmap"))
-    same = [same_actions(run_of(mapped, r), run_of(batched, r)) for r in range(5)]
-    assert any(same)
-    for r in np.nonzero(same)[0]:
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3),
-            run_of(mapped[0], r), run_of(batched[0], r),
-        )  # fmt: skip
+    np.testing.assert_array_equal(mapped[2][:, :EARLY], batched[2][:, :EARLY])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), mapped[3], batched[3]
+    )
 
 
 def check_padded_actions_are_unused():
     """Padding the action set changes no action, is never chosen, and is not learned."""
     own, padded = train((1,)), train((1, 2), 7)
     assert padded[2].max() < 3
-    assert same_actions(own, run_of(padded, slice(0, 1)))
+    np.testing.assert_array_equal(own[2], padded[2][:1])
     agent = make_agent(CONFIG, discrete_spec((84, 84), 7))
     constants = agent.run_constants("Catch")
     start = Fleet(agent, (1,), types.RunSpec((3,), constants)).init()

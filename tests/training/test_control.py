@@ -1,4 +1,4 @@
-"""Control through the same loop as Atari: every preset trains and resumes, in any company."""
+"""Control through the same loop as Atari: every preset trains and resumes exactly."""
 
 import dataclasses
 import functools
@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import dmc as program
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields
@@ -157,7 +156,8 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
         runs=tuple(RunId(task, 3) for task in tasks),
         eval_episodes=1,
         make_environment=functools.partial(
-            program.make_environment, tasks, 1, "dm_control", plan.config
+            dmc.make_tasks, tasks, 1, backend="dm_control",
+            observation=plan.config.observation, render_size=plan.config.render_size,
         ),
         checkpoint_period=1000,
     )

@@ -1,4 +1,4 @@
-"""A run's result is its own: the same alone and in a fleet."""
+"""A run's result is independent of fleet composition."""
 
 import dataclasses
 
@@ -6,18 +6,20 @@ import jax
 import numpy as np
 import pytest
 
+from rcrl_jax import types
+from rcrl_jax.replay.frames import FrameReferences
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.history import History
 from tests.training import toy
 
 SEEDS = (3, 5, 8)
 STEPS = 90
-# Noise strong enough to decide which action is best, so that a test sees whether it is there.
+# Noise strong enough to change the best action, so that tests detect it.
 CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
 
 
 def train(seeds):
-    """Trains to the last step; returns the fleet and copies of all that training changed."""
+    """Trains to the last step; returns the fleet and copies of all results of training."""
     environment, fleet = toy.make_fleet(CONFIG, seeds)
     replay = build.make_replay(fleet, seeds, "host")
     history = History(len(seeds), STEPS)
@@ -32,14 +34,19 @@ def together():
     return train(SEEDS)
 
 
-def test_a_run_is_independent_of_fleet_composition(together):
-    _, in_company = together
-    _, alone = train((SEEDS[1],))
-    of_one = jax.tree.map(lambda x: x[1:2] if np.ndim(x) else x, in_company)
-    toy.assert_equal_trees(of_one, alone)
+@pytest.fixture(scope="module")
+def last_alone():
+    """The last of the runs, in a fleet without the others."""
+    return train(SEEDS[2:])
 
 
-def test_other_seeds_learn_other_things(together):
+def test_run_is_independent_of_fleet_composition(together, last_alone):
+    _, results = together
+    _, alone = last_alone
+    toy.assert_equal_trees(jax.tree.map(lambda x: x[2:] if np.ndim(x) else x, results), alone)
+
+
+def test_runs_of_different_seeds_differ(together):
     _, (state, replay, history) = together
     for array in (
         *jax.tree.leaves(state.learner.params.agent),
@@ -52,23 +59,21 @@ def test_other_seeds_learn_other_things(together):
         )
 
 
-def test_an_evaluation_is_independent_of_fleet_composition(together):
+def test_evaluation_is_independent_of_fleet_composition(together, last_alone):
     fleet, (state, _, _) = together
+    alone, (alone_state, _, _) = last_alone
 
     def evaluate(fleet, params, agent_steps=STEPS):
-        return evaluation.evaluate(
-            params, fleet, toy.make_catch, agent_steps, 24
-        ).returns
+        return evaluation.evaluate(params, fleet, toy.make_catch, agent_steps, 24).returns
 
     params = state.learner.params.agent
-    in_company = evaluate(fleet, params)
-    assert set(np.unique(in_company)) == {-1.0, 1.0}
-    np.testing.assert_array_equal(in_company, evaluate(fleet, params))
-    _, fleet_of_one = toy.make_fleet(CONFIG, SEEDS[2:])
-    alone = evaluate(fleet_of_one, jax.tree.map(lambda x: x[2:], params))
-    np.testing.assert_array_equal(in_company[2:], alone)
-    # Another evaluation of the same parameters has games of its own.
-    assert not np.array_equal(in_company, evaluate(fleet, params, agent_steps=STEPS + 1))
+    returns = evaluate(fleet, params)
+    assert set(np.unique(returns)) == {-1.0, 1.0}
+    np.testing.assert_array_equal(returns, evaluate(fleet, params))
+    of_last = evaluate(alone, alone_state.learner.params.agent)
+    np.testing.assert_array_equal(returns[2:], of_last)
+    # Evaluations at different steps play different games.
+    assert not np.array_equal(returns, evaluate(fleet, params, agent_steps=STEPS + 1))
 
 
 def _observations(runs, size):
@@ -78,9 +83,9 @@ def _observations(runs, size):
     return np.broadcast_to(one, (runs, *shape)).copy()
 
 
-def test_training_actions_are_noisy_and_their_noise_is_fixed_by_seed_and_counter(together):
+def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
     fleet, (state, _, _) = together
-    # One run's parameters everywhere: what differs now is noise.
+    # All runs get the parameters of the first, so that only noise differs.
     params = jax.tree.map(lambda x: np.stack([x[0]] * 3), state.learner.params.agent)
     observation = _observations(3, 64)
 
@@ -90,14 +95,14 @@ def test_training_actions_are_noisy_and_their_noise_is_fixed_by_seed_and_counter
     first = act(7)
     assert first.shape == (3, 64) and first.dtype == np.int32
     np.testing.assert_array_equal(first, act(7))
-    # Noise can leave the best action what it was, but not for many draws.
+    # Noise may keep the best action in one draw, but not in many.
     others = np.stack([act(7, 0), *(act(counter) for counter in range(8, 24))])
     for run in range(3):
         assert np.any(first[run] != others[:, run])
     assert np.any(others[:, 0] != others[:, 1]) and np.any(others[:, 1] != others[:, 2])
 
 
-def test_evaluation_actions_have_no_noise_but_a_share_of_random_ones(together):
+def test_evaluation_actions_have_no_noise_and_a_random_share(together):
     fleet, (state, _, _) = together
     params = state.learner.params.agent
     observation = _observations(3, 400)
@@ -117,8 +122,9 @@ def test_evaluation_actions_have_no_noise_but_a_share_of_random_ones(together):
     assert abs(share - 0.1 * 2 / 3) < 5 * standard_error
 
 
-def test_an_update_consumes_the_state_it_is_given():
-    environment, fleet = toy.make_fleet(CONFIG, (0, 1))
+def test_update_consumes_its_state(last_alone):
+    fleet, _ = last_alone
+    environment, _ = toy.make_fleet(CONFIG, SEEDS[2:])
     steps = toy.training(fleet, environment, CONFIG.learn_start + 2)
     states = [step.state for step in steps]
     before, after = states[CONFIG.learn_start - 1].learner, states[-1].learner
@@ -126,9 +132,32 @@ def test_an_update_consumes_the_state_it_is_given():
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(after))
 
 
-def test_what_comes_to_the_host_is_a_copy():
-    _, fleet = toy.make_fleet(CONFIG, (0, 1))
-    array = np.arange(2)
+def test_to_host_copies(together):
+    fleet, _ = together
+    array = np.arange(3)
     copied = fleet.to_host({"a": array, "b": None})
     array[:] = 7
-    assert copied["a"].tolist() == [0, 1] and copied["b"] is None
+    assert copied["a"].tolist() == [0, 1, 2] and copied["b"] is None
+
+
+def test_references_to_device_frames_give_the_results_of_arrays(together):
+    """`embed` and `compare` take whatever the replay returns."""
+    fleet, (state, _, _) = together
+    params = state.learner.params
+    rng = np.random.default_rng(0)
+    format_ = fleet.agent.observations
+    stored = rng.integers(0, 256, (3, 9, *format_.stored.stored_shape), np.uint8)
+    slots = rng.integers(0, 9, (3, 6, CONFIG.frame_stack)).astype(np.int32)
+    action = rng.integers(0, 3, (3, 6)).astype(np.int32)
+    stacks = np.moveaxis(stored[np.arange(3)[:, None, None], slots], 2, format_.network.stack_axis)
+    frames = jax.device_put(stored)
+    references = FrameReferences(slots, frames, format_.stored.stored_shape, -2)
+    on_host, on_device = types.Pairs(stacks, action), types.Pairs(references, action)
+    np.testing.assert_allclose(
+        fleet.embed(params.agent, on_device), fleet.embed(params.agent, on_host), rtol=1e-5
+    )
+    for a, b in zip(
+        fleet.compare(params, on_device, on_device),
+        fleet.compare(params, on_host, on_host), strict=True,
+    ):  # fmt: skip
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
