@@ -118,7 +118,8 @@ def return_distribution(
 @functools.partial(jax.jit, static_argnames="horizon")
 def _backups(transition, ending, reward, policy, landing, nothing, horizon):
     def pair_pmf(state_pmf):  # [S, G] -> [S, A, G]
-        following = jnp.einsum("sat,tg->sag", transition, state_pmf) + ending[..., None] * nothing
+        following = jnp.einsum("sat,tg->sag", transition, state_pmf)
+        following += ending[..., None] * nothing[None, None]
 
         def after_reward(target):  # [G] -> [S, A, G]
             return jnp.zeros_like(following).at[..., target].add(following)

@@ -195,20 +195,20 @@ def _descend(key, total, signed, blocks, capacity):
         row = sums.to_block[x] - diagonal * unit[label]
         column = sums.from_block[:, x] - diagonal * unit[label]
         block = unit[label]
-        rest = sums.block - block[:, None] * row - column[:, None] * block
-        return rest - diagonal * block[:, None] * block, row, column, diagonal
+        rest = sums.block - block[:, None] * row[None] - column[:, None] * block[None]
+        return rest - diagonal * block[:, None] * block[None], row, column, diagonal
 
     def moved(array, sums, x, old, new, parts):
         """The sums after x has moved from block `old` to block `new`."""
         rest, row, column, diagonal = parts
         step, block = unit[new] - unit[old], unit[new]
         return _Sums(
-            sums.to_block + array[:, x, None] * step,
-            sums.from_block + step[:, None] * array[x],
+            sums.to_block + array[:, x, None] * step[None],
+            sums.from_block + step[:, None] * array[x][None],
             rest
-            + block[:, None] * row
-            + column[:, None] * block
-            + diagonal * block[:, None] * block,
+            + block[:, None] * row[None]
+            + column[:, None] * block[None]
+            + diagonal * block[:, None] * block[None],
         )
 
     def move(state, x):
@@ -219,7 +219,7 @@ def _descend(key, total, signed, blocks, capacity):
         (c, c_row, c_column, c_diagonal), (s, s_row, s_column, s_diagonal) = parts
         # Putting x into block j changes only row j and column j of the block sums.
         before = _share(s, c, weight)
-        in_row = _share(s + s_row, c + c_row, weight) - before
+        in_row = _share(s + s_row[None], c + c_row[None], weight) - before
         in_column = _share(s + s_column[:, None], c + c_column[:, None], weight) - before
         corner_signed = jnp.diag(s) + s_row + s_column + s_diagonal
         corner_total = jnp.diag(c) + c_row + c_column + c_diagonal
