@@ -9,7 +9,7 @@ TASK ?= cheetah_run
 SEED ?= 0
 SPEC ?= campaigns/claim.toml
 ARGS ?=
-# What DMControl renders with, in software; either of EGL and OSMesa is enough.
+# Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
 .PHONY: atari dmc campaign test test-training test-others clean
@@ -23,13 +23,13 @@ atari: .venv/installed
 dmc: .venv/installed .venv/renders
 	$(BIN)/python -m experiments.dmc --task=$(TASK) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
 
-# Carries out a list of runs on every idle core; the same command goes on. To keep all of them on one
-# commit while work on the code goes on, run it in a second worktree:
+# Carries out a list of runs, one on each core; the same command resumes. To keep all runs on one
+# commit while you change the code, run it in a second worktree:
 #   git worktree add ../campaign COMMIT && cd ../campaign && setsid make campaign
 campaign: .venv/installed
 	$(BIN)/python -m experiments.campaign --spec=$(SPEC) $(ARGS)
 
-# Where nothing renders and nothing can be installed, this says so and skips what would need it.
+# If there is no renderer and none can be installed, this says so and skips the tests that need one.
 test: .venv/installed
 	-@$(MAKE) --no-print-directory .venv/renders
 	$(BIN)/ruff check .
@@ -43,7 +43,7 @@ test-training: .venv/installed
 test-others: .venv/installed
 	$(BIN)/python -m pytest --durations=8 --ignore=tests/training
 
-# Remade when the pins or the package definition change; a half-made environment never counts.
+# Rebuilt when requirements.txt or setup.py changes, or when an earlier installation did not finish.
 .venv/installed: requirements.txt setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
@@ -51,8 +51,8 @@ test-others: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
-# Asks the program whether something renders; if not, installs it where that is possible, and says
-# what is missing where it is not.
+# Checks whether a renderer works. If not, installs one where that is possible, else says what is
+# missing.
 .venv/renders: .venv/installed
 	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
