@@ -1,4 +1,4 @@
-"""Files that no reader sees half of, and values as JSON."""
+"""Atomic replacement of files, and conversion of values to JSON."""
 
 import contextlib
 import json
@@ -13,11 +13,12 @@ import numpy as np
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yields a path to write to; puts that file in the place of `path` once the block succeeds.
+    """Yields a path to write to; replaces `path` by that file once the block succeeds.
 
-    A reader, or a process killed at any moment, finds the old file or the new one, whole. The
-    temporary file lies beside `path`, so the exchange is one rename in one file system, and keeps
-    its suffix, by which some writers choose a format. When the block raises, `path` is untouched.
+    Readers see the complete old file or the complete new one, even if this process is killed. The
+    temporary file is in the same directory, so replacing it is one rename in one file system. It
+    keeps the suffix, by which some writers choose a format. If the block raises, `path` is
+    untouched.
 
     Args:
         path: file to replace; its directory exists.
@@ -40,8 +41,7 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 def to_json_value(value: Any) -> Any:
     """Converts NumPy and JAX values, paths and tuples to what JSON can hold.
 
-    NaN and the infinities become None: JSON has no word for them, and readers other than Python's
-    reject a file that holds one.
+    NaN and the infinities become None: JSON cannot express them, and most parsers reject them.
 
     Raises:
         TypeError: a value has no counterpart in JSON.
@@ -62,7 +62,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def write_json_atomically(path: str | os.PathLike, value: Any) -> None:
-    """Writes `value` as indented JSON; `path` holds the old file or the new one, never half.
+    """Writes `value` as indented JSON, atomically: `path` holds the complete old or new file.
 
     Args:
         path: file to write; its directory exists.

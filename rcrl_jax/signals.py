@@ -10,13 +10,13 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def stop_signals(*, ends_after_s: float | None = None) -> Iterator[list[int]]:
-    """Yields a list that SIGTERM and SIGINT append themselves to, instead of ending the process.
+    """Yields a list of received signals; SIGTERM and SIGINT do not end the process meanwhile.
 
     Args:
-      ends_after_s: a signal that comes so long after the first one ends the process at once, and
-        the list keeps the first one alone. Not sooner: whoever stops a process group signals every
-        process in it, and those among them that start others, such as `make`, pass the signal on.
-        None collects all signals.
+      ends_after_s: a signal more than this many seconds after the first one ends the process at
+        once. Earlier repeats are ignored as the same request: a signal to a process group reaches
+        every process in it, and parents such as `make` pass it on again. None collects all
+        signals.
     """
     received: list[int] = []
     first_s = 0.0

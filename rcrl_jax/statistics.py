@@ -1,6 +1,6 @@
 """Compares two arms of runs over several games: a stratified rank test and bootstrap intervals.
 
-The scores of an arm are a list with one array a game. Games are strata: runs are ranked, permuted
+The scores of an arm are a list with one array per game. Games are strata: runs are ranked, permuted
 and resampled within their game only, and the two arms may have different numbers of runs.
 """
 
@@ -13,21 +13,21 @@ import numpy as np
 from scipy import special, stats
 
 Scores = Sequence[np.ndarray]
-"""One array a game, `[..., n_g]`: n_g runs on the last axis, data sets on the leading ones."""
+"""One array per game, `[..., n_g]`: n_g runs on the last axis, data sets on the leading ones."""
 
 _CHUNK = 1 << 22
-"""Permuted statistics held at once, over all data sets."""
+"""Permuted statistics in memory at once, over all data sets."""
 
 
 class RankTest(NamedTuple):
     """Outcome of `stratified_rank_test`; every field has the shape of the leading axes.
 
     Attributes:
-        statistic: sum over games of the first arm's rank sum, less its mean under the null
-            hypothesis, over n_g + m_g + 1. Positive where the first arm scores higher.
+        statistic: sum over games of (the first arm's rank sum - its mean under the null
+            hypothesis) / (n_g + m_g + 1). Positive if the first arm scores higher.
         z: the statistic in standard deviations of its null distribution.
-        p_normal: two-sided p value of `z` by the normal approximation.
-        p_value: two-sided p value by permutation: the test.
+        p_normal: two-sided p value of `z` by the normal approximation, a check.
+        p_value: two-sided p value by permutation, which decides the test.
     """
 
     statistic: np.ndarray
@@ -51,14 +51,14 @@ def stratified_rank_test(
 
     The Wilcoxon rank sums of the games are added with weights 1 / (n_g + m_g + 1), which are
     locally most powerful when the effect is the same in every game (van Elteren, 1960). Equal
-    scores share their mean rank. Scores of different games are never compared, so no normalisation
-    enters.
+    scores share their mean rank. Scores of different games are never compared, so they need no
+    normalisation.
 
-    The p value that decides is that of the permutation: the labels of the arms are permuted within
-    each game, and b of the permuted statistics lie at least as far from their mean as the observed
-    one; p = (b + 1) / (permutations + 1). Its level holds exactly at any number of runs, with ties
-    and whatever the distribution of scores. The normal approximation, with the variance corrected
-    for ties, is returned as a check.
+    The deciding p value comes from permutation: the labels of the arms are permuted within each
+    game. If b permuted statistics lie at least as far from their mean as the observed one, then
+    p = (b + 1) / (permutations + 1). Its level holds exactly for any number of runs, with ties, and
+    for any distribution of scores. The normal approximation, with the variance corrected for ties,
+    is returned as a check.
 
     Args:
         first: scores of one arm, `[..., n_g]` each game.
@@ -109,7 +109,7 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
 
 
 def iqm_difference(first: Scores, second: Scores) -> np.ndarray:
-    """Interquartile mean of the first arm less that of the second, `[...]`."""
+    """Interquartile mean of the first arm minus that of the second, `[...]`."""
     return interquartile_mean(first) - interquartile_mean(second)
 
 

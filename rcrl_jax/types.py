@@ -19,7 +19,7 @@ class RunSpec(NamedTuple):
     """What differs between the runs of a fleet and stays fixed during a run."""
 
     num_valid_actions: chex.Array  # [] int32, valid discrete actions, or components of a vector
-    constants: Any = ()  # a pytree of arrays: what the game or task of the run fixes for the agent
+    constants: Any = ()  # a pytree of arrays that depend on the run's game; `Agent.run_constants`
 
 
 class Pairs(NamedTuple):
@@ -30,10 +30,10 @@ class Pairs(NamedTuple):
 
 
 class ContrastBatch(NamedTuple):
-    """Samples of the return-contrastive task; row i of the three belongs together."""
+    """Samples of the return-contrastive task; rows i of the three form one sample."""
 
     anchor: Pairs
-    positive: Pairs  # counts as having the anchor's return: of its segment, by default
+    positive: Pairs  # has the anchor's return; by default from the anchor's segment
     negative: Pairs  # from anywhere in the run's replay
 
 
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 class TrainableParams(NamedTuple):
-    """All parameters that gradients move."""
+    """All parameters that are trained by gradients."""
 
     agent: Params
     auxiliary: dict[str, Params]  # by task name
@@ -66,22 +66,22 @@ class LearnerState(NamedTuple):
     """All that learning changes; a pytree that an update takes and returns."""
 
     params: TrainableParams
-    target_params: Params  # of the agent alone, as much as it has targets for
+    target_params: Params  # copies of those agent parameters that have targets
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32
-    task_state: dict[str, Params]  # by task name, what no gradient moves: a momentum network
+    task_state: dict[str, Params]  # by task name; not trained by gradients: a momentum network
 
 
 class Comparison(NamedTuple):
-    """How alike state-action pairs x1 and x2 are, row by row."""
+    """Similarity of state-action pairs x1 and x2, row by row."""
 
     cosine: jax.Array  # [N], of phi(x1) and phi(x2)
-    logit: jax.Array | None  # [N], of the discriminator: high where the returns should differ
+    logit: jax.Array | None  # [N], high if the discriminator predicts different returns
 
 
 class UpdateResult(NamedTuple):
-    """What an update tells the outside."""
+    """What an update reports."""
 
-    transition_loss: jax.Array  # [B], what priorities are made from
+    transition_loss: jax.Array  # [B], from which the replay computes priorities
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under

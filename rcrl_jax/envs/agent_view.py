@@ -46,7 +46,7 @@ class AgentStep(NamedTuple):
     """[R] bool, the game was cut at the frame limit: the agent bootstraps. Never set together with
     `terminated`."""
     observation: np.ndarray
-    """[R, S, *frame_shape], the stack to act on next, oldest frame first.
+    """[R, C, *frame_shape], the stack to act on next, oldest frame first.
 
     After an end all but the newest frame are zero. The newest is the first frame after the reset
     or, after a life loss, the frame just seen.
@@ -108,7 +108,7 @@ class AgentEnvironment:
         }
 
     def reset(self) -> np.ndarray:
-        """Starts the next game in all environments; returns stacks [R, S, *frame_shape]."""
+        """Starts the next game in all environments; returns stacks [R, C, *frame_shape]."""
         first = self._environment.reset()
         self._lives = first.lives
         self._return[:] = 0.0

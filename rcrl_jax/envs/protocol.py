@@ -84,7 +84,7 @@ class EnvironmentProtocol:
     """
 
     frame_stack: int
-    """S, frames in an observation."""
+    """C, frames in an observation."""
     life_loss_ends_episode: bool
     """Whether a lost life, while others remain, ends the training episode."""
     clip_rewards: bool

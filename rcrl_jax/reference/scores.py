@@ -21,8 +21,9 @@ PAPER_COLUMN: dict[str, str] = {
 }
 """Preset name -> column of the RCRL paper's Table 1."""
 
-# Only three columns are the paper's own runs; its text gives 5 seeds, and the granularity of the
-# printed means gives 10 episodes a seed. The others equal Table 2 of CURL's paper in all 26 games.
+# Only three columns are the paper's own runs. Its text says 5 seeds, and the granularity of the
+# printed means implies 10 episodes per seed. The other columns equal Table 2 of CURL's paper in all
+# 26 games.
 _RUNS_BEHIND: dict[str, str] = {
     "Rainbow": "published, copied from CURL's paper",
     "ERainbow": "published, copied from CURL's paper",
@@ -53,7 +54,7 @@ class BudgetScore(NamedTuple):
 
 
 class SeedScore(NamedTuple):
-    """Score of one of CURL's 20 Atari-100k seeds on one game; rows of a game are not paired."""
+    """Score of one of CURL's 20 Atari-100k seeds on one game."""
 
     game: str
     seed_row: int
@@ -131,9 +132,9 @@ def human_normalised(game: str, score: float) -> float:
 
 
 def comparison(game: str, preset: str, mean_score: float) -> str:
-    """Sets one run's mean score beside random play, the human tester and the paper's figure.
+    """Compares one run's mean score with random play, the human tester and the paper's score.
 
-    A DMControl task's score is set beside those of CURL's paper instead: RCRL's has only curves.
+    A DMControl score is compared with those of CURL's paper: RCRL's paper prints only curves.
 
     Args:
         game: any game or task; one outside the tables gets a sentence that says so.
