@@ -1,6 +1,6 @@
-"""Configurations: one frozen dataclass an agent family, one named instance a row of the paper.
+"""Configurations: one frozen dataclass per agent family, one named instance per row of the paper.
 
-    fields.py    the field kit: meaning, source and range of every field, and what reads them
+    fields.py    how a field is defined, checked, listed and replaced
     groups.py    fields that belong together: return contrast, CURL, replay
     rainbow.py   data-efficient C51 Rainbow
     sac.py       soft actor-critic
@@ -16,5 +16,5 @@ Every field carries its meaning, its unit and its source, because `--help` print
     AE   Yarats et al., "Improving Sample Efficiency in Model-Free RL from Images" (SAC+AE)
     H    Hessel et al., "Rainbow: Combining Improvements in Deep RL", AAAI 2018
     D    github.com/google/dopamine, labs/atari_100k: DER.gin and DrQ_eps.gin
-    ours not stated anywhere; the reason stands in docs/decisions.md
+    ours stated nowhere; docs/decisions.md gives the reason
 """

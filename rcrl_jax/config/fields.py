@@ -1,4 +1,4 @@
-"""The field kit: a field's meaning, source and range, and the functions that read them."""
+"""Fields of a configuration: their meaning, source and range, and the functions that use them."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 Config = TypeVar("Config")
 
-# Returns what a good value must be, or None if the value is good.
+# Returns None for a valid value, else what a valid value must be, for the error message.
 Check = Callable[[Any], str | None]
 
 
@@ -106,7 +106,7 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
 
 
 def describe_fields(config: Any) -> str:
-    """One line a field of `config`: its flag, default, meaning and source, for `--help`."""
+    """One line per field of `config`: its flag, default, meaning and source, for `--help`."""
     return "\n".join(
         f"--config.{field.name}={field.value!r}: "
         f"{field.metadata['meaning']} (source: {field.metadata['source']})"

@@ -50,8 +50,8 @@ class ReturnContrastConfig:
     positives: str = setting(
         "segment",
         "where positives come from: 'segment' (the anchor's) or 'equal_return' (any live "
-        "transition whose return so far, to the end of its episode, equals the anchor's, up to "
-        "the segment's threshold; an anchor for which 32 draws find none keeps one of its segment)",
+        "transition whose return, to the end of its episode or to the present, is within the "
+        "segment's threshold of the anchor's; if 32 draws find none, one of the anchor's segment)",
         "RCRL section 4.3",
         fields.one_of("segment", "equal_return"),
     )
@@ -60,8 +60,8 @@ class ReturnContrastConfig:
     )
     negative_differs_in_return: bool = setting(
         False,
-        "a negative's return so far, to the end of its episode, differs from the anchor's, by "
-        "more than the segment's threshold; an anchor for which 16 draws find none keeps the last",
+        "a negative's return, to the end of its episode or to the present, differs from the "
+        "anchor's by more than the segment's threshold; if 16 draws find none, the last is taken",
         "ours",
     )
 
@@ -90,14 +90,14 @@ class ControlReturnContrastConfig(ReturnContrastConfig):
 
 @dataclasses.dataclass(frozen=True)
 class CurlConfig:
-    """CURL beside Rainbow."""
+    """CURL's contrastive loss for Rainbow."""
 
     weight: float = setting(
-        1.0, "factor of CURL's loss beside auxiliary_weight", "C", fields.not_negative
+        1.0, "weight of CURL's loss, multiplied by auxiliary_weight", "C", fields.not_negative
     )
     reduced_weight: float = setting(
         0.01,
-        "further factor of CURL's loss on curl.reduced_games (its paper prints 0.05)",
+        "further factor of CURL's loss on curl.reduced_games (0.05 in its paper)",
         "C",
         fields.not_negative,
     )
@@ -116,7 +116,7 @@ class CurlConfig:
         True, "CURL's loss is multiplied by the mean importance weight of the batch", "C"
     )
     in_priorities: bool = setting(
-        True, "CURL's loss is added to the cross-entropy from which priorities are made", "C"
+        True, "CURL's loss is added to the cross-entropy from which priorities are computed", "C"
     )
 
 
@@ -144,7 +144,7 @@ class UniformReplayConfig:
 
 
 def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
-    """Raises ValueError if the anchors are the RL batch and are not as many."""
+    """Raises ValueError if the anchors are the RL batch but the two batch sizes differ."""
     if contrast.anchors == "rl_batch" and contrast.batch_size != batch_size:
         raise ValueError(
             "return_contrast.anchors: 'rl_batch' needs return_contrast.batch_size = batch_size, "

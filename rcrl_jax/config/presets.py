@@ -49,8 +49,9 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
 """The rows of the paper's Atari table, and five of ours. Presets differ only where systems differ.
 
 `erainbow_aug` is CURL without its contrastive loss. `erainbow_sa_normal` and `rcrl_normal` are
-another reading of the paper, which learns actions more than returns (results/mechanism).
-`der_plus` is a stronger base, without and with the return-contrastive task.
+another reading of the paper; its discriminator learns actions more than returns
+(results/mechanism). `der_plus` is a stronger baseline; `der_plus_rcrl` adds the return-contrastive
+task to it.
 """
 
 _PIXEL_SAC = SacConfig(augmentation="center_crop")
@@ -69,7 +70,7 @@ DMC_PRESETS: dict[str, SacConfig] = {
 }
 """The systems of the paper's DMControl figure that share this code, with two of our own.
 
-`sac_aug` is the random crop alone: every gain of the rows after it must be held against that.
+`sac_aug` has the random crop and no auxiliary task: it is the baseline of the rows after it.
 """
 
 DMC_LEARNING_RATES = {"cheetah_run": 2e-4}

@@ -107,7 +107,7 @@ class RainbowConfig:
     # Exploration
     exploration: str = setting(
         "noise",
-        "how training explores: 'noise' of the layers, or 'epsilon_greedy' without it",
+        "how training explores: 'noise' (noisy layers) or 'epsilon_greedy' (without noise)",
         "K / D",
         fields.one_of("noise", "epsilon_greedy"),
     )
@@ -159,10 +159,10 @@ class RainbowConfig:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The auxiliary tasks that take part: those whose weight is not zero.
+        """The auxiliary tasks in use: those whose weight is not zero.
 
-        A task of weight 0 is left out of sampling, storage and update alike, so that the preset
-        is, bit for bit, the one without it.
+        A task of weight 0 is left out of sampling, storage and update, so that results equal, bit
+        for bit, those of the preset without it.
         """
         weight = {"return_contrast": self.auxiliary_weight}
         weight["curl"] = self.auxiliary_weight * self.curl.weight

@@ -117,7 +117,8 @@ class SacConfig:
     )
     learn_start: int = setting(
         1000,
-        "agent steps at random before the first update; there must be a transition to sample",
+        "agent steps with random actions before the first update; at least 3, so that there is a "
+        "transition to sample",
         "CURL",
         fields.at_least(3),
     )
@@ -154,7 +155,7 @@ class SacConfig:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The auxiliary tasks that take part: all or, with a weight of 0, none."""
+        """The auxiliary tasks in use: all, or none if the weight is 0."""
         return self.auxiliary if self.auxiliary_weight > 0 else ()
 
     @property
