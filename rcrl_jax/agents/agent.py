@@ -1,7 +1,7 @@
-"""What an agent is: pure functions of one run, and what they need of training.
+"""The contract between agents and training: pure functions of one run, and training settings.
 
-This container is all that training knows of an agent family. `make_agent.py` makes it from a
-configuration; `docs/extending.md` shows where a new family plugs in.
+Training uses every agent family through this container alone. `make_agent.py` makes it from a
+configuration; `docs/extending.md` shows how to add a family.
 """
 
 import dataclasses
@@ -35,12 +35,13 @@ class EvaluationSettings(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """What an agent's functions need of a machine.
+    """How an agent's functions use a machine.
 
     Attributes:
-      batches_over_runs: whether accelerators gain from batching its products over runs; not
-        where they are convolutions, which turn into slow grouped ones.
-      activation_bytes: about what one update of one run holds for its gradients.
+      batches_over_runs: whether batching over runs makes the agent faster on an accelerator. False
+        for convolutions, which turn into slow grouped ones.
+      activation_bytes: about how many bytes of activations one update of one run holds for its
+        gradients.
     """
 
     batches_over_runs: bool
@@ -60,15 +61,15 @@ class Agent:
         plus every auxiliary loss.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
-      compare: `(trainable_params, first, second) -> Comparison`: how alike pairs are, row by row.
-      run_constants: `game -> constants`, the part of `RunSpec` that a run's game fixes.
+      compare: `(trainable_params, first, second) -> Comparison`: similarity of pairs, row by row.
+      run_constants: `game -> constants`, the field of `RunSpec` that depends on the run's game.
       action: shape and type of one action.
       observations: how frames are stored, stacked and read.
       protocol: how the agent sees its training environment.
       replay: sizes and rules of the replay.
       schedule: when the agent learns.
       evaluation: how it is evaluated.
-      resources: what its functions need of a machine.
+      resources: how its functions use a machine.
     """
 
     init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
@@ -95,14 +96,14 @@ def make_compare(
     embed: Callable[[types.Params, types.Pairs], jax.Array],
     tasks: Mapping[str, task.AuxiliaryTask],
 ) -> Callable[[types.TrainableParams, types.Pairs, types.Pairs], types.Comparison]:
-    """Makes `Agent.compare` of an agent's embedding and of its first task with a discriminator."""
-    judge = next((name for name, t in tasks.items() if t.discriminate is not None), None)
+    """Makes `Agent.compare` from an agent's embedding and its first task with a discriminator."""
+    with_logit = next((name for name, t in tasks.items() if t.discriminate is not None), None)
 
     def compare(params: types.TrainableParams, first: types.Pairs, second: types.Pairs):
         phi, other = embed(params.agent, first), embed(params.agent, second)
         logit = None
-        if judge is not None:
-            logit = tasks[judge].discriminate(params.auxiliary[judge], phi, other)
+        if with_logit is not None:
+            logit = tasks[with_logit].discriminate(params.auxiliary[with_logit], phi, other)
         return types.Comparison(contrastive.cosine_similarity(phi, other), logit)
 
     return compare

@@ -19,11 +19,11 @@ def make_agent(
 
     Args:
       config: of any family.
-      spec: of the environment; actions are those of the largest action set of a fleet.
+      spec: of the environment; its actions are the largest action set of the fleet.
       extra_tasks: auxiliary tasks by name, beside those that `config` names.
 
     Raises:
-      ValueError: the environment is none for this configuration.
+      ValueError: the environment does not fit the configuration.
     """
     family = sac if isinstance(config, SacConfig) else rainbow
     return family.make_agent(config, spec, extra_tasks)

@@ -53,12 +53,12 @@ def make_agent(
         return network.apply(params, *pairs, method="embed")
 
     def logits_of(run: types.RunSpec, params, psi, noise_key):
-        """`[N, A, atoms]`; of the mean weights when `noise_key` is None."""
+        """Logits `[N, A, atoms]`; computed with the mean weights if `noise_key` is None."""
         noise = None if noise_key is None else network.draw_noise(noise_key)
         return network.apply(params, psi, run.num_valid_actions, noise, method="logits_of")
 
     def action_values(run: types.RunSpec, logits_t):
-        """`[N, A]`; -inf for actions that the run does not have."""
+        """Q values `[N, A]`; -inf for invalid actions."""
         return c51.mask_actions(c51.expected_return(logits_t, atoms), run.num_valid_actions)
 
     parts = task.AgentParts(encode, embed, network.embedding_size, network.embedding_size)
@@ -103,7 +103,7 @@ def make_agent(
             k if explores_by_noise else None for k in (online_key, target_key)
         )
         t = _read_transitions(config, formats, sampled.transitions, key)
-        # One sample of noise serves the online network in both of its roles, as in the source.
+        # The online network predicts and selects actions with the same noise, as in the source.
         psi_tm1 = encode(params.agent, t.observation)
         logits_tm1 = logits_of(run, params.agent, psi_tm1, online_key)
         fixed = jax.lax.stop_gradient(params.agent)
@@ -172,8 +172,8 @@ def make_agent(
 def best_action(q: jax.Array, key: chex.PRNGKey) -> jax.Array:
     """The action of largest value, `[N, A] -> [N] int32`; ties are broken uniformly at random.
 
-    Equal action vectors make all actions tie until the first update. The draw has one number an
-    observation, so it does not depend on A.
+    With equal action embeddings all actions tie until the first update. One random number is drawn
+    per observation, so the draw does not depend on A.
     """
     best = q == jnp.max(q, axis=-1, keepdims=True)
     rank = jnp.cumsum(best, axis=-1)  # 1 at the first of the best actions
@@ -211,7 +211,7 @@ def _read_transitions(
     )
 
 
-# Folded into a key beside the counters that it is split by.
+# Folded into a key that is also split, to derive further keys from it.
 _SHIFT = 1 << 16
 _TIES = 1 << 17
 

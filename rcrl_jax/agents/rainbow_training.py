@@ -1,4 +1,4 @@
-"""What C51 Rainbow needs of training: observations, replay, protocol, schedule, memory."""
+"""Training settings of C51 Rainbow: observations, replay, protocol, schedule, memory."""
 
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources, Schedule
@@ -8,8 +8,8 @@ from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.segment_table import closes_at_reward
 from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
 
-# An update holds, for each image, its pixels and three arrays of the first layer's size in
-# float32; the Nature encoder's overlapping inputs count once more.
+# For each image, an update holds its pixels and three arrays of the first layer's size in float32.
+# The Nature encoder also holds the overlapping inputs of its first layer.
 _BYTES_AN_IMAGE = {
     "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
     "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
@@ -17,7 +17,7 @@ _BYTES_AN_IMAGE = {
 
 
 def observation_format(config: RainbowConfig) -> ObservationFormat:
-    """The format with the fewest bytes: only a shift needs more than the encoder's patches."""
+    """The format with the fewest bytes: without a shift, the encoder's patches are enough."""
     stack = config.frame_stack
     if config.encoder == "nature":
         return ObservationFormat.uniform(stack, observations.FRAMES)
@@ -45,7 +45,7 @@ def environment_protocol(config: RainbowConfig) -> EnvironmentProtocol:
 
 
 def replay_settings(config: RainbowConfig) -> ReplaySettings:
-    """A prioritised replay whose segments end at rewards: their pairs have equal returns."""
+    """A prioritised replay. Segments end at rewards, so pairs of a segment have equal returns."""
     contrast = config.return_contrast
     return ReplaySettings(
         capacity=config.replay.capacity,
@@ -86,7 +86,7 @@ def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:
 
 
 def resources(config: RainbowConfig) -> Resources:
-    """Memory of an update's images: two of a transition, three of an anchor, two of CURL's."""
+    """Memory of an update's images: two per transition, three per anchor, two for CURL."""
     images = 2 * config.batch_size
     if "return_contrast" in config.tasks:
         images += 3 * config.return_contrast.batch_size

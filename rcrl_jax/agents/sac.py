@@ -9,7 +9,7 @@ Which loss reaches which parameters:
     actor, its own embedding                           x
     log temperature                                              x
 
-All losses are differentiated in one pass from the same parameters, so the convolutions of an
+All losses are differentiated in one pass at the same parameters, so the convolutions of an
 observation are computed once for critic, actor and auxiliary tasks.
 """
 
@@ -36,7 +36,7 @@ from rcrl_jax.networks import sac as networks
 
 
 class OptimizerStates(NamedTuple):
-    """One Adam for each column of the module's table."""
+    """States of three Adam optimisers."""
 
     critic: optax.OptState  # of the critic's and the auxiliary tasks' parameters
     actor: optax.OptState
@@ -51,12 +51,12 @@ def make_agent(
     Args:
       config: the configuration.
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
-        with fewer components leaves the last ones at zero: no density, entropy or exploration
-        counts them.
+        with fewer components keeps the last ones at zero; densities, entropy and exploration
+        ignore them.
       extra_tasks: auxiliary tasks by name, beside those that `config` names.
 
     Raises:
-      ValueError: the environment's frames are not those of the configuration.
+      ValueError: the environment's frames do not fit the configuration.
     """
     formats = training.observation_format(config, spec)
     pixels = config.observation == "pixels"
@@ -64,11 +64,11 @@ def make_agent(
     model = sac_model.make_model(config, formats, max_num_actions)
 
     def action_mask_of(run: types.RunSpec) -> jax.Array:
-        """`[A] bool`, the run's own components."""
+        """`[A] bool`, which action components are valid for the run."""
         return jnp.arange(max_num_actions) < run.num_valid_actions
 
     def crop(key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
-        """What the network reads of observations in an update."""
+        """Crops observations for an update, as configured."""
         if not pixels:
             return observation
         if config.augmentation == "center_crop":
@@ -93,7 +93,7 @@ def make_agent(
     )
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
-        del run  # every task has the same networks
+        del run  # the networks do not depend on the run
         keys = jax.random.split(key, 7)
         agent_params = model.init(keys)
         params = types.TrainableParams(
@@ -127,13 +127,13 @@ def make_agent(
         noise_key, random_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = losses.sample_action(policy, noise, action_mask)
-        # A policy that has learnt nothing has next to no spread.
+        # Uniform before learning: samples of an untrained policy hardly vary.
         uniform = jax.random.uniform(random_key, policy.mean.shape, minval=-1.0, maxval=1.0)
         at_random = jnp.where(jnp.broadcast_to(action_mask, uniform.shape), uniform, 0.0)
         return jnp.where(step < config.learn_start, at_random, sampled)
 
     def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
-        """phi(s, a) of middle crops, outside updates."""
+        """phi(s, a) of centre crops, for use outside updates."""
         if pixels:
             middle = augmentation.center_crop(pairs.observation, config.crop_size)
             pairs = pairs._replace(observation=middle)
@@ -186,7 +186,7 @@ def make_agent(
         return total + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
 
     def cropped(batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
-        """Every observation of a batch at a place of its own."""
+        """Crops every observation of a batch, each at its own place."""
         keys = jax.random.split(key, 5)
         t = batch.transitions._replace(
             observation=crop(keys[0], batch.transitions.observation),
@@ -264,7 +264,7 @@ def _step(optimizer: optax.GradientTransformation, gradients: Any, opt_state: An
 
 
 def _step_if(due: jax.Array, optimizer, gradients, opt_state, params):
-    """A step where `due [] bool`; else parameters and moments stay what they were."""
+    """Takes a step if `due [] bool`; else parameters and moments stay unchanged."""
     new = _step(optimizer, gradients, opt_state, params)
     return jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, opt_state))
 

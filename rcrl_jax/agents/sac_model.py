@@ -39,7 +39,7 @@ class SacParams(NamedTuple):
 
 
 class SacModel(NamedTuple):
-    """The networks. F: width of the features; d: of psi; A: components of an action.
+    """The networks. F: width of the features; d: width of psi; A: components of an action.
 
     Attributes:
       init: `keys [5] -> SacParams`.

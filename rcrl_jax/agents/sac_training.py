@@ -1,4 +1,4 @@
-"""What SAC needs of training: observations, replay, protocol, schedule, memory."""
+"""Training settings of SAC: observations, replay, protocol, schedule, memory."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.segment_table import closes_above
 from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
 
-# The suite cuts its episodes after 1000 environment steps: no number of agent steps is larger.
+# The suite cuts episodes after 1000 environment steps, so no episode has more agent steps.
 _MAX_EPISODE_STEPS = 1000
 
 
@@ -19,7 +19,7 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
     """Whole frames everywhere, since every observation is cropped.
 
     Raises:
-      ValueError: the environment's frames are not those of the configuration.
+      ValueError: the environment's frames do not fit the configuration.
     """
     pixels = config.observation == "pixels"
     shape = tuple(spec.frame.shape)
@@ -34,7 +34,7 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
 
 
 def environment_protocol(config: SacConfig) -> EnvironmentProtocol:
-    """Raw rewards, and the suite's own time limit alone."""
+    """Raw rewards, and no time limit but the suite's own."""
     return EnvironmentProtocol(
         frame_stack=config.frame_stack,
         life_loss_ends_episode=False,
@@ -51,8 +51,8 @@ def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
       action_repeat: environment steps of an agent step.
     """
     contrast = config.return_contrast
-    # Rewards are sums over the action repeat. Means that add up to the threshold are sums that add
-    # up to action_repeat thresholds.
+    # Rewards are sums over the action repeat, so for means the threshold is scaled instead: means
+    # exceed it in total where sums exceed action_repeat times as much.
     scale = action_repeat if contrast.segment_reward == "mean" else 1
     threshold = contrast.segment_threshold * scale
     return ReplaySettings(
@@ -87,9 +87,9 @@ def evaluation_settings(config: SacConfig) -> EvaluationSettings:
 
 
 def resources(config: SacConfig) -> Resources:
-    """Memory of an update's images: two of a transition, three of an anchor, one of CURL's keys.
+    """Memory of an update's images: two per transition, three per anchor, one per key of CURL.
 
-    An image holds its pixels and all convolutions' outputs, twice: forwards and backwards.
+    Pixels and outputs of all convolutions count twice: for the forward and the backward pass.
     """
     images = 2 * config.batch_size
     if "return_contrast" in config.tasks:

@@ -1,1 +1,1 @@
-"""Auxiliary tasks: each a container of pure functions that snaps into an agent's update."""
+"""Auxiliary tasks: each is a container of pure functions that an agent's update calls."""

@@ -1,8 +1,8 @@
-"""CURL: two random shifts of one observation belong together (Srinivas et al., 2020).
+"""CURL: two random shifts of one observation are a positive pair (Srinivas et al., 2020).
 
 query: observation of the RL batch -> shift -> encoder          -> projection
 key:   the same observation        -> shift -> momentum encoder -> momentum projection
-logits of query i and key j: query_i W key_j; key i is the one that belongs to query i
+logits of query i and key j: query_i W key_j; key i is the positive of query i
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def make_curl(
         }
 
     def key_network(task_params, agent_params) -> types.Params:
-        """The parameters whose slow copy makes the keys."""
+        """The parameters that the momentum network follows."""
         encoder = agent_params["params"]["encoder"]
         return {"encoder": encoder, "projection": task_params["projection"]}
 

@@ -1,4 +1,4 @@
-"""CURL on DMControl (Srinivas et al., 2020): two crops of one observation belong together."""
+"""CURL on DMControl (Srinivas et al., 2020): two crops of an observation are a positive pair."""
 
 from collections.abc import Callable
 

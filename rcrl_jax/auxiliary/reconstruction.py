@@ -1,4 +1,4 @@
-"""The reconstruction task of SAC+AE (Yarats et al.): psi(s) must tell what the images were."""
+"""The reconstruction task of SAC+AE (Yarats et al.): a decoder predicts the images from psi(s)."""
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,8 @@ def make_reconstruction(
       decoder: maps psi to images.
       psi_size: width of psi(s).
       latent_penalty: weight of |psi|^2 / 2.
-      weight_decay: weight of half the squared norm of the decoder's parameters. The source
-        leaves it to its optimiser, where Adam rescales it in the same way.
+      weight_decay: weight of half the squared norm of the decoder's parameters. The source uses
+        the weight decay of its Adam optimiser, which adds the same term to the gradient.
       weight: of the loss.
     """
 
@@ -45,7 +45,7 @@ def make_reconstruction(
 
 
 def target_image(key: jax.Array, observation: jax.Array) -> jax.Array:
-    """Pixels in [-0.5, 0.5), of five bits and spread evenly within their levels.
+    """Pixels in [-0.5, 0.5), reduced to five bits, with uniform noise within their levels.
 
     `[N, C, H, W, 3] uint8 -> [N, H, W, 3 C] float32`.
     """

@@ -1,7 +1,8 @@
 """The return-contrastive task (RCRL, sections 4.2 and 4.3).
 
-A discriminator on the agent's own state-action embedding learns to tell a pair whose return is the
-anchor's, by default one of its segment, from a pair drawn anywhere in the replay.
+A discriminator on the agent's state-action embedding learns whether two pairs have equal returns.
+The positive has the anchor's return: by default it comes from the anchor's segment. The negative is
+drawn from the whole replay.
 """
 
 import chex
@@ -40,7 +41,7 @@ def make_return_contrast(
         return network.init(key, pair, pair)
 
     def loss(task_params, view: task.UpdateView, state, key):
-        del state, key  # the task keeps and draws nothing: its samples come from the replay
+        del state, key  # no state and no random numbers: the samples come from the replay
         anchor, positive, negative = (
             parts.embed(view.params, pairs) for pairs in view.batch.contrast
         )

@@ -1,6 +1,6 @@
-"""What an auxiliary task is, what it sees of an update, and how tasks are added to a loss.
+"""The contract of auxiliary tasks: their functions, what their losses read, how losses are added.
 
-One contract serves both agent families. `docs/extending.md` writes a task from scratch.
+Both agent families use the same contract. `docs/extending.md` shows a complete task.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from rcrl_jax import types
 
 
 class AgentParts(NamedTuple):
-    """What an agent offers those who make a task for it. obs: what the network reads."""
+    """The parts of an agent that a task may use; `obs` is the shape that the network reads."""
 
     encode: Callable[[types.Params, jax.Array], jax.Array]
     """`(agent_params, observation [N, *obs]) -> psi [N, psi_size]`."""
@@ -26,7 +26,7 @@ class AgentParts(NamedTuple):
 
 
 class UpdateView(NamedTuple):
-    """What one update has seen."""
+    """Parameters and data of one update, for the losses of tasks."""
 
     params: types.Params
     """The agent's online parameters; gradients reach them."""
@@ -35,9 +35,9 @@ class UpdateView(NamedTuple):
     psi: jax.Array
     """[B, psi_size], `encode(params, batch.transitions.observation)`; gradients reach params."""
     batch: types.Batch
-    """Observations as the network reads them in this update: cropped, shifted or as they are."""
+    """Observations as the network reads them in this update: cropped, shifted or unchanged."""
     sampled: types.Batch
-    """The same batch as the replay handed it over, before crops and shifts."""
+    """The same batch as the replay returned it, before crops and shifts."""
 
 
 def _no_constants(game: str) -> tuple[()]:
@@ -61,17 +61,18 @@ class AuxiliaryTask:
     Attributes:
       init: `key -> task_params`, the task's own parameters.
       loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
-        `task_params` and `view.params`, no target and no state.
+        `task_params` and `view.params`, but neither targets nor state.
       weight: `constants -> scalar`, the weight of the loss.
-      constants: `game -> constants`, a pytree of numbers that a run's game fixes.
-      init_state: `(task_params, agent_params) -> state`, what the task keeps and no gradient
-        moves, for example a momentum network.
+      constants: `game -> constants`, a pytree of numbers that depend on the run's game.
+      init_state: `(task_params, agent_params) -> state`, kept from update to update and not
+        trained by gradients, for example a momentum network.
       next_state: `(state, task_params, agent_params) -> state`, called after every optimiser
         step with the new parameters.
       discriminate: `(task_params, first [N, phi_size], second [N, phi_size]) -> logit [N]`, high
-        where the two returns should differ; None for a task without a discriminator.
+        if the returns are predicted to differ; None for a task without a discriminator.
       importance_weighted: whether the loss is multiplied by the batch's mean importance weight.
-      in_priorities: whether the weighted loss is added to what priorities are made of.
+      in_priorities: whether the weighted loss is added to the loss from which priorities are
+        computed.
     """
 
     init: Callable[[chex.PRNGKey], types.Params]
@@ -93,10 +94,10 @@ TaskMaker = Callable[[AgentParts], AuxiliaryTask]
 
 
 class AuxiliaryLoss(NamedTuple):
-    """The tasks' losses, added up."""
+    """Sum of the tasks' losses."""
 
     total: jax.Array | float  # [], weighted
-    in_priorities: jax.Array | float  # [], the part that priorities are made of; no gradient
+    in_priorities: jax.Array | float  # [], the part that enters priorities; without gradient
     metrics: dict[str, jax.Array]  # scalars
 
 
@@ -113,10 +114,10 @@ def total_loss(
     Args:
       tasks: by name.
       params: the tasks' own parameters, by name.
-      view: what the update has seen.
+      view: parameters and data of the update.
       states: by name.
       constants: of the run, by name.
-      keys: one a task, in the order of `tasks`.
+      keys: one per task, in the order of `tasks`.
     """
     total = in_priorities = 0.0
     metrics = {}
@@ -155,5 +156,5 @@ def next_states(
 
 
 def run_constants(tasks: Mapping[str, AuxiliaryTask], game: str) -> dict[str, Any]:
-    """What `game` fixes for the tasks of a run, by name."""
+    """The tasks' constants for a run on `game`, by name."""
     return {name: task.constants(game) for name, task in tasks.items()}
