@@ -51,8 +51,8 @@ def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
       action_repeat: environment steps of an agent step.
     """
     contrast = config.return_contrast
-    # Rewards are sums over the action repeat, so for means the threshold is scaled instead: means
-    # exceed it in total where sums exceed action_repeat times as much.
+    # Rewards are sums over the action repeat. For 'mean' the threshold is scaled instead: means add
+    # up to more than it if sums add up to more than action_repeat times it.
     scale = action_repeat if contrast.segment_reward == "mean" else 1
     threshold = contrast.segment_threshold * scale
     return ReplaySettings(
