@@ -1,4 +1,4 @@
-"""Evaluates the agents of a training run, measures what they tell apart, and records both."""
+"""Evaluates the agents of a training run, measures their representations, and records both."""
 
 from collections.abc import Callable
 
@@ -38,10 +38,10 @@ class Assessor:
         """Carries out the periodic evaluation of this step, unless it is recorded already.
 
         Returns:
-          The mean return, or None where no evaluation is due.
+          The mean return, or None if no evaluation is due.
 
         Raises:
-          NotFinite: an action is not.
+          NotFinite: an action is not finite.
         """
         step = state.step
         if step in (0, self._plan.total_steps) or step % self._period:
@@ -55,7 +55,7 @@ class Assessor:
         """Carries out the final evaluation and writes the scores.
 
         Raises:
-          NotFinite: an action is not.
+          NotFinite: an action is not finite.
         """
         result = self._assess(state, self._plan.eval_episodes, film=self._plan.film)
         self._recording.write_scores(state.step, result)

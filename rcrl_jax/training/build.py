@@ -37,9 +37,9 @@ def make_replay(fleet: Fleet, seeds: Sequence[int], frame_store: str) -> Segment
     """An empty replay for the runs of a fleet.
 
     Args:
-      fleet: whose agent reads it, and whose devices hold its frames if they are there.
+      fleet: its agent reads the replay; its devices hold the frames if `frame_store` is 'device'.
       seeds: `[R]`.
-      frame_store: 'host' or 'device', where frames live.
+      frame_store: 'host' or 'device', where frames are stored.
     """
     agent, runs = fleet.agent, len(seeds)
     layout, capacity = agent.observations.stored, agent.replay.capacity

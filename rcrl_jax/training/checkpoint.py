@@ -1,4 +1,4 @@
-"""Checkpoints of a whole fleet: little beside the learner, as frames are rebuilt, not stored."""
+"""Checkpoints of a whole fleet. They hold no frames: frames are rebuilt from the actions."""
 
 import contextlib
 import pathlib
@@ -17,11 +17,11 @@ from rcrl_jax.training.history import HistoryState
 
 
 class Checkpoint(NamedTuple):
-    """All that the log of actions cannot rebuild, and that log."""
+    """The log of actions, and everything that cannot be rebuilt from it."""
 
     step: int
     learner: types.LearnerState  # NumPy, leading axis R
-    pending_update: loop.Update | None  # NumPy; its priorities are still to be written
+    pending_update: loop.Update | None  # NumPy; its priorities are not in the replay yet
     replay: ReplayState
     history: HistoryState
 
@@ -114,7 +114,7 @@ class CheckpointStore:
 
 @contextlib.contextmanager
 def _disk_errors() -> Iterator[None]:
-    """Turns what the storage library says of a full disk, a ValueError, into an OSError."""
+    """Raises OSError instead of the ValueError that the storage library raises on a full disk."""
     try:
         yield
     except ValueError as error:

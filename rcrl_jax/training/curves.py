@@ -37,10 +37,10 @@ def draw_learning_curve(paths: RunPaths) -> None:
 
     The first panel has the return of every evaluation episode, their mean and their 10-90 %
     range, the training episodes behind them, and the published scores as dashed lines; the human
-    score only where it does not flatten the curve. A run with a return-contrast task gets a panel
+    score only if it does not flatten the curve. A run with a return-contrast task gets a panel
     with cosine similarity to the anchor and accuracy of the discriminator on its batches, for
-    positives and negatives. The last panel has what the agent tells apart on the unseen episodes of
-    its evaluations: areas under the ROC curve, and cosines by agreement of actions.
+    positives and negatives. The last panel shows the measurements on the unseen episodes of the
+    evaluations: areas under the ROC curve, and cosines for equal and for different actions.
 
     Args:
         paths: the run's files.
@@ -51,7 +51,7 @@ def draw_learning_curve(paths: RunPaths) -> None:
         OSError: the picture cannot be written.
     """
     metrics = records.read_records(paths.metrics)
-    # At the last step the final evaluation, which has more episodes, follows the periodic one.
+    # If a step has two evaluations, the later one counts.
     evaluations = {
         record["agent_steps"]: record for record in records.read_records(paths.evaluations)
     }
@@ -88,7 +88,7 @@ def draw_learning_curve(paths: RunPaths) -> None:
 
 
 def save_figure(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a PNG; `path` holds the old picture or the new one, whole."""
+    """Writes a PNG atomically: `path` holds the complete old or new picture."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

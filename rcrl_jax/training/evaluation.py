@@ -1,4 +1,4 @@
-"""Evaluation: whole games with the evaluation policy, in environments of their own."""
+"""Evaluation: whole games with the evaluation policy, in separate environments."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.fleet import Fleet
 
-# Makes one vector of environments from seeds [R, E], run by run; the games are bound in it.
+# Makes one vector of environments from seeds [R, E], run by run; the function knows the games.
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
 
 # Called after every step with the observations acted on [R * E, C, *frame_shape], the actions
@@ -54,18 +54,18 @@ def evaluate(
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome: None,
 ) -> Evaluation:
-    """Plays `episodes` whole games a run, ten of them side by side.
+    """Plays `episodes` whole games per run, ten at a time.
 
     The agents act greedily, lives do not matter and rewards are raw. A game that is still running
-    at the frame limit counts with what it has. The result depends on the parameters, the seeds and
-    `agent_steps` alone.
+    at the frame limit counts with its return so far. The result depends only on the parameters, the
+    seeds and `agent_steps`.
 
     Args:
       params: agent parameters, leading axis R.
       fleet: acts for the R runs.
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
-      episodes: E, games a run.
+      episodes: E, games per run.
       film: whether to keep the frames of the first game.
       before_step: called before every step; what it raises ends the evaluation.
       after_step: called after every step.
@@ -96,8 +96,9 @@ def evaluate(
     )
 
 
-# Games of a run side by side. A constant: the random actions of a game depend on its place among
-# those played with it. With more games, more emulators wait for the longest game.
+# Games of a run that are played at the same time. Another number changes scores, because the random
+# actions of a game depend on its place among them. With more games, more emulators wait for the
+# longest game.
 GAMES_AT_ONCE = 10
 
 
@@ -111,7 +112,7 @@ def _play(
     before_step: Callable[[], None],
     after_step: Watcher,
 ) -> Evaluation:
-    """Plays one game in every environment, side by side, and closes them."""
+    """Plays one game in every environment, all at the same time, and closes the environments."""
     games, runs = environment.num_envs, fleet.num_runs
     returns = np.full(games, np.nan)
     cut = np.zeros(games, bool)

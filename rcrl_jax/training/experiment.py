@@ -1,4 +1,4 @@
-"""One experiment from its plan to its scores."""
+"""Runs one experiment, from its plan to its scores."""
 
 import contextlib
 import datetime
@@ -22,7 +22,7 @@ from rcrl_jax.training.records import Progress
 
 Say = Callable[[str], None]
 
-_SAME_STOP_S = 3.0  # signals so close to the first are the same request
+_SAME_STOP_S = 3.0  # signals this soon after the first one are the same request
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
@@ -43,11 +43,11 @@ class NotReproduced(Exception):  # noqa: N818
 
 
 def run(plan: Plan, say: Say = print) -> list[float]:
-    """Trains, or resumes training, and evaluates; everything lands in the work directory.
+    """Trains, or resumes training, and evaluates; writes everything to the work directory.
 
     Args:
       plan: the experiment.
-      say: where lines for the person go.
+      say: prints a line for the user.
 
     Returns:
       The mean final score of each run.
@@ -57,8 +57,8 @@ def run(plan: Plan, say: Say = print) -> list[float]:
       Interrupted: SIGTERM or SIGINT came; the same call resumes.
       Diverged: a loss or an action became NaN; the state is kept under `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
-      SimulatorFailed: a simulator is gone or hangs; the same call resumes at the last checkpoint.
-        Nothing newer can be saved: the update under way has consumed the last step's learner.
+      SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
+        Nothing newer can be saved, because the current update has consumed the learner's state.
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
@@ -96,7 +96,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
         assessor = Assessor(
             plan, fleet, recording, environment.spec.action_repeat, before_step=stop_if_told
         )
-        assessor.assess_if_due(state)  # a signal may have interrupted the one of this step
+        assessor.assess_if_due(state)  # a signal may have interrupted this step's evaluation
         if plan.observe is not None and state.step == 0:
             plan.observe(Moment(0, fleet, state.learner.params, replay))
         for step in loop.train(
@@ -128,7 +128,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
 
 
 def _report(plan: Plan, say: Say) -> list[float]:
-    """Draws the curves and says what came out; returns the mean final score of each run."""
+    """Draws the curves and prints the scores; returns the mean final score of each run."""
     means = [float(np.mean(workdir.final_returns(paths))) for paths in plan.paths]
     for paths, mean in zip(plan.paths, means, strict=True):
         curves.draw_learning_curve(paths)
@@ -168,7 +168,7 @@ def _start_or_resume(
 
 
 class _Saves(contextlib.ExitStack):
-    """Saves checkpoints of a training run, and what is left of one that diverges."""
+    """Saves checkpoints of a training run, and the state of one that diverges."""
 
     def __init__(self, plan: Plan, fleet: Fleet, replay: SegmentReplay, history: History) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class _Saves(contextlib.ExitStack):
         return checkpoint.snapshot(self._fleet, state, self._replay.state, self._history.state)
 
     def save_if_due(self, state: loop.LoopState, *, now: bool) -> None:
-        """Saves once a period, after the longest time without, or `now`, waiting for the disk."""
+        """Saves if the period or the longest time has passed, or if `now`, which also waits."""
         overdue = time.monotonic() - self._saved_s > 60 * self._plan.checkpoint_minutes
         if state.step % self._plan.checkpoint_period == 0 or overdue or now:
             self.store.save(self._snapshot(state))

@@ -1,4 +1,4 @@
-"""The fleet: R runs of one agent as one program. The only module that knows about R and devices.
+"""The fleet: R runs of one agent as one program, on one or more devices.
 
 An agent's functions are written for one run. The fleet batches them over a leading run axis,
 either one run after the other (`map`) or as batched products (`vmap`), and shards that axis over
@@ -24,7 +24,7 @@ BATCHINGS = ("auto", "map", "vmap")
 class Fleet:
     """An agent's functions over R runs.
 
-    A run depends on its own seed and `RunSpec` alone. Its keys are derived from the seed and from
+    A run depends only on its own seed and `RunSpec`. Its keys are derived from the seed and from
     counters, so its result is independent of fleet composition and of interruptions.
 
     When the number of devices does not divide R, the last run is repeated until it does. The
@@ -44,12 +44,12 @@ class Fleet:
 
         Args:
           agent: the functions of one run.
-          seeds: `[R]`, one a run.
+          seeds: `[R]`, one per run.
           runs: what differs between the runs; every array has the leading axis R.
           batching: 'map' or 'vmap'; 'auto' takes the one that was measured to be faster: 'map' on
             the CPU, where batched products cost more than a loop over runs, and for agents with
             convolutions, 'vmap' otherwise.
-          devices: which devices share the runs; None is the first one alone.
+          devices: the devices that share the runs; None means only the first one.
 
         Raises:
           ValueError: unknown batching, or the number of seeds differs from that of the runs.
@@ -108,9 +108,9 @@ class Fleet:
 
         Args:
           params: agent parameters of this fleet.
-          observation: `[R, N, *obs]`, N observations a run.
-          *counters: the position in the run's life, first its agent steps; equal counters draw
-            equal noise.
+          observation: `[R, N, *obs]`, N observations per run.
+          *counters: integers that fix the noise, the agent steps of the run first; equal counters
+            draw equal noise.
           greedy: the evaluation policy instead of the training policy.
 
         Returns:
@@ -154,7 +154,7 @@ class Fleet:
     def compare(
         self, params: types.TrainableParams, first: types.Pairs, second: types.Pairs
     ) -> types.Comparison:
-        """How alike state-action pairs are, row by row; `[R, N]`, on the host.
+        """Similarity of state-action pairs, row by row; `[R, N]`, on the host.
 
         Args:
           params: all trainable parameters of this fleet.
@@ -181,7 +181,7 @@ class Fleet:
         if self._copies:
             tree = jax.tree.map(lambda x: np.concatenate([x, *[x[-1:]] * self._copies]), tree)
         elif self._sharding.mesh.size == 1:
-            return tree  # jit moves it, without a call of its own
+            return tree  # jit moves it to the device, which saves a separate call
         return jax.device_put(tree, self._sharding)
 
 
@@ -258,8 +258,8 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
     A run alone must equal, bit for bit, the same run in a fleet. `lax.map` does not ensure this:
     XLA unrolls a one-iteration loop, drops the slice of an array with one row, and fuses the rest
     differently, which changes rounding. Two measures prevent it. The length of the loop is not a
-    compile-time constant. And the function is the branch of a condition that XLA cannot decide:
-    XLA does not fuse across the border of a branch, so its code is the same for every R.
+    compile-time constant. And the function is a branch of a condition that is unknown at compile
+    time: XLA does not fuse across the border of a branch, so its code is the same for every R.
     (An `optimization_barrier` is not enough: XLA on the CPU removes it before fusion.)
     """
 

@@ -1,8 +1,8 @@
 """The log of actions, from which the emulators and the replay can be rebuilt.
 
-Equal seeds and equal actions give equal frames. So a checkpoint keeps one byte a step on Atari, or
-the few numbers of a vector on DMControl, instead of a frame, and a checksum of all frames proves
-that the rebuilt ones are the same.
+Equal seeds and equal actions give equal frames. So a checkpoint keeps actions instead of frames:
+one byte per step on Atari, a short vector on DMControl. A checksum of all frames shows whether the
+rebuilt ones are the same.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class History:
         Args:
           num_runs: R.
           total_steps: steps of a run.
-          action_shape: of one action; nothing for a number below 256.
+          action_shape: of one action; `()` for discrete actions, which must be below 256.
         """
         dtype = np.float32 if action_shape else np.uint8
         self._actions = np.zeros((num_runs, total_steps, *action_shape), dtype)

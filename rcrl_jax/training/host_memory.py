@@ -1,4 +1,4 @@
-"""How the C library treats the memory that compiled programs give back."""
+"""How the C library treats memory that compiled programs free."""
 
 import ctypes
 import sys
@@ -12,15 +12,16 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
 
     On the CPU every execution of an update allocates its temporary arrays (40 MB for one RCRL
     update) and frees them. By default glibc maps such a block anew each time, and the kernel
-    zeroes every page of it again: 9,800 page faults and 15 ms of kernel time an update, beside 22
-    of user time, against at most 400 and 1.2 ms with this setting (`benchmarks/page_faults.py`).
+    zeroes all its pages again. An update then costs 9,800 page faults and 15 ms of kernel time
+    besides 22 ms of user time. With this setting it costs at most 400 page faults and 1.2 ms of
+    kernel time (`benchmarks/page_faults.py`).
 
-    Blocks above 64 MB can be kept in the main arena alone, so where an update needs them all
-    threads share it. Elsewhere each thread keeps its own: compilation leaves tens of thousands of
-    free pieces in a shared one, which the threads then search one at a time. A shared arena cuts an
-    update of `rainbow` from 64 to 40 ms, and raises one of `rcrl` from 12 to 16 ms.
+    glibc can keep blocks above 64 MB only in the main arena. If an update needs such blocks, all
+    threads share that arena. Otherwise each thread has its own, because compilation leaves tens of
+    thousands of free pieces in a shared arena, and threads search them one at a time. A shared
+    arena cuts an update of `rainbow` from 64 to 40 ms, and raises one of `rcrl` from 12 to 16 ms.
 
-    Call it before JAX starts its threads. Elsewhere than on Linux with glibc it does nothing.
+    Call it before JAX starts its threads. Except on Linux with glibc it does nothing.
 
     Args:
       large_blocks: whether an update allocates blocks above 64 MB.

@@ -11,8 +11,9 @@
                     sample the batch of update(t+1)          update(t) ends, act(t+1)
 
 The emulators and the sampling run on the CPU while the device updates. The host waits for
-nothing but the actions. The price, the same on every backend and in every run: a batch is drawn
-before the transition of its own step exists, and with the priorities of all updates but the last.
+nothing but the actions. This has a cost, which is the same on every backend and in every run: a
+batch is drawn before the transition of its own step is in the replay, and before the priorities of
+the last update are.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ class Update(NamedTuple):
 
     index: np.ndarray  # [R, B] int64
     result: types.UpdateResult  # leading axis R; on the device, maybe still being computed
-    positive_is_anchor: np.ndarray  # [R]
+    positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
 
 
 class LoopState(NamedTuple):
@@ -74,7 +75,7 @@ def train(
     """Trains from `state` to `total_steps` agent steps, yielding after each of them.
 
     Raises:
-      NotFinite: an action is not; the environment has not seen it.
+      NotFinite: an action is not finite; it has not been sent to the environment.
     """
     agent = fleet.agent
     learn_start, update_period = agent.schedule

@@ -19,17 +19,17 @@ import rcrl_jax
 from rcrl_jax import files
 
 ALGORITHM = 2
-"""Number of what is computed, in every manifest: runs with different numbers are never mixed.
+"""Version of the algorithm, in every manifest. Runs with different numbers are never mixed.
 
-Whoever changes what a run computes by more than rounding raises it. 1 stands for every run from
-before manifests carried the number.
+Raise it with every change to what a run computes, except by rounding. 1 stands for all runs from
+before manifests had the number.
 """
 
 FORMAT = 2
-"""Number of how work directories are written: names of fields, and what checkpoints hold.
+"""Version of the format of work directories: names of fields, and what checkpoints hold.
 
-Whoever renames or regroups them raises it. A work directory of another format is refused. 1 stands
-for every one from before manifests carried the number.
+Raise it with every change to those. A work directory of another format is refused. 1 stands for all
+work directories from before manifests had the number.
 """
 
 _DEPENDENCIES = (
@@ -115,8 +115,8 @@ def config_values(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def circumstances() -> dict[str, Any]:
-    """With what, on what and how this process runs: sections `versions`, `device`, `launch`."""
-    import jax  # late: a program that only reads manifests does without it
+    """Versions, device and command of this process: sections `versions`, `device`, `launch`."""
+    import jax  # here, because a program that only reads manifests does not need it
 
     devices = jax.devices()
     return {
@@ -134,7 +134,7 @@ def circumstances() -> dict[str, Any]:
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
         },
         "launch": {
-            # The interpreter's own path says more about the machine than about the run.
+            # The interpreter's path depends on the machine, not on the run.
             "command": shlex.join(["python", *sys.orig_argv[1:]]),
             "started_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
@@ -149,9 +149,9 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         manifest: what is about to run, as `make_manifest` returns it.
 
     Returns:
-        None if `path` does not exist or nothing differs that a resumed run depends on; else one
-        line that names what differs without making it another run: versions, device, the
-        environment's description, the evaluation protocol.
+        None if `path` does not exist or nothing relevant differs. Else one line that names the
+        differences that do not make it another run: versions, device, the environment's
+        description, the evaluation protocol.
 
     Raises:
         WorkdirMismatch: `path` describes another run, or is not a manifest. The message is one
@@ -214,8 +214,8 @@ def _version(distribution: str) -> str | None:
 def _git_commit() -> str | None:
     """Returns the commit of this source tree, with `-dirty` if it was edited, or None.
 
-    None as well for an installed copy that merely lies inside somebody's repository, as a virtual
-    environment does: that repository's commit would say nothing about this code.
+    Also None for an installed copy inside another repository, for example in a virtual environment:
+    that repository's commit does not describe this code.
     """
     here = pathlib.Path(__file__).resolve()
 

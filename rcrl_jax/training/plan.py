@@ -1,4 +1,4 @@
-"""What an experiment is: a plan, before anything is built."""
+"""The plan of an experiment: its complete description, before anything is built."""
 
 import dataclasses
 import pathlib
@@ -14,14 +14,14 @@ from rcrl_jax.training.run_paths import RunPaths
 
 
 class RunId(NamedTuple):
-    """Which run of a fleet."""
+    """Identifies one run of a fleet."""
 
     game: str
     seed: int
 
 
 class Moment(NamedTuple):
-    """A training run as an observer sees it; observing changes nothing."""
+    """A training run as an observer sees it; an observer must not change it."""
 
     step: int
     fleet: Fleet
@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What an experiment is.
+    """The complete description of an experiment.
 
     Attributes:
       preset: name of the row of the paper.
@@ -43,13 +43,13 @@ class Plan:
       make_environment: makes the environments of all runs from seeds `[R, E]`.
       record_period: agent steps between lines of metrics.
       checkpoint_period: agent steps between checkpoints.
-      checkpoint_minutes: the longest time between them.
+      checkpoint_minutes: the longest time between checkpoints.
       film: whether to write a video of the first run's first evaluation episode.
       batching: how the fleet computes, see `Fleet`.
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
       observe: called at the start, and every `observe_period` agent steps, before the checkpoint
-        of that step: what it writes for a step, a resumed run may write again.
+        of that step. A resumed run may call it again for the same step.
       observe_period: agent steps.
     """
 

@@ -1,4 +1,4 @@
-"""What a fleet will need, said before it starts."""
+"""Predicts memory, disk space and time of a fleet before it starts."""
 
 import datetime
 import math
@@ -18,7 +18,7 @@ from rcrl_jax.representation import instruments
 from rcrl_jax.training import evaluation
 from rcrl_jax.training.fleet import Fleet
 
-_BYTES_A_SLOT = 64  # of a replay beside its frames: action, reward, flags, segments, sum tree
+_BYTES_A_SLOT = 64  # of a replay without its frames: action, reward, flags, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
@@ -43,7 +43,7 @@ def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Mem
     Args:
       fleet: the runs.
       spec: of their environments.
-      frame_store: 'host' or 'device', where frames will live.
+      frame_store: 'host' or 'device', where frames will be stored.
     """
     runs, agent = fleet.num_runs, fleet.agent
     slots, layout = agent.replay.capacity + 2, agent.observations.stored
@@ -69,7 +69,7 @@ def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Mem
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
-    """Bytes that the work directory of a fleet grows to: the last checkpoint beside the next.
+    """Bytes that a fleet's work directory needs at most: two checkpoints and the records.
 
     Args:
       fleet: the runs.
@@ -83,7 +83,7 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
 
 
 def check(memory: Memory, num_runs: int) -> None:
-    """Refuses a fleet that will not fit.
+    """Checks that a fleet fits in memory.
 
     Raises:
       DoesNotFit: one line with the numbers and the largest number of runs that fits.
@@ -113,7 +113,7 @@ def time_update(fleet: Fleet, batch: types.Batch) -> float:
 
 
 def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime) -> str:
-    """One line for the person, before `steps` more steps are taken."""
+    """One line for the user, before `steps` more steps are taken."""
     device = f" and {memory.device / 2**30:.1f} GiB on each device" if memory.device else ""
     to_go = datetime.timedelta(seconds=update_s * steps)
     return (
@@ -124,7 +124,7 @@ def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
-    """A batch of zeros with the shapes of a real one, leading axis R; for a replay yet to be made.
+    """A batch with the shapes of a real one, leading axis R, for use before the replay exists.
 
     Args:
       agent: reads it.

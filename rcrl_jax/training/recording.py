@@ -1,4 +1,4 @@
-"""Records the training of a fleet: one recorder a run, fed with what the loop yields."""
+"""Records the training of a fleet: one recorder per run."""
 
 import contextlib
 import time
@@ -34,7 +34,7 @@ class Recording(contextlib.ExitStack):
           plan: the experiment.
           agent: of its fleet.
           spec: of its environments, for the units of steps.
-          replay: whose segments are described.
+          replay: from which segment lengths are recorded.
           start: agent steps that training continues from; later records are dropped.
 
         Raises:
@@ -53,7 +53,7 @@ class Recording(contextlib.ExitStack):
         """Records the episodes that a step ended, and the first finished update of each period.
 
         Raises:
-          NotFinite: a recorded metric of the update is not.
+          NotFinite: a recorded metric of the update is not finite.
         """
         number = step.state.step
         self._record_episodes(number, step.outcome)
@@ -103,12 +103,12 @@ class Recording(contextlib.ExitStack):
     def record_evaluation(
         self, step: int, result: Evaluation, unseen: Sequence[Mapping[str, float]]
     ) -> None:
-        """Records an evaluation of all runs, except where a killed process has recorded it.
+        """Records an evaluation of all runs, except those that a killed process has recorded.
 
         Args:
           step: agent steps of the agents.
           result: their games.
-          unseen: `[R]`, what else was measured on them, value by name.
+          unseen: `[R]`, further metrics of the games, value by name.
         """
         for paths, recorder, returns, cut, measured in zip(
             self._plan.paths, self._recorders, result.returns, result.cut, unseen, strict=True

@@ -1,4 +1,4 @@
-"""The one door through which a run's numbers leave: JSON lines, TensorBoard, scores, progress."""
+"""Writes all numbers of a run: JSON lines, TensorBoard, scores, progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 
 
 class Counters(NamedTuple):
-    """How far a run is, in every unit that papers count in.
+    """How far a run is, in every unit that papers use.
 
     Attributes:
         agent_steps: actions chosen.
@@ -78,7 +78,7 @@ class RunRecorder:
         )
 
     def record(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
-        """Appends one line to metrics.jsonl and one point a scalar to TensorBoard.
+        """Appends one line to metrics.jsonl and one point per scalar to TensorBoard.
 
         Args:
             counters: where the run stands.
@@ -103,7 +103,7 @@ class RunRecorder:
             counters: where the run stands.
             returns: [episodes] raw return of each evaluation episode.
             episodes_cut: how many of them the frame limit ended.
-            measured: name -> number, what else was measured on them; NaN is written as null.
+            measured: name -> number, further metrics of them; NaN is written as null.
 
         Raises:
             ValueError: `returns` is empty.
@@ -236,7 +236,7 @@ def _has_width(file: TextIO) -> bool:
 
 
 class _Lines(tqdm):
-    """A tqdm that prints a line for every state it shows; files and logs keep a returned bar."""
+    """A tqdm that prints a new line for every state: in a file, a bar cannot be redrawn."""
 
     def __init__(self, **options: Any):
         bar_format = (

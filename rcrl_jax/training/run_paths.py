@@ -26,7 +26,7 @@ class RunPaths:
 
     @property
     def directory(self) -> pathlib.Path:
-        """Directory that holds every file of this run alone."""
+        """Directory of all files that belong to this run only."""
         return self.workdir / self.preset / self.game / f"seed_{self.seed}"
 
     @property
@@ -51,12 +51,12 @@ class RunPaths:
 
     @property
     def curve(self) -> pathlib.Path:
-        """The learning curve, a picture."""
+        """Picture of the learning curve."""
         return self.directory / "curve.png"
 
     @property
     def video(self) -> pathlib.Path:
-        """One evaluation episode, a film."""
+        """Video of one evaluation episode."""
         return self.directory / "evaluation.mp4"
 
     @property

@@ -1,4 +1,4 @@
-"""Films of evaluation episodes."""
+"""Videos of evaluation episodes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 
 from rcrl_jax import files
 
-_SCALE = 4  # 84 x 84 pixels are a stamp on today's screens; also makes every size even, for H.264.
+_SCALE = 4  # 84 x 84 pixels are too small to watch; H.264 also needs even sizes
 
 
 def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) -> None:
-    """Writes frames as an H.264 MP4, each pixel enlarged to 4 x 4; `path` appears whole or not.
+    """Writes frames as an H.264 MP4, atomically; each pixel is enlarged to 4 x 4.
 
     Args:
-        path: the film; its name ends with `.mp4` and its directory exists.
+        path: the video; its name ends with `.mp4` and its directory exists.
         frames: [T, H, W] gray or [T, H, W, 3] RGB, uint8, T at least 1.
         fps: frames a second; 15 is real time for Atari, where an agent step is 4 frames of 60 Hz.
 
     Raises:
         ValueError: `frames` has another shape or type.
         RuntimeError: there is no ffmpeg, or it failed.
-        OSError: the film cannot be written.
+        OSError: the video cannot be written.
     """
     is_gray, is_rgb = frames.ndim == 3, frames.ndim == 4 and frames.shape[-1] == 3
     if frames.dtype != np.uint8 or not (is_gray or is_rgb) or frames.size == 0:
@@ -41,8 +41,8 @@ def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) 
         "-vf", f"scale=iw*{_SCALE}:ih*{_SCALE}:flags=neighbor", "-pix_fmt", "yuv420p",
     ]  # fmt: skip
     with files.replacing(path) as partial:
-        # imageio_ffmpeg's own writer forks, which JAX's threads forbid, and is silent when ffmpeg
-        # fails.
+        # imageio_ffmpeg's own writer forks, which is unsafe with JAX's threads, and does not report
+        # failures of ffmpeg.
         result = subprocess.run(
             [*command, str(partial)], input=np.ascontiguousarray(frames).data, capture_output=True
         )

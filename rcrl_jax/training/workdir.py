@@ -1,4 +1,4 @@
-"""The work directory of an experiment: whose it is, whether it is finished, and its space."""
+"""The work directory of an experiment: which runs it belongs to, and the space on its disk."""
 
 import errno
 import json
@@ -17,15 +17,15 @@ from rcrl_jax.training.run_paths import RunPaths
 def claim(
     plan: Plan, agent: Agent, environment: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Writes the manifests, or checks that those there describe the same runs.
+    """Writes the manifests, or checks that existing ones describe the same runs.
 
-    The checkpoints of a work directory are those of one fleet: its runs are all there, or none.
+    A work directory's checkpoints belong to one fleet, so all of its runs are there, or none.
 
     Args:
       plan: the experiment.
       agent: of its fleet.
       environment: description of the environments of all runs.
-      say: where a warning for the person goes.
+      say: prints a warning for the user.
 
     Raises:
       WorkdirMismatch: the work directory belongs to other runs.
@@ -69,7 +69,7 @@ def claim(
 
 
 def _own_environment(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
-    """The description of one run's environment: of its own pool, and what all pools share."""
+    """The description of one run's environment: that of its own pool, and what all pools share."""
     common = {name: value for name, value in environment.items() if name != "pools"}
     for pool in environment.get("pools", ()):
         if run < pool["num_envs"]:
@@ -80,7 +80,7 @@ def _own_environment(environment: Mapping[str, Any], run: int) -> dict[str, Any]
 
 
 def is_finished(plan: Plan) -> bool:
-    """Whether every run has the scores that the plan asks for, and its film if it asks for one."""
+    """Whether every run has the scores that the plan asks for, and the video if it wants one."""
     if plan.film and not plan.paths[0].video.exists():
         return False
     return all(

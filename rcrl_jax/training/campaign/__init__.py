@@ -1,1 +1,1 @@
-"""Campaigns: long lists of runs that proceed whenever a core is idle."""
+"""Campaigns: long lists of runs, one process and one core each, at the lowest priority."""

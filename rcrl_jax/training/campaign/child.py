@@ -1,10 +1,10 @@
-"""Turns itself into a unit's command, after what must happen in the new process.
+"""Prepares a new process for a unit, then replaces it by the unit's command.
 
     python -m rcrl_jax.training.campaign.child PARENT CORE NICENESS LOCK COMMAND...
 
-The process takes a low priority and one core, ends when the campaign does, and holds a lock on
-the unit until it has ended: an older process of the unit may still be saving its state. A function
-between fork and exec could do the same, but is unsafe where the campaign has threads.
+The process gets a low priority and one core, and ends when the campaign ends. It locks the unit
+until it has ended, because an older process of the unit may still be saving its state. A function
+between fork and exec could do the same, but is unsafe if the campaign has threads.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ def main(arguments: list[str]) -> None:
     """Replaces this process by COMMAND.
 
     Args:
-        arguments: process id of the campaign; number of a core or `any`; what is added to the
+        arguments: process id of the campaign; number of a core or `any`; the number added to the
             niceness; a file to lock; the command.
     """
     parent, core, niceness, lock, *command = arguments
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM.value)
-    if os.getppid() != int(parent):  # it ended before it was to be told
+    if os.getppid() != int(parent):  # the campaign ended before the line above
         sys.exit(128 + signal.SIGTERM)
     os.nice(int(niceness))
     if os.getsid(0) == int(parent):
@@ -37,15 +37,15 @@ def main(arguments: list[str]) -> None:
         os.sched_setaffinity(0, {int(core)})
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.set_inheritable(descriptor, True)  # for COMMAND alone: its own children do not get it
+    os.set_inheritable(descriptor, True)  # COMMAND keeps the lock, but not its own children
     os.execvp(command[0], command)
 
 
 def _lower_session(niceness: int) -> None:
-    """Lowers the priority of the campaign's own session, where Linux schedules by session.
+    """Lowers the priority of the campaign's own session, if Linux schedules by session.
 
-    With autogroups, niceness counts within a session alone: a campaign that `setsid` starts would
-    otherwise get as much time as all other sessions.
+    With autogroups, niceness only counts within a session. A campaign that `setsid` starts would
+    otherwise get as much time as any other session.
     """
     with contextlib.suppress(OSError):
         with open("/proc/self/autogroup", "r+", encoding="ascii") as file:

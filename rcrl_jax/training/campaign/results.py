@@ -1,4 +1,4 @@
-"""Where a campaign's runs lie: half done below its directory, finished among the results."""
+"""The files of a campaign's runs: unfinished runs in its directory, finished ones in the results."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def is_finished(spec: Spec, unit: Unit) -> bool:
 
 
 def check_same_runs(spec: Spec, directory: pathlib.Path) -> None:
-    """Checks that what has been done so far, finished or not, belongs to the spec and this code.
+    """Checks that all runs so far, finished or not, belong to the spec and to this code.
 
     Args:
         spec: the campaign.
@@ -52,10 +52,10 @@ def work_paths(directory: pathlib.Path, unit: Unit) -> RunPaths:
 
 
 def collect(spec: Spec, unit: Unit, directory: pathlib.Path) -> None:
-    """Puts a finished run's files among the results, then deletes its work directory.
+    """Copies a finished run's files to the results, then deletes its work directory.
 
-    A process killed at any moment leaves the results without the run or with all of its files, and
-    the work directory stays until they are there; the same call again does the rest.
+    If the process is killed, the results hold all of the run's files or none, and the work
+    directory stays until they hold all. The same call then does the rest.
 
     Args:
         spec: the campaign.
@@ -71,7 +71,7 @@ def collect(spec: Spec, unit: Unit, directory: pathlib.Path) -> None:
         _check_finished(spec, unit, work)
         target = spec.result_paths(unit).directory
         partial = target.with_name(f".partial.{target.name}")
-        shutil.rmtree(partial, ignore_errors=True)  # of a killed process
+        shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
         partial.mkdir(parents=True)
         for path in (work.scores, work.evaluations, work.metrics, work.manifest, work.curve):
             shutil.copyfile(path, partial / path.name)
@@ -121,7 +121,7 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         unit.game,
         unit.seed,
         spec.agent_steps(unit),
-        found.get("backend"),  # the program's choice
+        found.get("backend"),  # not in the spec: the training program chooses it
     )
     differences = manifest.describe_differences(found, wanted)
     if differences:

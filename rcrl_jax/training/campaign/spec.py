@@ -20,18 +20,18 @@ _MOST_SEEDS = 1000
 
 
 class CampaignError(ValueError):
-    """A spec that cannot be carried out, or a directory that holds something else than it says."""
+    """A spec that cannot be carried out, or a directory that holds other runs than the spec."""
 
 
 class Experiment(NamedTuple):
-    """A training program, as far as a campaign must know it.
+    """What a campaign must know about a training program.
 
     Attributes:
         module: what `python -m` runs.
         game_flag: the flag that names the game or task.
-        games: what it can name.
+        games: the valid values of that flag.
         presets_of: game -> its presets by name.
-        action_repeat: game -> steps of `--steps` in one agent step.
+        action_repeat: game -> how much of `--steps` one agent step counts.
     """
 
     module: str
@@ -43,7 +43,7 @@ class Experiment(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """What is compared: a preset, or a preset with changed fields under a name of its own.
+    """One arm of a comparison: a preset, or a preset with changed fields and its own name.
 
     Attributes:
         name: the preset's name if nothing is changed.
@@ -65,13 +65,13 @@ class Unit(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people, and the name of the unit's work directory."""
+        """A readable name, also that of the unit's work directory."""
         return f"{self.arm.name}-{self.game}-{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a campaign is.
+    """The complete description of a campaign.
 
     Attributes:
         experiment: the program that trains.
@@ -115,7 +115,7 @@ class Spec:
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
             f"--workdir={workdir}",
-            # As Python writes a tuple, which is how its flag is read.
+            # A tuple is written as a Python literal, as its flag expects.
             *(f"--config.{name}={value}" for name, value in unit.arm.overrides),
         ]  # fmt: skip
 
@@ -194,7 +194,7 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
 
 
 def _field_value(where: str, value: Any, kind: Any) -> Any:
-    """A TOML value as a field of type `kind` holds it."""
+    """Converts a TOML value to the type `kind` of a field."""
     if kind is float and type(value) is int:
         return float(value)
     if typing.get_origin(kind) is tuple and isinstance(value, list):
@@ -221,7 +221,7 @@ def _read_block(
         raise ValueError(f"{where}presets or arms are missing")
     games = _names(where, block, "games", experiment.games)
     seeds = _read_seeds(f"{where}seeds", block["seeds"])
-    # The arms of a pair are neighbours, so that every prefix holds about as many of each.
+    # The arms of a pair are adjacent, so that arms have about equally many runs at any time.
     return [Unit(arm, game, seed) for seed in seeds for game in games for arm in arms]
 
 
@@ -271,7 +271,7 @@ def _check_keys(where: str, table: Mapping, required: Iterable[str], optional: I
 
 
 def _names(where: str, block: Mapping, key: str, known: Iterable[str]) -> list[str]:
-    """The list of names under `key`, which may be missing where the block need not have it."""
+    """The list of names under `key`; empty if the key is missing."""
     names = block.get(key, [])
     if not isinstance(names, list) or (key in block and not names):
         raise ValueError(f"{where}{key}: expected a list of names, got {names!r}")

@@ -1,4 +1,4 @@
-"""Carries out the units of a campaign, one process each, a core for each."""
+"""Carries out the units of a campaign, with one process and one core for each."""
 
 import contextlib
 import datetime
@@ -29,9 +29,9 @@ class Summary(NamedTuple):
     """How a campaign stands when it ends.
 
     Attributes:
-        finished: units whose run is among the results.
+        finished: units whose run is in the results.
         failed: units that failed this time.
-        left: all others.
+        left: all other units.
         stopped_by: the signal that ended the campaign, or None.
     """
 
@@ -48,7 +48,7 @@ class _Running(NamedTuple):
 
 
 def available_cores() -> list[int] | None:
-    """The cores that this process may use; None where the system does not tell."""
+    """The cores that this process may use; None if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     return sorted(os.sched_getaffinity(0))
@@ -56,7 +56,7 @@ def available_cores() -> list[int] | None:
 
 @contextlib.contextmanager
 def locked(directory: pathlib.Path) -> Iterator[None]:
-    """Holds the lock of a campaign's directory, which the process's death frees.
+    """Locks a campaign's directory; the lock ends with the block or with the process.
 
     Raises:
         CampaignError: another process holds it; the message names its id.
@@ -79,7 +79,7 @@ def locked(directory: pathlib.Path) -> Iterator[None]:
 
 
 class Workers:
-    """Runs units side by side, each with a core of its own.
+    """Runs units in parallel, each on its own core.
 
     Files in the campaign's directory, beside a work directory for each unit:
 
@@ -103,9 +103,9 @@ class Workers:
             spec: the campaign.
             directory: where units work; this process holds its lock.
             count: units at a time.
-            niceness: what units add to this process's; 19 is the lowest priority.
+            niceness: added to this process's niceness for units; 19 is the lowest priority.
             make_command: (unit, work directory) -> command; `spec.make_command` if None.
-            say: where lines for the person go.
+            say: prints a line for the user.
         """
         self._spec = spec
         self._directory = directory
@@ -121,8 +121,8 @@ class Workers:
     def run(self) -> Summary:
         """Carries out the units that are not finished, until all are or a signal comes.
 
-        A unit that fails is recorded, and the others go on. SIGTERM and SIGINT are passed on to the
-        running units, which save their state, and are waited for.
+        A unit that fails is recorded, and the others continue. SIGTERM and SIGINT are passed on to
+        the running units, which save their state; this call waits for them.
 
         Raises:
             CampaignError: the results hold another run in a unit's place.
@@ -131,7 +131,7 @@ class Workers:
         waiting: deque[Unit] = deque()
         for unit in self._spec.units:
             if results.is_finished(self._spec, unit):
-                results.collect(self._spec, unit, self._directory)  # what a kill left undeleted
+                results.collect(self._spec, unit, self._directory)  # deletes leftovers of a kill
                 self._finished += 1
             else:
                 waiting.append(unit)
@@ -173,7 +173,7 @@ class Workers:
         self._say(f"started {unit.name}, process {process.pid}, core {core}")
 
     def _end(self, one: _Running, *, stopping: bool) -> None:
-        """Deals with a process that has ended: collects its run, or records why it failed."""
+        """Handles a process that has ended: collects its run, or records why it failed."""
         self._running.remove(one)
         self._idle_cores.append(one.core)
         code, why = one.process.returncode, None
@@ -260,7 +260,7 @@ def read_progress(paths: RunPaths) -> Progress:
     for line in reversed(lines):
         try:
             record = json.loads(line)
-        except ValueError:  # cut at either end
+        except ValueError:  # an incomplete line at either end
             continue
         if not step:
             step, wall_s = record["agent_steps"], record["wall_s"]
