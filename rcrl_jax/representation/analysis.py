@@ -17,7 +17,7 @@ from rcrl_jax.training.plan import Plan
 
 Line = dict[str, Any]  # an object of a JSONL file
 
-_DRAW = 0  # seed of the draws from the episodes: no preset and no run has a say in them
+_DRAW = 0  # seed of the draws from the episodes, the same for every preset and run
 
 
 class Arm(NamedTuple):
@@ -33,7 +33,7 @@ class Arm(NamedTuple):
         return jax.tree.map(lambda x: np.broadcast_to(x, (len(self.plan.runs), *x.shape)), one)
 
     def lines(self, step: int, **columns: np.ndarray | str) -> list[Line]:
-        """One line a run, of whose columns `[R]` each gets its own value."""
+        """One line per run; columns `[R]` give each run its own value."""
         return [
             {"preset": self.plan.preset, **run._asdict(), "agent_steps": step}
             | {k: v if isinstance(v, str) else float(v[r]) for k, v in columns.items()}
@@ -59,7 +59,7 @@ def analyse(
       directory: where everything is written.
       num_pairs: held-out anchors.
       num_episodes: episodes of each run, at least 2.
-      probe_steps: steps of those episodes for the probe, fitted and tested.
+      probe_steps: number of steps of those episodes for the probe, fitted and tested together.
 
     Raises:
       FileNotFoundError: a run has no snapshots.
@@ -130,7 +130,7 @@ def _similarities(
 
 
 def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
-    """What each snapshot tells apart; the pairs are the same for every arm, run and snapshot."""
+    """`instruments.measure` of each snapshot; the pairs are the same for all arms and runs."""
     runs = len(arm.plan.runs)
     lines = []
     for snapshot in arm.snapshots:
@@ -147,7 +147,7 @@ def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
 
 
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
-    """Before and after training; fitted on every other episode."""
+    """The linear probe before and after training; fitted on every other episode."""
     discount = arm.fleet.agent.replay.discount
     returns = [episodes.discounted_returns(episode, discount) for episode in recorded]
     target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])

@@ -41,7 +41,7 @@ class Recorder:
           num_games: environments of the evaluation, G.
           closes_segment: the rule that ends a segment in training.
           protocol: how the agent sees a game in training.
-          most_bytes: frames of a game that are kept; its later steps have none.
+          most_bytes: the most bytes of frames kept of a game; its later steps have no frame.
         """
         self._protocol = protocol
         self._most_bytes = most_bytes
@@ -57,7 +57,7 @@ class Recorder:
             return
         newest, step = observation[:, -1], len(self._steps)
         if self._frames is None:
-            # Memory is committed as frames are written.
+            # The array takes physical memory only as frames are written.
             most = max(self._most_bytes // newest[0].nbytes, 1)
             self._frames = np.empty((most, *newest.shape), newest.dtype)
         if step < len(self._frames):
@@ -90,7 +90,7 @@ class Steps(NamedTuple):
 
 
 def all_steps(episodes: Sequence[Episode]) -> Steps:
-    """Every step whose frame is there, episode by episode."""
+    """Every step whose frame was kept, episode by episode."""
     lengths = [len(episode.frames) for episode in episodes]
     return Steps(
         np.repeat(np.arange(len(episodes)), lengths),
@@ -110,8 +110,8 @@ def draw_contrast(
 ) -> tuple[Steps, Steps, Steps]:
     """Anchors, positives and negatives, `size` of each.
 
-    A positive is never its own anchor, whose similarity of 1 would say nothing; so anchors are
-    drawn among the steps that do not have a segment to themselves. A negative is any step.
+    A positive always differs from its anchor, because a pair's similarity to itself is 1. So
+    anchors are drawn from segments of two or more steps. A negative is any step.
 
     Raises:
       ValueError: no segment has two steps.
@@ -132,7 +132,7 @@ def draw_contrast(
 
 
 def segment_numbers(episodes: Sequence[Episode]) -> np.ndarray:
-    """`[N]`: of all steps, the number of their segment; no two games share one."""
+    """`[N]`: the number of each step's segment; numbers differ between games."""
     opens = [
         np.diff(episode.segment[: len(episode.frames)], prepend=-1) != 0 for episode in episodes
     ]

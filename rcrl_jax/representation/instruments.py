@@ -1,9 +1,9 @@
-"""What a return-contrastive agent tells apart on episodes that nothing trained on.
+"""Measures how well a return-contrastive agent separates pairs of episodes it has not trained on.
 
 Accuracy on training batches says little: a discriminator that only compares actions is right on
-most of them. So pairs come from the games of an evaluation, and action agreement is held equal or
-measured on its own. The area under the ROC curve (AUC) is the probability that a pair labelled
-"different" gets a larger output than one labelled "same", ties counted half: 0.5 is chance.
+most of them. So pairs come from evaluation games, and the actions of a pair are either equal by
+choice or measured separately. The area under the ROC curve (AUC) is the probability that a pair
+labelled "different" gets a larger output than one labelled "same". Ties count half; 0.5 is chance.
 
     metric                              label "same"                label "different"
     unseen_auc                          one segment                 unequal returns
@@ -13,9 +13,9 @@ measured on its own. The area under the ROC curve (AUC) is the probability that 
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
-A discriminator that has learned to recognise a time or a segment, and no returns, has an
-`unseen_auc_equal_return` of 0.5. Returns are undiscounted, to the end of the training episode; in
-games without a reward all are equal, and there is nothing to measure.
+A discriminator that recognises times or segments but not returns has an `unseen_auc_equal_return`
+of 0.5. Returns are undiscounted, to the end of the training episode; in games without a reward all
+are equal, and there is nothing to measure.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ MOST_BYTES = 8 * 2**20  # frames kept of a game: 1189 steps of Atari
 
 _PAIRS = 256  # anchors of each kind of contrast
 _AT_ONCE = 256  # pairs in a call of the network
-_FEWEST = 20  # pairs of each label, below which nothing is said
-_DRAWS = 128  # for a partner that fulfils a condition
+_FEWEST = 20  # pairs of each label; with fewer, a metric is NaN
+_DRAWS = 128  # attempts to find a partner that fulfils a condition
 _ACTION_CELL = 0.2  # continuous actions in the same cell of a grid this fine count as equal
-_NONE = -1  # instead of a partner
+_NONE = -1  # marks an anchor without a partner
 
 
 class Played(NamedTuple):
@@ -49,7 +49,7 @@ class Played(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """Numbers of steps: anchors, and a partner of either label for each, or -1 for both."""
+    """Step numbers: anchors, and one partner of each label; -1 for both if one is missing."""
 
     anchor: np.ndarray  # [n] int64
     same: np.ndarray  # [n] int64
@@ -200,7 +200,7 @@ def draw_contrasts(
 
 
 def _complete(anchor: np.ndarray, same: np.ndarray, different: np.ndarray) -> Contrast:
-    """Keeps the partners of anchors that have one of either label."""
+    """Keeps the partners of anchors that have one of each label; sets all others to -1."""
     found = (same != _NONE) & (different != _NONE)
     return Contrast(anchor, np.where(found, same, _NONE), np.where(found, different, _NONE))
 
@@ -230,7 +230,7 @@ def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator)
 def _draw_until(
     draw: Callable[[], np.ndarray], accepts: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Draws all rows until each is accepted; -1 for a row that never is."""
+    """Draws all rows until each is accepted; -1 for a row that is not after `_DRAWS` draws."""
     result = draw()
     accepted = accepts(result)
     for _ in range(_DRAWS - 1):

@@ -37,7 +37,7 @@ def explained_variance(
 
     u, singular, vt = np.linalg.svd(x, full_matrices=False)
     projected = u.T @ y  # [k]
-    rest = np.sum((y - u @ projected) ** 2)  # what no weights explain
+    rest = np.sum((y - u @ projected) ** 2)  # squared error that no weights can remove
     shrink = singular**2 / (singular**2 + len(y) * _PENALTIES[:, None])  # [penalties, k]
     errors = rest + np.sum(((1 - shrink) * projected) ** 2, axis=1)
     freedom = len(y) - 1 - shrink.sum(axis=1)  # the mean takes one degree

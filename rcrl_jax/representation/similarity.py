@@ -1,4 +1,4 @@
-"""Similarities of representations during training, and the snapshots to take them from later."""
+"""Similarities of representations during training, and snapshots for measuring them later."""
 
 import pathlib
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Moment, Plan
 from rcrl_jax.training.run_paths import RunPaths
 
-_EMBEDDING = ("encoder", "action_embedding")  # the parameters that phi(s, a) is made of
+_EMBEDDING = ("encoder", "action_embedding")  # the parameters that phi(s, a) depends on
 _DISCRIMINATOR = "return_contrast"  # the task whose parameters are the discriminator's
-_REPLAY = "replay_"  # begins the names of what a snapshot says of replay pairs
+_REPLAY = "replay_"  # prefix of a snapshot's values for replay pairs
 
 
 class Similarity(NamedTuple):
@@ -29,7 +29,7 @@ def measure(fleet: Fleet, params: types.TrainableParams, pairs: types.ContrastBa
 
     Args:
       fleet: compares the pairs.
-      params: as much as `params_to_keep` returns, leading axis R.
+      params: at least what `params_to_keep` returns, leading axis R.
       pairs: leading axes `[R, N]`.
     """
     positive, negative = (
@@ -40,7 +40,7 @@ def measure(fleet: Fleet, params: types.TrainableParams, pairs: types.ContrastBa
 
 
 def params_to_keep(params: types.TrainableParams) -> types.TrainableParams:
-    """The parameters that phi is made of, and the discriminator's if there is one."""
+    """The parameters that phi depends on, and the discriminator's if there is one."""
     phi = {k: v for k, v in params.agent["params"].items() if k in _EMBEDDING}
     contrast = {k: v for k, v in params.auxiliary.items() if k == _DISCRIMINATOR}
     return types.TrainableParams({"params": phi}, contrast)
@@ -49,12 +49,12 @@ def params_to_keep(params: types.TrainableParams) -> types.TrainableParams:
 class Observer:
     """Watches a training run: writes snapshots of phi, with the similarities of replay pairs.
 
-    Snapshots lie beside the run's other files, one a moment. A resumed run writes those after its
-    checkpoint again, and they come out the same.
+    Each snapshot is one file beside the run's other files. A resumed run writes the snapshots after
+    its checkpoint again, with the same content.
     """
 
     def __init__(self, plan: Plan, pairs: int) -> None:
-        """Watches the runs of `plan` and draws `pairs` replay pairs of each kind a moment."""
+        """Watches the runs of `plan`; draws `pairs` replay pairs of each kind per snapshot."""
         self._directories = [snapshot_directory(paths) for paths in plan.paths]
         self._pairs = pairs
 
@@ -62,7 +62,7 @@ class Observer:
         """See `experiment.Plan.observe`."""
         params = moment.fleet.to_host(params_to_keep(moment.params))
         scalars = {}
-        # From here on there is always an anchor to draw.
+        # Earlier, the replay may hold no anchor to draw.
         if moment.step >= moment.fleet.agent.schedule.learn_start:
             similarity = measure(
                 moment.fleet,
@@ -99,7 +99,7 @@ def read_snapshots(plan: Plan) -> list[Snapshot]:
     directories = [snapshot_directory(paths) for paths in plan.paths]
     names = sorted(path.name for path in directories[0].glob("[0-9]*.npz"))
     if not names:
-        raise FileNotFoundError(f"{directories[0]} holds no snapshots: nobody watched this run")
+        raise FileNotFoundError(f"{directories[0]} holds no snapshots: the run had no observer")
     return [_read([directory / name for directory in directories]) for name in names]
 
 
@@ -110,7 +110,7 @@ def _read(paths: list[pathlib.Path]) -> Snapshot:
             arrays.append(traverse_util.unflatten_dict(dict(file), sep="/"))
     together = jax.tree.map(lambda *runs: np.stack(runs), *arrays)
     replay = [together.pop(_REPLAY + kind, None) for kind in Similarity._fields]
-    # An agent without a discriminator leaves nothing of its empty dictionary in a file.
+    # A file has no entry for the empty dictionary of an agent without a discriminator.
     params = types.TrainableParams(together["agent"], together.get("auxiliary", {}))
     return Snapshot(
         int(paths[0].stem), params, None if replay[0] is None else Similarity(*replay)

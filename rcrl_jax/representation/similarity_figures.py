@@ -12,7 +12,7 @@ from matplotlib.ticker import EngFormatter
 
 from rcrl_jax.training import curves
 
-# One hue a preset, in turn; the darker shade is of positives, the lighter of negatives.
+# One hue per preset, repeated in a cycle; dark for positives, light for negatives.
 _SHADES = (("#00695c", "#80cbc4"), ("#d84315", "#ffab91"), ("#283593", "#9fa8da"),
            ("#6a1b9a", "#ce93d8"), ("#424242", "#bdbdbd"))  # fmt: skip
 _PANELS = {"held_out": "pairs of evaluation episodes", "replay": "pairs of the replay"}
@@ -26,7 +26,7 @@ def draw_similarity(
 ) -> None:
     """Draws similarities and scores over training, as figures 5 and 6 of the paper.
 
-    With one seed the curves are that seed's; with several, their mean, the seeds thin behind it.
+    With several seeds, a thick curve is their mean, and thin curves are the seeds.
 
     Args:
       path: PNG to write.
@@ -58,7 +58,7 @@ def draw_similarity(
 
 
 def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draws what is told apart on held-out pairs: AUCs, and cosines by agreement of actions.
+    """Draws AUCs of held-out pairs, and their cosines for equal and for different actions.
 
     Args:
       path: PNG to write.
@@ -95,7 +95,7 @@ def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: st
 
     Args:
       path: PNG to write.
-      lines: `preset`, `seed`, `agent_steps`, `explained_variance`; of each seed two.
+      lines: `preset`, `seed`, `agent_steps`, `explained_variance`; two per seed.
       title: of the figure.
     """
     presets = list(dict.fromkeys(line["preset"] for line in lines))

@@ -73,7 +73,7 @@ def test_an_interrupted_run_leaves_the_same_snapshots(tmp_path, arms):
 
 
 def test_a_run_that_nobody_watched_has_no_snapshots(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nobody watched"):
+    with pytest.raises(FileNotFoundError, match="no observer"):
         similarity.read_snapshots(toy.make_plan(tmp_path))
 
 
