@@ -1,1 +1,1 @@
-"""The programs that a person runs."""
+"""The programs to run from the command line."""

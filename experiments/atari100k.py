@@ -67,13 +67,12 @@ def make_plan(
     seeds: Sequence[int],
     workdir: pathlib.Path,
 ) -> "Plan":
-    """The plan of one preset on every game with every seed, the rest as the flags say.
+    """The plan of one preset on every game with every seed; flags give the rest.
 
     Raises:
       ValueError: a flag's value is out of range.
     """
-    # Imported late: JAX starts its threads, which must not come before `main` has set up the memory
-    # that they share.
+    # Imported late: `main` must set up the host's memory before JAX starts its threads.
     from rcrl_jax.training.plan import Plan, RunId
 
     return Plan(

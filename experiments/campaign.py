@@ -1,43 +1,43 @@
-r"""Carries out a list of training runs, one process each, on every core that is idle.
+r"""Carries out a list of training runs, with one process and one core for each.
 
     python -m experiments.campaign --spec=campaigns/claim.toml
 
-The same command goes on where it was stopped or killed: it skips finished runs, resumes those that
-are half done and tries failed ones again. A spec is a TOML file:
+The same command resumes a campaign that was stopped or killed: it skips finished runs, resumes
+unfinished ones and tries failed ones again. A spec is a TOML file:
 
     experiment = "atari100k"      # or "dmc"
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
-    results = "results/claim"     # where finished runs are put
+    results = "results/claim"     # directory of finished runs
 
     [arms.uniform]                # optional: a preset with changed fields, under a name
     preset = "rcrl"
     config = { return_contrast = { anchors = "uniform" } }
 
-    [[blocks]]                    # one block after another
+    [[blocks]]                    # blocks are carried out in this order
     presets = ["erainbow_sa", "rcrl"]
     arms = ["uniform"]            # names from above
     games = ["Hero", "Asterix"]
     seeds = "0:5"                 # or a list, [0, 1, 2]
 
-Within a block the runs are those of the first seed, game by game, and of each game the presets and
-arms in turn; then those of the next seed. A run is a unit, <arm>-<game>-<seed>. It takes the lowest
-priority and is kept on one core. In <workdir>/<name of the spec>/:
+Within a block, runs are ordered by seed, then by game, then by preset or arm. A run is called a
+unit, <arm>-<game>-<seed>. It has the lowest priority and stays on one core. In
+<workdir>/<name of the spec>/:
 
-    <unit>/           its work directory, deleted once the run is among the results
+    <unit>/           its work directory, deleted once the run is in the results
     <unit>.log        what it printed
     failures.jsonl    units that failed: exit code, last lines of the log, time
     lock              process id of the campaign
 
 A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json and curve.png are
-put in <results>/<preset>/<game>/seed_<n>/, those of an arm in
-<results>/<arm>/<preset>/<game>/seed_<n>/. Runs with another algorithm number (in manifest.json) are
-refused there.
+copied to <results>/<preset>/<game>/seed_<n>/, those of an arm to
+<results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
+manifest.json), the campaign is refused.
 
-SIGTERM and Ctrl-C save every running unit first. To pause a campaign, stop its process group, whose
-number it prints: kill -STOP -- -PGID; kill -CONT -- -PGID goes on. `setsid` before the command
-gives it a group and a session of its own; then the whole session has the lowest priority. Exit
-codes: 0 all finished, 1 some failed, 2 refused, 128 + n stopped by signal n.
+After SIGTERM or Ctrl-C, every running unit saves its state first. To pause a campaign, stop its
+process group, whose number it prints: kill -STOP -- -PGID; to continue: kill -CONT -- -PGID.
+`setsid` before the command gives it its own group and session; then the whole session has the
+lowest priority. Exit codes: 0 all finished, 1 some failed, 2 refused, 128 + n stopped by signal n.
 """
 
 import os
@@ -56,13 +56,13 @@ from rcrl_jax.training.campaign.spec import CampaignError, Experiment, Spec, Uni
 
 _SPEC = flags.DEFINE_string("spec", None, "TOML file that lists the runs")
 _WORKDIR = flags.DEFINE_string(
-    "workdir", "runs/campaign", "where runs that are not finished lie, below the spec's name"
+    "workdir", "runs/campaign", "directory of unfinished runs, in a folder named after the spec"
 )
 _WORKERS = flags.DEFINE_integer(
     "workers", None, "runs at a time [default: the cores that this process may use]", lower_bound=1
 )
 _NICENESS = flags.DEFINE_integer(
-    "niceness", 19, "what runs add to this process's niceness; 19 is the lowest priority",
+    "niceness", 19, "added to this process's niceness for runs; 19 is the lowest priority",
     lower_bound=0, upper_bound=19,
 )  # fmt: skip
 _DRY_RUN = flags.DEFINE_bool("dry_run", False, "print every run with its state, and start none")

@@ -1,6 +1,6 @@
 """Flags and errors, the same for every program.
 
-A person's mistake is one clear line and exit code 2; nothing has been overwritten by then.
+A user's mistake ends the program with one line and exit code 2, before anything is overwritten.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from ml_collections import config_flags
 
 from rcrl_jax.config import fields
 
-# `--help` lists the flags that belong to the program; these belong to the one that asks for them.
+# `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
@@ -25,8 +25,8 @@ Config = TypeVar("Config")
 def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) -> None:
     """Defines --preset, and --config with every field of the preset that `argv` names.
 
-    The names of fields on the command line are checked here, because the flag library defines
-    their flags while this one is being defined.
+    The names of fields on the command line are checked here, because the flag library reads them
+    as soon as --config is defined.
     """
     flags.DEFINE_enum("preset", default, list(presets), "row of the paper's table")
     # The preset must be known before its fields can be flags, so it is read ahead of the rest.
@@ -38,7 +38,7 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
 
 
 def define_fields(preset: Config, name: str, argv: list[str]) -> None:
-    """Defines --config with every field of `preset`, which is called `name`; checks `argv`."""
+    """Defines --config with every field of `preset`, named `name`; checks fields in `argv`."""
     names = [field.name for field in fields.named_fields(preset)]
     for argument in argv[1:]:
         flag = argument.partition("=")[0].lstrip("-").removeprefix("no")
@@ -65,7 +65,7 @@ def read_config(presets: Mapping[str, Config]) -> Config:
 
 
 def read_overrides(preset: Config) -> dict[str, Any]:
-    """Dotted name -> value of the fields that --config changes of `preset`, which defined it."""
+    """Dotted name -> value of each field that --config changes; `preset` is what defined it."""
     values = {field.name: field.value for field in fields.named_fields(preset)}
     return {name: value for name, value in _given_values().items() if value != values[name]}
 
@@ -76,12 +76,12 @@ def _given_values() -> dict[str, Any]:
 
 
 def parse(argv: list[str]) -> list[str]:
-    """A flags parser for `absl.app.run`."""
+    """A flags parser for `absl.app.run`: --help exits with 0, a mistake with 2."""
     asked = {argument.lstrip("-") for argument in argv[1:]}
     if asked & {"help", "helpshort", "helpfull", "?"}:
         app.usage(shorthelp="helpfull" not in asked, writeto_stdout=True, exitcode=0)
     try:
-        # Before the person's own: without it the checkpoint library narrates every save.
+        # Before the user's flags. Without it the checkpoint library logs every save.
         rest = flags.FLAGS([argv[0], "--verbosity=-1", *argv[1:]])
     except flags.Error as error:
         refuse(str(error))
@@ -97,7 +97,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def _mutable_twin(config: Any) -> Any:
-    """An instance with the same fields and values: the flag library assigns to attributes."""
+    """A mutable copy with the same fields: the flag library assigns to attributes."""
     twins = []
     for field in dataclasses.fields(config):
         value, kind = getattr(config, field.name), field.type

@@ -24,7 +24,7 @@ flags.adopt_module_key_flags(launch)
 _TASK_NAMES = ", ".join(dmc.DMC_TASKS)
 _TASK = flags.DEFINE_string("task", "cheetah_run", f"task to train on: {_TASK_NAMES}")
 _TASKS = flags.DEFINE_list(
-    "tasks", None, "tasks of a fleet, of one action repeat and one learning rate"
+    "tasks", None, "tasks of a fleet, with equal action repeats and equal learning rates"
 )
 _STEPS = flags.DEFINE_integer(
     "steps", 500_000, "environment steps to train for (action repeats counted)", lower_bound=1
@@ -34,7 +34,7 @@ _EVAL_EPISODES = flags.DEFINE_integer(
 )
 _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
-    "what simulates and renders; envpool: from pixels alone, where EGL and libGL are installed",
+    "simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
 )  # fmt: skip
 
 
@@ -80,9 +80,11 @@ def main(argv: list[str]) -> None:
 
 
 def _read_tasks() -> tuple[str, ...]:
-    """The tasks that the flags name; they train in one program only if they keep one step.
+    """The tasks that the flags name.
 
-    A fleet's runs take their agent steps together and share one configuration.
+    Raises:
+      ValueError: a task is unknown or named twice, or tasks differ in action repeat or learning
+        rate. A fleet's runs take their agent steps together and share one configuration.
     """
     tasks = launch.read_names("tasks", _TASKS.value or (_TASK.value,))
     for task in tasks:
@@ -104,7 +106,7 @@ def _first_task(argv: list[str]) -> str:
     ahead = flags.FlagValues()
     flags.DEFINE_string("task", _TASK.default, "", flag_values=ahead)
     flags.DEFINE_list("tasks", None, "", flag_values=ahead)
-    with contextlib.suppress(flags.Error):  # the parser of all flags will say what is wrong
+    with contextlib.suppress(flags.Error):  # the parser of all flags will report it
         ahead(argv, known_only=True)
     return (ahead["tasks"].value or [ahead["task"].value])[0]
 

@@ -26,7 +26,7 @@ _BATCHING = flags.DEFINE_enum(
 _DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
 _FRAME_STORE = flags.DEFINE_enum(
     "frame_store", "auto", ["auto", "host", "device"],
-    "where the replay's frames live; auto: host on a CPU, else device",
+    "where the replay stores frames; auto: host on a CPU, else device",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def read_seeds() -> tuple[int, ...]:
     """The seeds that the flags name.
 
     Raises:
-      ValueError: they are no seeds.
+      ValueError: they are not different seeds.
     """
     if _SEEDS.value is None:
         return (_SEED.value,)
@@ -88,10 +88,10 @@ def _read_devices(available: int) -> int:
 
 
 def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
-    """`names` as given to `--flag`, once it is sure that none is there twice.
+    """`names` as given to `--flag`.
 
     Raises:
-      ValueError: one is.
+      ValueError: a name is given twice.
     """
     if len(set(names)) != len(names):
         raise ValueError(f"--{flag}: a {flag[:-1]} is named twice in {','.join(names)}")
@@ -100,7 +100,7 @@ def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """Ends the program with one line, and the exit code that says why, where a run cannot go on."""
+    """If a run cannot continue, ends the program with one line and an exit code that says why."""
     from rcrl_jax.training import experiment, manifest, prediction
 
     try:

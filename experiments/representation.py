@@ -7,15 +7,15 @@ of the representation. Then plays evaluation episodes with the final agents and 
 them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
     similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
-                       held-out pairs and on pairs of the replay; one object a moment and run
-    unseen.jsonl       what the discriminator tells apart on held-out pairs (areas under the ROC
-                       curve), and cosines split by agreement of actions
+                       held-out pairs and on pairs of the replay; one object per snapshot and run
+    unseen.jsonl       how well the discriminator separates held-out pairs (areas under the ROC
+                       curve), and cosines for equal and for different actions
     scores.jsonl       the mean return of every evaluation
     probe.jsonl        how much of the discounted return a linear function of phi explains
     *.png              the paper's similarity figure of each seed and of all, and the probe's
 
-Where a head reads states alone, phi stands for psi(s). The same command in the same work directory
-resumes. --config changes a field of every preset.
+If a head reads only states, phi means psi(s). The same command in the same work directory resumes.
+--config changes a field of every preset.
 """
 
 import dataclasses
