@@ -2,13 +2,13 @@ r"""Measures what reduced precision does to the loss and the gradient of a real 
 
     python -m benchmarks.precision --game=Pong
 
-Trains each preset for a while in float32, then takes the same updates in every precision. Prints,
-and writes to results/precision/<device>.json, how far loss and gradient are from float32, beside
-how far the gradients of two different batches are from each other: an error far below that is
-nothing that training could notice. The gradient is read off Adam's first moment.
+Trains each preset for a while in float32, then takes the same updates in every precision. Prints
+how far loss and gradient are from float32, and how far the gradients of two different batches are
+from each other; writes both to results/precision/<device>.json. An error far below the difference
+of batches is negligible in training. The gradient is computed from Adam's first moment.
 
-On an accelerator its own arithmetic is measured. A CPU computes in float32 whatever is asked for;
-there the inputs of every matrix product are rounded to the format's mantissa instead.
+On an accelerator, its own arithmetic is measured. A CPU always computes in float32, so there the
+inputs of every matrix product are rounded to the format's mantissa instead.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ import platform
 
 from absl import app, flags
 
+from experiments import command_line
 from rcrl_jax.config import presets
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
@@ -66,7 +67,7 @@ def rounded(function, mantissa_bits: int):
 
 
 def measure(preset: str) -> list[dict]:
-    """Medians over the batches of the distances to float32, one entry a precision."""
+    """Medians over the batches of the distances to float32, one entry per precision."""
     import jax
     import numpy as np
 
@@ -186,4 +187,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=command_line.parse)
