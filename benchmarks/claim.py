@@ -1,4 +1,4 @@
-r"""Says where the claim "`rcrl` scores higher than `erainbow_sa`" stands.
+r"""Tests the claim "`rcrl` scores higher than `erainbow_sa`" on the finished runs.
 
     python -m benchmarks.claim --results=results/claim
 
@@ -34,7 +34,7 @@ LEVEL = 0.05
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
 SEED = 0
-"""Of the permutations and, each from the start, of the resamples of either interval."""
+"""Seed of the permutations; the resamples of each interval start from it again."""
 
 _PAIRS = len(GAMES) * len(SEEDS)
 _IDENTITY = ("preset", "game", "seed", "config")
@@ -67,7 +67,7 @@ class Run(NamedTuple):
 
 
 def read_runs(results: pathlib.Path) -> list[Run]:
-    """Reads every finished run of the two presets; a run without a result yet is left out.
+    """Reads every finished run of the two presets; skips runs without a result.
 
     Raises:
         ValueError: a file is damaged or at odds with its place, a run has another number of steps
@@ -127,7 +127,7 @@ def decide(first: statistics.Scores, second: statistics.Scores) -> str:
 
 
 def sentence(runs: Sequence[Run]) -> str:
-    """Where the claim stands: undecided until every pair of the list is finished."""
+    """The verdict on the claim: undecided until every pair of the list is finished."""
     scores = {(run.preset, run.game, run.seed): run.score for run in runs}
     finished = sum(
         all((preset, game, seed) in scores for preset in PRESETS)

@@ -1,10 +1,10 @@
-r"""Tabulates what the discriminator of each reading learned on unseen episodes.
+r"""Tabulates how well the discriminator of each reading separates pairs of unseen episodes.
 
     python -m benchmarks.mechanism --results=results/mechanism
 
 Reads the runs of `campaigns/mechanism_*.toml`, `<results>/<stage>/<arm>/<preset>/<game>/seed_<n>`,
 and writes `<results>/table.md`, every run at its last step, and `<results>/auc.png`, the same over
-training. A reading counts with the mean over seeds of its worst game.
+training. The score of a reading is the mean over seeds of its worst game.
 """
 
 import pathlib
@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The measure at the last step; NaN where the games left nothing to measure."""
+        """The measure at the last step; NaN if the games had too few pairs to measure."""
         return _number(self.evaluations[-1][MEASURE])
 
 
@@ -68,7 +68,7 @@ def read_runs(results: pathlib.Path) -> list[Run]:
 def worst_game(runs: Sequence[Run]) -> tuple[str, float]:
     """The game with the smallest mean over seeds of the measure, and that mean.
 
-    Runs with nothing to measure are left out; NaN if there is no other.
+    Runs with nothing to measure are left out; NaN if no run is left.
     """
     means = {
         game: np.mean([r.value for r in runs if r.game == game and np.isfinite(r.value)])
@@ -81,7 +81,7 @@ def worst_game(runs: Sequence[Run]) -> tuple[str, float]:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Markdown: of each stage one row an arm, then one row a run."""
+    """Markdown: for each stage one row per arm, then one row per run."""
     text = []
     for stage in dict.fromkeys(run.stage for run in runs):
         own = [run for run in runs if run.stage == stage]
@@ -103,7 +103,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
-    """Draws the measure over training: a row a stage, a panel a game, a line a run."""
+    """Draws the measure over training: one row per stage, one column per game, one line per run."""
     stages = list(dict.fromkeys(run.stage for run in runs))
     games = list(dict.fromkeys(run.game for run in runs))
     arms = list(dict.fromkeys(run.arm for run in runs))
@@ -154,6 +154,6 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Here, because another program with a flag of this name may be imported beside this one.
+    # Defined here, because another imported program may define a flag of the same name.
     flags.DEFINE_string("results", "results/mechanism", "directory of the stages")
     app.run(main, flags_parser=command_line.parse)

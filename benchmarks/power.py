@@ -7,9 +7,9 @@ authors published for each game, moved to the mean of the arm. Three models of t
 
 * `smoothed`, the main one: a published seed drawn with replacement, plus normal noise, scaled back
   to the standard deviation of the seeds. The noise has the width of Silverman's rule.
-* `resampled`: without the noise. Equal scores are then common within an arm and between arms that
-  do not differ, and the smallest shift of an arm breaks all ties in its favour: too optimistic
-  where effects are small.
+* `resampled`: the same without the noise. Equal scores are then common, within an arm and between
+  arms that do not differ. The smallest shift of an arm breaks all ties in its favour, so power is
+  overestimated for small effects.
 * `normal`: normal scores of the same standard deviation, to show how much the shape matters.
 """
 
@@ -45,7 +45,7 @@ def curl_seeds(game: str) -> np.ndarray:
 
 
 def published_effect(game: str) -> float:
-    """RCRL's published mean less ERainbow-sa's, in standard deviations of CURL's 20 seeds."""
+    """RCRL's published mean minus ERainbow-sa's, in standard deviations of CURL's 20 seeds."""
     difference = reference.published(game, "RCRL") - reference.published(game, "ERainbow-sa")
     return difference / curl_seeds(game).std(ddof=1)
 
@@ -70,7 +70,7 @@ def draw(
     """
     if model == "normal":
         return effect + rng.standard_normal(shape)
-    # A draw has the deviation of the values it is drawn from, not the sample's with n - 1.
+    # Draws have the population's standard deviation (over n), not the sample's (over n - 1).
     standardised = (seeds - seeds.mean()) / seeds.std()
     drawn = rng.choice(standardised, shape)
     if model == "smoothed":
@@ -99,7 +99,7 @@ def power(effects: list[float], model: str, simulations: int, permutations: int)
 
 
 def main(argv: list[str]) -> None:
-    """Prints one line a row and writes power.json."""
+    """Prints the table and writes power.json."""
     del argv
     published = [published_effect(game) for game in claim.GAMES]
     every_game = [published_effect(game) for game in reference.games()]

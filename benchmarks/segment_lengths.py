@@ -3,7 +3,7 @@ r"""Measures how long segments are on DMControl, with either choice of `segment_
     python -m benchmarks.segment_lengths
     python -m benchmarks.segment_lengths --trained=runs/state_sac-cheetah_run-0,runs/...
 
-Under uniform actions, and under the policy's mean action of finished runs of `experiments.dmc`.
+Actions are uniform or, with --trained, the mean actions of finished runs of `experiments.dmc`.
 """
 
 import functools
@@ -86,7 +86,12 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
 
 
 def lengths(rewards: np.ndarray, threshold: float) -> np.ndarray:
-    """`[pairs]`, the length of every pair's own segment."""
+    """`[pairs]`, the length of each pair's segment [agent steps].
+
+    Args:
+        rewards: `[E, steps]`, of one episode per row.
+        threshold: a segment ends once its accumulated reward exceeds this.
+    """
     episodes, steps = rewards.shape
     table = segment_table.SegmentTable(episodes, steps, segment_table.closes_above(threshold))
     numbers = [
@@ -108,7 +113,7 @@ def line(task: str, rewards: np.ndarray) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """Prints one line a task, or one a run."""
+    """Prints one line per task, or one per run."""
     del argv
     try:
         if _TRAINED.value is None:

@@ -74,7 +74,7 @@ def measure_machine(repeats: int) -> dict[str, float]:
     convolution_flop = 2 * len(images) * 37**2 * kernel.size
 
     vector = jnp.ones(2**26, jnp.float32)
-    increment = jax.jit(lambda x: x + 1.0, donate_argnums=0)  # in place: no page is new
+    increment = jax.jit(lambda x: x + 1.0, donate_argnums=0)  # in place: touches no new page
 
     def pass_over():
         nonlocal vector
@@ -159,7 +159,7 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
     jax.block_until_ready(step.state.learner)
     loop_s = (time.perf_counter() - start) / _STEPS.value
 
-    # The parts alone, each waited for.
+    # Each part alone, including the wait for its result.
     learner = step.state.learner
     stacks = agent.observations.stack(step.state.observation)[:, None]
     actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
@@ -203,8 +203,8 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
         ),
     )
     traced = jax.jit(agent.update).trace(*one)
-    # What the mathematics needs, without the padding of a CPU's convolutions, and no loop of theirs
-    # counted as if it ran once: another platform's program, which is never compiled, has neither.
+    # The CPU's program pads convolutions and runs them in loops, which the analysis counts as one
+    # iteration. So the operations are counted in another platform's program, which is not compiled.
     flop = traced.lower(lowering_platforms=("cuda",)).cost_analysis()["flops"]
     moved = traced.lower().compile().cost_analysis()["bytes accessed"]
     environment.close()
@@ -218,7 +218,7 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
         **milliseconds,
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
-        # As the compiler counts: every operand of every kernel, and loops as if they ran once.
+        # As XLA counts: every operand of every kernel, and one iteration of each loop.
         "update_gb_per_run": moved / 1e9,
         "update_gb_per_s": runs * moved / milliseconds["update_ms"] / 1e6,
         "host_gib": memory.host / 2**30,
