@@ -1,4 +1,4 @@
-"""The files of a campaign's runs: unfinished runs in its directory, finished ones in the results."""
+"""The files of a campaign's runs: of unfinished runs in its directory, of others in the results."""
 
 import json
 import os
