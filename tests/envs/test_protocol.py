@@ -21,6 +21,7 @@ def test_discrete_spec_counts_agent_steps_of_four_frames():
         specs.DiscreteArray(6, np.int32),
         1,
         4,
+        0,
     )
     assert spec.max_num_actions == 6
 
@@ -35,7 +36,7 @@ def test_discrete_spec_counts_agent_steps_of_four_frames():
 )
 def test_control_spec_counts_action_repeats_of_one_frame(frame):
     spec = control_spec(frame.shape, 6, action_repeat=4)
-    assert spec == (frame, specs.BoundedArray((6,), np.float32, -1, 1), 4, 1)
+    assert spec == (frame, specs.BoundedArray((6,), np.float32, -1, 1), 4, 1, 0)
     assert type(spec.frame) is type(frame)
     assert spec.max_num_actions == 6
 

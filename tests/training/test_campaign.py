@@ -106,7 +106,7 @@ def test_tasks_keep_their_learning_rate_and_count_agent_steps(read):
         ("hidden_size = 16", "hiden_size = 16", "did you mean hidden_size?"),
         ("hidden_size = 16", "hidden_size = 1.5", "hidden_size: expected a whole number, got 1.5"),
         ("hidden_size = 16", "hidden_size = true", "hidden_size: expected a whole number"),
-        ("hidden_size = 16", "hidden_size = 0", "hidden_size: must be at least 1, got 0"),
+        ("hidden_size = 16", "hidden_size = 0", "hidden_size: must be at least 1; got 0"),
         ("hidden_size = 16", "clip_rewards = 1", "clip_rewards: expected true or false, got 1"),
         ("hidden_size = 16", 'discount = "1"', "discount: expected a number, got '1'"),
         ("hidden_size = 16", "head = 1", "head: expected a string, got 1"),

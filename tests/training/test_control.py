@@ -449,7 +449,8 @@ def test_the_update_lowers_for_accelerators(frame_store):
     )
     shape = (toy_control.SIZE, toy_control.SIZE, 3)
     agent = make_agent(settings, control_spec(shape, toy_control.MAX_NUM_ACTIONS))
-    fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), {}))
+    constants = jax.tree.map(lambda x: np.repeat(x, 2), agent.run_constants("reach"))
+    fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), constants))
     batch = prediction.empty_batch(agent, 2, frame_store)
     frames = np.zeros((2, 4, *shape), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
