@@ -116,7 +116,7 @@ def test_monotone_transforms_within_a_game_change_nothing(scores):
 
 @settings(max_examples=40, deadline=None)
 @given(arms)
-def test_exchanging_the_arms_changes_the_sign_alone(scores):
+def test_exchanging_the_arms_changes_only_the_sign(scores):
     first, second = [[np.asarray(x) for x in arm] for arm in scores]
     forth, back = rank_test(first, second), rank_test(second, first)
     assert forth.z == pytest.approx(-back.z, abs=1e-9)
@@ -148,7 +148,7 @@ def test_equal_scores_are_no_evidence():
     assert (test.statistic, test.z, test.p_normal, test.p_value) == (0, 0, 1, 1)
 
 
-def test_data_sets_of_leading_axes_are_tested_as_they_are_alone():
+def test_data_sets_of_leading_axes_are_tested_independently():
     rng = np.random.default_rng(2)
     first = [rng.normal(size=(3, 2, n)) for n in (4, 6)]
     second = [rng.normal(size=(3, 2, n)) for n in (5, 3)]
@@ -216,7 +216,7 @@ def test_interval_equals_a_slow_loop(estimator):
     assert drawn[1:] == pytest.approx(tuple(np.quantile(estimates, [0.025, 0.975])))
 
 
-def test_the_same_generator_gives_the_same_figures():
+def test_equal_generators_give_equal_results():
     rng = np.random.default_rng(6)
     first, second = [rng.normal(size=9)], [rng.normal(size=9)]
     assert rank_test(first, second, seed=1) == rank_test(first, second, seed=1)

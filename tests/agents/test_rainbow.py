@@ -234,7 +234,7 @@ def test_two_updates_by_hand(case):
     assert np.abs(theta - np.asarray(flat)).max() > 1e-5
 
 
-def test_priorities_come_from_the_rl_loss_alone():
+def test_priorities_come_only_from_the_rl_loss():
     """Cross-entropies are neither weighted nor mixed with the auxiliary loss."""
     _, base = agent_of("erainbow_sa", **QUIET)
     _, rcrl = agent_of("rcrl", **QUIET)
@@ -270,7 +270,7 @@ def test_a_weight_of_zero_gives_the_base_agent_bit_for_bit(preset, base, changes
     assert_differ(without.params.agent, fresh(base).params.agent)
 
 
-def test_tasks_leave_the_start_and_the_noise_of_the_agent_alone():
+def test_tasks_do_not_change_the_agent_s_initial_parameters_or_noise():
     """Equal keys give equal initial parameters and equal noise, whatever tasks there are."""
     states = {preset: fresh(preset) for preset in ("erainbow_sa", "rcrl", "rcrl_curl")}
     losses = {
@@ -292,7 +292,7 @@ def test_the_auxiliary_loss_changes_the_agent():
     assert_equal(two.params.auxiliary, state.params.auxiliary)  # no gradient, no step
 
 
-def test_no_picture_is_encoded_twice():
+def test_each_network_encodes_each_image_once():
     """By the same parameters: the tasks add three pairs an anchor, a query and a key."""
     images = []
 
@@ -324,14 +324,14 @@ def test_ties_between_actions_are_broken_uniformly():
     np.testing.assert_array_equal(action, rainbow.best_action(padded, jax.random.key(0)))
 
 
-def test_a_single_best_action_is_taken_whatever_the_key():
+def test_a_unique_best_action_does_not_depend_on_the_key():
     q = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
     for seed in range(3):
         action = rainbow.best_action(jnp.asarray(q), jax.random.key(seed))
         np.testing.assert_array_equal(action, np.argmax(q, axis=1))
 
 
-def test_with_equal_action_vectors_every_action_is_played_before_the_first_update():
+def test_equal_action_embeddings_give_uniform_actions_before_the_first_update():
     agent, _ = agent_of("rcrl", embedding_init="ones")
     params = fresh("rcrl", embedding_init="ones").params.agent
     observation = observations_of(np.random.default_rng(0), 400)
@@ -360,7 +360,7 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
 # --- noise -------------------------------------------------------------------------------------
 
 
-def test_online_and_target_network_draw_noise_of_their_own():
+def test_online_and_target_network_draw_different_noise():
     """With equal noise, a loss whose prediction is its own target has no gradient."""
     t = BATCHES[0].transitions
     batch = types.Batch(
@@ -384,7 +384,7 @@ def test_online_and_target_network_draw_noise_of_their_own():
     assert gradient_norm(0.5) > 1e-2
 
 
-def test_noise_is_drawn_anew_for_every_update():
+def test_every_update_draws_new_noise():
     _, update = agent_of("erainbow_sa", noisy_sigma=0.5)
     state, batch = fresh("erainbow_sa", noisy_sigma=0.5), BATCHES[0]
     next_state, first = update(state, batch)
@@ -435,7 +435,7 @@ def test_initial_state():
 
 
 @pytest.mark.parametrize("preset", ["erainbow", "rcrl", "rcrl_curl"])
-def test_a_state_may_be_donated(preset):
+def test_donating_the_state_does_not_change_the_result(preset):
     agent, update = agent_of(preset)
     batch = batch_of(0, preset)
     expected, _ = update(fresh(preset), batch)
@@ -498,7 +498,7 @@ def test_the_evaluation_policy_is_greedy_and_without_noise():
     np.testing.assert_array_equal(result, np.broadcast_to(best, result.shape))
 
 
-def test_the_evaluation_policy_takes_its_share_of_random_actions():
+def test_the_evaluation_policy_takes_a_share_epsilon_of_random_actions():
     epsilon, size = 0.4, 600
     result, best = actions(True, size, evaluation_epsilon=epsilon)
     for column, greedy_action in zip(result.T, best, strict=True):
@@ -512,14 +512,14 @@ def test_the_evaluation_policy_takes_its_share_of_random_actions():
     assert both == pytest.approx((epsilon * (ACTIONS - 1) / ACTIONS) ** 2, abs=0.05)
 
 
-def test_the_training_policy_explores_by_noise_alone():
+def test_the_training_policy_explores_only_by_noise():
     quiet, best = actions(False, 20, **QUIET, evaluation_epsilon=1.0)
     np.testing.assert_array_equal(quiet, np.broadcast_to(best, quiet.shape))
     noisy, _ = actions(False, 200, noisy_sigma=5.0)
     assert len({tuple(row) for row in noisy}) > 3
 
 
-def test_epsilon_greedy_training_explores_by_random_actions_that_become_rare():
+def test_epsilon_greedy_training_takes_random_actions_whose_share_decays():
     settings = {"preset": "der_plus", "noisy_sigma": 5.0, "epsilon": 0.2, "epsilon_decay": 100}
     learn_start = ATARI_PRESETS["der_plus"].learn_start
     for step, epsilon in ((0, 1.0), (learn_start, 1.0), (learn_start + 50, 0.6), (10**6, 0.2)):
@@ -537,7 +537,7 @@ def test_an_update_without_noise_does_not_depend_on_its_key():
     assert_equal(update(state, BATCHES[0])[1], update(other, BATCHES[0])[1])
 
 
-def test_the_shift_reaches_both_states_and_each_update_draws_its_own():
+def test_both_states_are_shifted_and_each_update_draws_new_shifts():
     """A network that ignores shifts would lose the same, whatever the key."""
     quiet = {"exploration": "epsilon_greedy"}
     _, update = agent_of("erainbow_aug", **quiet)
@@ -553,7 +553,7 @@ def test_the_shift_reaches_both_states_and_each_update_draws_its_own():
         assert_differ(update(state, blank)[1], update(other, blank)[1])
 
 
-def test_the_shift_leaves_the_pairs_of_the_return_task_alone():
+def test_pairs_of_the_return_task_are_not_shifted():
     """Keys draw nothing but shifts here: noise is off."""
     _, update = agent_of("der_plus_rcrl")
     state, batch = fresh("der_plus_rcrl"), batch_of(0, "der_plus_rcrl")
@@ -565,14 +565,14 @@ def test_the_shift_leaves_the_pairs_of_the_return_task_alone():
     assert one["loss_c51"] != other["loss_c51"]
 
 
-def test_a_key_decides_the_action():
+def test_equal_keys_give_equal_actions():
     one, _ = actions(False, 30, noisy_sigma=5.0)
     two, _ = actions(False, 30, noisy_sigma=5.0)
     np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-def test_actions_that_the_run_does_not_have_are_never_taken(greedy):
+def test_invalid_actions_are_never_taken(greedy):
     agent, _ = agent_of("erainbow_sa", noisy_sigma=5.0, evaluation_epsilon=0.9)
     params = shaken(fresh("erainbow_sa", noisy_sigma=5.0, evaluation_epsilon=0.9).params.agent)
     act = jax.jit(

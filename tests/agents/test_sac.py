@@ -85,7 +85,7 @@ def moved(before, after) -> bool:
 
 
 @pytest.mark.parametrize("preset", DMC_PRESETS)
-def test_each_preset_updates_what_its_losses_reach(preset):
+def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
     """The first update moves critic and auxiliary tasks; the second one everything."""
     _, update = agent_of(preset)
     start = fresh(preset)
@@ -107,7 +107,7 @@ def test_each_preset_updates_what_its_losses_reach(preset):
     assert set(start.params.auxiliary) == set(DMC_PRESETS[preset].auxiliary)
 
 
-def test_the_actor_s_loss_moves_nothing_of_the_critic_and_the_critic_s_nothing_of_the_actor():
+def test_actor_and_critic_losses_do_not_change_each_other_s_parameters():
     """Zero rewards, discounts and weights leave the critics' loss without a gradient."""
     preset = "sac_aug"
     _, update = agent_of(preset)
@@ -135,7 +135,7 @@ def gradients_of(state, optimiser):
 @pytest.mark.parametrize(
     "preset, without", [("rcrl_sac", "sac_aug"), ("curl_sac", "sac_aug"), ("sac_ae", "pixel_sac")]
 )
-def test_a_task_moves_its_own_parameters_embedding_and_convolutions_but_nothing_else(
+def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(
     preset, without
 ):
     """The critics' loss is silent, so that what moves them could be the task alone."""
@@ -405,7 +405,7 @@ def test_targets_follow_every_second_update_the_encoder_faster_than_the_critics(
 # --- acting -------------------------------------------------------------------------------------
 
 
-def test_actions():
+def test_actions_are_greedy_sampled_or_uniform_and_masked():
     agent, _ = agent_of("sac_aug")
     params, rng = fresh("sac_aug").params.agent, np.random.default_rng(0)
     observation = observations_of(rng, "sac_aug", 5)

@@ -86,7 +86,7 @@ def test_the_loss_equals_slow_loops(small):
     assert float(metrics["curl_accuracy"]) == pytest.approx(right / ITEMS)
 
 
-def test_the_momentum_network_is_a_moving_average_that_no_gradient_moves(small):
+def test_the_momentum_network_is_a_moving_average_without_gradient(small):
     task, params, agent_params, momentum, batch = small
     start = task.init_state(params, agent_params)
     jax.tree.map(
@@ -122,7 +122,7 @@ def test_settings_of_the_codebase_are_fields():
     }  # fmt: skip
 
 
-def test_the_gradient_goes_to_encoder_and_head_of_the_task_and_to_no_stream():
+def test_the_gradient_reaches_encoder_and_projection_but_no_dueling_stream():
     network = RainbowNetwork(3, 3, 4, 0.1, "state_action")
 
     def encode(params, stacks):
@@ -148,7 +148,7 @@ def test_the_gradient_goes_to_encoder_and_head_of_the_task_and_to_no_stream():
     assert np.any(to_task["bilinear"] != 0)
 
 
-def test_training_tells_the_observations_of_a_batch_apart(small):
+def test_training_learns_to_identify_the_observations_of_a_batch(small):
     task, params, agent_params, _, _ = small
     blocks = RNG.integers(0, 256, (ITEMS, 2, 3, 3), np.uint8)  # a shift leaves most of them there
     batch = batch_of(blocks.repeat(28, axis=2).repeat(28, axis=3))

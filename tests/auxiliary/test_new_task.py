@@ -74,7 +74,7 @@ def test_a_new_task_trains_with_either_family(family):
 
 
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
-def test_both_families_honour_the_weight_and_its_part_in_priorities(family):
+def test_weight_and_priorities_of_a_new_task_apply_in_both_families(family):
     """With the same batch, priorities differ by weight x constant x loss, in every transition."""
     plan = make_plan(family)
     environment, own = build.make_fleet(plan)
@@ -107,7 +107,7 @@ def test_both_families_honour_the_weight_and_its_part_in_priorities(family):
     np.testing.assert_allclose(added, np.full_like(added, expected), rtol=0.05)
 
 
-def test_the_evaluation_of_an_agent_with_a_new_task_needs_nothing_else():
+def test_an_agent_with_a_new_task_can_be_evaluated():
     plan = make_plan("rainbow")
     fleet, _, learner, _ = train(plan, TASKS, steps=40)
     params = fleet.place(learner.params.agent)

@@ -137,7 +137,7 @@ def test_the_label_is_zero_for_positives_and_one_for_negatives():
     assert loss(away, away) == (pytest.approx(0.5, abs=1e-3), [0.0, 1.0])
 
 
-def test_an_undecided_discriminator_loses_a_quarter():
+def test_a_discriminator_output_of_one_half_has_a_loss_of_one_quarter():
     task = make_task()
     params = jax.tree.map(jnp.zeros_like, task.init(KEY))  # w = 1/2 everywhere
     batch = batch_of(*(random_pairs(5) for _ in range(3)))
@@ -145,7 +145,7 @@ def test_an_undecided_discriminator_loses_a_quarter():
     assert float(value) == pytest.approx(0.25)
 
 
-def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
+def test_the_discriminator_learns_to_separate_positives_from_negatives(small):
     task, task_params, embedding, _ = small
     anchor = random_pairs(64)
     # Positives equal their anchors; negatives are elsewhere.
@@ -160,7 +160,7 @@ def test_the_discriminator_learns_to_tell_the_pairs_apart(small):
     assert float(value) < 0.2 * float(first)
 
 
-def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the_heads():
+def test_the_gradient_reaches_encoder_embedding_and_discriminator_but_not_the_heads():
     network = RainbowNetwork(5, 3, 4, 0.1, "state_action")
     parts = AgentParts(
         None,
@@ -201,7 +201,7 @@ def test_the_gradient_goes_to_encoder_embedding_and_discriminator_and_not_to_the
     assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_task))
 
 
-def test_no_part_of_a_contrastive_sample_is_held_fixed(small):
+def test_the_gradient_flows_through_anchor_positive_and_negative(small):
     """The gradient flows through anchors, positives and negatives alike."""
     task, task_params, embedding, batch = small
 

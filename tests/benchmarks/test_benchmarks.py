@@ -45,7 +45,7 @@ def test_throughput_of_a_fleet_on_atari(tmp_path):
     assert {"versions", "device"} <= measured.keys()
 
 
-def test_the_flop_of_an_update_are_those_of_its_products(tmp_path):
+def test_the_flop_of_an_update_equal_those_of_its_matrix_products(tmp_path):
     batch, hidden, state, action = 64, 128, 24, 6
     _, measured = throughput(
         tmp_path, "state_sac", f"--config.batch_size={batch}", f"--config.hidden_size={hidden}",
@@ -61,7 +61,7 @@ def test_the_flop_of_an_update_are_those_of_its_products(tmp_path):
     assert measured["fleets"][0]["update_gflop_per_run"] == pytest.approx(products / 1e9, rel=0.15)
 
 
-def test_page_faults():
+def test_page_faults_are_measured_with_and_without_kept_memory():
     result = command("benchmarks.page_faults", "--preset=erainbow", "--updates=1")
     assert result.returncode == 0, result.stderr
     assert "page faults" in result.stdout

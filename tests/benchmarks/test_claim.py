@@ -65,7 +65,7 @@ def text(results) -> str:
     return claim.page(claim.read_runs(results))
 
 
-def test_no_run_is_undecided(tmp_path):
+def test_the_verdict_without_runs_is_undecided(tmp_path):
     assert text(tmp_path).startswith("undecided: 0 of 36 pairs finished.\n")
 
 
@@ -87,7 +87,7 @@ def test_a_pair_counts_once_both_of_its_runs_are_finished(tmp_path):
     ]
 
 
-def test_nothing_is_tested_before_the_last_run(tmp_path, monkeypatch):
+def test_no_p_value_is_computed_before_the_last_run(tmp_path, monkeypatch):
     finish_all(tmp_path, lift=0.1)
     last = tmp_path / SECOND / "MsPacman" / "seed_8" / "scores.json"
     kept = last.read_text()
@@ -124,7 +124,7 @@ def test_verdict_of_the_complete_list(tmp_path, lift, verdict):
     assert decided == text(tmp_path).splitlines()[0]
 
 
-def test_runs_outside_the_list_take_no_part(tmp_path):
+def test_runs_outside_the_list_do_not_change_the_verdict(tmp_path):
     finish_all(tmp_path, lift=0.05)
     before = text(tmp_path)
     for seed in range(9, 30):
@@ -193,7 +193,7 @@ def change(name, section=None, **changes):
         (lambda directory: directory.parent.rename(directory.parents[1] / "Hreo"), ["Hreo"]),
     ],
 )
-def test_results_that_cannot_count_are_refused(tmp_path, spoil, says):
+def test_damaged_or_differing_results_are_refused(tmp_path, spoil, says):
     finish(tmp_path, FIRST, "UpNDown", 1, 300.0)
     finish(tmp_path, SECOND, "Hero", 0, 4000.0)
     claim.read_runs(tmp_path)
@@ -214,7 +214,7 @@ def test_a_config_that_differs_within_a_preset_is_refused_even_in_its_loss(tmp_p
         claim.read_runs(tmp_path)
 
 
-def test_one_diverged_attempt_is_no_result(tmp_path):
+def test_a_single_diverged_attempt_is_refused(tmp_path):
     directory = finish(tmp_path, FIRST, "Hero", 0, 5000.0)
     (directory / "scores.json").unlink()
     (directory / "diverged.json").write_text('{"attempts": 1}')

@@ -23,7 +23,7 @@ def write(results, stage, arm, game, seed, *values):
     (directory / "scores.json").write_text("{}")
 
 
-def test_a_reading_counts_with_the_mean_of_its_worst_game(tmp_path):
+def test_the_score_of_a_reading_is_the_mean_of_its_worst_game(tmp_path):
     write(tmp_path, "first", "one", "Alien", 0, 0.5, 0.9)
     write(tmp_path, "first", "one", "Alien", 1, 0.5, 0.7)
     write(tmp_path, "first", "one", "Pong", 0, 0.5, 0.85)

@@ -44,7 +44,7 @@ def test_command_writes_what_it_prints(tmp_path):
     assert rows_of(result.stdout) == rows_of_file(tmp_path / "power.json")
 
 
-def test_the_registered_table_is_the_recorded_one():
+def test_the_preregistered_table_equals_the_recorded_one():
     registered = (ROOT / "docs" / "preregistration.md").read_text()
     recorded = ROOT / "results" / "power" / "power.json"
     assert rows_of(registered) == rows_of_file(recorded)

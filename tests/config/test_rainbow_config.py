@@ -95,7 +95,7 @@ def test_every_numeric_field_has_a_bad_value():
     assert numeric <= {name for name, _ in BAD_VALUES}
 
 
-def test_values_at_the_edge_are_accepted():
+def test_boundary_values_are_accepted():
     RainbowConfig(discount=1.0, evaluation_epsilon=0.0, num_atoms=2)
     fields.replace(RainbowConfig(), {"replay.priority_exponent": 0.0, "replay.capacity": 48})
     RainbowConfig(learn_start=22)
@@ -107,7 +107,7 @@ def test_return_contrast_needs_the_head_whose_embedding_it_trains():
         RainbowConfig(auxiliary=("return_contrast",))
 
 
-def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
+def test_rl_batch_anchors_need_equal_batch_sizes():
     preset = ATARI_PRESETS["rcrl"]
     with pytest.raises(ValueError, match="return_contrast.batch_size = 64 and batch_size = 32"):
         fields.replace(preset, {"return_contrast.anchors": "rl_batch"})
@@ -250,7 +250,7 @@ def test_settings_of_curl_s_codebase():
             assert agent.run_constants(game)["curl"] == np.float32(0.01)
 
 
-def test_a_task_of_weight_zero_takes_no_part():
+def test_a_task_of_weight_zero_is_left_out():
     both = ATARI_PRESETS["rcrl_curl"]
     assert both.tasks == ("return_contrast", "curl")
     assert fields.replace(both, {"curl.weight": 0.0}).tasks == ("return_contrast",)

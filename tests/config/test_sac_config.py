@@ -85,7 +85,7 @@ def test_every_field_of_sac_has_a_bad_value():
     assert {f.name for f in SAC_FIELDS} - switches == {name for name, _ in SAC_BAD_VALUES}
 
 
-def test_anchors_are_the_rl_batch_only_where_there_are_as_many():
+def test_rl_batch_anchors_need_equal_batch_sizes():
     preset = DMC_PRESETS["rcrl_sac"]
     with pytest.raises(ValueError, match="return_contrast.batch_size = 64 and batch_size = 512"):
         fields.replace(preset, {"return_contrast.anchors": "rl_batch"})
@@ -168,7 +168,7 @@ def test_the_discriminator_of_sac_reads_concatenated_pairs():
         assert values["return_contrast.discriminator_input"] == "concatenation"
 
 
-def test_a_task_of_weight_zero_takes_no_part():
+def test_a_task_of_weight_zero_is_left_out():
     both = DMC_PRESETS["rcrl_curl_sac"]
     assert both.tasks == ("return_contrast", "curl")
     assert dataclasses.replace(both, auxiliary_weight=0.0).tasks == ()

@@ -102,7 +102,7 @@ def uninterrupted(tmp_path_factory):
     return workdir, result
 
 
-def test_killed_and_terminated_it_ends_as_if_never_interrupted(tmp_path, uninterrupted):
+def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(tmp_path, uninterrupted):
     flags = arguments(tmp_path)
     killed = start(*flags)
     # From the checkpoint of step 50 on there are priorities that came late.
@@ -177,13 +177,13 @@ def test_no_space_left_is_refused_before_anything_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_work_directory_that_cannot_be_made_is_one_line(tmp_path):
+def test_a_work_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").write_text("not a directory")
     assert_refused(command(*arguments(tmp_path / "file" / "workdir")))
     assert (tmp_path / "file").read_text() == "not a directory"
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_in_one_line(tmp_path):
     """A limit on the size of a file stands for a disk that fills up while training."""
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**14, 2**14))
     result = finish(start(*arguments(tmp_path), preexec_fn=limit))

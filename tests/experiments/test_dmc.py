@@ -49,7 +49,7 @@ def small(workdir, task, preset, env_steps):
 
 @pytest.mark.usefixtures("renderer")
 @pytest.mark.parametrize("preset, task", [("rcrl_sac", "cartpole_swingup")])
-def test_from_start_to_scores(tmp_path, preset, task):
+def test_the_command_trains_from_start_to_scores(tmp_path, preset, task):
     """An episode and a half of frames, learnt from, and one line of metrics."""
     result = command(*small(tmp_path, task, preset, 8 * 210))
     assert result.returncode == 0, result.stderr
@@ -68,7 +68,7 @@ def test_from_start_to_scores(tmp_path, preset, task):
 
 
 @pytest.mark.usefixtures("renderer", "envpool_renderer")
-def test_through_envpool(tmp_path):
+def test_the_command_trains_with_envpool(tmp_path):
     """A few updates; the work directory is of that backend from then on."""
     arguments = small(tmp_path, "cartpole_swingup", "rcrl_sac", 8 * 30)
     result = command(*arguments, "--backend=envpool")
@@ -86,7 +86,7 @@ def test_through_envpool(tmp_path):
     assert "backend envpool -> dm_control" in other.stderr
 
 
-def test_a_dead_simulator_is_one_line_and_the_same_command_resumes(tmp_path):
+def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
     def arguments(name):
         return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 1000)
 
@@ -172,7 +172,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_renderer_is_one_line_that_names_the_packages(tmp_path):
+def test_a_missing_renderer_is_reported_with_the_packages_to_install(tmp_path):
     result = command(directory=tmp_path, MUJOCO_GL="nonsense")
     assert_refused(result)
     assert "libegl1" in result.stderr and "libosmesa6" in result.stderr
@@ -184,7 +184,7 @@ def test_no_renderer_is_one_line_that_names_the_packages(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_task_s_learning_rate_is_its_own():
+def test_a_task_with_its_own_learning_rate_gets_it():
     assert {p.learning_rate for p in dmc_presets_of("cheetah_run").values()} == {2e-4}
     for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
         assert dmc_presets_of(task) == DMC_PRESETS
@@ -192,7 +192,7 @@ def test_a_task_s_learning_rate_is_its_own():
     assert "--config.learning_rate=0.0002" in help_text
 
 
-def test_make_s_question_has_a_line_for_an_answer(renderer):
+def test_the_renderer_check_of_make_prints_one_line(renderer):
     ask = [sys.executable, "-m", "rcrl_jax.envs.dmc_rendering"]
     answer = subprocess.run(ask, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert answer.stdout == f"DMControl renders with {renderer}\n"

@@ -25,7 +25,7 @@ def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def test_stopped_and_resumed_it_leaves_lines_and_figures(tmp_path):
+def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
     arguments = [
         "--game=Breakout", "--seeds=0,1", "--steps=150", "--eval_episodes=2", "--pairs=16",
         "--snapshot_period=50", "--probe_steps=60", f"--workdir={tmp_path}",

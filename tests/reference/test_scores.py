@@ -124,7 +124,7 @@ def _preset_of(column):
     return {column: preset for preset, column in reference.PAPER_COLUMN.items()}[column]
 
 
-def test_unknown_game_and_agent_are_named_with_what_there_is():
+def test_unknown_games_and_agents_are_refused_with_the_known_ones():
     with pytest.raises(LookupError, match="game 'Catch'; there are: Alien, .*UpNDown"):
         reference.published("Catch", "Random")
     with pytest.raises(LookupError, match="agent 'rcrl'; there are: .*RCRL"):

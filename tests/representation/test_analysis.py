@@ -56,7 +56,7 @@ def test_snapshots_come_at_their_steps_with_replay_pairs_once_learning_has_start
         toy.assert_equal_trees(snapshots[-1].params, similarity.params_to_keep(last))
 
 
-def test_watching_changes_nothing(tmp_path, arms):
+def test_an_observer_does_not_change_training(tmp_path, arms):
     plain = toy.make_plan(tmp_path, "erainbow_sa", SEEDS)
     run(plain)
     toy.assert_equal_trees(toy.last_checkpoint(plain), toy.last_checkpoint(arms[0]))
@@ -72,7 +72,7 @@ def test_an_interrupted_run_leaves_the_same_snapshots(tmp_path, arms):
     assert_equal_snapshots(similarity.read_snapshots(plan), similarity.read_snapshots(arms[1]))
 
 
-def test_a_run_that_nobody_watched_has_no_snapshots(tmp_path):
+def test_a_run_without_an_observer_has_no_snapshots(tmp_path):
     with pytest.raises(FileNotFoundError, match="no observer"):
         similarity.read_snapshots(toy.make_plan(tmp_path))
 

@@ -55,7 +55,7 @@ def test_auc_equals_the_share_of_ordered_pairs(same, different):
     assert found == pytest.approx(np.mean(wins))
 
 
-def test_permuted_labels_give_one_half_within_the_error():
+def test_permuted_labels_have_an_auc_near_one_half():
     scores = np.concatenate([RNG.normal(size=300), RNG.normal(2.0, size=300)])
     aucs = []
     for _ in range(200):
@@ -67,7 +67,7 @@ def test_permuted_labels_give_one_half_within_the_error():
     assert np.std(aucs) == pytest.approx(error, rel=0.2)
 
 
-def test_what_was_played_by_hand():
+def test_played_steps_by_hand():
     played = instruments.as_played(GAMES)
     assert played.game.tolist() == [0] * 8 + [1] * 5 + [2] * 3
     assert played.segment.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5]
@@ -83,7 +83,7 @@ def test_continuous_actions_count_as_equal_in_the_same_cell_of_a_grid():
     assert len(set(action.tolist())) == 3
 
 
-def test_each_kind_of_pair_is_drawn_by_its_rule_and_evenly():
+def test_each_kind_of_pair_is_drawn_by_its_rule_and_uniformly():
     p = instruments.as_played(GAMES)
     kinds = instruments.draw_contrasts(p, SIZE, 0.0, np.random.default_rng(1))
     steps = range(16)
@@ -132,7 +132,7 @@ def test_a_tolerance_makes_near_returns_equal():
     assert gaps.min() > 0.6
 
 
-def test_where_there_are_no_pairs_nothing_is_said():
+def test_metrics_are_nan_without_enough_pairs():
     alone = [game([1, 1, 1], [0, 1, 0])]  # no segment has two steps
     without_reward = [game([0, 0, 0], [0, 0, 1]), game([0, 0], [0, 1])]
     for games in (alone, without_reward):
@@ -178,19 +178,19 @@ def measure(fleet, runs=1):
     )
 
 
-def test_a_discriminator_that_knows_segments_alone_knows_no_returns_of_other_games():
+def test_recognising_segments_alone_gives_chance_auc_across_games():
     (values,) = measure(ScriptedFleet(lambda a, b: float(SEGMENT_OF[a] != SEGMENT_OF[b])))
     assert values["unseen_auc"] == values["unseen_auc_equal_action"] == 1.0
     assert values["unseen_auc_equal_return"] == 0.5
 
 
-def test_a_discriminator_that_knows_returns_tells_other_games_apart():
+def test_recognising_returns_gives_perfect_auc_across_games():
     (values,) = measure(ScriptedFleet(lambda a, b: float(RETURN_OF[a] != RETURN_OF[b])))
     for name in ("unseen_auc", "unseen_auc_equal_action", "unseen_auc_equal_return"):
         assert values[name] == 1.0
 
 
-def test_cosines_are_split_by_agreement_of_actions():
+def test_cosines_are_split_by_equality_of_actions():
     (values,) = measure(ScriptedFleet(None))
     for label in ("positive", "negative"):
         assert values[f"unseen_cosine_{label}_equal_action"] == pytest.approx(0.9)

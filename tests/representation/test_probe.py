@@ -17,7 +17,7 @@ def explained(features, target) -> float:
     return explained_variance(x, y, x_test, y_test)
 
 
-def test_a_linear_target_is_explained_whatever_the_features_scales():
+def test_a_linear_target_is_explained_at_any_scale_of_the_features():
     x = RNG.normal(size=(800, 10)) * np.logspace(-3, 3, 10) + 5.0
     y = x @ np.logspace(3, -3, 10) + 2.0
     assert explained(x, y) == pytest.approx(1.0, abs=1e-5)
@@ -40,12 +40,12 @@ def test_a_nonlinear_target_is_not_explained():
     assert abs(explained(x, x[:, 0] ** 2)) < 0.1
 
 
-def test_constant_and_repeated_features_do_no_harm():
+def test_a_linear_target_is_explained_despite_constant_and_repeated_features():
     x = RNG.normal(size=(400, 3))
     y = x.sum(axis=1)
     wide = np.concatenate([x, x, np.zeros((400, 2)), np.full((400, 1), 7.0)], axis=1)
     assert explained(wide, y) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_of_a_constant_target_there_is_nothing_to_explain():
+def test_a_constant_target_gives_nan():
     assert np.isnan(explained(RNG.normal(size=(8, 2)), np.ones(8)))

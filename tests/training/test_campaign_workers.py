@@ -89,7 +89,7 @@ def test_finished_units_are_skipped(tmp_path):
     assert_no_work_lost(longer, tmp_path)
 
 
-def test_units_have_the_lowest_priority_and_a_core_each(tmp_path):
+def test_units_have_the_lowest_priority_and_one_core_each(tmp_path):
     spec, cores = toy_campaign.make_spec(tmp_path), workers.available_cores()
     spec = dataclasses.replace(spec, units=spec.units[:3])
     carry_out(spec, tmp_path, count=len(cores) + 1, niceness=19)
@@ -125,7 +125,7 @@ def test_a_failing_unit_does_not_stop_the_rest_and_is_tried_again(tmp_path):
     assert_all_finished(spec, tmp_path)
 
 
-def test_a_unit_ended_by_another_hand_failed(tmp_path):
+def test_a_unit_killed_from_outside_counts_as_failed(tmp_path):
     spec = toy_campaign.make_spec(tmp_path)
     spec = dataclasses.replace(spec, units=spec.units[:2])
     ending = [sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]
@@ -197,7 +197,7 @@ def _group_states(group):
         yield stat[0]
 
 
-def test_a_second_campaign_is_refused_and_the_first_one_s_death_frees_the_lock(tmp_path):
+def test_a_second_campaign_is_refused_until_the_first_has_ended(tmp_path):
     spec = toy_campaign.make_spec(tmp_path)
     with workers.locked(tmp_path / "runs"):
         second = start(tmp_path)
@@ -212,7 +212,7 @@ def test_a_second_campaign_is_refused_and_the_first_one_s_death_frees_the_lock(t
                 pass
 
 
-def test_a_child_whose_campaign_is_gone_does_not_start(tmp_path):
+def test_a_child_does_not_start_after_its_campaign_has_ended(tmp_path):
     started = tmp_path / "started"
     arguments = ["1", child.ANY_CORE, "0", str(tmp_path / "log"), "touch", str(started)]
     assert os.getpid() != 1
@@ -248,7 +248,7 @@ def test_the_status_line(tmp_path, monkeypatch):
     assert status.endswith(" hours left")
 
 
-def test_progress_is_that_of_the_last_whole_line(tmp_path):
+def test_progress_is_that_of_the_last_complete_line(tmp_path):
     spec = toy_campaign.make_spec(tmp_path)
     paths = results.work_paths(tmp_path, spec.units[0])
     assert workers.read_progress(paths) == (0, None, 0.0)

@@ -62,7 +62,7 @@ def like(saved: checkpoint.Checkpoint) -> types.LearnerState:
     return jax.tree.map(np.zeros_like, saved.learner)
 
 
-def test_the_newest_comes_back_bit_for_bit(tmp_path):
+def test_the_newest_checkpoint_is_restored_bit_for_bit(tmp_path):
     directory = tmp_path / "deep" / "checkpoints"
     store = checkpoint.CheckpointStore(directory)
     assert store.latest_step is None
@@ -106,7 +106,7 @@ for step in range(1, 10_000):
 
 
 @pytest.mark.parametrize("delay_s", [0.004, 0.021])
-def test_a_kill_while_writing_leaves_a_whole_checkpoint(tmp_path, delay_s):
+def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
     directory = tmp_path / "checkpoints"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(directory)],

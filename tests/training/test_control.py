@@ -173,7 +173,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
         assert described["environment"]["action_repeat"] == dmc.DMC_TASKS[task].action_repeat
 
 
-def test_rendered_frames_come_back_from_logged_actions():
+def test_logged_actions_reproduce_rendered_frames():
     """What resuming from pixels relies on: rendering repeats itself, bit for bit."""
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (12, 2, dmc.MAX_NUM_ACTIONS)).astype(np.float32)
@@ -298,7 +298,7 @@ def test_on_atari_only_the_same_return_is_equal():
 
 
 @pytest.mark.parametrize("anchors", ["as_transitions", "uniform", "rl_batch"])
-def test_where_the_anchors_of_sac_come_from(anchors):
+def test_anchors_of_sac_come_from_the_configured_source(anchors):
     settings = toy_control.make_config(
         "state_sac", {**sizes(400), "return_contrast.anchors": anchors}
     )
@@ -316,7 +316,7 @@ def test_on_atari_any_reward_ends_a_segment_whatever_the_action_repeat():
     assert replay.segment_lengths(0).tolist() == [2, 1, 3, 1]
 
 
-def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
+def test_segments_of_an_experiment_use_its_action_repeat(tmp_path):
     """Every reward is 1.5: at 0.75 an environment step, two transitions exceed the threshold."""
     seen = []
 
@@ -340,7 +340,7 @@ def test_an_experiment_s_segments_know_its_action_repeat(tmp_path):
     assert seen[-1][:5] == [2] * 5
 
 
-def test_a_replay_of_pixels_keeps_one_frame_a_transition_and_little_else():
+def test_a_replay_of_pixels_keeps_one_frame_per_transition_and_little_else():
     """At the paper's size: 100,000 transitions of 100 x 100 colours are 3.0e9 bytes."""
     config = DMC_PRESETS["rcrl_sac"]
     assert (config.replay.capacity, config.render_size) == (100_000, 100)
@@ -425,7 +425,7 @@ def train(own, seeds):
     return fleet.to_host(last.state.learner), replay.state, history.state
 
 
-def test_a_run_is_the_same_run_beside_one_with_more_actions():
+def test_a_run_does_not_change_beside_one_with_more_actions():
     together = train((1, 3), (4, 5))
     for r, (own, seed) in enumerate([((1,), 4), ((3,), 5)]):
         of_one = jax.tree.map(lambda x, r=r: x[r : r + 1], together)

@@ -51,7 +51,7 @@ def _line(axes, label):
     return line
 
 
-def test_returns_means_and_range(tmp_path, figures):
+def test_the_curve_shows_returns_means_and_range(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     _train(paths)
     curves.draw_learning_curve(paths)
@@ -89,7 +89,7 @@ def test_contrast_has_its_own_panel_and_gaps_for_nan(tmp_path, figures):
 @pytest.mark.parametrize(
     ("episodes", "evaluations"), [(True, False), (False, True), (False, False)]
 )
-def test_a_run_that_has_only_begun_is_drawn_too(tmp_path, episodes, evaluations):
+def test_a_run_that_has_just_begun_is_drawn(tmp_path, episodes, evaluations):
     paths = RunPaths(tmp_path, "erainbow", "Pong", 0)
     _train(paths, episodes=episodes, evaluations=evaluations)
     curves.draw_learning_curve(paths)
@@ -104,7 +104,7 @@ def _references(game, preset, returns):
     return {line.get_label(): line.get_ydata()[0] for line in axes.lines[1:]}
 
 
-def test_published_scores_are_dashed_lines_and_say_so():
+def test_published_scores_are_dashed_and_labelled_lines():
     assert _references("Pong", "erainbow_sa", [-21.0, -15.0]) == {
         "random -20.7": -20.7,
         "ERainbow-sa, published -18.3": -18.3,
@@ -117,7 +117,7 @@ def test_the_human_score_is_drawn_only_where_it_does_not_flatten_the_curve():
     assert "human 34971" not in " ".join(_references("Hero", "rcrl", [0.0, 6000.0]))
 
 
-def test_no_line_for_what_was_never_published():
+def test_scores_that_were_never_published_have_no_line():
     assert _references("Catch", "rcrl", [0.0, 1.0]) == {}
     assert set(_references("Pong", "my_own", [-21.0, -15.0])) == {"random -20.7"}
 
@@ -153,7 +153,7 @@ def test_a_run_without_records_has_no_curve(tmp_path):
         curves.draw_learning_curve(RunPaths(tmp_path, "rcrl", "Pong", 0))
 
 
-def test_unseen_episodes_get_a_panel_of_their_own(tmp_path, figures):
+def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         for step, auc in ((0, float("nan")), (100, 0.6), (200, 0.9)):
@@ -171,7 +171,7 @@ def test_unseen_episodes_get_a_panel_of_their_own(tmp_path, figures):
     }  # fmt: skip
 
 
-def test_games_that_left_nothing_to_measure_get_no_panel(tmp_path, figures):
+def test_games_with_too_few_pairs_get_no_panel(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         counters = records.Counters(100, 100, 400)

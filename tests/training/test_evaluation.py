@@ -117,7 +117,7 @@ def test_raw_return_of_the_first_game_of_each_environment():
     assert len(spy.calls) == LIMIT
 
 
-def test_it_stops_when_the_last_first_game_is_over():
+def test_evaluation_stops_when_every_first_game_is_over():
     call, spy, _ = _evaluate([GAMES[0], GAMES[2]])
     np.testing.assert_array_equal(call().returns, [[2.0], [-7.0]])
     assert len(spy.calls) == 3
@@ -154,7 +154,7 @@ def test_the_film_shows_the_first_game_from_its_first_to_its_final_frame(first_g
     assert film[:, 0, 0].tolist() == list(range(1, frames + 1))
 
 
-def test_what_is_raised_before_a_step_ends_it_and_closes_the_environments():
+def test_an_exception_before_a_step_ends_evaluation_and_closes_the_environments():
     class Stop(Exception):  # noqa: N818
         pass
 

@@ -58,7 +58,7 @@ def assert_same_result(plan, reference) -> None:
 # --- what a run leaves ------------------------------------------------------------------------
 
 
-def test_files(reference):
+def test_a_run_leaves_its_files(reference):
     paths = toy.paths_of(reference)
     assert paths.directory == reference.workdir / "rcrl" / "Catch" / "seed_3"
     assert {path.name for path in paths.directory.iterdir()} == {
@@ -69,7 +69,7 @@ def test_files(reference):
     assert paths.curve.read_bytes().startswith(b"\x89PNG")
 
 
-def test_manifest(reference):
+def test_the_manifest_describes_the_run(reference):
     described = json.loads(toy.paths_of(reference).manifest.read_text())
     assert described["run"]["steps"] == toy.STEPS
     assert described["run"]["seed"] == 3
@@ -81,7 +81,7 @@ def test_manifest(reference):
 
 
 @pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
-def test_checkpoints_come_every_so_many_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
+def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
     monkeypatch.setattr(
         checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step)
@@ -94,7 +94,7 @@ def test_a_run_of_a_fleet_is_recorded_as_the_run_alone(reference, reference_flee
     assert toy.recorded(reference_fleet, 0) == toy.recorded(reference, 0)
 
 
-def test_metrics(reference):
+def test_metrics_are_recorded_at_their_steps(reference):
     lines = records.read_records(toy.paths_of(reference).metrics)
     for line in lines:
         assert (
@@ -121,7 +121,7 @@ def test_metrics(reference):
     assert all(abs(game["episode_return"]) == 1 and game["episode_length"] == 6 for game in games)
 
 
-def test_evaluations_and_scores(reference):
+def test_evaluations_and_scores_are_recorded(reference):
     paths = toy.paths_of(reference)
     lines = records.read_records(paths.evaluations)
     assert [line["agent_steps"] for line in lines] == [60, 120, 180, 240]
@@ -159,7 +159,7 @@ def test_a_checkpoint_costs_a_fraction_of_the_frames(reference):
     assert int(saved.learner.updates[0]) == toy.STEPS - reference.config.learn_start
 
 
-def test_a_finished_run_stays_as_it_is(reference):
+def test_a_finished_run_is_not_trained_again(reference):
     before = contents(reference.workdir)
     lines = run(reference)
     assert any("finished already" in line for line in lines)
@@ -194,7 +194,7 @@ class Interruption:
         return environment
 
 
-def test_signals_save_at_once_and_the_same_call_goes_on(tmp_path, reference):
+def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     plan = toy.make_plan(tmp_path / "interrupted")
     evaluating = plan.config.periodic_episodes
     interruptions = [  # signal, environments, their steps until it comes, what is saved then
@@ -262,7 +262,7 @@ def test_a_signal_that_is_passed_on_to_its_own_group_counts_once(monkeypatch):
 
 
 @pytest.mark.parametrize("uninterrupted", ["reference", "reference_fleet"])
-def test_a_killed_process_goes_on_as_if_it_had_not_been(tmp_path, uninterrupted, request):
+def test_a_killed_process_resumes_as_if_uninterrupted(tmp_path, uninterrupted, request):
     uninterrupted = request.getfixturevalue(uninterrupted)
     plan = toy.make_plan(tmp_path, seeds=uninterrupted.seeds)
     metrics = toy.paths_of(plan).metrics
@@ -331,6 +331,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
     assert not toy.paths_of(plan).scores.exists()
 
 
-def test_free_space_of_a_directory_that_is_not_there_yet(tmp_path):
+def test_free_space_of_a_directory_that_does_not_exist_yet(tmp_path):
     free = workdir.free_bytes(tmp_path / "not" / "yet")
     assert 0 < free <= shutil.disk_usage(tmp_path).total

@@ -49,7 +49,7 @@ def test_a_state_is_a_copy():
     change=st.integers(1, 255),
     noise=st.booleans(),
 )
-def test_one_changed_byte_changes_the_checksum_of_its_run_alone(step, row, column, change, noise):
+def test_one_changed_byte_changes_only_its_run_s_checksum(step, row, column, change, noise):
     actions, frames = _episode()
     if not noise:
         frames[:] = 0  # a black screen: sums of products have nothing to hide behind
@@ -71,7 +71,7 @@ def test_order_of_frames_changes_the_checksum():
     assert len(checksums) == 1 + STEPS * (STEPS - 1) // 2
 
 
-def test_equal_frames_give_equal_checksums_in_any_company():
+def test_checksums_are_independent_of_fleet_composition():
     actions, frames = _episode()
     together = _log(actions, frames).checksum
     for run in range(RUNS):
@@ -80,7 +80,7 @@ def test_equal_frames_give_equal_checksums_in_any_company():
     assert together[0] != together[1]
 
 
-def test_vectors_are_kept_as_they_are_and_so_are_frames_of_other_types():
+def test_vector_actions_are_kept_exactly_and_float_frames_are_checked():
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (STEPS, RUNS, 3)).astype(np.float32)
     states = rng.normal(size=(STEPS, RUNS, 4)).astype(np.float32)
@@ -97,7 +97,7 @@ def test_vectors_are_kept_as_they_are_and_so_are_frames_of_other_types():
     assert not np.any(other.checksum == history.checksum)
 
 
-def test_the_last_bytes_of_a_frame_of_any_size_count():
+def test_the_last_byte_of_a_frame_of_odd_size_changes_the_checksum():
     frames = np.zeros((1, 5, 5, 3), np.uint8)  # 75 bytes
     checksums = []
     for last in (0, 1):

@@ -31,7 +31,7 @@ def test_threads_share_an_arena_where_blocks_are_large(monkeypatch, settings, sh
     assert asked[MMAP_THRESHOLD] == asked[TRIM_THRESHOLD] == 2**31 - 1
 
 
-def test_elsewhere_nothing_is_asked(monkeypatch):
+def test_without_glibc_nothing_is_set(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: types.SimpleNamespace())  # not glibc
     host_memory.keep_freed_memory(large_blocks=True)
     monkeypatch.setattr(sys, "platform", "darwin")

@@ -53,7 +53,7 @@ def _reject_constant(name):
 
 @given(value=_JSON)
 @settings(deadline=None)
-def test_json_round_trip_with_null_for_what_json_cannot_say(tmp_path_factory, value):
+def test_json_round_trip_with_null_for_numbers_that_are_not_finite(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("json") / "value.json"
     files.write_json_atomically(path, value)
     read = json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
@@ -87,7 +87,7 @@ def test_arrays_tuples_and_paths_become_plain_json():
     }
 
 
-def test_what_json_cannot_hold_leaves_the_old_file(tmp_path):
+def test_a_value_that_json_cannot_hold_leaves_the_old_file(tmp_path):
     path = tmp_path / "scores.json"
     files.write_json_atomically(path, {"mean": 1.0})
     with pytest.raises(TypeError, match="complex"):
@@ -96,7 +96,7 @@ def test_what_json_cannot_hold_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
+def test_an_interrupted_write_leaves_only_the_old_file(tmp_path):
     path = tmp_path / "scores.json"
     path.write_text("old")
     with pytest.raises(KeyboardInterrupt), files.replacing(path) as partial:
@@ -106,7 +106,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(tmp_path):
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_only_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "scores.json"
     path.write_text("old")
 
@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
-def test_the_bytes_are_on_disk_before_the_name_points_to_them(tmp_path, monkeypatch):
+def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     path = tmp_path / "scores.json"
     path.write_text("old")
     order = []

@@ -179,7 +179,7 @@ def _trained(config, total_steps):
 
 @pytest.mark.parametrize("overrides", REBUILT)
 @pytest.mark.parametrize("steps", [4, 47, 160])
-def test_logged_actions_bring_back_emulators_and_replay(overrides, steps):
+def test_logged_actions_rebuild_emulators_and_replay(overrides, steps):
     config = toy.make_config(
         "rcrl", {"replay.capacity": 60}, learn_start=LEARN_START, **overrides
     )
@@ -213,7 +213,7 @@ def test_logged_actions_bring_back_emulators_and_replay(overrides, steps):
     toy.assert_equal_trees(*continued)
 
 
-def test_the_checksum_tells_a_changed_action_and_another_emulator():
+def test_the_checksum_detects_a_changed_action_and_another_emulator():
     config = toy.make_config("rcrl", learn_start=LEARN_START)
     _, _, _, history = _trained(config, 40)
 

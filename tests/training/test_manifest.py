@@ -43,7 +43,7 @@ def _make(**changes):
     )
 
 
-def test_contents(monkeypatch):
+def test_the_contents_of_a_manifest(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")
     monkeypatch.setattr(
         sys, "orig_argv", ["/some/where/python3", "-m", "experiments.atari100k", "--game=My Game"]
@@ -265,7 +265,7 @@ def test_commit_of_a_clean_and_of_an_edited_tree(repository):
     assert manifest._git_commit() == f"{clean}-dirty"
 
 
-def test_a_copy_installed_inside_somebodys_repository_has_no_commit(repository, monkeypatch):
+def test_a_copy_installed_inside_another_repository_has_no_commit(repository, monkeypatch):
     installed = repository / ".venv" / "manifest.py"
     installed.parent.mkdir()
     installed.write_text("one\n")
@@ -273,6 +273,6 @@ def test_a_copy_installed_inside_somebodys_repository_has_no_commit(repository, 
     assert manifest._git_commit() is None
 
 
-def test_no_git_no_commit(repository, monkeypatch):
+def test_without_git_there_is_no_commit(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository))
     assert manifest._git_commit() is None

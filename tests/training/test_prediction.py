@@ -62,7 +62,7 @@ def test_the_disk_holds_two_checkpoints_of_every_learner():
     assert 2 * (learner + actions) < needed < 2 * (learner + actions) + 3 * 64 * 2**20
 
 
-def test_the_line_before_the_start():
+def test_the_prediction_is_one_line():
     now = datetime.datetime(2026, 1, 31, 23, 0)
     on_host = prediction.describe(prediction.Memory(3 * 2**29, 0, 0, None), 0.018, 5000, now)
     assert on_host == (

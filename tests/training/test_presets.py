@@ -122,7 +122,7 @@ def test_frames_on_the_device_give_the_same_run(rcrl_curl):
     ],
     ids=lambda variant: "+".join(map(str, variant.values())),
 )
-def test_variants_of_the_return_task_train_and_matter(variant, rcrl):
+def test_variants_of_the_return_task_train_and_change_the_result(variant, rcrl):
     _, _, (learner, update, _, _) = train("rcrl", SEEDS[:1], **variant)
     assert all(np.isfinite(value).all() for value in update.result.metrics.values())
     assert update.result.metrics["loss_return_contrast"][0] > 0

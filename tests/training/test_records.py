@@ -48,7 +48,7 @@ def _read(paths):
     ]
 
 
-def test_lines(tmp_path):
+def test_records_are_written_as_json_lines(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         recorder.record(
@@ -113,7 +113,7 @@ def _tear(path, torn_bytes, *, keep_up_to):
         path.write_bytes(b"".join(lines))
 
 
-def test_resuming_keeps_earlier_lines_byte_for_byte_and_later_ones_not(tmp_path):
+def test_resuming_keeps_earlier_lines_byte_for_byte_and_drops_later_ones(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(5, "losses"), (10, "episode"), (10, "losses"), (11, "losses")])
@@ -123,7 +123,7 @@ def test_resuming_keeps_earlier_lines_byte_for_byte_and_later_ones_not(tmp_path)
     assert paths.metrics.read_bytes() == b"".join(lines[:3])
 
 
-def test_a_new_run_starts_empty_files_where_an_old_one_left_some(tmp_path):
+def test_a_new_run_empties_the_files_of_an_old_one(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(0, "losses"), (0, "evaluation")])
@@ -132,7 +132,7 @@ def test_a_new_run_starts_empty_files_where_an_old_one_left_some(tmp_path):
     assert _read(paths) == [[], []]
 
 
-def test_training_time_goes_on_where_it_stopped(tmp_path):
+def test_training_time_continues_after_resuming(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     paths.directory.mkdir(parents=True)
     paths.metrics.write_text(
@@ -143,7 +143,7 @@ def test_training_time_goes_on_where_it_stopped(tmp_path):
     assert 1000.5 <= records.read_records(paths.metrics)[-1]["wall_s"] < 1100
 
 
-def test_a_killed_process_loses_no_whole_line(tmp_path):
+def test_a_killed_process_loses_no_complete_line(tmp_path):
     script = f"""
 import os, signal
 from rcrl_jax.training.run_paths import RunPaths
@@ -169,7 +169,7 @@ def test_a_torn_last_line_is_not_read(tmp_path, torn):
     assert records.read_records(path) == [{"agent_steps": 1}]
 
 
-def test_a_last_line_that_lacks_only_its_end_is_read_and_ended(tmp_path):
+def test_a_last_line_without_a_newline_is_read_and_completed(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     paths.directory.mkdir(parents=True)
     paths.evaluations.write_text('{"agent_steps": 1, "mean": 3.0}')
@@ -219,7 +219,7 @@ def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeat
     assert capfd.readouterr().out == ""
 
 
-def test_scores(tmp_path):
+def test_scores_are_written_with_their_summary(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 4)
     with records.RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_scores(

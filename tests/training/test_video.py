@@ -31,7 +31,7 @@ def _squares():
     return frames
 
 
-def test_gray_frames_come_back_four_times_as_large(tmp_path):
+def test_gray_frames_are_enlarged_four_times(tmp_path):
     frames = _squares()
     path = tmp_path / "film.mp4"
     video.write_video(path, frames, fps=15)
@@ -48,7 +48,7 @@ def test_gray_frames_come_back_four_times_as_large(tmp_path):
     assert os.listdir(tmp_path) == ["film.mp4"]
 
 
-def test_colours_come_back(tmp_path):
+def test_colours_are_preserved(tmp_path):
     frames = np.zeros((3, 20, 31, 3), np.uint8)
     frames[..., :] = (200, 60, 30)
     video.write_video(tmp_path / "film.mp4", frames, fps=30)
@@ -58,7 +58,7 @@ def test_colours_come_back(tmp_path):
     assert np.abs(read - np.array([200, 60, 30])).max() < 12
 
 
-def test_a_view_and_a_single_frame_are_films_too(tmp_path):
+def test_views_and_single_frames_are_written_correctly(tmp_path):
     frames = _squares().transpose(0, 2, 1)[2:3]
     video.write_video(tmp_path / "film.mp4", frames)
     _, read = _read(tmp_path / "film.mp4")
@@ -74,13 +74,13 @@ def test_a_view_and_a_single_frame_are_films_too(tmp_path):
         np.zeros((0, 8, 8), np.uint8),
     ],
 )
-def test_what_is_no_film_is_refused(tmp_path, frames):
+def test_frames_of_wrong_shape_or_type_are_refused(tmp_path, frames):
     with pytest.raises(ValueError, match=r"uint8 array \[T, H, W\] or \[T, H, W, 3\], got"):
         video.write_video(tmp_path / "film.mp4", frames)
     assert os.listdir(tmp_path) == []
 
 
-def test_missing_ffmpeg_is_said_and_the_old_film_stays(tmp_path, monkeypatch):
+def test_missing_ffmpeg_is_reported_and_the_old_video_stays(tmp_path, monkeypatch):
     path = tmp_path / "film.mp4"
     path.write_bytes(b"old")
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "no-such-program"))
@@ -96,7 +96,7 @@ def test_missing_ffmpeg_is_said_and_the_old_film_stays(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
-def test_a_failing_ffmpeg_is_quoted_and_the_old_film_stays(tmp_path, monkeypatch):
+def test_errors_of_ffmpeg_are_quoted_and_the_old_video_stays(tmp_path, monkeypatch):
     program = tmp_path / "ffmpeg"
     program.write_text(
         "#!/bin/sh\n"
