@@ -1,4 +1,4 @@
-"""Tests, files and configuration fields that the documents name exist."""
+"""What the documents name exists: tests, files and configuration fields; shown code is tested."""
 
 import collections
 import pathlib
@@ -11,6 +11,7 @@ from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
+EXTENDING = ROOT / "docs" / "extending.md"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 TEST_NAME = re.compile(r"(?:(tests/[\w/]+\.py)::)?(test_\w+)")
@@ -97,6 +98,16 @@ def test_links_and_paths_exist(document):
         if is_path and not (ROOT / path).exists() and not any((ROOT / "rcrl_jax").rglob(path)):
             missing.append(path)
     assert not missing
+
+
+def test_the_guide_to_extending_shows_the_tested_task():
+    """The document shows the lines between the two markers of the test, unchanged."""
+    test = ROOT / "tests" / "auxiliary" / "test_new_task.py"
+    _, task, _ = test.read_text().split("# [new task]\n")
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert [task in block for block in blocks].count(True) == 1
 
 
 def test_fields_of_the_decisions_exist():

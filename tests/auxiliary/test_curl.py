@@ -1,4 +1,4 @@
-"""CURL's loss by hand, its momentum network, and where its gradient goes."""
+"""CURL's loss by hand, its momentum network, and which parameters its gradient reaches."""
 
 import jax
 import numpy as np
@@ -28,7 +28,7 @@ def view_of(agent_params, batch) -> UpdateView:
 
 
 def linear_encode(params, stacks):
-    """psi: a matrix on a thinned-out stack."""
+    """psi: a matrix applied to a subsampled stack."""
     pixels = stacks[..., ::12, ::12].reshape(len(stacks), -1) / 255.0
     return pixels @ params
 
@@ -150,7 +150,7 @@ def test_the_gradient_reaches_encoder_and_projection_but_no_dueling_stream():
 
 def test_training_learns_to_identify_the_observations_of_a_batch(small):
     task, params, agent_params, _, _ = small
-    blocks = RNG.integers(0, 256, (ITEMS, 2, 3, 3), np.uint8)  # a shift leaves most of them there
+    blocks = RNG.integers(0, 256, (ITEMS, 2, 3, 3), np.uint8)  # most stay visible after a shift
     batch = batch_of(blocks.repeat(28, axis=2).repeat(28, axis=3))
     optimizer = optax.adam(0.02)
 

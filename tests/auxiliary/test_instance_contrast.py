@@ -1,4 +1,4 @@
-"""CURL's task on DMControl: initial values, and what queries and keys are made of."""
+"""CURL's task on DMControl: initial values, and from what queries and keys are computed."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def test_the_bilinear_matrix_starts_uniform_between_0_and_1():
 
 
 def test_keys_are_the_target_encoder_s_psi_of_another_crop():
-    """Encoder and crop are small stand-ins; queries are the psi of the update."""
+    """Encoder and crop are simple replacements; queries are the psi of the update."""
     rng = np.random.default_rng(0)
     psi, sampled = rng.normal(size=(2, 4, 3)).astype(np.float32)
     scale = jnp.float32(3.0)  # the target's parameters

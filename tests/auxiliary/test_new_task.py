@@ -15,7 +15,7 @@ from tests.training import toy, toy_control
 
 # [new task]
 def make_reward_prediction(parts: AgentParts) -> AuxiliaryTask:
-    """psi(s) must tell the reward that follows; the state counts how often it was asked."""
+    """Predicts the next reward from psi(s); the state counts the updates."""
 
     def init(key):
         return {"weights": 0.01 * jax.random.normal(key, (parts.psi_size,))}

@@ -1,4 +1,4 @@
-"""The return-contrastive loss by hand, its label, and where its gradient goes."""
+"""The return-contrastive loss by hand, its label, and which parameters its gradient reaches."""
 
 import jax
 import jax.numpy as jnp
@@ -87,7 +87,7 @@ def test_loss_and_metrics_equal_slow_loops(small):
     assert metrics.keys() == expected_metrics.keys()
     for name, value in metrics.items():
         assert float(value) == pytest.approx(expected_metrics[name], rel=1e-4), name
-    # The two halves are told apart: with positives as negatives it is another number.
+    # Labels matter: with positives and negatives exchanged the loss differs.
     anchor, positive, negative = batch.contrast
     swapped = view_of(embedding, batch_of(anchor, negative, positive))
     swapped, _ = task.loss(task_params, swapped, None, KEY)
@@ -114,7 +114,7 @@ def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
 
 
 def test_the_label_is_zero_for_positives_and_one_for_negatives():
-    """A discriminator made by hand: w is near 1 where the second state exceeds the first by 1."""
+    """A scripted discriminator: w is near 1 where the second state exceeds the first by 1."""
     task = make_task(hidden=1)
     params = jax.tree.map(jnp.zeros_like, task.init(KEY))["params"]
     params["Dense_0"]["kernel"] = jnp.array([[-1.0], [0.0], [1.0], [0.0]])
@@ -148,7 +148,7 @@ def test_a_discriminator_output_of_one_half_has_a_loss_of_one_quarter():
 def test_the_discriminator_learns_to_separate_positives_from_negatives(small):
     task, task_params, embedding, _ = small
     anchor = random_pairs(64)
-    # Positives equal their anchors; negatives are elsewhere.
+    # Positives equal their anchors; negatives are far away.
     negative = types.Pairs(anchor.observation + 3.0, anchor.action)
     batch = batch_of(anchor, anchor, negative)
     view = view_of(jnp.ones((3, 2)), batch)
