@@ -1,7 +1,7 @@
-"""Stands for a training program: `fake_unit.py WORKDIR DESCRIPTION`; starts fast, saves slowly.
+"""A fake training program, `fake_unit.py WORKDIR DESCRIPTION`, that starts fast and saves slowly.
 
-It notes in `<WORKDIR>.history`, a line each: `core` and the cores it may use, `begin` and the step
-it starts at, `saved` and the step, `finished`; and `overlap` where another process is at work.
+It writes lines to `<WORKDIR>.history`: `core` and the cores it may use, `begin` and the step it
+starts at, `saved` and the step, `finished`; and `overlap` if another process of the unit runs.
 """
 
 import json

@@ -29,7 +29,7 @@ CONFIG = fields.replace(
     },
 )  # fmt: skip
 STEPS = 70  # 50 updates, two of the target network; the ring wraps
-EARLY = 42  # 22 updates, one of the target network; rounding has not grown yet
+EARLY = 42  # 22 updates, one of the target network; rounding errors are still small
 SEEDS = (3, 1, 4, 15, 9)
 PAIR = (7, 4)
 
@@ -50,7 +50,7 @@ def _train(config, seeds, steps, make_environment, **options):
 
 @functools.cache
 def train(seeds, max_num_actions=3, *, batching="map", devices=1, frame_store="host"):
-    """What `_train` returns after STEPS steps of Catch."""
+    """Returns `_train` after STEPS steps of Catch."""
 
     def make_environment(_):
         environment = make_catch(np.array(seeds))
@@ -90,19 +90,19 @@ def assert_equal(one, other):
 
 
 def alone():
-    """The five runs, each in a fleet of its own."""
+    """The five runs, each in a separate fleet."""
     return [run_of(train((seed,)), 0) for seed in SEEDS]
 
 
 def check_sharded_equals_alone():
-    """Five runs on eight devices, most of them copies, are bit for bit the five runs alone."""
+    """Five runs on eight devices, where runs are repeated, equal, bit for bit, the runs alone."""
     whole = train(SEEDS, devices=8)
     for r, own in enumerate(alone()):
         assert_equal(run_of(whole, r), own)
 
 
 def check_pixels_sharded_equal_alone():
-    """Three runs of SAC on two devices, where one run is repeated, are the runs alone."""
+    """Three runs of SAC on two devices, where one run is repeated, equal the runs alone."""
     whole = train_from_pixels(PIXEL_SEEDS, COMPONENTS, devices=2)
     for r, (seed, own) in enumerate(zip(PIXEL_SEEDS, COMPONENTS, strict=True)):
         assert_equal(run_of(whole, r), run_of(train_from_pixels((seed,), (own,)), 0))

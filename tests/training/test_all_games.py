@@ -24,7 +24,7 @@ SEED = 0
 
 
 def train(games):
-    """Trains one run a game; returns the numbers of valid actions and what changed."""
+    """Trains one run per game; returns the numbers of valid actions and what changed."""
 
     def make(seeds):
         environment = atari.make_games(games, 1, "auto", seeds)
@@ -50,7 +50,7 @@ def test_26_games_in_one_fleet():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
     assert all(len(np.unique(own)) > 2 for own in priorities)  # each has learned from something
 
-    # A game alone is, bit for bit, the game in the fleet.
+    # A game alone equals, bit for bit, the game in the fleet.
     r = games.index("Pong")
     _, *alone = train(("Pong",))
     in_fleet = jax.tree.map(lambda x: x[r : r + 1], [params, actions, priorities])

@@ -1,4 +1,4 @@
-"""Specs and results of campaigns: every mistake is refused, every finished run is kept whole."""
+"""Specs and results of campaigns: mistakes are refused, finished runs are kept completely."""
 
 import collections
 import itertools
@@ -191,11 +191,11 @@ def test_collecting_keeps_the_five_files_and_deletes_the_rest(spec, directory):
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL."""
+    """Simulates SIGKILL."""
 
 
 def kill_at(monkeypatch, moment):
-    """Raises Killed at a moment; each operation on files has one before it and one after it."""
+    """Raises Killed at one moment; there is one before and one after each operation on files."""
     moments = itertools.count()
 
     def tick():
@@ -235,7 +235,7 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
                 killed = True
         if results.is_finished(spec, unit):
             assert contents(target) == wanted
-        else:  # what is left is whole and can be collected
+        else:  # the work directory is complete and can be collected
             assert {name: (work.directory / name).read_bytes() for name in FILES} == wanted
         results.check_same_runs(spec, directory)
         results.collect(spec, unit, directory)

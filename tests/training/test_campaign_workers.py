@@ -1,4 +1,4 @@
-"""Units side by side: one that fails stops no other, and no kill loses or doubles a run."""
+"""Units in parallel: a failing unit stops no other, and no kill loses or repeats a run."""
 
 import dataclasses
 import fcntl
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def carry_out(spec, directory, count=2, make_command=None, niceness=0):
-    """The summary of a campaign in this process, and the lines that it said."""
+    """Runs a campaign in this process; returns its summary and the lines that it printed."""
     lines = []
     make_command = make_command or toy_campaign.fake_command(spec)
     with workers.locked(directory / "runs"):
@@ -40,7 +40,7 @@ def carry_out(spec, directory, count=2, make_command=None, niceness=0):
 
 
 def start(directory, *moment, **options) -> subprocess.Popen:
-    """A campaign in a process of its own."""
+    """Starts a campaign in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.training.toy_campaign", str(directory), *moment],
         cwd=toy.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options,
@@ -48,7 +48,7 @@ def start(directory, *moment, **options) -> subprocess.Popen:
 
 
 def assert_all_finished(spec, directory):
-    """All results are there and nothing of the work."""
+    """All results exist, and all work directories are deleted."""
     for unit in spec.units:
         assert results.is_finished(spec, unit)
     assert not list(spec.results.rglob(".partial.*"))
@@ -56,7 +56,7 @@ def assert_all_finished(spec, directory):
 
 
 def assert_no_work_lost(spec, directory):
-    """Each process of a unit began where the one before had ended, and none beside it."""
+    """Each process of a unit began where the previous one ended, and none ran at the same time."""
     for unit in spec.units:
         lines = toy_campaign.history(directory, unit)
         assert lines[-1] == "finished", lines

@@ -1,4 +1,4 @@
-"""A checkpoint comes back bit for bit, and a kill while writing leaves a whole one."""
+"""A checkpoint is restored bit for bit, and a kill while writing leaves a complete one."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ RUNS, STEPS = 2, 50
 def make_checkpoint(
     step: int, *, has_pending: bool = True, width: int = 4
 ) -> checkpoint.Checkpoint:
-    """Every array is random; `step` alone decides the numbers."""
+    """Every array is random; the numbers depend only on `step`."""
     rng = np.random.default_rng(step)
 
     def floats(*shape):
@@ -76,7 +76,7 @@ def test_the_newest_checkpoint_is_restored_bit_for_bit(tmp_path):
     store = checkpoint.CheckpointStore(directory)
     assert store.latest_step == 20
     toy.assert_equal_trees(store.restore(like(second)), second)
-    # A step that is there is left alone; an older checkpoint is not kept.
+    # A saved step is not written again; an older checkpoint is not kept.
     store.save(make_checkpoint(21)._replace(step=20))
     store.wait()
     toy.assert_equal_trees(store.restore(like(second)), second)
@@ -126,7 +126,7 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
     assert step >= 3
     saved = make_checkpoint(step, width=2000)
     toy.assert_equal_trees(store.restore(like(saved)), saved)
-    # And it is possible to go on from there.
+    # Training can continue from it.
     store.save(make_checkpoint(step + 1, width=2000))
     store.close()
     store = checkpoint.CheckpointStore(directory)

@@ -111,7 +111,7 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
 def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     total_steps, what, tmp_path
 ):
-    """It comes steps before the next look at the losses; no environment may see it."""
+    """It occurs steps before losses are checked next; no environment may receive it."""
     plan = toy_control.make_plan(
         tmp_path, "state_sac", overrides={"learning_rate": 1e30}, total_steps=total_steps,
         record_period=200,
@@ -128,7 +128,7 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     assert kept.history.actions[0, kept.step - 1].any()
     assert not kept.history.actions[0, kept.step :].any()
     assert len(kept.pending_update.index[0]) == plan.config.batch_size
-    # An update that was under way is in the learner.
+    # The learner includes the update that was being computed.
     in_training = what == "an action"
     assert int(kept.learner.updates[0]) == kept.step - first_update + in_training
     assert not plan.paths[0].scores.exists()
@@ -140,7 +140,7 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
 def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
     preset, action_repeat, tmp_path, request
 ):
-    """Those of one action repeat side by side: a fleet's runs take their agent steps together."""
+    """Tasks of equal action repeat form a fleet: its runs take their agent steps together."""
     finish, total_steps = run, 200
     if DMC_PRESETS[preset].observation == "pixels":
         request.getfixturevalue("renderer")
@@ -174,7 +174,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
 
 
 def test_logged_actions_reproduce_rendered_frames():
-    """What resuming from pixels relies on: rendering repeats itself, bit for bit."""
+    """Resuming from pixels needs this: rendering is deterministic, bit for bit."""
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (12, 2, dmc.MAX_NUM_ACTIONS)).astype(np.float32)
     checksums = []
@@ -194,7 +194,7 @@ def test_logged_actions_reproduce_rendered_frames():
 
 
 def replay_of(config, rewards, action_repeat) -> SegmentReplay:
-    """What an experiment makes for one run, after `rewards` without an end of an episode.
+    """The replay of one run of an experiment, after `rewards` without an end of an episode.
 
     The action of transition t is t.
     """

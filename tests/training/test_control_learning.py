@@ -1,4 +1,4 @@
-"""SAC learns: from states and from pixels it moves a dot to its mark."""
+"""SAC learns to move a dot to its mark, from states and from pixels."""
 
 import pytest
 

@@ -11,7 +11,7 @@ from rcrl_jax.training.run_paths import RunPaths
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that `draw_learning_curve` draws."""
+    """Collects the figures that `draw_learning_curve` draws."""
     drawn = []
     canvas = curves.FigureCanvasAgg
 

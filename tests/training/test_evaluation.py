@@ -1,4 +1,4 @@
-"""Scores are the raw returns of whole first games, in environments of their own."""
+"""Scores are the raw returns of whole first games, in separate environments."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,7 @@ AGENT = make_agent(
 class ScriptedGames:
     """Environments whose games are lists of (reward, lives after it); see `VectorEnvironment`.
 
-    Every frame is filled with a number of its own: 1, 2, 3, ... in the order of an environment's
-    frames.
+    The frames of each environment are filled with the numbers 1, 2, 3, ... in their order.
     """
 
     def __init__(self, games: list[list[list[tuple[float, int]]]]):
@@ -67,7 +66,7 @@ class ScriptedGames:
 
 
 class Spy:
-    """Stands for a fleet; remembers what it is asked."""
+    """Replaces a fleet and records the arguments of calls."""
 
     num_runs, agent = 2, AGENT
 

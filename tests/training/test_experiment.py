@@ -1,4 +1,4 @@
-"""Experiments end, stop, resume and refuse as they promise; resuming is exact, bit for bit."""
+"""Experiments end, stop, resume and refuse as documented; resuming is exact, bit for bit."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.training import toy
 
 
 def run(plan) -> list[str]:
-    """Runs; returns the lines that were said."""
+    """Runs an experiment; returns the lines that it printed."""
     lines = []
     experiment.run(plan, lines.append)
     return "\n".join(lines).splitlines()
@@ -49,7 +49,7 @@ def contents(directory) -> dict[str, bytes]:
 
 
 def assert_same_result(plan, reference) -> None:
-    """What was learnt, remembered and recorded is equal."""
+    """Learner, replay and records are equal."""
     toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
     for r in range(len(plan.runs)):
         assert toy.recorded(plan, r) == toy.recorded(reference, r)
@@ -199,9 +199,9 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     evaluating = plan.config.periodic_episodes
     interruptions = [  # signal, environments, their steps until it comes, what is saved then
         (signal.SIGTERM, 1, 20, 20),  # before learning
-        (signal.SIGTERM, evaluating, 2, 60),  # amid an evaluation,
-        (signal.SIGTERM, evaluating, 3, 60),  # and amid the same one, which is made up for
-        (signal.SIGINT, 1, 73, 73),  # amid learning, and between two lines of metrics
+        (signal.SIGTERM, evaluating, 2, 60),  # during an evaluation,
+        (signal.SIGTERM, evaluating, 3, 60),  # and again during its repetition
+        (signal.SIGINT, 1, 73, 73),  # during learning, and between two lines of metrics
         (signal.SIGTERM, 1, 100, 100),  # when a checkpoint is due anyway
     ]
     for signum, num_envs, sends, step in interruptions:
@@ -219,13 +219,13 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
             shutil.copytree(plan.workdir, tmp_path / "other_emulator")
             seen = contents(plan.workdir)
 
-    # Emulators that do something else are noticed, and nothing is lost by that.
+    # Emulators that differ are detected, and the work directory stays usable.
     wrong = tmp_path / "other_emulator"
     with pytest.raises(experiment.NotReproduced, match="did not repeat the frames"):
         run(toy.make_plan(wrong, make_environment=lambda seeds: toy.make_catch(seeds ^ 1)))
     assert contents(wrong) == seen
 
-    # The final evaluation is not waited for: the state is saved already.
+    # A signal ends the final evaluation at once: the state is already saved.
     make = Interruption(signal.SIGTERM, num_envs=plan.eval_episodes, step=2)
     with pytest.raises(experiment.Interrupted, match="saved at step 240"):
         run(toy.make_plan(plan.workdir, make_environment=make))
@@ -235,7 +235,7 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     assert "resuming at step 240 of 240: rebuilding the replay" in lines
     assert_same_result(plan, reference)
 
-    # Killed between the line of the final evaluation and the scores: there is one line still.
+    # Killed between the line of the final evaluation and the scores: the line is not repeated.
     toy.paths_of(plan).scores.unlink()
     run(plan)
     assert_same_result(plan, reference)
@@ -271,7 +271,7 @@ def test_a_killed_process_resumes_as_if_uninterrupted(tmp_path, uninterrupted, r
         cwd=toy.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        # Somewhere after the checkpoint of step 100, wherever the process is by then.
+        # At an arbitrary time after the checkpoint of step 100.
         while not (metrics.exists() and _last_step(metrics) > 110):
             assert process.poll() is None, "it ended before it was killed"
             time.sleep(0.001)
@@ -314,7 +314,7 @@ def test_a_work_directory_of_another_run_is_refused_untouched(reference, change,
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
-    # Updates four steps apart: they are recorded, and watched, all the same.
+    # Updates four steps apart are recorded and checked too.
     plan = toy.make_plan(tmp_path, overrides={"learning_rate": 1e36, "update_period": 4})
     with pytest.raises(experiment.Diverged) as stop:
         run(plan)

@@ -141,7 +141,7 @@ def test_to_host_copies(together):
 
 
 def test_references_to_device_frames_give_the_results_of_arrays(together):
-    """`embed` and `compare` take whatever the replay returns."""
+    """`embed` and `compare` take arrays or references, as the replay returns them."""
     fleet, (state, _, _) = together
     params = state.learner.params
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Fleets on eight simulated devices, and the update lowered for devices that are not here."""
+"""Fleets on eight simulated devices, and the update lowered for accelerators."""
 
 import os
 import subprocess

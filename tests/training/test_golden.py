@@ -1,7 +1,7 @@
-"""Every preset computes today, bit for bit, what it computed when its digest was recorded.
+"""Every preset computes, bit for bit, the same as when its digest was recorded.
 
-`python -m tests.training.test_golden record` records the digests anew: in a commit of its own that
-says what changes the results on purpose.
+`python -m tests.training.test_golden record` records new digests. Commit them separately, and say
+in the message what changes the results on purpose.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ ATARI = {
 
 
 def machine() -> dict[str, object]:
-    """What rounding may depend on."""
+    """Everything that rounding may depend on."""
     lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
     return {
@@ -43,7 +43,7 @@ def machine() -> dict[str, object]:
 
 
 def digest(tree) -> str:
-    """Of all bytes of a tree's arrays, whatever their names and order."""
+    """Digest of all bytes of a tree's arrays, independent of their names and order."""
     leaves = (np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(tree))
     each = sorted(hashlib.sha256(leaf.tobytes()).hexdigest() for leaf in leaves)
     return hashlib.sha256("".join(each).encode()).hexdigest()[:16]
@@ -86,7 +86,7 @@ OPTIMISED = ("rcrl", "rcrl_sac")
 
 
 def test_presets_compiled_as_users_run_them_match_their_recorded_digests():
-    """The tests turn the compiler's optimisation off; a process of its own has it on."""
+    """The tests turn the compiler's optimisation off; a separate process has it on."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.training.test_golden", *OPTIMISED],
         cwd=toy.ROOT, env={**os.environ, "XLA_FLAGS": ""}, capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""The log of actions, and a checksum that notices frames that are not the same."""
+"""The log of actions, and a checksum that detects different frames."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -52,7 +52,7 @@ def test_a_state_is_a_copy():
 def test_one_changed_byte_changes_only_its_run_s_checksum(step, row, column, change, noise):
     actions, frames = _episode()
     if not noise:
-        frames[:] = 0  # a black screen: sums of products have nothing to hide behind
+        frames[:] = 0  # a black screen, the hardest case for sums of products
     changed = frames.copy()
     changed[step, 1, row, column] ^= np.uint8(change)
     before, after = _log(actions, frames).checksum, _log(actions, changed).checksum

@@ -1,4 +1,4 @@
-"""What is asked of the C library, by preset."""
+"""The settings of the C library's memory allocation, by preset."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""Where files lie, and that a file is replaced whole or not at all."""
+"""Paths of files, and atomic replacement of files."""
 
 import errno
 import json

@@ -1,8 +1,7 @@
-"""On Catch every preset learns to catch, and a crippled loss does not."""
+"""Every preset learns Catch, and a crippled loss does not."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from rcrl_jax.losses import c51
@@ -53,12 +52,12 @@ def test_a_preset_learns(preset):
 
 
 def without_gradient(*arguments):
-    """The loss is computed, and reaches no parameter."""
+    """The loss is computed, but its gradient reaches no parameter."""
     return jax.lax.stop_gradient(c51_loss(*arguments))
 
 
 def with_returns_of_others(logits_tm1, a_tm1, r_t, discount_t, *arguments):
-    """Every transition is given the return and the discount of its neighbour in the batch."""
+    """Every transition gets the return and the discount of its neighbour in the batch."""
     return c51_loss(logits_tm1, a_tm1, jnp.roll(r_t, 1), jnp.roll(discount_t, 1), *arguments)
 
 

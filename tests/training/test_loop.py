@@ -1,4 +1,4 @@
-"""The loop's order of events, its schedule, and a replay that comes back from logged actions."""
+"""The loop's order of events, its schedule, and the replay rebuilt from logged actions."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ LEARN_START, STEPS = 6, 16
 
 
 class ScriptedFleet:
-    """Acts by the step's number alone and counts updates instead of learning."""
+    """Its actions depend only on the step's number, and updates only count."""
 
     num_runs, seeds = len(RUNS), RUNS
 
@@ -39,7 +39,7 @@ class ScriptedFleet:
 
 
 class Spy:
-    """Logs calls of some methods of an object, with what they were given and gave back."""
+    """Logs calls of some methods of an object, with arguments and results."""
 
     def __init__(self, target, log, names):
         self._target, self._log, self._names = target, log, names
@@ -80,7 +80,7 @@ def _events(log, name):
 
 @pytest.mark.parametrize("update_period", [1, 3])
 def test_order_of_events(update_period):
-    """As the module's drawing says, with `update_period` steps between the updates."""
+    """The order in the module's docstring, with `update_period` steps between updates."""
     config = toy.make_config("rcrl", learn_start=LEARN_START, update_period=update_period)
     log, steps = _train(config)
     expected, pending = [], False
@@ -108,7 +108,7 @@ def test_priorities_are_written_one_update_later_for_their_own_transitions():
     for (index, transition_loss), update in zip(written, pending[LEARN_START:-1], strict=True):
         assert index is update.index
         np.testing.assert_array_equal(transition_loss, update.result.transition_loss)
-    # An update is handed out for the records once the next step has waited for it.
+    # An update is yielded for the records after the next step has waited for it.
     assert [step.finished for step in steps[1:]] == pending[:-1]
     assert steps[0].finished is None
 
@@ -166,7 +166,7 @@ def test_nothing_is_learnt_before_learn_start():
 # --- rebuilding -------------------------------------------------------------------------------
 
 
-# Games of 6 steps are cut after 5 or played out, and the ring's head passes several times.
+# Games of 6 steps are cut after 5 or played to the end, and the ring wraps several times.
 REBUILT = [{"max_episode_steps": 5}, {"max_episode_steps": 100}]
 
 
@@ -197,7 +197,7 @@ def test_logged_actions_rebuild_emulators_and_replay(overrides, steps):
     for run in range(len(RUNS)):
         np.testing.assert_array_equal(rebuilt.segment_lengths(run), replay.segment_lengths(run))
 
-    # From here on both go the same way, frames, segments, windows and priorities included.
+    # From here on both are equal: frames, segments, windows and priorities.
     continued = []
     for emulators, memory in ((environment, replay), (again, rebuilt)):
         *_, last = loop.train(

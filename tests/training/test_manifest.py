@@ -1,4 +1,4 @@
-"""What a manifest says, and when a work directory is refused."""
+"""The contents of manifests, and when a work directory is refused."""
 
 import copy
 import dataclasses
@@ -151,7 +151,7 @@ def test_a_manifest_without_an_algorithm_is_another_run(stored):
 
 
 def test_a_work_directory_of_another_format_is_refused_in_one_line(stored):
-    """Manifests had no number of their format before 2, and other names of fields."""
+    """Before format 2, manifests had no format number and other names of fields."""
     old = json.loads(stored.read_text())
     del old["run"]["format"]
     old["run"]["config"] = {"contrast_batch_size": 64}
@@ -243,7 +243,7 @@ def test_a_file_that_is_no_manifest_is_refused(tmp_path, text):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A git repository with one committed file, which poses as the manifest module."""
+    """A git repository with one committed file, which replaces the manifest module."""
     module = tmp_path / "manifest.py"
     module.write_text("one\n")
 

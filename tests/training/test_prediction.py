@@ -1,4 +1,4 @@
-"""What is said of a fleet before it starts, and which fleets are refused."""
+"""The prediction of memory, disk space and time, and which fleets are refused."""
 
 import datetime
 
@@ -39,7 +39,7 @@ def test_predicted_memory_grows_with_the_runs():
     )
     frames = 100_002 * 225 * 25
     assert frames < one < 1.5 * frames
-    # The runs of a CPU are updated one after the other: activations are there once.
+    # A CPU updates runs one after the other: it holds the activations of one run.
     assert 1.8 * one < two < 2 * one
 
 

@@ -38,7 +38,7 @@ def _record(recorder, events):
 
 
 def _read(paths):
-    """Returns both files' records without what may differ between equal runs."""
+    """Returns the records of both files without keys that may differ between equal runs."""
     return [
         [
             {key: value for key, value in line.items() if key not in records.WALL_CLOCK_KEYS}
@@ -287,7 +287,7 @@ def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
 
 
 def _progress_on_a_terminal(columns):
-    """Everything that a terminal of so many columns is sent."""
+    """Everything that is written to a terminal of `columns` columns."""
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, columns))
     with open(theirs, "w") as file:

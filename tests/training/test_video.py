@@ -1,4 +1,4 @@
-"""Films are read back frame by frame."""
+"""Written videos are read back frame by frame."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from rcrl_jax.training import video
 
 
 def _read(path):
-    """Returns ffmpeg's description of a film, and its frames as RGB."""
+    """Returns ffmpeg's description of a video, and its frames as RGB."""
     ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
     command = [ffmpeg, "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     result = subprocess.run(command, capture_output=True, check=True, timeout=60)
@@ -24,7 +24,7 @@ def _read(path):
 
 
 def _squares():
-    """[6, 84, 84]: a bright square that moves 12 pixels a frame over a dark ground."""
+    """[6, 84, 84]: a bright square that moves 12 pixels per frame over a dark background."""
     frames = np.full((6, 84, 84), 40, np.uint8)
     for t in range(6):
         frames[t, 36:48, 12 * t : 12 * t + 12] = 200

@@ -29,7 +29,7 @@ SMALL = {
     "n_step": 3,
     "target_period": 20,
     "learn_start": 30,
-    "replay.capacity": 150,  # the ring's head comes round before the last step
+    "replay.capacity": 150,  # the ring wraps before the last step
     "frame_stack": 2,
     "max_episode_steps": 100,
     "evaluation_period": 60,
@@ -106,7 +106,7 @@ def learner_like(plan: Plan):
 
 
 def recorded(plan: Plan, run: int = 0) -> dict[str, object]:
-    """All that a run has written for people so far, without what the clock says."""
+    """All records that a run has written so far, without values that depend on time."""
     paths = paths_of(plan, run)
     metrics = [
         {name: value for name, value in line.items() if name not in records.WALL_CLOCK_KEYS}
@@ -123,7 +123,7 @@ def recorded(plan: Plan, run: int = 0) -> dict[str, object]:
 
 
 def assert_equal_trees(first, second) -> None:
-    """Bit for bit, and of one structure."""
+    """Equal bit for bit, and of equal structure."""
     first_leaves, first_def = jax.tree_util.tree_flatten_with_path(first)
     second_leaves, second_def = jax.tree_util.tree_flatten_with_path(second)
     assert first_def == second_def

@@ -51,7 +51,7 @@ seeds = "{seeds}"
 
 
 def make_spec(directory: pathlib.Path, *, seeds="0:1", steps=5) -> Spec:
-    """Results and spec lie in `directory`, the work directories of units in `directory / runs`."""
+    """Results and spec are in `directory`, the work directories of units in `directory / runs`."""
     path = directory / "spec.toml"
     path.write_text(TEXT.format(results=directory / "results", seeds=seeds, steps=steps))
     return read_spec(path, EXPERIMENTS)
@@ -66,7 +66,7 @@ def describe(spec: Spec, unit: Unit, **changes) -> dict:
 
 
 def fake_command(spec: Spec, step_s: float = 0.0):
-    """What makes the command of a fake run."""
+    """Returns a function that makes the command of a fake run."""
 
     def make_command(unit: Unit, workdir: pathlib.Path) -> list[str]:
         program = pathlib.Path(__file__).with_name("fake_unit.py")
@@ -79,7 +79,7 @@ def fake_command(spec: Spec, step_s: float = 0.0):
 
 
 def history(directory: pathlib.Path, unit: Unit) -> list[str]:
-    """What the processes of a unit noted, but for their cores."""
+    """The lines that the processes of a unit have written, except those about cores."""
     path = directory / "runs" / f"{unit.name}.history"
     lines = path.read_text().splitlines() if path.exists() else []
     return [line for line in lines if not line.startswith("core")]
@@ -107,7 +107,7 @@ def main(directory: pathlib.Path, moment: str | None = None) -> int:
         _kill_at(moment)
     try:
         with workers.locked(directory / "runs"):
-            # No lower priority: beside other programs the tests would take long.
+            # Not at a lower priority, because tests would be slow beside other programs.
             summary = workers.Workers(
                 spec,
                 directory / "runs",

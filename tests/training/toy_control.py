@@ -27,7 +27,7 @@ SMALL = {
     "batch_size": 8,
     "return_contrast.batch_size": 4,
     "learn_start": 20,
-    "replay.capacity": 80,  # the ring's head comes round before the last step
+    "replay.capacity": 80,  # the ring wraps before the last step
     "evaluation_period": 160,
     "periodic_episodes": 2,
 }
