@@ -1,4 +1,4 @@
-"""Every benchmark runs from start to figures, on sizes that say nothing about speed."""
+"""Every benchmark runs from start to end, on sizes too small to measure speed."""
 
 import json
 import re
@@ -18,7 +18,7 @@ def command(module, *arguments) -> subprocess.CompletedProcess:
 
 
 def throughput(tmp_path, preset, *arguments):
-    """What was printed, and what was written of each fleet."""
+    """Returns what was printed, and what was written."""
     result = command(
         "benchmarks.throughput", f"--preset={preset}", "--repeats=3", "--loop_steps=10",
         f"--output={tmp_path}", *arguments,
@@ -54,9 +54,9 @@ def test_the_flop_of_an_update_equal_those_of_its_matrix_products(tmp_path):
     first, second = (state + action) * hidden, hidden * hidden + hidden
     critics, actor = 2 * (first + second), (state + 2 * action + hidden) * hidden
     forwards = actor + critics  # the target
-    # Forwards, and backwards to weights and inputs; nothing asks for the inputs of the first layer.
+    # Forwards, and backwards to weights and inputs; the first layer's input needs no gradient.
     forwards_and_backwards = (3 * critics - 2 * first) + (3 * actor - state * hidden)
-    through_the_critics = 2 * critics  # of the actor's loss: no weights of theirs
+    through_the_critics = 2 * critics  # the actor's loss: no gradient for the critics' weights
     products = 2 * batch * (forwards + forwards_and_backwards + through_the_critics)
     assert measured["fleets"][0]["update_gflop_per_run"] == pytest.approx(products / 1e9, rel=0.15)
 

@@ -1,4 +1,4 @@
-"""The sentence about the claim, on synthetic results: decided both ways, undecided, refused."""
+"""The verdict on the claim, on synthetic results: decided both ways, undecided, refused."""
 
 import json
 import pathlib
@@ -40,7 +40,7 @@ def finish(results, preset, game, seed, score) -> pathlib.Path:
 
 
 def finish_all(results, lift=0.0) -> None:
-    """Every run of the list; `rcrl` scores `lift` of a human's distance to random higher."""
+    """Finishes every run of the list; `rcrl` scores higher by `lift`, human-normalised."""
     rng = np.random.default_rng(0)
     for game in claim.GAMES:
         random, human = reference.published(game, "Random"), reference.published(game, "Human")

@@ -1,4 +1,4 @@
-"""The table of the screening by hand, and what it refuses."""
+"""The table of the readings by hand, and which results are refused."""
 
 import json
 import subprocess

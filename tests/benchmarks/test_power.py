@@ -1,4 +1,4 @@
-"""Simulated power: the models of spread, the command, and the figures that were registered."""
+"""Simulated power: the models of spread, the command, and the preregistered numbers."""
 
 import json
 import re

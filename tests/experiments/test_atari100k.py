@@ -44,7 +44,7 @@ def arguments(workdir, *more: str, preset="rcrl", game=GAME) -> list[str]:
     ]  # fmt: skip
 
 
-# The program with another period of checkpoints, which is no flag, or less free space.
+# The program with a shorter checkpoint period, for which there is no flag, or with less free space.
 DRIVER = """
 import functools, runpy
 from rcrl_jax.training import plan, workdir
@@ -70,7 +70,7 @@ def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
 
 
 def plan_of(workdir) -> Plan:
-    """What the command describes, to read its files with."""
+    """The plan that the command describes, for reading its files."""
     return toy.make_plan(
         workdir,
         seeds=(SEED,),
@@ -81,7 +81,7 @@ def plan_of(workdir) -> Plan:
 
 
 def wait_for(process, workdir: pathlib.Path, *, checkpoint: int, step: int) -> None:
-    """Returns once a checkpoint is on disk and training has gone on to some step."""
+    """Returns once a checkpoint is on disk and training has reached a later step."""
     saved = workdir / "checkpoints" / str(checkpoint)
     metrics = RunPaths(workdir, "rcrl", GAME, SEED).metrics
 
@@ -105,7 +105,7 @@ def uninterrupted(tmp_path_factory):
 def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(tmp_path, uninterrupted):
     flags = arguments(tmp_path)
     killed = start(*flags)
-    # From the checkpoint of step 50 on there are priorities that came late.
+    # From the checkpoint of step 50 on, there is a pending update.
     wait_for(killed, tmp_path, checkpoint=50, step=60)
     killed.send_signal(signal.SIGKILL)
     assert finish(killed).returncode == -signal.SIGKILL
@@ -184,10 +184,10 @@ def test_a_work_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_reported_in_one_line(tmp_path):
-    """A limit on the size of a file stands for a disk that fills up while training."""
+    """A limit on the size of files simulates a disk that fills up during training."""
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**14, 2**14))
     result = finish(start(*arguments(tmp_path), preexec_fn=limit))
     assert result.returncode == 2, result.stderr
-    # The storage library's own threads may complain too; the program's word is the last line.
+    # Threads of the storage library may print errors too; the program's own is the last line.
     assert result.stderr.splitlines()[-1].startswith("error: ")
     assert "File too large" in result.stderr

@@ -1,4 +1,4 @@
-"""The campaign's command: real runs from start to results, and mistakes in one line."""
+"""The campaign command: real runs from start to results, and mistakes in one line."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A person's mistake is one clear line and exit code 2; `--help` explains every flag."""
+"""A user's mistake is one clear line and exit code 2; `--help` explains every flag."""
 
 import os
 import pathlib
@@ -76,6 +76,15 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
     for word in says:
         assert word in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
+def test_every_program_parses_its_flags_in_the_same_way(folder):
+    programs = [text for path in (ROOT / folder).glob("*.py")
+                if "app.run(" in (text := path.read_text())]  # fmt: skip
+    assert len(programs) >= 5
+    for text in programs:
+        assert "\n    app.run(main, flags_parser=command_line.parse)\n" in text
 
 
 def assert_refused(result: subprocess.CompletedProcess) -> None:

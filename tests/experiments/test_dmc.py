@@ -50,7 +50,7 @@ def small(workdir, task, preset, env_steps):
 @pytest.mark.usefixtures("renderer")
 @pytest.mark.parametrize("preset, task", [("rcrl_sac", "cartpole_swingup")])
 def test_the_command_trains_from_start_to_scores(tmp_path, preset, task):
-    """An episode and a half of frames, learnt from, and one line of metrics."""
+    """Trains for an episode and a half of frames, which writes one line of metrics."""
     result = command(*small(tmp_path, task, preset, 8 * 210))
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
@@ -69,7 +69,7 @@ def test_the_command_trains_from_start_to_scores(tmp_path, preset, task):
 
 @pytest.mark.usefixtures("renderer", "envpool_renderer")
 def test_the_command_trains_with_envpool(tmp_path):
-    """A few updates; the work directory is of that backend from then on."""
+    """Trains for a few updates; the work directory then belongs to that backend."""
     arguments = small(tmp_path, "cartpole_swingup", "rcrl_sac", 8 * 30)
     result = command(*arguments, "--backend=envpool")
     assert result.returncode == 0, result.stderr
@@ -91,7 +91,7 @@ def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
         return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 1000)
 
     def interrupt(step, hurt) -> tuple[int, str]:
-        """Runs, hurts the process when it has passed a step; what it ends with and says last."""
+        """Runs, kills or stops a process after some step; returns exit code and last line."""
         process = subprocess.Popen(
             [sys.executable, "-m", "experiments.dmc", *arguments("parts")],
             cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -137,7 +137,7 @@ def without_clock(metrics: pathlib.Path) -> list[dict]:
 
 
 def worker_of(pid: int) -> int:
-    """The process that simulates for one that has a single worker."""
+    """The simulator process of a program that has a single worker."""
     (worker,) = (
         child.pid
         for child in psutil.Process(pid).children()
