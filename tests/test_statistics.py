@@ -1,4 +1,4 @@
-"""The rank test and the intervals against hand-made figures, SciPy, slow loops and simulation."""
+"""The rank test and the intervals against hand computation, SciPy, slow loops and simulation."""
 
 import itertools
 

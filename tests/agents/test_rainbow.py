@@ -84,9 +84,9 @@ def batches_of(preset: str) -> list[types.Batch]:
 
 
 def shaken(tree, seed: int = 9, size: float = 0.05):
-    """The parameters with something added, so that target and online network differ.
+    """Adds noise to the parameters, so that target and online network differ.
 
-    The scale of the noise stays: some tests rely on there being none.
+    The scale of the noisy layers stays, because some tests need it to be zero.
     """
     rng = np.random.default_rng(seed)
 
@@ -113,12 +113,12 @@ def assert_differ(one, other):
 
 
 def patches_of(observation) -> np.ndarray:
-    """Of whole frames `[N, C, 7056]`; patches stay as they are."""
+    """Patches of whole frames `[N, C, 7056]`; patches stay unchanged."""
     return observation if observation.ndim == 4 else observations.leading_patches(observation)
 
 
 def total_loss(config, params, target_params, momentum, batch, key):
-    """The joint loss of one run, put together from parts tested on their own."""
+    """The joint loss of one run, computed from parts that have their own tests."""
     network = RainbowNetwork(
         ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
     )
@@ -156,7 +156,7 @@ def total_loss(config, params, target_params, momentum, batch, key):
         own = params.auxiliary["curl"]
         values["curl"], _ = task.loss(own, view, momentum, task_keys[-1])
         weighted = 0.3 * config.auxiliary_weight * values["curl"]  # 0.3: the run's game
-        # As its code does: weighted as the transitions are, and part of their priorities.
+        # As in CURL's code: weighted like the transitions, and part of their priorities.
         total += jnp.mean(t.weight * weighted)
         cross_entropy = cross_entropy + weighted
     return total, (cross_entropy, values)
@@ -171,8 +171,8 @@ CASES = {
     "erainbow": ("erainbow", {}),
     "erainbow_sa": ("erainbow_sa", {}),
     "rcrl": ("rcrl", {}),
-    # Adam undoes a common factor of its gradients unless its epsilon is large, as here: the
-    # weight and the clipping show.
+    # Adam cancels a common factor of its gradients unless its epsilon is large. It is large here,
+    # so that weight and clipping have an effect.
     "curl": ("curl", {}),
     "rcrl_curl": ("rcrl_curl", {}),
     "clipped": ("rcrl", {"auxiliary_weight": 3.0, "max_gradient_norm": 0.05, "adam_eps": 1.0}),
@@ -190,7 +190,7 @@ def test_two_updates_by_hand(case):
     _, update = agent_of(preset, **changes)
     gradient = jax.jit(jax.grad(functools.partial(total_loss, config), has_aux=True))
 
-    # The optimiser on one long vector: clip, Adam with betas 0.9 and 0.999.
+    # The optimiser on one long vector: clipping, then Adam with betas 0.9 and 0.999.
     flat, unflatten = flatten_util.ravel_pytree(state.params)
     theta = np.asarray(flat, np.float64)
     mean, square = np.zeros_like(theta), np.zeros_like(theta)
@@ -221,7 +221,7 @@ def test_two_updates_by_hand(case):
         ours = np.asarray(flatten_util.ravel_pytree(state.params)[0])
         np.testing.assert_allclose(ours, theta, rtol=1e-3, atol=0.01 * config.learning_rate)
         if "curl" in config.auxiliary:
-            # The momentum network follows the new parameters, and nothing else moves it.
+            # The momentum network only follows the new parameters.
             online = {
                 "encoder": state.params.agent["params"]["encoder"],
                 "projection": state.params.auxiliary["curl"]["projection"],
@@ -271,7 +271,7 @@ def test_a_weight_of_zero_gives_the_base_agent_bit_for_bit(preset, base, changes
 
 
 def test_tasks_do_not_change_the_agent_s_initial_parameters_or_noise():
-    """Equal keys give equal initial parameters and equal noise, whatever tasks there are."""
+    """Equal keys give equal initial parameters and equal noise with any auxiliary tasks."""
     states = {preset: fresh(preset) for preset in ("erainbow_sa", "rcrl", "rcrl_curl")}
     losses = {
         preset: agent_of(preset)[1](state, batch_of(0, preset))[1].metrics["loss_c51"]
@@ -293,7 +293,7 @@ def test_the_auxiliary_loss_changes_the_agent():
 
 
 def test_each_network_encodes_each_image_once():
-    """By the same parameters: the tasks add three pairs an anchor, a query and a key."""
+    """The tasks add three images per anchor, one query and one key; none is encoded twice."""
     images = []
 
     def count(call, arguments, keywords, context):
@@ -319,7 +319,7 @@ def test_ties_between_actions_are_broken_uniformly():
     counts = np.bincount(action, minlength=5)
     assert counts[[0, 3]].tolist() == [0, 0]
     assert stats.chisquare(counts[[1, 2, 4]]).pvalue > 1e-3
-    # Actions that a run does not have change nothing.
+    # Invalid actions change nothing.
     padded = jnp.pad(q, ((0, 0), (0, 3)), constant_values=-jnp.inf)
     np.testing.assert_array_equal(action, rainbow.best_action(padded, jax.random.key(0)))
 
@@ -445,7 +445,7 @@ def test_donating_the_state_does_not_change_the_result(preset):
     once, _ = donating(state, batch)
     for a, b in zip(jax.tree.leaves(once), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    # Twice from the same state: no buffer that was still needed has been written over.
+    # Two updates from the same state agree: no buffer in use has been overwritten.
     again, _ = donating(jax.tree.map(jnp.asarray, kept), batch)
     assert_equal(once, again)
 
@@ -479,7 +479,7 @@ def q_values(config, params) -> np.ndarray:
 
 
 def actions(greedy: bool, keys: int, preset="erainbow_sa", step=0, **changes) -> np.ndarray:
-    """`[keys, 3]` actions for three observations, one row a key, from parameters well apart."""
+    """`[keys, 3]` actions for three observations, one row per key, with well separated values."""
     agent, _ = agent_of(preset, **changes)
     params = shaken(fresh(preset, **changes).params.agent)
 
@@ -506,7 +506,7 @@ def test_the_evaluation_policy_takes_a_share_epsilon_of_random_actions():
         expected[greedy_action] += 1 - epsilon
         observed = np.bincount(column, minlength=ACTIONS)
         assert stats.chisquare(observed, expected * size).pvalue > 1e-3
-    # Observations side by side explore independently of each other.
+    # Observations of a batch explore independently of each other.
     explores = result != best
     both = np.mean(explores[:, 0] & explores[:, 1])
     assert both == pytest.approx((epsilon * (ACTIONS - 1) / ACTIONS) ** 2, abs=0.05)
@@ -538,15 +538,15 @@ def test_an_update_without_noise_does_not_depend_on_its_key():
 
 
 def test_both_states_are_shifted_and_each_update_draws_new_shifts():
-    """A network that ignores shifts would lose the same, whatever the key."""
+    """Without a shift, the loss would not depend on the key."""
     quiet = {"exploration": "epsilon_greedy"}
     _, update = agent_of("erainbow_aug", **quiet)
     state, batch = fresh("erainbow_aug", **quiet), batch_of(0, "erainbow_aug")
     other = state._replace(key=fresh("erainbow_aug", seed=1).key)
     assert_differ(update(state, batch)[1], update(other, batch)[1])
     assert_equal(update(state, batch)[1], update(state, batch)[1])
-    # Blank pictures are the same wherever they are shifted to: with one of the two states blank,
-    # it is the other's shift that shows.
+    # Shifting a blank image changes nothing. So with one of the two states blank, only the other
+    # state's shift has an effect.
     for name in ("observation", "next_observation"):
         t = batch.transitions
         blank = batch._replace(transitions=t._replace(**{name: np.zeros_like(getattr(t, name))}))
@@ -554,7 +554,7 @@ def test_both_states_are_shifted_and_each_update_draws_new_shifts():
 
 
 def test_pairs_of_the_return_task_are_not_shifted():
-    """Keys draw nothing but shifts here: noise is off."""
+    """Without noise, keys only draw shifts."""
     _, update = agent_of("der_plus_rcrl")
     state, batch = fresh("der_plus_rcrl"), batch_of(0, "der_plus_rcrl")
     other_key = jax.random.key_data(jax.random.key(99))

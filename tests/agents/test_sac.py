@@ -108,7 +108,7 @@ def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
 
 
 def test_actor_and_critic_losses_do_not_change_each_other_s_parameters():
-    """Zero rewards, discounts and weights leave the critics' loss without a gradient."""
+    """With zero rewards, discounts and weights the critics' loss has no gradient."""
     preset = "sac_aug"
     _, update = agent_of(preset)
     state = fresh(preset)._replace(updates=jnp.int32(1))  # the actor is due
@@ -120,14 +120,14 @@ def test_actor_and_critic_losses_do_not_change_each_other_s_parameters():
     assert result.metrics["gradient_norm"] == 0.0
     assert not moved(state.params.agent.critic, after.params.agent.critic)
     assert moved(state.params.agent.actor, after.params.agent.actor)
-    # The actor's step is the same whatever the critics learn at the same time.
+    # The actor's step does not depend on what the critics learn in the same update.
     other, _ = update(RUN, state, batch)
     assert moved(state.params.agent.critic, other.params.agent.critic)
     assert not moved(after.params.agent.actor, other.params.agent.actor)
 
 
 def gradients_of(state, optimiser):
-    """What the first step of an optimiser has seen; its first moment is a share of it."""
+    """The gradient of an optimiser's first step, from its first moment."""
     share = 0.5 if optimiser == "temperature" else 0.1
     return jax.tree.map(lambda m: m / share, getattr(state.opt_state, optimiser)[0].mu)
 
@@ -138,7 +138,7 @@ def gradients_of(state, optimiser):
 def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(
     preset, without
 ):
-    """The critics' loss is silent, so that what moves them could be the task alone."""
+    """The critics' loss has no gradient, so only the task could change them."""
     _, update = agent_of(preset)
     state, batch = fresh(preset)._replace(updates=jnp.int32(1)), batch_of(preset)
     silent = batch._replace(
@@ -150,7 +150,7 @@ def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(
     reached = {"embedding": critic.embedding, "convolutions": critic.convolutions, "task": own}
     for path, gradient in jax.tree_util.tree_leaves_with_path(reached):
         assert np.any(gradient != 0), jax.tree_util.keystr(path)
-    # The target follows, and takes no step of its own.
+    # The target only follows.
     for part, tau in (("convolutions", 0.05), ("embedding", 0.05), ("critics", 0.01)):
         jax.tree.map(
             lambda new, old, now, tau=tau: np.testing.assert_allclose(
@@ -160,7 +160,7 @@ def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(
             getattr(state.target_params, part),
             getattr(after.target_params, part),
         )
-    # Actor and temperature see what they would see without the task.
+    # Actor and temperature have the same gradients as without the task.
     start = fresh(without)._replace(updates=jnp.int32(1))
     assert not moved(start.params.agent, state.params.agent)
     alone, _ = agent_of(without)[1](RUN, start, silent)
@@ -174,7 +174,7 @@ def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(
 
 
 def test_two_updates_from_states_by_hand():
-    """Everything but the draws is written a second time, in the order of CURL's code."""
+    """Everything except the draws is computed a second time, in the order of CURL's code."""
     preset = "state_sac"
     settings = toy_control.make_config(preset, batch_size=BATCH)
     agent, update = agent_of(preset)
@@ -236,9 +236,9 @@ def test_two_updates_from_states_by_hand():
 
 
 def test_an_update_from_pixels_with_every_task_by_hand():
-    """Networks and draws are the agent's; every loss is written a second time, from its formula.
+    """Networks and draws are the agent's; every loss is computed again from its formula.
 
-    The target network is another one, so that each loss shows which of the two it has read.
+    The target network differs, so that each loss shows which of the two networks it reads.
     """
     weight, latent_penalty, decay = 0.5, 0.3, 0.02
     preset, changes = "pixel_sac", {
@@ -270,7 +270,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
     dither_key = jax.random.fold_in(tasks_key, 2)
 
     def middle(observation):
-        """17 of 20 pixels: one is left out before them and two behind them."""
+        """The middle 17 of 20 pixels: without the first and the last two."""
         return observation[:, :, 1:18, 1:18]
 
     def psi(critic, observation):
@@ -281,7 +281,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
         return q_net.apply(critic.critics, jnp.concatenate([psi(critic, observation), a], axis=-1))
 
     def act(actor, critic, observation, key):
-        """An action and its log-density, of its own two components of three."""
+        """An action and its log-density; two of the three components are valid."""
         features = convolutions.apply(critic.convolutions, middle(observation))
         mean, log_std = pi_net.apply(actor.actor, embedding.apply(actor.embedding, features))
         noise = jax.random.normal(key, mean.shape)
@@ -292,7 +292,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
 
     @jax.jit  # for speed alone
     def by_formula(critic, auxiliary, actor, log_alpha, target):
-        """All losses, each transition's, and the gradients of what each optimiser minimises."""
+        """All losses, the loss of each transition, and the gradient for each optimiser."""
         alpha = jnp.exp(log_alpha)
         a_t, log_density_t = act(actor, critic, t.next_observation, next_key)
         q_t = q(target, t.next_observation, a_t)
@@ -418,12 +418,12 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
     for action in (greedy, sampled):
         assert action.shape == (5, ROOM) and action.dtype == np.float32
         assert not action[:, OWN:].any() and action[:, :OWN].all()
-    # Only the middle of a frame is looked at.
+    # Actions depend only on the middle of a frame.
     margin = observation.copy()
     margin[:, :, 0], margin[:, :, -2:], margin[:, :, :, 0], margin[:, :, :, -2:] = 0, 0, 0, 0
     np.testing.assert_array_equal(greedy, act(RUN, params, margin, jax.random.key(0), True, 0))
 
-    # Before the first update actions are uniform, whatever is seen.
+    # Before the first update actions are uniform for any observation.
     many = np.repeat(observation[:1], 1000, axis=0)
     at_random = np.array(act(RUN, params, many, jax.random.key(0), False, start - 1))
     assert not at_random[:, OWN:].any()
@@ -432,7 +432,7 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
 
 
 def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
-    """Only crops and the policy's noise are drawn; without discount the noise is not seen."""
+    """Keys draw only crops and the policy's noise; with discount 0 the noise has no effect."""
     for preset, differs in (("pixel_sac", False), ("sac_aug", True)):
         _, update = agent_of(preset)
         state, batch = fresh(preset), batch_of(preset)
@@ -447,7 +447,7 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
 
 @pytest.mark.parametrize("kind", types.ContrastBatch._fields)
 def test_anchors_positives_and_negatives_are_cropped_at_random(kind):
-    """The pairs of the other two kinds are blank, so that their crops make no difference."""
+    """The pairs of the other two kinds are blank, so that their crops have no effect."""
     _, update = agent_of("rcrl_sac")
     state, batch = fresh("rcrl_sac"), batch_of("rcrl_sac")
     contrast = types.ContrastBatch(

@@ -172,7 +172,7 @@ def test_readings_of_the_paper_that_the_presets_take():
 
 
 def test_settings_of_the_paper_and_its_codebase():
-    """The published numbers, typed a second time."""
+    """The published numbers, written a second time."""
     published = {
         "hidden_size": 256,
         "num_atoms": 51,

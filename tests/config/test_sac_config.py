@@ -122,7 +122,7 @@ def test_the_seven_systems_differ_only_where_they_should():
 
 
 def test_settings_of_curl_s_tables():
-    """The published numbers, typed a second time."""
+    """The published numbers, written a second time."""
     published = {
         "frame_stack": 3,
         "render_size": 100,

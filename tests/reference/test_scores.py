@@ -1,4 +1,4 @@
-"""The published tables against cells read off the papers by hand, and what follows from them."""
+"""The published tables against cells copied from the papers by hand, and quantities derived."""
 
 import collections
 import statistics

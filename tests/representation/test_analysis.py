@@ -138,7 +138,7 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms):
     scores = records.read_records(directory / "scores.jsonl")
     assert {line["agent_steps"] for line in scores} == {60, 120, 180, 240}
 
-    # The same again: nothing in it is left to chance.
+    # A repetition gives the same: the analysis is deterministic.
     before = (directory / "similarity.jsonl").read_bytes()
     analysis.analyse(arms, directory, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
     assert (directory / "similarity.jsonl").read_bytes() == before

@@ -1,4 +1,4 @@
-"""AUCs by hand, what each kind of pair is, and what discriminators made by hand score."""
+"""AUCs by hand, the rules for each kind of pair, and the AUCs of scripted discriminators."""
 
 import itertools
 
@@ -20,7 +20,7 @@ SIZE = 4000
 
 
 def game(rewards, actions, first_pixel=0) -> episodes.Episode:
-    """A game whose frames carry the number of their step in one pixel."""
+    """A game whose frames hold the number of their step in one pixel."""
     reward = np.asarray(rewards, np.float32)
     frames = np.zeros((len(reward), 84, 84), np.uint8)
     frames[:, 0, 0] = first_pixel + np.arange(len(reward))
@@ -147,7 +147,7 @@ def test_metrics_are_nan_without_enough_pairs():
 
 
 class ScriptedFleet:
-    """Compares pairs by the number that the first pixel of their newest frame carries."""
+    """Compares pairs by the number in the first pixel of their newest frame."""
 
     agent = make_agent(
         fields.replace(ATARI_PRESETS["rainbow"], {"frame_stack": 2}), discrete_spec((84, 84), 3)
