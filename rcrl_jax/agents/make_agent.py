@@ -20,7 +20,7 @@ def make_agent(
     Args:
       config: of any family.
       spec: of the environment; its actions are the largest action set of the fleet.
-      extra_tasks: auxiliary tasks by name, beside those that `config` names.
+      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
       ValueError: the environment does not fit the configuration.

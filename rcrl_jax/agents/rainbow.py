@@ -27,7 +27,7 @@ def make_agent(
     Args:
       config: the configuration.
       spec: shape of a frame and the largest action set of the fleet.
-      extra_tasks: auxiliary tasks by name, beside those that `config` names.
+      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
     """
     network = rainbow.RainbowNetwork(
         max_num_actions=spec.max_num_actions,

@@ -53,7 +53,7 @@ def make_agent(
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero; densities, entropy and exploration
         ignore them.
-      extra_tasks: auxiliary tasks by name, beside those that `config` names.
+      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
       ValueError: the environment's frames do not fit the configuration.

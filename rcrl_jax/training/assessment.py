@@ -27,7 +27,7 @@ class Assessor:
           fleet: plays.
           recording: where results go.
           action_repeat: environment steps of an agent step.
-          before_step: called before every step of a game; what it raises ends the evaluation.
+          before_step: called before every step of a game; an exception in it ends the evaluation.
         """
         self._plan, self._fleet, self._recording = plan, fleet, recording
         self._before_step = before_step

@@ -67,7 +67,7 @@ def evaluate(
       agent_steps: how long the runs have trained.
       episodes: E, games per run.
       film: whether to keep the frames of the first game.
-      before_step: called before every step; what it raises ends the evaluation.
+      before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What was run, written beside every score, and the check that a resumed run is the same run."""
+"""The manifest beside every score: what was run, and whether a resumed run is the same run."""
 
 from __future__ import annotations
 

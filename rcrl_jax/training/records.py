@@ -81,7 +81,7 @@ class RunRecorder:
         """Appends one line to metrics.jsonl and one point per scalar to TensorBoard.
 
         Args:
-            counters: where the run stands.
+            counters: how far the run is.
             scalars: name -> number; NaN is written as null. The line also gets `wall_s`, seconds of
                 training so far, time before a resumption included.
         """
@@ -100,7 +100,7 @@ class RunRecorder:
         """Appends one line to evaluations.jsonl and its scalars to TensorBoard.
 
         Args:
-            counters: where the run stands.
+            counters: how far the run is.
             returns: [episodes] raw return of each evaluation episode.
             episodes_cut: how many of them the frame limit ended.
             measured: name -> number, further metrics of them; NaN is written as null.
@@ -125,7 +125,7 @@ class RunRecorder:
         """Writes scores.json, the run's result: the evaluation of the agent at the last step.
 
         Args:
-            counters: where the run stands, at its end.
+            counters: how far the run is, at its end.
             returns: [episodes] raw return of each episode of the final evaluation.
             episodes_cut: how many of them the frame limit ended.
 

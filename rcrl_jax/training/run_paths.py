@@ -36,12 +36,12 @@ class RunPaths:
 
     @property
     def metrics(self) -> pathlib.Path:
-        """Losses and training episodes, one JSON object a line."""
+        """Losses and training episodes, one JSON object per line."""
         return self.directory / "metrics.jsonl"
 
     @property
     def evaluations(self) -> pathlib.Path:
-        """Returns of every evaluation episode, one JSON object an evaluation."""
+        """Returns of every evaluation episode, one JSON object per evaluation."""
         return self.directory / "evaluations.jsonl"
 
     @property

@@ -26,7 +26,7 @@ _STOPPED = {code for s in STOP_SIGNALS for code in (-s, 128 + s)}
 
 
 class Summary(NamedTuple):
-    """How a campaign stands when it ends.
+    """The state of a campaign when it ends.
 
     Attributes:
         finished: units whose run is in the results.
