@@ -12,7 +12,7 @@ ARGS ?=
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: atari dmc campaign test test-training test-others clean
+.PHONY: atari dmc campaign test test-fast test-training test-others clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -42,6 +42,11 @@ test-training: .venv/installed
 
 test-others: .venv/installed
 	$(BIN)/python -m pytest --durations=8 --ignore=tests/training
+
+# For the inner loop: the linter, and every test that takes little time.
+test-fast: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -m "not slow"
 
 # Rebuilt when requirements.txt or setup.py changes, or when an earlier installation did not finish.
 .venv/installed: requirements.txt setup.py

@@ -20,6 +20,30 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 
 
+# Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
+SLOW = {
+    "agents": ("test_rainbow", "test_sac"),
+    "auxiliary": ("test_new_task",),
+    "benchmarks": ("test_benchmarks",),
+    "envs": ("test_dmc",),
+    "experiments": ("test_atari100k", "test_campaign", "test_dmc", "test_representation"),
+    "representation": ("test_analysis",),
+    "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
+    "training": (
+        "test_all_games", "test_campaign_workers", "test_checkpoint", "test_control",
+        "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
+        "test_golden", "test_learning", "test_loop", "test_presets",
+    ),
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    """Marks the tests of slow modules."""
+    for item in items:
+        if item.path.stem in SLOW.get(item.path.parent.name, ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Frees compiled programs after each module: they would add up to gigabytes."""

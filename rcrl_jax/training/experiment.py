@@ -1,7 +1,6 @@
 """Runs one experiment, from its plan to its scores."""
 
 import contextlib
-import datetime
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -66,21 +65,20 @@ def run(plan: Plan, say: Say = print) -> list[float]:
         stack.callback(environment.close)
         finished_before = workdir.is_finished(plan)
         if not finished_before:
-            workdir.check_space(plan.workdir, prediction.predict_disk(fleet, plan.total_steps))
+            memory = prediction.check_resources(
+                fleet, environment.spec, plan.frame_store, plan.total_steps, plan.workdir
+            )
         workdir.claim(plan, fleet.agent, environment.description, say)
         if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
 
-        memory = prediction.predict_memory(fleet, environment.spec, plan.frame_store)
-        prediction.check(memory, fleet.num_runs)
         replay = build.make_replay(fleet, plan.seeds, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         saves = stack.enter_context(_Saves(plan, fleet, replay, history))
         state = _start_or_resume(plan, fleet, environment, replay, history, saves.store, say)
-        update_s = prediction.time_update(fleet, replay.example_batch())
         to_go = plan.total_steps - state.step
-        say(prediction.describe(memory, update_s, to_go, datetime.datetime.now()))
+        say(prediction.forecast(memory, fleet, replay.example_batch(), to_go))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step)

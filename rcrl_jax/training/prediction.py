@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import pathlib
 import time
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
 from rcrl_jax.representation import instruments
-from rcrl_jax.training import evaluation
+from rcrl_jax.training import evaluation, workdir
 from rcrl_jax.training.fleet import Fleet
 
 _BYTES_A_SLOT = 64  # of a replay without its frames: action, reward, flags, segments, sum tree
@@ -66,6 +67,36 @@ def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Mem
     if limit is None:  # one memory for both
         return Memory(host + device, 0, available, None)
     return Memory(host, device // fleet.num_devices, available, limit)
+
+
+def check_resources(
+    fleet: Fleet, spec: EnvironmentSpec, frame_store: str, total_steps: int, directory: pathlib.Path
+) -> Memory:
+    """Checks that a fleet fits on the disk and in memory; writes nothing.
+
+    Args:
+      fleet: the runs.
+      spec: of their environments.
+      frame_store: 'host' or 'device', where frames will live.
+      total_steps: agent steps of each run.
+      directory: where the runs will write.
+
+    Returns:
+      The predicted memory.
+
+    Raises:
+      DoesNotFit: too little memory.
+      OSError: too little space on the disk.
+    """
+    workdir.check_space(directory, predict_disk(fleet, total_steps))
+    memory = predict_memory(fleet, spec, frame_store)
+    check(memory, fleet.num_runs)
+    return memory
+
+
+def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, steps: int) -> str:
+    """One line for the user, before `steps` more steps: memory and time, from timed updates."""
+    return describe(memory, time_update(fleet, batch), steps, datetime.datetime.now())
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:

@@ -259,3 +259,22 @@ def test_progress_is_that_of_the_last_complete_line(tmp_path):
         lines.write(json.dumps({"agent_steps": step, "wall_s": step / 2, **rate}) + "\n")
     paths.metrics.write_text(lines.getvalue() + '{"agent_steps": 10')
     assert workers.read_progress(paths) == (999, 2.5, 499.5)
+
+
+@pytest.mark.skipif(
+    not pathlib.Path("/proc/self/autogroup").exists(), reason="Linux does not schedule by session"
+)
+def test_a_campaign_with_its_own_session_gives_that_session_the_lowest_priority(tmp_path):
+    """Niceness alone counts within a session: others would get no more time than the campaign."""
+    child = [sys.executable, "-m", "rcrl_jax.training.campaign.child"]
+    program = (
+        "import os, subprocess\n"
+        f"command = {child} + [str(os.getpid()), 'any', '19', {str(tmp_path / 'lock')!r},"
+        " 'cat', '/proc/self/autogroup']\n"
+        "subprocess.run(command, check=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=toy.ROOT, start_new_session=True,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split()[-2:] == ["nice", "19"]
