@@ -2,18 +2,19 @@
 
 import gc
 import os
+import pathlib
 import sys
-import tempfile
 
 import pytest
+
+_ROOT = pathlib.Path(__file__).parents[1]
 
 # Set before JAX is imported; tests that start processes pass them on.
 # Compilation would take most of the time of the tests. Small programs that run for seconds need no
 # optimised code (`test_fleet_devices.py` checks exactness at the default level), and all processes
-# share compiled programs until the tests end.
+# share compiled programs, with later runs too; `make clean` deletes them.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
-_CACHE = tempfile.TemporaryDirectory(prefix="compiled-")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_ROOT / ".pytest_cache" / "compiled"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must
 # be written, because a batch axis would otherwise align with the wrong one unnoticed.

@@ -22,7 +22,7 @@ from rcrl_jax.training import build, checkpoint, experiment, loop, prediction, r
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import RunId
-from tests.training import toy, toy_control
+from tests.training import test_golden, toy, toy_control
 
 
 def run(plan) -> None:
@@ -76,10 +76,10 @@ def one_compilation(monkeypatch):
 
 @pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
 def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
-    whole = toy_control.make_plan(tmp_path / "whole", preset)
-    run(whole)
-    parts = dataclasses.replace(whole, workdir=tmp_path / "parts")
-    run_and_stop(parts, 113)
+    digests, whole = test_golden.run_preset(preset, tmp_path / "whole")
+    test_golden.assert_recorded("digests", preset, digests)
+    parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
+    run_and_stop(parts, 63)
     run(parts)
     toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(whole))
     assert toy.recorded(parts) == toy.recorded(whole)
@@ -88,15 +88,15 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     assert all(line["env_steps"] == 2 * line["agent_steps"] for line in lines)
     assert all(line["frames"] == line["agent_steps"] for line in lines)
     losses = [line for line in lines if "loss_critic" in line]
-    assert [line["agent_steps"] for line in losses] == list(range(30, toy_control.STEPS + 1, 10))
+    assert [line["agent_steps"] for line in losses] == list(range(30, test_golden.STEPS + 1, 10))
     assert all(np.isfinite(list(line.values())).all() for line in losses)
     assert ("segment_length_p50" in losses[-1]) == ("return_contrast" in whole.config.auxiliary)
     assert "beta" not in losses[-1]
     # Every 160 environment steps are every 80 agent steps.
     evaluations = records.read_records(whole.paths[0].evaluations)
-    assert [line["agent_steps"] for line in evaluations] == [80, 160, 200]
+    assert [line["agent_steps"] for line in evaluations] == [80, 84]
     scores = json.loads(whole.paths[0].scores.read_text())
-    assert len(scores["returns"]) == 2 and scores["env_steps"] == 400
+    assert len(scores["returns"]) == 2 and scores["env_steps"] == 2 * 84
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
 
 
@@ -145,7 +145,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
     if DMC_PRESETS[preset].observation == "pixels":
         request.getfixturevalue("renderer")
         # Not to the end: rendering the episodes of an evaluation would take minutes.
-        finish, total_steps = functools.partial(run_and_stop, step=200), 300
+        finish, total_steps = functools.partial(run_and_stop, step=90), 300
     tasks = tuple(
         name for name, task in dmc.DMC_TASKS.items() if task.action_repeat == action_repeat
     )
@@ -163,7 +163,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
     )
     finish(plan)
     parts = dataclasses.replace(plan, workdir=tmp_path / "parts")
-    run_and_stop(parts, 110)
+    run_and_stop(parts, 60)
     finish(parts)
     toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(plan))
     for r, task in enumerate(tasks):

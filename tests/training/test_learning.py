@@ -69,4 +69,4 @@ c51_loss = c51.double_q_cross_entropy
 )
 def test_a_crippled_loss_does_not_learn(monkeypatch, preset, crippled):
     monkeypatch.setattr(c51, "double_q_cross_entropy", crippled)
-    assert best_score(preset, (1,), STEPS // 2) < 0.2
+    assert best_score(preset, (1,), STEPS // 3) < 0.2
