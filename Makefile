@@ -36,17 +36,20 @@ test: .venv/installed
 	@echo "two halves of the tests run side by side; each shows its output when it ends"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others
 
-# Most tests keep one core busy, so two processes take little more than half the time of one.
-test-training: .venv/installed
-	$(BIN)/python -m pytest --durations=8 tests/training
-
-test-others: .venv/installed
-	$(BIN)/python -m pytest --durations=8 --ignore=tests/training
-
 # For the inner loop: the linter, and every test that takes little time.
 test-fast: .venv/installed
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -m "not slow"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others \
+	  ARGS='-m "not slow"'
+
+# Most tests keep one core busy, so two processes take little more than half the time of one.
+TRAINING := tests/training tests/envs tests/replay
+
+test-training: .venv/installed
+	$(BIN)/python -m pytest --durations=8 $(ARGS) $(TRAINING)
+
+test-others: .venv/installed
+	$(BIN)/python -m pytest --durations=8 $(ARGS) $(addprefix --ignore=,$(TRAINING))
 
 # Rebuilt when requirements.txt or setup.py changes, or when an earlier installation did not finish.
 .venv/installed: requirements.txt setup.py
