@@ -32,13 +32,13 @@ campaign: .venv/installed
 # If there is no renderer and none can be installed, this says so and skips the tests that need one.
 test: .venv/installed
 	-@$(MAKE) --no-print-directory .venv/renders
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	@echo "two halves of the tests run side by side; each shows its output when it ends"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others
 
 # For the inner loop: the linter, and every test that takes little time.
 test-fast: .venv/installed
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others \
 	  ARGS='-m "not slow"'
 

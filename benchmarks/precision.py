@@ -99,9 +99,7 @@ def measure(preset: str) -> list[dict]:
     )
     spec, num_valid_actions = environment.spec, environment.num_valid_actions
     environment.close()
-    batches = [
-        jax.tree.map(np.copy, replay.sample(0.5).batch) for _ in range(_BATCHES.value)
-    ]
+    batches = [jax.tree.map(np.copy, replay.sample(0.5).batch) for _ in range(_BATCHES.value)]
     first = functools.partial(jax.tree.map, lambda x: np.asarray(x)[0])
     constants = fleet.agent.run_constants(_GAME.value)
     run = types.RunSpec(num_valid_actions[0], constants)

@@ -33,9 +33,7 @@ _TASKS = flags.DEFINE_list("tasks", ["cheetah_run"], "tasks that runs of SAC are
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", lower_bound=10)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", lower_bound=3)
-_BATCHING = flags.DEFINE_enum(
-    "batching", "auto", ["auto", "map", "vmap"], "how the fleet computes"
-)
+_BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 

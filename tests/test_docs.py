@@ -104,9 +104,7 @@ def test_the_guide_to_extending_shows_the_tested_task():
     """The document shows the lines between the two markers of the test, unchanged."""
     test = ROOT / "tests" / "auxiliary" / "test_new_task.py"
     _, task, _ = test.read_text().split("# [new task]\n")
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL
-    )
+    blocks = re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
     assert [task in block for block in blocks].count(True) == 1
 
 

@@ -70,9 +70,7 @@ def test_unstack_is_the_inverse_of_stack():
 
 
 def test_each_preset_stores_the_fewest_bytes_it_needs():
-    stored = {
-        name: observation_format(preset).stored for name, preset in ATARI_PRESETS.items()
-    }
+    stored = {name: observation_format(preset).stored for name, preset in ATARI_PRESETS.items()}
     patches = {name for name, layout in stored.items() if layout is observations.PATCHES}
     assert patches == {
         "erainbow", "erainbow_sa", "rcrl", "erainbow_sa_normal", "rcrl_normal",

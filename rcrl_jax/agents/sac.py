@@ -82,15 +82,11 @@ def make_agent(
         """The state-action embedding phi(s, a) = [psi(s), a]."""
         return jnp.concatenate([encode(params, pairs.observation), pairs.action], axis=-1)
 
-    parts = task.AgentParts(
-        encode, embed_pairs, model.psi_size, model.psi_size + max_num_actions
-    )
+    parts = task.AgentParts(encode, embed_pairs, model.psi_size, model.psi_size + max_num_actions)
     tasks = _make_tasks(config, parts, model.psi, crop)
     tasks |= {name: make(parts) for name, make in extra_tasks.items()}
     adam = optax.adam(config.learning_rate)
-    temperature_adam = optax.adam(
-        config.temperature_learning_rate, b1=config.temperature_beta1
-    )
+    temperature_adam = optax.adam(config.temperature_learning_rate, b1=config.temperature_beta1)
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         del run  # the networks do not depend on the run

@@ -147,8 +147,7 @@ class SacConfig:
             )
         if self.crop_size > self.render_size:
             raise ValueError(
-                f"crop_size: must be at most render_size = {self.render_size}; "
-                f"got {self.crop_size}"
+                f"crop_size: must be at most render_size = {self.render_size}; got {self.crop_size}"
             )
         check_anchors(self.return_contrast, self.batch_size)
         check_capacity(self.replay.capacity, 1, self.frame_stack)

@@ -190,9 +190,7 @@ class _ControlSuite(VectorEnvironment):
     ):
         self.spec = spec
         self.num_envs = len(tasks)
-        self.num_valid_actions = np.array(
-            [DMC_TASKS[task].action_size for task in tasks], np.int32
-        )
+        self.num_valid_actions = np.array([DMC_TASKS[task].action_size for task in tasks], np.int32)
         self.description = _describe(tasks, spec, backend, renderer)
         self._last: TimeStep | None = None
 

@@ -56,10 +56,6 @@ def double_q_cross_entropy(
     chex.assert_shape([a_tm1, r_t, discount_t], logits_tm1.shape[:1])
     chex.assert_equal_shape([logits_tm1, target_logits_t, selector_logits_t])
     chex.assert_shape(atoms, logits_tm1.shape[-1:])
-    batched = jax.vmap(
-        rlax.categorical_double_q_learning, in_axes=(None, 0, 0, 0, 0, None, 0, 0)
-    )
+    batched = jax.vmap(rlax.categorical_double_q_learning, in_axes=(None, 0, 0, 0, 0, None, 0, 0))
     q_t_selector = mask_actions(expected_return(selector_logits_t, atoms), num_valid_actions)
-    return batched(
-        atoms, logits_tm1, a_tm1, r_t, discount_t, atoms, target_logits_t, q_t_selector
-    )
+    return batched(atoms, logits_tm1, a_tm1, r_t, discount_t, atoms, target_logits_t, q_t_selector)

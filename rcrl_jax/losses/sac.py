@@ -59,9 +59,7 @@ def sample_action(
     return jnp.where(valid, jnp.tanh(u), 0.0), log_density
 
 
-def soft_value(
-    q: jax.Array, log_density: jax.Array, temperature: jax.Array | float
-) -> jax.Array:
+def soft_value(q: jax.Array, log_density: jax.Array, temperature: jax.Array | float) -> jax.Array:
     """The soft value of a state, `min q - alpha log pi`, from one action drawn there.
 
     Args:
@@ -98,9 +96,7 @@ def critic_loss(
     return jnp.sum(jnp.square(td_errors), axis=-1)
 
 
-def actor_loss(
-    q: jax.Array, log_density: jax.Array, temperature: jax.Array | float
-) -> jax.Array:
+def actor_loss(q: jax.Array, log_density: jax.Array, temperature: jax.Array | float) -> jax.Array:
     """`alpha log pi - min q` of actions that the policy draws now.
 
     The gradient reaches the policy through the action and its log-density; the caller holds the

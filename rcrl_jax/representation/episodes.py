@@ -158,9 +158,7 @@ def discounted_returns(episode: Episode, discount: float) -> np.ndarray:
     return returns
 
 
-def pairs_at(
-    episodes: Sequence[Episode], steps: Steps, formats: ObservationFormat
-) -> types.Pairs:
+def pairs_at(episodes: Sequence[Episode], steps: Steps, formats: ObservationFormat) -> types.Pairs:
     """The state-action pairs at `steps`, for one run.
 
     Args:

@@ -112,6 +112,4 @@ def _read(paths: list[pathlib.Path]) -> Snapshot:
     replay = [together.pop(_REPLAY + kind, None) for kind in Similarity._fields]
     # A file has no entry for the empty dictionary of an agent without a discriminator.
     params = types.TrainableParams(together["agent"], together.get("auxiliary", {}))
-    return Snapshot(
-        int(paths[0].stem), params, None if replay[0] is None else Similarity(*replay)
-    )
+    return Snapshot(int(paths[0].stem), params, None if replay[0] is None else Similarity(*replay))

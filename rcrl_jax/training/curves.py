@@ -65,9 +65,9 @@ def draw_learning_curve(paths: RunPaths) -> None:
 
     heights = [4.2] + [2.4] * bool(contrast) + [2.4] * bool(unseen)
     figure = Figure(figsize=(7.5, sum(heights)), dpi=120, layout="constrained")
-    panels = figure.subplots(
-        nrows=len(heights), sharex=True, squeeze=False, height_ratios=heights
-    )[:, 0]
+    panels = figure.subplots(nrows=len(heights), sharex=True, squeeze=False, height_ratios=heights)[
+        :, 0
+    ]
     _draw_returns(panels[0], metrics, list(evaluations.values()))
     _draw_references(panels[0], paths.game, paths.preset)
     panels[0].set_title(f"{paths.preset} on {paths.game}, seed {paths.seed}", loc="left")

@@ -22,9 +22,7 @@ class HistoryState(NamedTuple):
 class History:
     """Actions taken so far, and a checksum over every frame that followed them."""
 
-    def __init__(
-        self, num_runs: int, total_steps: int, action_shape: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, num_runs: int, total_steps: int, action_shape: tuple[int, ...] = ()) -> None:
         """Makes an empty log with room for `total_steps`.
 
         Args:

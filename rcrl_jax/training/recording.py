@@ -120,9 +120,7 @@ class Recording(contextlib.ExitStack):
 
     def write_scores(self, step: int, result: Evaluation) -> None:
         """Writes the final evaluation, after `step` agent steps, as every run's scores."""
-        for recorder, returns, cut in zip(
-            self._recorders, result.returns, result.cut, strict=True
-        ):
+        for recorder, returns, cut in zip(self._recorders, result.returns, result.cut, strict=True):
             recorder.write_scores(self._counters(step), returns, episodes_cut=cut)
 
     def _counters(self, step: int) -> records.Counters:

@@ -558,9 +558,7 @@ def test_pairs_of_the_return_task_are_not_shifted():
     _, update = agent_of("der_plus_rcrl")
     state, batch = fresh("der_plus_rcrl"), batch_of(0, "der_plus_rcrl")
     other_key = jax.random.key_data(jax.random.key(99))
-    one, other = (
-        update(s, batch)[1].metrics for s in (state, state._replace(key=other_key))
-    )
+    one, other = (update(s, batch)[1].metrics for s in (state, state._replace(key=other_key)))
     assert one["loss_return_contrast"] == other["loss_return_contrast"]
     assert one["loss_c51"] != other["loss_c51"]
 

@@ -135,9 +135,7 @@ def gradients_of(state, optimiser):
 @pytest.mark.parametrize(
     "preset, without", [("rcrl_sac", "sac_aug"), ("curl_sac", "sac_aug"), ("sac_ae", "pixel_sac")]
 )
-def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(
-    preset, without
-):
+def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(preset, without):
     """The critics' loss has no gradient, so only the task could change them."""
     _, update = agent_of(preset)
     state, batch = fresh(preset)._replace(updates=jnp.int32(1)), batch_of(preset)

@@ -30,9 +30,7 @@ def linear_embed(params, pairs):
 
 
 def make_task(hidden=4, reads="concatenation", **fields) -> AuxiliaryTask:
-    config = ReturnContrastConfig(
-        discriminator_hidden=hidden, discriminator_input=reads, **fields
-    )
+    config = ReturnContrastConfig(discriminator_hidden=hidden, discriminator_input=reads, **fields)
     return return_contrast.make_return_contrast(
         AgentParts(None, linear_embed, psi_size=2, phi_size=2), config, weight=1.0
     )
@@ -168,9 +166,7 @@ def test_the_gradient_reaches_encoder_embedding_and_discriminator_but_not_the_he
         EMBEDDING_SIZE,
         EMBEDDING_SIZE,
     )
-    config = ReturnContrastConfig(
-        discriminator_hidden=8, discriminator_input="concatenation"
-    )
+    config = ReturnContrastConfig(discriminator_hidden=8, discriminator_input="concatenation")
     task = return_contrast.make_return_contrast(parts, config, 1.0)
     actions = {"anchor": [0, 3], "positive": [3, 3], "negative": [0, 1]}
     batch = batch_of(

@@ -138,9 +138,7 @@ def reference(row, games, num_steps, protocol):
                 Expected(
                     frame=frame,
                     reward=(
-                        max(-1.0, min(1.0, event.reward))
-                        if protocol.clip_rewards
-                        else event.reward
+                        max(-1.0, min(1.0, event.reward)) if protocol.clip_rewards else event.reward
                     ),
                     terminated=game_over or episode_over,
                     truncated=cut and not (game_over or episode_over),

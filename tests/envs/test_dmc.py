@@ -67,9 +67,7 @@ def test_states_rewards_and_limits_are_the_suite_s(make, repeat, num_workers):
     """A whole episode of every task of one action repeat, and the start of the next one."""
     tasks = [task for task in dmc.DMC_TASKS if REPEAT[task] == repeat]
     runs, sizes = len(tasks), [dmc.DMC_TASKS[task].action_size for task in tasks]
-    environment = make(
-        tasks, range(10, 10 + runs), observation="state", num_workers=num_workers
-    )
+    environment = make(tasks, range(10, 10 + runs), observation="state", num_workers=num_workers)
     assert environment.spec == control_spec((24,), 6, action_repeat=repeat)
     assert environment.num_valid_actions.tolist() == sizes
     direct = [load(task, 10 + r) for r, task in enumerate(tasks)]
@@ -390,9 +388,7 @@ def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make):
     """Two workers: one holds two pools that share a GL context. Others restart in mid-episode."""
 
     def play(tasks, seeds, row, num_workers):
-        environment = make(
-            tasks, seeds, backend="envpool", render_size=32, num_workers=num_workers
-        )
+        environment = make(tasks, seeds, backend="envpool", render_size=32, num_workers=num_workers)
         rng = np.random.default_rng(0)
         others = np.arange(len(tasks)) != row
         frames, rewards = [environment.reset().frame], []

@@ -134,9 +134,9 @@ def test_loss_equals_rlax_s_projection(arguments):
 
 def test_only_the_logits_of_the_action_taken_get_a_gradient(arguments):
     logits, action, *_ = arguments
-    gradients = jax.jit(
-        jax.grad(lambda *a: jnp.sum(LOSS(*a, ACTIONS)), argnums=(0, 4, 5))
-    )(*arguments)
+    gradients = jax.jit(jax.grad(lambda *a: jnp.sum(LOSS(*a, ACTIONS)), argnums=(0, 4, 5)))(
+        *arguments
+    )
     online, target, selector = map(np.asarray, gradients)
     assert not target.any()
     assert not selector.any()

@@ -129,9 +129,9 @@ def test_temperature_falls_while_the_entropy_is_above_its_target(target_entropy,
     np.testing.assert_allclose(loss, ALPHA * (4.0 - target_entropy), rtol=1e-6)
     gradient = jax.grad(lambda x: sac.temperature_loss(x, LOG_DENSITY_T, target_entropy).sum())
     assert np.sign(gradient(log_alpha)) == slope
-    by_density = jax.grad(
-        lambda d: sac.temperature_loss(log_alpha, d, target_entropy).sum()
-    )(LOG_DENSITY_T)
+    by_density = jax.grad(lambda d: sac.temperature_loss(log_alpha, d, target_entropy).sum())(
+        LOG_DENSITY_T
+    )
     assert not by_density.any()
 
 

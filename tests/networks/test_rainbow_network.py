@@ -174,10 +174,7 @@ def test_logits_with_both_streams_on_phi_equal_a_slow_forward_pass():
         phi = [psi[i] * np.asarray(vector) for vector in p["action_embedding"]]
         streams = {
             name: np.stack(
-                [
-                    dense(p[f"{name}_out"], np.maximum(dense(p[f"{name}_hidden"], x), 0))
-                    for x in phi
-                ]
+                [dense(p[f"{name}_out"], np.maximum(dense(p[f"{name}_hidden"], x), 0)) for x in phi]
             )
             for name in ("value", "advantage")
         }

@@ -51,9 +51,7 @@ class Pair:
         self.fast = SegmentReplay(
             frames.HostFrameStore(num_runs, capacity, TINY),
             np.arange(num_runs) if seeds is None else np.asarray(seeds),
-            make_settings(
-                capacity=capacity, n_step=n_step, priority_exponent=exponent, **changes
-            ),
+            make_settings(capacity=capacity, n_step=n_step, priority_exponent=exponent, **changes),
             ObservationFormat.uniform(frame_stack, TINY),
             DISCRETE,
         )

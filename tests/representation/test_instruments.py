@@ -173,9 +173,7 @@ RETURN_OF = dict(zip(NUMBERS, instruments.as_played(GAMES).returns, strict=True)
 
 
 def measure(fleet, runs=1):
-    return instruments.measure(
-        fleet, None, [GAMES] * runs, seeds=range(runs), agent_steps=100
-    )
+    return instruments.measure(fleet, None, [GAMES] * runs, seeds=range(runs), agent_steps=100)
 
 
 def test_recognising_segments_alone_gives_chance_auc_across_games():

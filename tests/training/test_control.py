@@ -156,8 +156,12 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
         runs=tuple(RunId(task, 3) for task in tasks),
         eval_episodes=1,
         make_environment=functools.partial(
-            dmc.make_tasks, tasks, 1, backend="dm_control",
-            observation=plan.config.observation, render_size=plan.config.render_size,
+            dmc.make_tasks,
+            tasks,
+            1,
+            backend="dm_control",
+            observation=plan.config.observation,
+            render_size=plan.config.render_size,
         ),
         checkpoint_period=1000,
     )

@@ -83,9 +83,7 @@ def test_the_manifest_describes_the_run(reference):
 @pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
 def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
-    monkeypatch.setattr(
-        checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step)
-    )
+    monkeypatch.setattr(checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step))
     run(toy.make_plan(tmp_path, checkpoint_minutes=minutes))
     assert sorted({*saved}) == sorted({*range(steps, toy.STEPS, steps), toy.STEPS})
 
@@ -136,9 +134,7 @@ def test_evaluations_and_scores_are_recorded(reference):
     assert scores["mean"] == np.mean(scores["returns"])
 
 
-def test_measuring_on_unseen_episodes_changes_nothing_in_training(
-    tmp_path, reference, monkeypatch
-):
+def test_measuring_on_unseen_episodes_changes_nothing_in_training(tmp_path, reference, monkeypatch):
     monkeypatch.setattr(assessment.instruments, "measure", lambda *_, **__: [{}])
     plan = toy.make_plan(tmp_path)
     run(plan)

@@ -91,9 +91,7 @@ def test_preset_matches_its_recorded_digest(preset, tmp_path):
     """Every parameter is trained, too; `test_control.py` has the presets of DMControl."""
     found, plan = run_preset(preset, tmp_path)
     assert_recorded("digests", preset, found)
-    *_, last = (
-        line for line in records.read_records(plan.paths[0].metrics) if "loss_c51" in line
-    )
+    *_, last = (line for line in records.read_records(plan.paths[0].metrics) if "loss_c51" in line)
     assert {name for name in last if name.startswith("loss_")} == {
         "loss_c51", *(f"loss_{task}" for task in plan.config.tasks)
     }  # fmt: skip

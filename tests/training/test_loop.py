@@ -140,9 +140,7 @@ def test_the_replay_gets_the_frame_acted_on_and_what_followed():
 
 
 def test_batch_sizes_and_the_schedule_of_importance_weights():
-    config = toy.make_config(
-        "rcrl", {"replay.importance_exponent": 0.4}, learn_start=LEARN_START
-    )
+    config = toy.make_config("rcrl", {"replay.importance_exponent": 0.4}, learn_start=LEARN_START)
     log, _ = _train(config)
     for _, _, sample in _events(log, "sample"):
         assert sample.index.shape == (len(RUNS), 8)
@@ -180,9 +178,7 @@ def _trained(config, total_steps):
 @pytest.mark.parametrize("overrides", REBUILT)
 @pytest.mark.parametrize("steps", [4, 47, 160])
 def test_logged_actions_rebuild_emulators_and_replay(overrides, steps):
-    config = toy.make_config(
-        "rcrl", {"replay.capacity": 60}, learn_start=LEARN_START, **overrides
-    )
+    config = toy.make_config("rcrl", {"replay.capacity": 60}, learn_start=LEARN_START, **overrides)
     state, environment, replay, history = _trained(config, steps)
 
     again, fleet, rebuilt, _ = _make(config)

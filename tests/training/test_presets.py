@@ -84,9 +84,7 @@ def test_curl_has_the_weight_of_each_run_s_game(rcrl_curl):
 def test_frames_on_the_device_give_the_same_run(rcrl_curl):
     """Another compiled program reads the same bytes, so results are equal up to rounding."""
     _, _, (learner, _, _, history) = rcrl_curl
-    _, _, (other, _, _, other_history) = train(
-        "rcrl_curl", game_of=REDUCED, frame_store="device"
-    )
+    _, _, (other, _, _, other_history) = train("rcrl_curl", game_of=REDUCED, frame_store="device")
     np.testing.assert_array_equal(history.actions, other_history.actions)
     for a, b in zip(*map(jax.tree.leaves, (learner.params, other.params)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-4)

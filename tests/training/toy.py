@@ -48,9 +48,7 @@ def make_catch(seeds: np.ndarray):
     return catch.make_catch(seeds.reshape(-1))
 
 
-def make_plan(
-    workdir, preset="rcrl", seeds=(3,), game=GAME, overrides=None, **changes
-) -> Plan:
+def make_plan(workdir, preset="rcrl", seeds=(3,), game=GAME, overrides=None, **changes) -> Plan:
     plan = Plan(
         preset=preset,
         config=make_config(preset, overrides),
