@@ -88,7 +88,7 @@ def measure(preset: str) -> list[dict]:
         make_environment=lambda seeds: atari.make_atari(_GAME.value, seeds.reshape(-1)),
     )
     environment, fleet = build.make_fleet(plan)
-    replay = build.make_replay(fleet, plan.seeds, plan.frame_store)
+    replay = build.make_replay(fleet, plan.frame_store)
     *_, last = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
         fleet=fleet,

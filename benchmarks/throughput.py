@@ -141,7 +141,7 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
     agent = fleet.agent
     memory = prediction.predict_memory(fleet, environment.spec, plan.frame_store)
     prediction.check(memory, runs)
-    replay = build.make_replay(fleet, plan.seeds, plan.frame_store)
+    replay = build.make_replay(fleet, plan.frame_store)
     steps = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
         fleet=fleet,
@@ -189,18 +189,9 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
         "add": remember,
     }
     milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}
-    one = jax.tree.map(
-        lambda x: x[0],
-        (
-            types.RunSpec(
-                environment.num_valid_actions,
-                jax.tree.map(lambda x: x[None], agent.run_constants(plan.runs[0].game)),
-            ),
-            learner,
-            prediction.empty_batch(agent, 1, "host"),
-        ),
-    )
-    traced = jax.jit(agent.update).trace(*one)
+    run = types.RunSpec(environment.num_valid_actions[0], agent.run_constants(plan.runs[0].game))
+    state, batch = jax.tree.map(lambda x: x[0], (learner, prediction.empty_batch(agent, 1, "host")))
+    traced = jax.jit(agent.update).trace(run, state, batch)
     # The CPU's program pads convolutions and runs them in loops, which the analysis counts as one
     # iteration. So the operations are counted in another platform's program, which is not compiled.
     flop = traced.lower(lowering_platforms=("cuda",)).cost_analysis()["flops"]

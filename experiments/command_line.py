@@ -61,18 +61,14 @@ def read_config(presets: Mapping[str, Config]) -> Config:
     Raises:
       ValueError: a value is out of range; the message names the field.
     """
-    return fields.replace(presets[flags.FLAGS.preset], _given_values())
+    return fields.replace(presets[flags.FLAGS.preset], fields.values(flags.FLAGS.config))
 
 
 def read_overrides(preset: Config) -> dict[str, Any]:
     """Dotted name -> value of each field that --config changes; `preset` is what defined it."""
-    values = {field.name: field.value for field in fields.named_fields(preset)}
-    return {name: value for name, value in _given_values().items() if value != values[name]}
-
-
-def _given_values() -> dict[str, Any]:
-    """The value of every field on the command line, by its dotted name."""
-    return {field.name: field.value for field in fields.named_fields(flags.FLAGS.config)}
+    values = fields.values(preset)
+    given = fields.values(flags.FLAGS.config)
+    return {name: value for name, value in given.items() if value != values[name]}
 
 
 def parse(argv: list[str]) -> list[str]:

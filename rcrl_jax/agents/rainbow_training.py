@@ -1,12 +1,13 @@
-"""Training settings of C51 Rainbow: observations, replay, protocol, schedule, memory."""
+"""Training settings of C51 Rainbow: observations, replay, protocol, evaluation, memory."""
 
 from rcrl_jax import observations
-from rcrl_jax.agents.agent import EvaluationSettings, Resources, Schedule
+from rcrl_jax.agents.agent import EvaluationSettings, Resources
+from rcrl_jax.auxiliary.return_contrast import contrast_rule
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.segment_table import closes_at_reward
-from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
+from rcrl_jax.replay.settings import ReplaySettings
 
 # For each image, an update holds its pixels and three arrays of the first layer's size in float32.
 # The Nature encoder also holds the overlapping inputs of its first layer.
@@ -56,18 +57,8 @@ def replay_settings(config: RainbowConfig) -> ReplaySettings:
         batch_size=config.batch_size,
         num_anchors=contrast.batch_size if "return_contrast" in config.tasks else 0,
         closes_segment=closes_at_reward,
-        contrast=ContrastRule(
-            anchors=contrast.anchors,
-            equal_return_positives=contrast.positives == "equal_return",
-            excludes_anchor=contrast.positive_excludes_anchor,
-            differs_in_return=contrast.negative_differs_in_return,
-        ),
+        contrast=contrast_rule(contrast, tolerance=0.0),
     )
-
-
-def schedule(config: RainbowConfig) -> Schedule:
-    """When the agent learns."""
-    return Schedule(config.learn_start, config.update_period)
 
 
 def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:

@@ -248,7 +248,7 @@ def make_agent(
         observations=formats,
         protocol=training.environment_protocol(config),
         replay=training.replay_settings(config, spec.action_repeat),
-        schedule=training.schedule(config),
+        schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=training.evaluation_settings(config),
         resources=training.resources(config),
     )

@@ -1,15 +1,16 @@
-"""Training settings of SAC: observations, replay, protocol, schedule, memory."""
+"""Training settings of SAC: observations, replay, protocol, evaluation, memory."""
 
 import numpy as np
 
 from rcrl_jax import observations
-from rcrl_jax.agents.agent import EvaluationSettings, Resources, Schedule
+from rcrl_jax.agents.agent import EvaluationSettings, Resources
+from rcrl_jax.auxiliary.return_contrast import contrast_rule
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.networks import sac as networks
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.segment_table import closes_above
-from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
+from rcrl_jax.replay.settings import ReplaySettings
 
 # The suite cuts episodes after 1000 environment steps, so no episode has more agent steps.
 _MAX_EPISODE_STEPS = 1000
@@ -64,19 +65,8 @@ def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
         batch_size=config.batch_size,
         num_anchors=contrast.batch_size if "return_contrast" in config.tasks else 0,
         closes_segment=closes_above(threshold),
-        contrast=ContrastRule(
-            anchors=contrast.anchors,
-            equal_return_positives=contrast.positives == "equal_return",
-            excludes_anchor=contrast.positive_excludes_anchor,
-            differs_in_return=contrast.negative_differs_in_return,
-            tolerance=threshold,
-        ),
+        contrast=contrast_rule(contrast, tolerance=threshold),
     )
-
-
-def schedule(config: SacConfig) -> Schedule:
-    """When the agent learns."""
-    return Schedule(config.learn_start, config.update_period)
 
 
 def evaluation_settings(config: SacConfig) -> EvaluationSettings:

@@ -14,6 +14,7 @@ from rcrl_jax.auxiliary import task
 from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.losses import contrastive
 from rcrl_jax.networks import discriminator
+from rcrl_jax.replay.settings import ContrastRule
 
 SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 
@@ -65,6 +66,22 @@ def make_return_contrast(
 
     return task.AuxiliaryTask(
         init, loss, weight=lambda constants: weight, discriminate=network.apply
+    )
+
+
+def contrast_rule(config: ReturnContrastConfig, tolerance: float) -> ContrastRule:
+    """How the replay draws the samples of the task.
+
+    Args:
+      config: where anchors, positives and negatives come from.
+      tolerance: returns that differ by at most this count as equal [reward].
+    """
+    return ContrastRule(
+        anchors=config.anchors,
+        equal_return_positives=config.positives == "equal_return",
+        excludes_anchor=config.positive_excludes_anchor,
+        differs_in_return=config.negative_differs_in_return,
+        tolerance=tolerance,
     )
 
 

@@ -73,6 +73,22 @@ def named_fields(config: Any) -> Iterator[NamedField]:
             yield NamedField(field.name, value, field.type, field.metadata)
 
 
+def values(config: Any) -> dict[str, Any]:
+    """The value of every field of `config` by its dotted name."""
+    return {field.name: field.value for field in named_fields(config)}
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested mappings by dotted name."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
 def check_fields(config: Any) -> None:
     """Checks every field of `config` and of its groups against its range.
 

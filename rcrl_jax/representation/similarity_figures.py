@@ -48,10 +48,16 @@ def draw_similarity(
         own = [line for line in scores if line["preset"] == preset]
         _curves(panels[2], own, "mean", color, preset)
     panels[2].set(title="score", ylabel="mean return of an evaluation")
-    for panel in panels:
+    _finish(figure, title, path)
+
+
+def _finish(figure: Figure, title: str, path: pathlib.Path) -> None:
+    """Labels the panels over agent steps, and writes the figure."""
+    for panel in figure.axes:
         panel.set_xlabel("agent steps")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-        panel.legend(fontsize=8, frameon=False)
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend(fontsize=8, frameon=False)
         panel.grid(color="#eeeeee")
     figure.suptitle(title)
     curves.save_figure(figure, path)
@@ -81,13 +87,8 @@ def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: s
     panels[1].set(title="equal actions", ylabel="cosine similarity to the anchor")
     panels[2].set(title="different actions", ylabel="cosine similarity to the anchor")
     for panel in panels:
-        panel.set(xlabel="agent steps", ylim=(None, 1.02))
-        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize=8, frameon=False)
-        panel.grid(color="#eeeeee")
-    figure.suptitle(title)
-    curves.save_figure(figure, path)
+        panel.set_ylim(None, 1.02)
+    _finish(figure, title, path)
 
 
 def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:

@@ -1,7 +1,5 @@
 """Builds the parts of an experiment from its plan."""
 
-from collections.abc import Sequence
-
 import jax
 import numpy as np
 
@@ -33,22 +31,22 @@ def make_fleet(plan: Plan) -> tuple[AgentEnvironment, Fleet]:
         raise
 
 
-def make_replay(fleet: Fleet, seeds: Sequence[int], frame_store: str) -> SegmentReplay:
+def make_replay(fleet: Fleet, frame_store: str) -> SegmentReplay:
     """An empty replay for the runs of a fleet.
 
     Args:
       fleet: its agent reads the replay; its devices hold the frames if `frame_store` is 'device'.
-      seeds: `[R]`.
       frame_store: 'host' or 'device', where frames are stored.
     """
-    agent, runs = fleet.agent, len(seeds)
+    agent, runs = fleet.agent, fleet.num_runs
     layout, capacity = agent.observations.stored, agent.replay.capacity
     if frame_store == "host":
         store = frames.HostFrameStore(runs, capacity, layout)
     else:
         zeros = fleet.zeros((capacity + 2, *layout.stored_shape), layout.dtype)
         store = frames.DeviceFrameStore(runs, zeros, fleet.place, layout)
-    return SegmentReplay(store, np.asarray(seeds), agent.replay, agent.observations, agent.action)
+    seeds = np.asarray(fleet.seeds)
+    return SegmentReplay(store, seeds, agent.replay, agent.observations, agent.action)
 
 
 def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:

@@ -73,7 +73,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
 
-        replay = build.make_replay(fleet, plan.seeds, plan.frame_store)
+        replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         saves = stack.enter_context(_Saves(plan, fleet, replay, history))
         state = _start_or_resume(plan, fleet, environment, replay, history, saves.store, say)
@@ -112,10 +112,10 @@ def run(plan: Plan, say: Say = print) -> list[float]:
             with contextlib.suppress(Interrupted):  # raised again below, once the state is saved
                 score = assessor.assess_if_due(state)
             progress.advance(1, last_score=score)
-            told = bool(received)
-            saves.save_if_due(state, now=told)
-            if told:
+            if received:
+                saves.save(state)
                 stop_if_told(state)
+            saves.save_if_due(state)
         saves.save(state)
 
         say(f"final evaluation: {plan.eval_episodes} episodes")
@@ -178,14 +178,12 @@ class _Saves(contextlib.ExitStack):
     def _snapshot(self, state: loop.LoopState) -> checkpoint.Checkpoint:
         return checkpoint.snapshot(self._fleet, state, self._replay.state, self._history.state)
 
-    def save_if_due(self, state: loop.LoopState, *, now: bool) -> None:
-        """Saves if the period or the longest time has passed, or if `now`, which also waits."""
+    def save_if_due(self, state: loop.LoopState) -> None:
+        """Saves in the background if the period or the longest time has passed."""
         overdue = time.monotonic() - self._saved_s > 60 * self._plan.checkpoint_minutes
-        if state.step % self._plan.checkpoint_period == 0 or overdue or now:
+        if state.step % self._plan.checkpoint_period == 0 or overdue:
             self.store.save(self._snapshot(state))
             self._saved_s = time.monotonic()
-        if now:
-            self.store.wait()
 
     def save(self, state: loop.LoopState) -> None:
         """Saves and waits until the state is on disk."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import rcrl_jax
 from rcrl_jax import files
+from rcrl_jax.config import fields
 
 ALGORITHM = 2
 """Version of the algorithm, in every manifest. Runs with different numbers are never mixed.
@@ -103,15 +104,12 @@ def describe_run(
     )
 
 
-def config_values(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def config_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a manifest's `config` by dotted name, as `config.fields.replace` takes them."""
-    values = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            values |= config_values(value, f"{prefix}{name}.")
-        else:
-            values[f"{prefix}{name}"] = tuple(value) if isinstance(value, list) else value
-    return values
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in fields.flatten(config).items()
+    }
 
 
 def circumstances() -> dict[str, Any]:

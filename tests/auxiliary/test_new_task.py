@@ -78,7 +78,7 @@ def test_weight_and_priorities_of_a_new_task_apply_in_both_families(family):
     """With the same batch, priorities differ by weight x constant x loss, in every transition."""
     plan = make_plan(family)
     environment, own = build.make_fleet(plan)
-    replay = build.make_replay(own, plan.seeds, "host")
+    replay = build.make_replay(own, "host")
     rng = np.random.default_rng(0)
     environment.reset()
     for _ in range(40):

@@ -15,10 +15,6 @@ from rcrl_jax.envs.protocol import discrete_spec
 FIELDS = list(fields.named_fields(RainbowConfig()))
 
 
-def values_of(config) -> dict[str, object]:
-    return {field.name: field.value for field in fields.named_fields(config)}
-
-
 @pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
 def test_every_field_has_a_meaning_and_a_source(field):
     assert len(field.metadata["meaning"]) > 5
@@ -122,7 +118,7 @@ def test_a_configuration_cannot_be_changed():
 
 
 def differing(one: str, other: str) -> set[str]:
-    a, b = values_of(ATARI_PRESETS[one]), values_of(ATARI_PRESETS[other])
+    a, b = fields.values(ATARI_PRESETS[one]), fields.values(ATARI_PRESETS[other])
     return {name for name in a if a[name] != b[name]}
 
 
@@ -167,7 +163,7 @@ def test_readings_of_the_paper_that_the_presets_take():
         "embedding_init": "normal", "return_contrast.discriminator_input": "concatenation",
     }  # fmt: skip
     for name, expected in (("rcrl", chosen), ("rcrl_normal", chosen | first_reading)):
-        values = values_of(ATARI_PRESETS[name])
+        values = fields.values(ATARI_PRESETS[name])
         assert {field: values[field] for field in expected} == expected
 
 
@@ -199,7 +195,7 @@ def test_settings_of_the_paper_and_its_codebase():
         "evaluation_epsilon": 0.001,
     }
     for name in ("erainbow", "erainbow_sa", "erainbow_aug", "curl", "rcrl", "rcrl_curl"):
-        values = values_of(ATARI_PRESETS[name])
+        values = fields.values(ATARI_PRESETS[name])
         assert {f: values[f] for f in published} == published
 
 
@@ -212,7 +208,7 @@ def test_settings_of_the_original_rainbow():
         "replay.priority_exponent": 0.5, "replay.importance_exponent": 0.4, "discount": 0.99,
         "num_atoms": 51, "v_max": 10.0, "auxiliary": (), "augmentation": "none",
     }  # fmt: skip
-    rainbow = values_of(ATARI_PRESETS["rainbow"])
+    rainbow = fields.values(ATARI_PRESETS["rainbow"])
     assert {name: rainbow[name] for name in published} == published
 
 
@@ -229,7 +225,7 @@ def test_settings_of_der_plus():
         "epsilon": 0.01, "epsilon_decay": 5000, "learn_start": 1600, "target_period": 1,
     }  # fmt: skip
     for name in ("der_plus", "der_plus_rcrl"):
-        values = values_of(ATARI_PRESETS[name])
+        values = fields.values(ATARI_PRESETS[name])
         assert {field: values[field] for field in published} == published
 
 
@@ -241,7 +237,7 @@ def test_settings_of_curl_s_codebase():
     }  # fmt: skip
     for name in ("curl", "rcrl_curl"):
         preset = ATARI_PRESETS[name]
-        values = values_of(preset)
+        values = fields.values(preset)
         assert {f: values[f] for f in published} == published
         agent = make_agent(preset, discrete_spec((84, 84), 6))
         assert agent.run_constants("Alien")["curl"] == 1.0

@@ -12,10 +12,6 @@ from rcrl_jax.config.sac import SacConfig
 SAC_FIELDS = list(fields.named_fields(SacConfig()))
 
 
-def values_of(config) -> dict[str, object]:
-    return {field.name: field.value for field in fields.named_fields(config)}
-
-
 @pytest.mark.parametrize("field", SAC_FIELDS, ids=lambda field: field.name)
 def test_every_field_of_sac_has_a_meaning_and_a_source(field):
     assert len(field.metadata["meaning"]) > 5
@@ -95,7 +91,7 @@ def test_rl_batch_anchors_need_equal_batch_sizes():
 
 
 def test_both_families_have_the_same_defaults_of_the_return_task_but_one():
-    one, other = values_of(ReturnContrastConfig()), values_of(ControlReturnContrastConfig())
+    one, other = fields.values(ReturnContrastConfig()), fields.values(ControlReturnContrastConfig())
     assert {name for name in one if one[name] != other[name]} == {"discriminator_input"}
 
 
@@ -108,7 +104,7 @@ def test_tasks_on_images_need_images(task):
 
 def test_the_seven_systems_differ_only_where_they_should():
     def differing(one, other):
-        a, b = values_of(DMC_PRESETS[one]), values_of(DMC_PRESETS[other])
+        a, b = fields.values(DMC_PRESETS[one]), fields.values(DMC_PRESETS[other])
         return {name for name in a if a[name] != b[name]}
 
     assert DMC_PRESETS.keys() == {
@@ -152,19 +148,19 @@ def test_settings_of_curl_s_tables():
         "periodic_episodes": 10,
     }
     for preset in ("pixel_sac", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac"):
-        values = values_of(DMC_PRESETS[preset])
+        values = fields.values(DMC_PRESETS[preset])
         assert {name: values[name] for name in published} == published
 
 
 def test_settings_of_the_preset_that_sees_states():
-    values = values_of(DMC_PRESETS["state_sac"])
+    values = fields.values(DMC_PRESETS["state_sac"])
     expected = {"observation": "state", "frame_stack": 1, "batch_size": 128, "learning_rate": 1e-3}
     assert {name: values[name] for name in expected} == expected
 
 
 def test_the_discriminator_of_sac_reads_concatenated_pairs():
     for preset in ("rcrl_sac", "rcrl_curl_sac"):
-        values = values_of(DMC_PRESETS[preset])
+        values = fields.values(DMC_PRESETS[preset])
         assert values["return_contrast.discriminator_input"] == "concatenation"
 
 

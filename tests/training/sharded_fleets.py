@@ -39,7 +39,7 @@ def _train(config, seeds, steps, make_environment, **options):
     runs = tuple(RunId("Catch", seed) for seed in seeds)
     plan = Plan("toy", config, runs, steps, pathlib.Path(), 1, make_environment, **options)
     environment, fleet = build.make_fleet(plan)
-    replay = build.make_replay(fleet, seeds, plan.frame_store)
+    replay = build.make_replay(fleet, plan.frame_store)
     history = History(len(seeds), steps, fleet.agent.action.shape)
     for step in toy.training(fleet, environment, steps, replay=replay, history=history):
         if step.state.step == EARLY:

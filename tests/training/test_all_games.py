@@ -34,7 +34,7 @@ def train(games):
 
     seeds = (SEED,) * len(games)
     environment, fleet = toy.make_fleet(CONFIG, seeds, make_environment=make)
-    replay, history = build.make_replay(fleet, seeds, "host"), History(len(games), STEPS)
+    replay, history = build.make_replay(fleet, "host"), History(len(games), STEPS)
     *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
     params = fleet.to_host(last.state.learner.params)
     num_valid_actions = environment.num_valid_actions

@@ -18,7 +18,7 @@ from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import build, checkpoint, experiment, loop, prediction, records
+from rcrl_jax.training import build, experiment, loop, prediction, records
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import RunId
@@ -27,17 +27,6 @@ from tests.training import test_golden, toy, toy_control
 
 def run(plan) -> None:
     experiment.run(plan, lambda line: None)
-
-
-def last_checkpoint(plan, directory=None) -> checkpoint.Checkpoint:
-    _, fleet = build.make_fleet(plan)
-    shapes = jax.eval_shape(fleet.init)
-    like = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    store = checkpoint.CheckpointStore(directory or plan.paths[0].checkpoints)
-    try:
-        return store.restore(like)
-    finally:
-        store.close()
 
 
 def run_and_stop(plan, step) -> None:
@@ -81,7 +70,7 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     run_and_stop(parts, 63)
     run(parts)
-    toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(whole))
+    toy.assert_equal_trees(toy.last_checkpoint(parts), toy.last_checkpoint(whole))
     assert toy.recorded(parts) == toy.recorded(whole)
 
     lines = records.read_records(whole.paths[0].metrics)
@@ -118,7 +107,7 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     )  # fmt: skip
     with pytest.raises(experiment.Diverged) as stop:
         run(plan)
-    kept = last_checkpoint(plan, tmp_path / "diverged")
+    kept = toy.last_checkpoint(plan, tmp_path / "diverged")
     first_update = plan.config.learn_start
     assert first_update < kept.step < first_update + 5
     assert str(stop.value) == (
@@ -169,7 +158,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
     parts = dataclasses.replace(plan, workdir=tmp_path / "parts")
     run_and_stop(parts, 60)
     finish(parts)
-    toy.assert_equal_trees(last_checkpoint(parts), last_checkpoint(plan))
+    toy.assert_equal_trees(toy.last_checkpoint(parts), toy.last_checkpoint(plan))
     for r, task in enumerate(tasks):
         assert toy.recorded(parts, r) == toy.recorded(plan, r)
         described = json.loads(plan.paths[r].manifest.read_text())
@@ -208,7 +197,7 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
         "state": control_spec((24,), 6, action_repeat=action_repeat),
     }[getattr(config, "observation", None)]
     fleet = Fleet(make_agent(config, spec), (0,), types.RunSpec(np.int32([6]), {}))
-    replay = build.make_replay(fleet, (0,), "host")
+    replay = build.make_replay(fleet, "host")
     frame, never = np.zeros((1, *spec.frame.shape), spec.frame.dtype), np.zeros(1, bool)
     for t, reward in enumerate(rewards):
         action = np.full((1, *fleet.agent.action.shape), t, np.float32)
@@ -374,7 +363,7 @@ def first_update(**variant):
     of_network = ("return_contrast.loss", "return_contrast.discriminator_input")
     fleet = fleet_of(**{n: v for n, v in variant.items() if n in of_network})
     environment, own = build.make_fleet(plan)
-    replay = build.make_replay(own, plan.seeds, "host")  # the other fields change it alone
+    replay = build.make_replay(own, "host")  # the other fields change it alone
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (1, 60, toy_control.MAX_NUM_ACTIONS)).astype(np.float32)
     actions[..., 2:] = 0.0
@@ -423,7 +412,7 @@ def train(own, seeds):
     """Learner, replay and log of runs with `own` action components, from states."""
     plan = toy_control.make_plan("", "state_sac", own, seeds)
     environment, fleet = build.make_fleet(plan)
-    replay = build.make_replay(fleet, seeds, "host")
+    replay = build.make_replay(fleet, "host")
     history = History(len(seeds), 60, fleet.agent.action.shape)
     *_, last = toy.training(fleet, environment, 60, replay=replay, history=history)
     return fleet.to_host(last.state.learner), replay.state, history.state

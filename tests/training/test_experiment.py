@@ -319,9 +319,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
     losses = [line for line in lines if "loss_c51" in line]
     assert losses[-1]["loss_c51"] is None
     assert losses[-1]["agent_steps"] < 100
-    kept = checkpoint.CheckpointStore(tmp_path / "diverged")
-    state = kept.restore(toy.learner_like(plan))
-    kept.close()
+    state = toy.last_checkpoint(plan, tmp_path / "diverged")
     assert state.step == losses[-1]["agent_steps"]
     assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
     assert not toy.paths_of(plan).scores.exists()

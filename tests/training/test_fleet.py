@@ -21,7 +21,7 @@ CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
 def train(seeds):
     """Trains to the last step; returns the fleet and copies of all results of training."""
     environment, fleet = toy.make_fleet(CONFIG, seeds)
-    replay = build.make_replay(fleet, seeds, "host")
+    replay = build.make_replay(fleet, "host")
     history = History(len(seeds), STEPS)
     *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
     assert last.state.learner.updates.tolist() == [STEPS - CONFIG.learn_start] * len(seeds)

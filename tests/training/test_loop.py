@@ -61,7 +61,7 @@ def _make(config):
     """Training environments, a scripted fleet with the log of its calls, and a replay."""
     environment, fleet = toy.make_fleet(config, RUNS)
     log = []
-    return environment, ScriptedFleet(fleet.agent, log), build.make_replay(fleet, RUNS, "host"), log
+    return environment, ScriptedFleet(fleet.agent, log), build.make_replay(fleet, "host"), log
 
 
 def _train(config, total_steps=STEPS):
@@ -216,7 +216,7 @@ def test_the_checksum_detects_a_changed_action_and_another_emulator():
     def checksum(actions, seeds=RUNS):
         log = History(len(RUNS), 40)
         environment, fleet = toy.make_fleet(config, seeds)
-        replay = build.make_replay(fleet, seeds, "host")
+        replay = build.make_replay(fleet, "host")
         loop.rebuild(actions, environment=environment, replay=replay, history=log)
         return log.checksum
 

@@ -28,7 +28,7 @@ def train(preset, seeds=SEEDS, *, game_of=None, frame_store="host", make=toy.mak
         config, seeds, make_environment=make_environment,
         games=[games.get(seed, toy.GAME) for seed in seeds],
     )  # fmt: skip
-    replay = build.make_replay(fleet, seeds, frame_store)
+    replay = build.make_replay(fleet, frame_store)
     history = History(len(seeds), STEPS)
     *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
     environment.close()

@@ -77,7 +77,7 @@ def training(fleet, environment, total_steps, *, replay=None, history=None):
         loop.LoopState(0, fleet.init(), environment.reset(), None),
         fleet=fleet,
         environment=environment,
-        replay=replay or build.make_replay(fleet, fleet.seeds, "host"),
+        replay=replay or build.make_replay(fleet, "host"),
         history=history or History(fleet.num_runs, total_steps, fleet.agent.action.shape),
         total_steps=total_steps,
     )
@@ -87,8 +87,8 @@ def paths_of(plan: Plan, run: int = 0) -> RunPaths:
     return plan.paths[run]
 
 
-def last_checkpoint(plan: Plan) -> checkpoint.Checkpoint:
-    store = checkpoint.CheckpointStore(paths_of(plan).checkpoints)
+def last_checkpoint(plan: Plan, directory=None) -> checkpoint.Checkpoint:
+    store = checkpoint.CheckpointStore(directory or paths_of(plan).checkpoints)
     try:
         return store.restore(learner_like(plan))
     finally:

@@ -176,21 +176,12 @@ def _read_arm(name: str, table: Any, presets: Mapping[str, Config]) -> Arm:
     preset = _one_of(f"{where}preset", table["preset"], presets)
     known = {field.name: field for field in fields.named_fields(presets[preset])}
     overrides = []
-    for key, value in _flatten(_table(f"{where}config", table["config"])):
+    for key, value in fields.flatten(_table(f"{where}config", table["config"])).items():
         field = known[_one_of(f"{where}config", key, known)]
         overrides.append((key, _field_value(f"{where}config.{key}", value, field.type)))
     if not overrides:
         raise ValueError(f"{where}changes no field: name its preset under presets")
     return Arm(name, preset, tuple(overrides))
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """The values of nested tables with dotted keys."""
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _field_value(where: str, value: Any, kind: Any) -> Any:
