@@ -1,0 +1,1 @@
+"""Tables, figures, verdicts and the page that show finished runs beside published results."""

@@ -1,0 +1,141 @@
+"""Every format of a table shows the same numbers, and text from files is never markup."""
+
+import csv
+import html.parser
+import io
+import re
+
+import pytest
+
+from rcrl_jax.report import tables
+from rcrl_jax.report.tables import Cell, Column, Row, Table
+
+NASTY = "a|b & 50% $x$ <script>alert(1)</script> [bold]_y_ \\z"
+TABLE = Table(
+    title="Scores",
+    label="game",
+    columns=(Column("RCRL", "published"), Column("rcrl", "ours"), Column("Human")),
+    rows=(
+        Row("Alien", (Cell(854.2, 5), Cell(901.25, 2, best=True), Cell(7127.7))),
+        Row("Pong", (Cell(-16.9, 5), Cell(), Cell(14.6))),
+        Row("median", (Cell(0.185), Cell(None, None), Cell(1.0)), percent=True, separated=True),
+    ),
+    notes=("In brackets: seeds.",),
+)
+HOSTILE = Table(
+    NASTY, NASTY, (Column(NASTY, NASTY),), (Row(NASTY, (Cell(1.0, 1),)),), notes=(NASTY,)
+)
+
+
+class Reader(html.parser.HTMLParser):
+    """Rows of cells as text, their sort values, and every tag."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.rows, self.values, self.tags = [], [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+        if value := dict(attrs).get("data-value"):
+            self.values.append(float(value))
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1] and data.strip():
+            self.rows[-1][-1] += data
+
+
+def test_a_cell_shows_its_seeds_and_a_missing_one_a_dash():
+    assert tables.show(Cell(901.25, 2)) == "901.2 (2)"
+    assert tables.show(Cell(14.6)) == "14.6"
+    assert tables.show(Cell(0.1686, 5), percent=True) == "16.9 % (5)"
+    assert tables.show(Cell(None, 5)) == "–"
+
+
+def test_the_terminal_shows_every_cell_and_never_wraps_without_a_width():
+    lines = tables.to_text(TABLE).splitlines()
+    assert lines[0] == "Scores" and lines[-1] == "In brackets: seeds."
+    (alien,) = (line for line in lines if "Alien" in line)
+    assert re.findall(r"[\w.()*]+(?: \(\d\)\*?)?", alien) == [
+        "Alien", "854.2 (5)", "901.2 (2)*", "7127.7"
+    ]  # fmt: skip
+    median = next(n for n, line in enumerate(lines) if "median" in line)
+    assert set(lines[median - 1]) <= set("├─┼┤")
+
+
+def test_lines_of_the_terminal_keep_to_a_given_width():
+    assert max(map(len, tables.to_text(TABLE, width=60).splitlines())) <= 60
+
+
+def test_csv_holds_exact_values_and_seeds():
+    rows = list(csv.reader(io.StringIO(tables.to_csv(TABLE))))
+    assert rows == [
+        ["game", "RCRL published", "RCRL published, seeds", "rcrl ours", "rcrl ours, seeds",
+         "Human", "Human, seeds"],
+        ["Alien", "854.2", "5", "901.25", "2", "7127.7", ""],
+        ["Pong", "-16.9", "5", "", "", "14.6", ""],
+        ["median", "0.185", "", "", "", "1.0", ""],
+    ]  # fmt: skip
+
+
+def test_markdown():
+    assert tables.to_markdown(TABLE) == (
+        "**Scores**\n\n"
+        "| game | RCRL published | rcrl ours | Human |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| Alien | 854.2 (5) | **901.2 (2)** | 7127.7 |\n"
+        "| Pong | -16.9 (5) | – | 14.6 |\n"
+        "| median | 18.5 % | – | 100.0 % |\n"
+        "\nIn brackets: seeds.\n"
+    )
+
+
+def test_latex():
+    assert tables.to_latex(TABLE) == (
+        "\\begin{table*}[t]\n\\centering\\small\n\\begin{tabular}{lrrr}\n\\toprule\n"
+        "game & RCRL published & rcrl ours & Human \\\\\n\\midrule\n"
+        "Alien & 854.2 (5) & \\textbf{901.2 (2)} & 7127.7 \\\\\n"
+        "Pong & -16.9 (5) & -- & 14.6 \\\\\n\\midrule\n"
+        "median & 18.5 \\% & -- & 100.0 \\% \\\\\n"
+        "\\bottomrule\n\\end{tabular}\n\\caption{Scores. In brackets: seeds.}\n\\end{table*}\n"
+    )
+
+
+def test_html_rows_and_sort_values():
+    read = Reader(tables.to_html(TABLE))
+    assert read.rows[1:] == [
+        ["Alien", "854.2(5)", "901.2(2)", "7127.7"],
+        ["Pong", "-16.9(5)", "–", "14.6"],
+        ["median", "18.5 %", "–", "100.0 %In brackets: seeds."],
+    ]
+    assert read.values == [854.2, 901.25, 7127.7, -16.9, 14.6, 0.185, 1.0]
+
+
+def test_text_from_files_is_no_markup_in_any_format():
+    read = Reader(tables.to_html(HOSTILE))
+    assert "script" not in read.tags and read.rows[1][0] == NASTY
+    assert "[bold]_y_" in tables.to_text(HOSTILE)
+    _, line = list(csv.reader(io.StringIO(tables.to_csv(HOSTILE))))
+    assert line == [NASTY, "1.0", "1"]
+    latex = re.sub(r"\\[a-z]+\{\}|\\[&%$#_{}]", "", tables.to_latex(HOSTILE).split("midrule")[1])
+    assert not set("&%$#_") & set(latex.partition(" & 1.0")[0])
+    assert len(re.findall(r"(?<!\\)\|", tables.to_markdown(HOSTILE).splitlines()[2])) == 3
+    assert "\x1b" not in tables.to_text(TABLE._replace(title="\x1b[31mred"))
+
+
+def test_every_format_is_written_and_the_picture_is_a_picture(tmp_path):
+    written = tables.write(HOSTILE, tmp_path / "new", "table1")
+    assert [path.name for path in written] == [
+        "table1.csv", "table1.md", "table1.tex", "table1.html", "table1.png"
+    ]  # fmt: skip
+    assert written[-1].read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {p.name for p in written}
+
+
+def test_a_row_with_too_few_cells_is_an_error():
+    with pytest.raises(ValueError):
+        tables.to_figure(TABLE._replace(rows=(Row("Alien", (Cell(1.0),)),)))
