@@ -34,7 +34,7 @@ LEVEL = 0.05
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
 SEED = 0
-"""Seed of the permutations; the resamples of each interval start from it again."""
+"""Seed of the permutations, and again of the resamples."""
 
 _PAIRS = len(GAMES) * len(SEEDS)
 _IDENTITY = ("preset", "game", "seed", "config")
@@ -105,12 +105,16 @@ def decide(first: statistics.Scores, second: statistics.Scores) -> str:
         [reference.human_normalised(game, scores) for game, scores in zip(GAMES, arm, strict=True)]
         for arm in (first, second)
     ]
-    iqm, improvement = (
-        statistics.bootstrap_interval(
-            estimator, *normalised, np.random.default_rng(SEED), resamples=RESAMPLES
-        )
-        for estimator in (statistics.iqm_difference, statistics.probability_of_improvement)
+    intervals = statistics.bootstrap_intervals(
+        {
+            "iqm": statistics.difference(statistics.interquartile_mean),
+            "improvement": statistics.probability_of_improvement,
+        },
+        normalised,
+        np.random.default_rng(SEED),
+        resamples=RESAMPLES,
     )
+    iqm, improvement = intervals["iqm"], intervals["improvement"]
     if test.p_value > LEVEL:
         verdict = "undecided: the test finds no difference between `rcrl` and `erainbow_sa`"
     elif test.statistic > 0:

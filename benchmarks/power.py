@@ -80,7 +80,13 @@ def draw(
     return effect + drawn
 
 
-def power(effects: list[float], model: str, simulations: int, permutations: int) -> float:
+def power(
+    effects: list[float],
+    model: str,
+    simulations: int,
+    permutations: int,
+    runs: int = len(claim.SEEDS),
+) -> float:
     """Share of simulated experiments in which the test finds `rcrl` better.
 
     Args:
@@ -88,9 +94,10 @@ def power(effects: list[float], model: str, simulations: int, permutations: int)
         model: one of `MODELS`.
         simulations: number of simulated experiments.
         permutations: of each test; all simulations share them.
+        runs: of each arm on each game.
     """
     rng = np.random.default_rng(SEED)
-    shape = (simulations, len(claim.SEEDS))
+    shape = (simulations, runs)
     seeds = [curl_seeds(game) for game in claim.GAMES]
     first = [draw(own, e, model, shape, rng) for own, e in zip(seeds, effects, strict=True)]
     second = [draw(own, 0.0, model, shape, rng) for own in seeds]

@@ -1,12 +1,17 @@
-"""Compares two arms of runs over several games: a stratified rank test and bootstrap intervals.
+"""Statistics of runs over several games: aggregates, bootstrap intervals, a stratified rank test.
 
 The scores of an arm are a list with one array per game. Games are strata: runs are ranked, permuted
-and resampled within their game only, and the two arms may have different numbers of runs.
+and resampled within their game only, and arms and games may have different numbers of runs.
+
+Estimators are functions of one arm or of two that keep leading axes: `bootstrap_intervals` calls
+each of them once, with all resamples. Those of one arm need human-normalised scores. Aggregates and
+profile are those of Agarwal et al. (2021, "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice"); with equally many runs in all games they equal those of their rliable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,11 +42,11 @@ class RankTest(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """An estimate and the ends of its interval."""
+    """An estimate and the ends of its interval: scalars, or arrays of the estimate's shape."""
 
-    estimate: float
-    low: float
-    high: float
+    estimate: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 def stratified_rank_test(
@@ -72,7 +77,7 @@ def stratified_rank_test(
     Raises:
         ValueError: the arms differ in games, a game has no run of an arm, or a score is not finite.
     """
-    first, second = _checked(first, second)
+    first, second = _checked([first, second])
     ranks, members, variance = [], [], 0.0
     for x, y in zip(first, second, strict=True):
         n, m = x.shape[-1], y.shape[-1]
@@ -94,23 +99,109 @@ def stratified_rank_test(
     return RankTest(statistic, z, 2 * special.ndtr(-np.abs(z)), (as_far + 1) / (permutations + 1))
 
 
+def seeds_to_decide(
+    improvement: np.ndarray, games: int, *, power: float = 0.8, level: float = 0.05
+) -> np.ndarray:
+    """Seeds per game and arm that `stratified_rank_test` needs to find an improvement.
+
+    With n seeds per game and arm, the mean of z is sqrt(12 games n^2 / (2 n + 1)) times the mean
+    over games of P(X > Y) + P(X = Y) / 2 - 1/2, whatever the distribution of scores. The variance
+    of z is taken as its null value, 1, and ties are neglected (normal approximation of Noether,
+    1987, "Sample size determination for some common nonparametric tests", for van Elteren's sum).
+    For arms of equal spread, both make the result slightly too large: where effects are large, and
+    where ties are common.
+
+    Noise alone moves an observed improvement away from 0.5. Pass the ends of its interval too: if
+    0.5 lies between them, no number of seeds is certain to decide.
+
+    Args:
+        improvement: `[...]`, `probability_of_improvement`, taken as the true one.
+        games: number of games.
+        power: probability to find the improvement.
+        level: of the two-sided test.
+
+    Returns:
+        `[...]`, whole numbers, inf at 0.5; never fewer than separated arms need to reach the level.
+    """
+    effect = np.abs(np.asarray(improvement) - 0.5)
+    needed = (special.ndtri(1 - level / 2) + special.ndtri(power)) ** 2
+    with np.errstate(divide="ignore"):
+        half = needed / (12 * games * effect**2)
+    fewest = 1
+    while 2 / special.comb(2 * fewest, fewest) ** games > level:
+        fewest += 1
+    # The solution of 12 games n^2 / (2 n + 1) effect^2 = needed.
+    return np.maximum(np.ceil(half + np.sqrt(half * (half + 1))), fewest)
+
+
+def mean_of_game_means(scores: Scores) -> np.ndarray:
+    """Mean over games of each game's mean over runs, `[...]`: the published "mean"."""
+    return _game_means(scores).mean(axis=-1)
+
+
+def median_of_game_means(scores: Scores) -> np.ndarray:
+    """Median over games of each game's mean over runs, `[...]`: the published "median"."""
+    return np.median(_game_means(scores), axis=-1)
+
+
+def interquartile_mean_of_game_means(scores: Scores) -> np.ndarray:
+    """Mean of the middle half of the game means, `[...]`.
+
+    `interquartile_mean` trims runs, not games. Tables with one number per game allow only this one.
+    """
+    return _middle_half_mean(_game_means(scores))
+
+
 def interquartile_mean(scores: Scores) -> np.ndarray:
     """Mean of the middle half of all runs of all games.
 
     Args:
-        scores: comparable between games, for example human-normalised; `[..., n_g]` each game.
+        scores: `[..., n_g]` each game. All runs have equal weight, whatever their game.
 
     Returns:
         `[...]`, the mean without the floor(N / 4) lowest and highest of N runs.
     """
-    pooled = np.sort(np.concatenate(scores, axis=-1), axis=-1)
-    runs = pooled.shape[-1]
-    return pooled[..., runs // 4 : runs - runs // 4].mean(axis=-1)
+    return _middle_half_mean(np.concatenate(scores, axis=-1))
 
 
-def iqm_difference(first: Scores, second: Scores) -> np.ndarray:
-    """Interquartile mean of the first arm minus that of the second, `[...]`."""
-    return interquartile_mean(first) - interquartile_mean(second)
+def optimality_gap(scores: Scores, gamma: float = 1.0) -> np.ndarray:
+    """Mean over games and runs of how far a score falls short of `gamma`, `[...]`.
+
+    Scores above `gamma` count as `gamma`. Lower is better; games have equal weight.
+    """
+    return gamma - mean_of_game_means([np.minimum(game, gamma) for game in scores])
+
+
+def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
+    """Share of runs that score more than each threshold.
+
+    Args:
+        scores: `[..., n_g]` each game; games have equal weight, whatever their number of runs.
+        thresholds: `[T]`, increasing.
+
+    Returns:
+        `[..., T]`.
+
+    Raises:
+        ValueError: the thresholds do not increase.
+    """
+    if np.any(np.diff(thresholds) <= 0):
+        raise ValueError("thresholds of a performance profile must increase")
+    bins = len(thresholds) + 1
+    weights = np.concatenate([np.full(np.shape(x)[-1], 1 / np.shape(x)[-1]) for x in scores])
+    pooled = np.concatenate(scores, axis=-1)
+    # A run that exceeds k thresholds falls into bin k of its data set.
+    exceeded = np.searchsorted(thresholds, pooled).reshape(-1, len(weights))
+    exceeded += bins * np.arange(len(exceeded))[:, None]
+    weights = np.broadcast_to(weights / len(scores), exceeded.shape)
+    shares = np.bincount(exceeded.ravel(), weights.ravel(), minlength=bins * len(exceeded))
+    shares = shares.reshape(*pooled.shape[:-1], bins)
+    return shares[..., :0:-1].cumsum(axis=-1)[..., ::-1]
+
+
+def difference(estimator: Callable[[Scores], np.ndarray]) -> Callable[[Scores, Scores], np.ndarray]:
+    """Makes an estimator of two arms: that of the first arm minus that of the second."""
+    return lambda first, second: estimator(first) - estimator(second)
 
 
 def probability_of_improvement(first: Scores, second: Scores) -> np.ndarray:
@@ -130,39 +221,100 @@ def probability_of_improvement(first: Scores, second: Scores) -> np.ndarray:
     return np.mean(games, axis=0)
 
 
-def bootstrap_interval(
-    estimator: Callable[[Scores, Scores], np.ndarray],
-    first: Scores,
-    second: Scores,
+def resample(
+    arms: Sequence[Scores],
     rng: np.random.Generator,
     *,
-    resamples: int = 50_000,
-    level: float = 0.95,
-) -> Interval:
-    """Percentile interval of an estimate; runs are resampled within their arm and game.
+    resamples: int,
+    paired: bool = False,
+    runs: int | None = None,
+) -> list[list[np.ndarray]]:
+    """Draws runs with replacement, within their arm and game.
 
     Args:
-        estimator: `iqm_difference`, `probability_of_improvement` or another function of two arms
-            that keeps leading axes.
-        first: scores of one arm, `[n_g]` each game.
-        second: scores of the other arm, `[m_g]` each game.
-        rng: draws the resamples, all of the first arm before those of the second.
+        arms: each arm's scores, `[n_g]` each game.
+        rng: draws the resamples, all of one arm before those of the next.
         resamples: number of bootstrap resamples.
-        level: share of the bootstrap distribution inside the interval.
+        paired: whether the k-th runs of all arms in a game belong together, for example because
+            they share a seed. They are then drawn together.
+        runs: how many to draw in each game; as many as there are if None. Another number shows how
+            estimates from so many runs vary.
 
     Returns:
-        The estimate from the runs themselves, and the interval's ends.
+        The arms, `[resamples, n_g]` or `[resamples, runs]` each game.
 
     Raises:
-        ValueError: the arms differ in games, a game has no run of an arm, or a score is not finite.
+        ValueError: the arms differ in games, or in a game's number of runs though paired; a game
+            has no run of an arm or more than one axis, or a score is not finite.
     """
-    first, second = _checked(first, second)
+    arms = _checked(arms)
+    for number, games in enumerate(zip(*arms, strict=True)):
+        if any(game.ndim != 1 for game in games):
+            raise ValueError(f"game {number} has more than one axis; resamples are of one data set")
+        if paired and len({len(game) for game in games}) > 1:
+            counts = " and ".join(str(len(game)) for game in games)
+            raise ValueError(f"game {number} has {counts} runs; pairs need equal numbers")
     drawn = [
-        [x[rng.integers(len(x), size=(resamples, len(x)))] for x in arm] for arm in (first, second)
+        [rng.integers(len(x), size=(resamples, len(x) if runs is None else runs)) for x in arm]
+        for arm in (arms[:1] if paired else arms)
     ]
-    tail = (1 - level) / 2
-    low, high = np.quantile(estimator(*drawn), [tail, 1 - tail])
-    return Interval(float(estimator(first, second)), float(low), float(high))
+    if paired:
+        drawn *= len(arms)
+    return [
+        [game[index] for game, index in zip(arm, indices, strict=True)]
+        for arm, indices in zip(arms, drawn, strict=True)
+    ]
+
+
+def bootstrap_intervals(
+    estimators: Mapping[str, Callable[..., np.ndarray]],
+    arms: Sequence[Scores],
+    rng: np.random.Generator,
+    *,
+    resamples: int = 10_000,
+    level: float = 0.95,
+    paired: bool = False,
+) -> dict[str, Interval]:
+    """Percentile intervals of several estimates, from the same stratified bootstrap resamples.
+
+    Intervals from few runs are too short: with n runs per game, the bootstrap understates the
+    variance of a game's mean by the factor (n - 1) / n, and it cannot see high scores that no run
+    reached. Where 26 games have 5, 10 and 20 runs each, drawn from CURL's 20 published seeds, 95 %
+    intervals of `mean_of_game_means` cover the truth in 81, 87 and 92 % of simulations, those of
+    `interquartile_mean` in 90, 94 and 94 % (tests/test_statistics.py).
+
+    Args:
+        estimators: name -> function of the arms that keeps leading axes, and may add trailing ones.
+        arms: one arm for estimators of one arm, two for those of two; `[n_g]` each game.
+        rng: draws the resamples, see `resample`.
+        resamples: number of bootstrap resamples.
+        level: share of the bootstrap distribution inside the interval.
+        paired: whether the k-th runs of the arms are drawn together, see `resample`.
+
+    Returns:
+        Name -> the estimate from the runs themselves, and the interval's ends.
+
+    Raises:
+        ValueError: as `resample`.
+    """
+    drawn = resample(arms, rng, resamples=resamples, paired=paired)
+    observed = _checked(arms)
+    tails = [(1 - level) / 2, 1 - (1 - level) / 2]
+    return {
+        name: Interval(estimator(*observed), *np.quantile(estimator(*drawn), tails, axis=0))
+        for name, estimator in estimators.items()
+    }
+
+
+def _game_means(scores: Scores) -> np.ndarray:
+    """`[..., G]`, each game's mean over runs."""
+    return np.stack([np.mean(game, axis=-1) for game in scores], axis=-1)
+
+
+def _middle_half_mean(values: np.ndarray) -> np.ndarray:
+    """`[...]`, the mean without the floor(N / 4) lowest and highest of the last axis's N values."""
+    values, cut = np.sort(values, axis=-1), values.shape[-1] // 4
+    return values[..., cut : values.shape[-1] - cut].mean(axis=-1)
 
 
 def _count_as_far(ranks: np.ndarray, members: np.ndarray, statistic: np.ndarray) -> np.ndarray:
@@ -183,11 +335,12 @@ def _count_as_far(ranks: np.ndarray, members: np.ndarray, statistic: np.ndarray)
     return counts
 
 
-def _checked(first: Scores, second: Scores) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _checked(arms: Sequence[Scores]) -> list[list[np.ndarray]]:
     """The arms as float64 arrays; raises ValueError where they cannot be compared."""
-    if len(first) != len(second) or not len(first):
-        raise ValueError(f"arms of {len(first)} and {len(second)} games cannot be compared")
-    arms = tuple([np.asarray(game, np.float64) for game in arm] for arm in (first, second))
+    counts = [len(arm) for arm in arms]
+    if len(set(counts)) != 1 or not counts[0]:
+        raise ValueError(f"arms of {' and '.join(map(str, counts))} games cannot be compared")
+    arms = [[np.asarray(game, np.float64) for game in arm] for arm in arms]
     for arm in arms:
         for number, game in enumerate(arm):
             if not game.shape or not game.shape[-1]:
