@@ -14,6 +14,7 @@ from rcrl_jax.reference.scores import (
     games,
     human_normalised,
     published,
+    tasks,
 )
 
 __all__ = (
@@ -30,4 +31,5 @@ __all__ = (
     "games",
     "human_normalised",
     "published",
+    "tasks",
 )

@@ -103,6 +103,12 @@ def games() -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.game for row in atari100k_scores()))
 
 
+@functools.cache
+def tasks() -> tuple[str, ...]:
+    """The six tasks of DMControl, in the order of CURL's paper."""
+    return tuple(dict.fromkeys(row.task for row in dmc_scores()))
+
+
 def published(game: str, agent: str) -> float:
     """Returns the published mean raw score of `agent` on `game` at 100k agent steps.
 
