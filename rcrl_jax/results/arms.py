@@ -5,6 +5,7 @@ be pooled: code, budget, evaluation, environment. Every entry of a manifest belo
 or to neither because it depends on the game or on the machine.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,10 +91,10 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
     Raises:
         ValueError: `auxiliary` is not a list of names.
     """
-    candidates = presets_of(game)
+    candidates = _values_of_presets(game)
     found = _values_of_today(config, has_format)
     # A field that the manifest lacks is newer than the run, and its default changed nothing.
-    values = {**fields.values(candidates[preset]), **found}
+    values = {**candidates[preset], **found}
     if not isinstance(values["auxiliary"], tuple):
         raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
     values = {name: value for name, value in values.items() if _is_used(name, values)}
@@ -126,9 +127,12 @@ def conditions_of(
         instead, because nothing else tells which code the run was made with.
     """
     run, config = described["run"], described["run"]["config"]
-    commit = described.get("versions", {}).get("git_commit")
+    algorithm = run.get("algorithm")
+    if algorithm is None:
+        commit = described.get("versions", {}).get("git_commit") or "unknown"
+        algorithm = f"none (commit {str(commit)[:7]})"
     conditions = {
-        "algorithm": run.get("algorithm") or f"none (commit {str(commit or 'unknown')[:7]})",
+        "algorithm": algorithm,
         "format": run.get("format", "none"),
         "env_steps": env_steps,
         "final_episodes": final_episodes,
@@ -174,11 +178,16 @@ def _is_used(name: str, values: Mapping[str, Any]) -> bool:
     return True
 
 
-def _differences(values: Mapping[str, Any], preset: presets.Config) -> dict[str, Any]:
-    today = fields.values(preset)
+def _differences(values: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in values.items() if name not in today or today[name] != value
     }
+
+
+@functools.cache
+def _values_of_presets(game: str) -> dict[str, dict[str, Any]]:
+    """Every preset's fields by dotted name; kept, because thousands of runs ask for them."""
+    return {name: fields.values(preset) for name, preset in presets_of(game).items()}
 
 
 def _text(value: Any) -> str:
