@@ -3,7 +3,7 @@
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -78,48 +78,37 @@ class Run:
     manifest: Mapping[str, Any]
 
 
-def read_run(directory: pathlib.Path) -> Run:
+def read_run(directory: pathlib.Path, *, with_evaluations: bool = True) -> Run:
     """Reads one run, finished or not, and checks its files against each other and their place.
+
+    Args:
+        directory: of the run.
+        with_evaluations: whether to read `evaluations.jsonl`; the result does not depend on it.
 
     Raises:
         ValueError: a file is missing, damaged or at odds with another one or with its place. The
             message names the file and says what to do.
     """
-    directory = pathlib.Path(directory)
     path = directory / "manifest.json"
-    manifest = _read_object(path)
-    run = _section(path, manifest, "run")
-    config = _section(path, run, "config", "run.config")
-    for name in ("environment", "protocol", "versions", "device"):
-        manifest[name] = _section(path, manifest, name) if name in manifest else {}
-    preset, game, seed, steps = (run.get(name) for name in ("preset", "game", "seed", "steps"))
-    if not isinstance(game, str) or arms.family_of(game) is None:
-        raise ValueError(
-            f"{path}: game is {game!r}, none of Atari-100k and no task of DMControl; move the run "
-            "away"
-        )
-    if not isinstance(preset, str) or preset not in arms.presets_of(game):
-        raise ValueError(
-            f"{path}: preset is {preset!r}, none of config/presets.py for {game}; move the run away"
-        )
-    for name, value, least in (("seed", seed, 0), ("steps", steps, 1)):
-        if type(value) is not int or value < least:
-            raise ValueError(f"{path}: {name} is {value!r}, expected a whole number; {_RESTORE}")
-    for name in ("algorithm", "format"):
-        if name in run and type(run[name]) is not int:
-            raise ValueError(f"{path}: {name} is {run[name]!r}, expected a number; {_RESTORE}")
-    repeat = manifest["environment"].get("action_repeat", 1)
-    if type(repeat) is not int or repeat < 1:
-        raise ValueError(f"{path}: action_repeat is {repeat!r}, expected a number; {_RESTORE}")
+    manifest = _read_manifest(path)
+    run = manifest["run"]
+    preset, game, seed, steps = (run[name] for name in ("preset", "game", "seed", "steps"))
     _check_place(path, preset, game, seed)
-
-    score, returns, diverged = _read_result(
-        directory, {"preset": preset, "game": game, "seed": seed}, steps, steps * repeat
-    )
+    env_steps = steps * _action_repeat(manifest)
+    place = {"preset": preset, "game": game, "seed": seed}
+    score, returns, diverged = _read_result(directory, place, steps, env_steps)
     try:
-        arm = arms.arm_of(preset, game, config, has_format="format" in run)
+        arm = arms.arm_of(preset, game, run["config"], has_format="format" in run)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
+    evaluations = ()
+    if with_evaluations:
+        evaluations = _read_evaluations(
+            directory / "evaluations.jsonl",
+            steps,
+            _action_repeat(manifest),
+            is_complete=returns is not None,
+        )
     episodes = manifest["protocol"].get("final_episodes") if returns is None else len(returns)
     return Run(
         directory=directory,
@@ -129,18 +118,49 @@ def read_run(directory: pathlib.Path) -> Run:
         game=game,
         seed=seed,
         agent_steps=steps,
-        env_steps=steps * repeat,
+        env_steps=env_steps,
         score=score,
         returns=returns,
-        evaluations=_read_evaluations(
-            directory / "evaluations.jsonl", steps, repeat, is_complete=returns is not None
-        ),
+        evaluations=evaluations,
         diverged=diverged,
-        conditions=arms.conditions_of(manifest, env_steps=steps * repeat, final_episodes=episodes),
+        conditions=arms.conditions_of(manifest, env_steps=env_steps, final_episodes=episodes),
         device=manifest["device"],
         versions=manifest["versions"],
         manifest=manifest,
     )
+
+
+def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
+    """A manifest with all of its sections; those that an old one lacks are empty."""
+    manifest = _read_object(path)
+    run = _section(path, manifest, "run")
+    _section(path, run, "config", "run.config")
+    for name in ("environment", "protocol", "versions", "device"):
+        manifest[name] = _section(path, manifest, name) if name in manifest else {}
+    preset, game = run.get("preset"), run.get("game")
+    if not isinstance(game, str) or arms.family_of(game) is None:
+        raise ValueError(
+            f"{path}: game is {game!r}, none of Atari-100k and no task of DMControl; move the run "
+            "away"
+        )
+    if not isinstance(preset, str) or preset not in arms.presets_of(game):
+        raise ValueError(
+            f"{path}: preset is {preset!r}, none of config/presets.py for {game}; move the run away"
+        )
+    numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
+    numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}
+    numbers["action_repeat"] = (_action_repeat(manifest), 1)
+    for name, (value, least) in numbers.items():
+        if type(value) is not int or value < least:
+            raise ValueError(
+                f"{path}: {name} is {value!r}, expected a whole number from {least} on; {_RESTORE}"
+            )
+    return manifest
+
+
+def _action_repeat(manifest: Mapping[str, Any]) -> Any:
+    """Environment steps of an agent step; a manifest of Atari does not state it."""
+    return manifest["environment"].get("action_repeat", 1)
 
 
 def _read_result(
@@ -172,13 +192,13 @@ def _read_result(
                 f"{path}: {name} is {scores.get(name)!r}, but {planned} is {value!r} in "
                 f"manifest.json; {_RESTORE}"
             )
-    returns, mean = _checked_returns(path, scores)
-    if scores.get("episodes", len(returns)) != len(returns):
+    returns = _checked_returns(path, scores)
+    if scores.get("episodes") != len(returns):
         raise ValueError(
-            f"{path}: episodes is {scores['episodes']!r}, but it holds {len(returns)} returns; "
+            f"{path}: episodes is {scores.get('episodes')!r}, but it holds {len(returns)} returns; "
             f"{_RESTORE}"
         )
-    return mean, returns, False
+    return _checked_mean(path, scores, returns), returns, False
 
 
 def _read_evaluations(
@@ -210,7 +230,8 @@ def _read_evaluations(
             raise ValueError(
                 f"{where}: agent_steps is {step!r}, expected one of {steps}; {_RESTORE}"
             )
-        returns, mean = _checked_returns(where, line)
+        returns = _checked_returns(where, line)
+        mean = _checked_mean(where, line, returns)
         measures = {
             name: math.nan if value is None else float(value)
             for name, value in line.items()
@@ -226,17 +247,22 @@ def _read_evaluations(
     return tuple(found[step] for step in sorted(found))
 
 
-def _checked_returns(
-    where: str | pathlib.Path, record: Mapping[str, Any]
-) -> tuple[tuple[float, ...], float]:
-    """The returns of an evaluation and their mean."""
+def _checked_returns(where: str | pathlib.Path, record: Mapping[str, Any]) -> tuple[float, ...]:
+    """The returns of an evaluation; its mean is a number too."""
     returns, mean = record.get("returns"), record.get("mean")
     if not isinstance(returns, list) or not returns or not all(map(_is_number, [*returns, mean])):
         raise ValueError(f"{where} has a return that is not a number, or none; {_RESTORE}")
-    own = math.fsum(returns) / len(returns)
+    return tuple(map(float, returns))
+
+
+def _checked_mean(
+    where: str | pathlib.Path, record: Mapping[str, Any], returns: Sequence[float]
+) -> float:
+    """The mean of an evaluation, which its returns give."""
+    mean, own = float(record["mean"]), math.fsum(returns) / len(returns)
     if not math.isclose(own, mean, rel_tol=1e-9, abs_tol=1e-9):
         raise ValueError(f"{where}: the mean is {mean}, but its returns give {own}; {_RESTORE}")
-    return tuple(map(float, returns)), float(mean)
+    return mean
 
 
 def _is_number(value: Any) -> bool:

@@ -247,7 +247,7 @@ DAMAGE = {
     "torn end": (put("evaluations.jsonl", b'{"agent_steps": 500, "returns": [1], "mean": 1}\n{"'),
                  "ends at agent step 500 of 1000, but the run is finished"),
     "evaluation mean": (put("evaluations.jsonl", b'{"agent_steps":1000,"returns":[1],"mean":2}\n'),
-                        "evaluations.jsonl, line 1: the mean is 2"),
+                        "evaluations.jsonl, line 1: the mean is 2.0, but"),
     "evaluation NaN": (put("evaluations.jsonl", b'{"agent_steps":5,"returns":[NaN],"mean":NaN}\n'),
                        "not a number"),
     "evaluation later": (put("evaluations.jsonl", b'{"agent_steps":2000,"returns":[1],"mean":1}\n'),
