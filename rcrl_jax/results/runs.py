@@ -25,15 +25,20 @@ class Evaluation(NamedTuple):
         agent_steps: actions chosen so far.
         env_steps: the same in environment steps, as the benchmark counts them.
         score: mean return.
-        episodes: number of episodes.
+        returns: of each episode.
         measures: other numbers by name, for example `unseen_auc`; NaN where nothing was measurable.
     """
 
     agent_steps: int
     env_steps: int
     score: float
-    episodes: int
+    returns: tuple[float, ...]
     measures: Mapping[str, float]
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes."""
+        return len(self.returns)
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,7 @@ def _read_evaluations(
             if name not in _NOT_MEASURED
             and (value is None or type(value) is float or _is_number(value))
         }
-        found[step] = Evaluation(step, step * repeat, mean, len(returns), measures)
+        found[step] = Evaluation(step, step * repeat, mean, returns, measures)
     if is_complete and found and steps not in found:
         raise ValueError(
             f"{path} ends at agent step {max(found)} of {steps}, but the run is finished; "

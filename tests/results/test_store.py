@@ -37,8 +37,9 @@ def test_every_field_of_a_finished_run(tmp_path):
     assert run.manifest["run"]["config"]["n_step"] == 5
     assert run.conditions["final_episodes"] == 10
     first, last = run.evaluations
-    assert first[:4] == (500, 500, 2.0, 2)
-    assert last[:4] == (1000, 1000, 10.0, 10)
+    assert first[:4] == (500, 500, 2.0, (1.0, 3.0))
+    assert last[:4] == (1000, 1000, 10.0, run.returns)
+    assert (first.episodes, last.episodes) == (2, 10)
     assert first.measures["unseen_auc"] == 0.75
     assert math.isnan(first.measures["unseen_auc_equal_return"])
     assert len(first.measures) == 2
