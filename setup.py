@@ -17,7 +17,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
-    package_data={"rcrl_jax.reference": ["data/*.csv", "README.md"]},
+    package_data={"rcrl_jax.reference": ["data/*.csv", "data/*.csv.gz", "README.md"]},
     install_requires=[
         "absl-py>=2.1",
         "ale-py>=0.12",

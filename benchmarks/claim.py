@@ -7,18 +7,17 @@ Reads `<results>/<preset>/<game>/seed_<n>/{scores.json,manifest.json}` and write
 docs/preregistration.md. No p value is computed before the list is complete.
 """
 
-import json
-import math
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import app, flags
 
 from experiments import command_line
 from rcrl_jax import files, reference, statistics
+from rcrl_jax.results.runs import ATTEMPTS, Run, read_run
 
 _RESULTS = flags.DEFINE_string("results", "results/claim", "directory of the finished runs")
 
@@ -28,8 +27,6 @@ GAMES = ("Hero", "UpNDown", "Asterix", "MsPacman")
 SEEDS = range(9)
 AGENT_STEPS = 100_000
 EPISODES = 100
-ATTEMPTS = 2
-"""A run that diverges this often counts as random play."""
 LEVEL = 0.05
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
@@ -40,30 +37,6 @@ _PAIRS = len(GAMES) * len(SEEDS)
 _IDENTITY = ("preset", "game", "seed", "config")
 _LOSS_FIELDS = ("auxiliary", "return_contrast")
 """Fields in which the configurations of the two presets may differ."""
-
-
-class Run(NamedTuple):
-    """One finished run.
-
-    Attributes:
-        directory: where its files lie.
-        preset: one of `PRESETS`.
-        game: one of the 26 games.
-        seed: the run's seed.
-        score: mean return of the final evaluation; the published score of random play if diverged.
-        diverged: whether the run diverged in every attempt and has no evaluation.
-        conditions: what must be the same in every run: algorithm, backend, steps, protocol.
-        config: every hyperparameter.
-    """
-
-    directory: pathlib.Path
-    preset: str
-    game: str
-    seed: int
-    score: float
-    diverged: bool
-    conditions: dict[str, Any]
-    config: dict[str, Any]
 
 
 def read_runs(results: pathlib.Path) -> list[Run]:
@@ -79,15 +52,17 @@ def read_runs(results: pathlib.Path) -> list[Run]:
     runs = []
     for preset in PRESETS:
         for directory in sorted((results / preset).glob("*/*/")):
-            seed = re.fullmatch(r"seed_(0|[1-9]\d*)", directory.name)
-            if seed is None or directory.parent.name not in reference.games():
+            if (
+                not re.fullmatch(r"seed_(0|[1-9]\d*)", directory.name)
+                or directory.parent.name not in reference.games()
+            ):
                 raise ValueError(f"{directory} is no <game>/seed_<n>")
-            run = _read_run(directory, preset, directory.parent.name, int(seed[1]))
+            run = _read_run(directory)
             runs += [run] if run else []
-    _require_equal(runs, lambda run: run.conditions)
-    _require_equal(runs, lambda run: _outside_the_loss(run.config))
+    _require_equal(runs, _conditions)
+    _require_equal(runs, lambda run: _outside_the_loss(_config(run)))
     for preset in PRESETS:
-        _require_equal([run for run in runs if run.preset == preset], lambda run: run.config)
+        _require_equal([run for run in runs if run.preset == preset], _config)
     return runs
 
 
@@ -177,66 +152,33 @@ def _table(games: Iterable[str], runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _read_run(directory: pathlib.Path, preset: str, game: str, seed: int) -> Run | None:
+def _read_run(directory: pathlib.Path) -> Run | None:
     """Reads one run, or None if it has no result yet."""
-    scores, diverged = directory / "scores.json", directory / "diverged.json"
-    if not scores.exists() and not diverged.exists():
+    if not any((directory / name).exists() for name in ("scores.json", "diverged.json")):
         return None
-    if scores.exists() and diverged.exists():
-        raise ValueError(f"{directory} holds both scores.json and diverged.json")
-    place = {"preset": preset, "game": game, "seed": seed}
-    manifest_path = directory / "manifest.json"
-    manifest = _read_object(manifest_path)
-    described, protocol = manifest.get("run"), manifest.get("protocol")
-    if not isinstance(described, dict) or not isinstance(described.get("config"), dict):
-        raise ValueError(f"{manifest_path} describes no run")
-    _require(manifest_path, described, {**place, "steps": AGENT_STEPS})
-    if type(described.get("algorithm")) is not int:
-        raise ValueError(f"{manifest_path} has no algorithm number")
-    _require(manifest_path, described["config"], {"auxiliary": list(PRESETS[preset])})
-    if diverged.exists():
-        _require(diverged, _read_object(diverged), {"attempts": ATTEMPTS})
-        score = reference.published(game, "Random")
-    else:
-        score = _read_score(scores, place)
-    conditions = {name: value for name, value in described.items() if name not in _IDENTITY}
-    return Run(
-        directory,
-        preset,
-        game,
-        seed,
-        score,
-        diverged.exists(),
-        {**conditions, "protocol": protocol},
-        described["config"],
-    )
+    # Evaluations during training take no part in the claim.
+    run = read_run(directory, with_evaluations=False)
+    manifest = directory / "manifest.json"
+    described = run.manifest["run"]
+    _require(manifest, described, {"steps": AGENT_STEPS})
+    if "algorithm" not in described:
+        raise ValueError(f"{manifest} has no algorithm number")
+    _require(manifest, _config(run), {"auxiliary": list(PRESETS[run.preset])})
+    if not run.diverged:
+        _require(directory / "scores.json", {"episodes": len(run.returns)}, {"episodes": EPISODES})
+    return run
 
 
-def _read_score(path: pathlib.Path, place: dict[str, Any]) -> float:
-    """The mean return in a scores.json that belongs to `place` and holds every episode."""
-    scores = _read_object(path)
-    _require(path, scores, {**place, "agent_steps": AGENT_STEPS, "episodes": EPISODES})
-    returns, mean = scores.get("returns"), scores.get("mean")
-    numbers = [*returns, mean] if isinstance(returns, list) else [None]
-    if not all(type(x) in (int, float) and math.isfinite(x) for x in numbers):
-        raise ValueError(f"{path} has a return that is not a number, or none")
-    if len(returns) != EPISODES:
-        raise ValueError(f"{path} holds {len(returns)} returns, expected {EPISODES}")
-    if not math.isclose(np.mean(returns), mean, rel_tol=1e-9, abs_tol=1e-9):
-        raise ValueError(f"{path}: the mean is {mean}, but its returns give {np.mean(returns)}")
-    return mean
+def _config(run: Run) -> dict[str, Any]:
+    """Every hyperparameter."""
+    return run.manifest["run"]["config"]
 
 
-def _read_object(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: not a JSON object")
-    return value
+def _conditions(run: Run) -> dict[str, Any]:
+    """What must be the same in every run: algorithm, backend, steps, protocol."""
+    described = run.manifest["run"].items()
+    own = {name: value for name, value in described if name not in _IDENTITY}
+    return {**own, "protocol": run.manifest["protocol"]}
 
 
 def _require(path: pathlib.Path, found: dict[str, Any], expected: dict[str, Any]) -> None:

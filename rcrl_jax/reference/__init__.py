@@ -1,4 +1,4 @@
-"""Published scores that a run is compared with, as typed rows."""
+"""Published scores that runs are compared with, as typed rows; README.md says what they are."""
 
 from rcrl_jax.reference.scores import (
     PAPER_COLUMN,
@@ -14,20 +14,42 @@ from rcrl_jax.reference.scores import (
     games,
     human_normalised,
     published,
+    tasks,
+)
+from rcrl_jax.reference.seeds import (
+    AtariRunScore,
+    DmcCurvePoint,
+    DmcRunScore,
+    ProtocolNote,
+    atari100k_runs,
+    dmc_curves,
+    dmc_runs,
+    protocol_note,
+    protocol_notes,
 )
 
 __all__ = (
-    "PAPER_COLUMN",
+    "AtariRunScore",
     "AtariScore",
     "BudgetScore",
+    "DmcCurvePoint",
+    "DmcRunScore",
     "DmcScore",
+    "PAPER_COLUMN",
+    "ProtocolNote",
     "SeedScore",
+    "atari100k_runs",
     "atari100k_scores",
     "atari1p5m_scores",
     "comparison",
     "curl_seed_scores",
+    "dmc_curves",
+    "dmc_runs",
     "dmc_scores",
     "games",
     "human_normalised",
+    "protocol_note",
+    "protocol_notes",
     "published",
+    "tasks",
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import importlib.resources
-import typing
-from importlib.resources.abc import Traversable
 from typing import NamedTuple
+
+from rcrl_jax.reference import tables
 
 PAPER_COLUMN: dict[str, str] = {
     "rainbow": "Rainbow",
@@ -76,31 +74,37 @@ class DmcScore(NamedTuple):
 @functools.cache
 def atari100k_scores() -> tuple[AtariScore, ...]:
     """Every published Atari-100k score: 27 agents (Random and Human among them) on 26 games."""
-    return _read(_data("atari100k_scores.csv"), AtariScore)
+    return tables.read("atari100k_scores.csv", AtariScore)
 
 
 @functools.cache
 def atari1p5m_scores() -> tuple[BudgetScore, ...]:
     """The RCRL paper's Table 2: two agents on five games at 100k and 1.5M agent steps."""
-    return _read(_data("atari1p5m_scores.csv"), BudgetScore)
+    return tables.read("atari1p5m_scores.csv", BudgetScore)
 
 
 @functools.cache
 def curl_seed_scores() -> tuple[SeedScore, ...]:
     """CURL's 20 seeds on each of the 26 games, from Tables 6 and 7 of its paper."""
-    return _read(_data("curl_atari100k_20seeds.csv"), SeedScore)
+    return tables.read("curl_atari100k_20seeds.csv", SeedScore)
 
 
 @functools.cache
 def dmc_scores() -> tuple[DmcScore, ...]:
     """Every published DMControl return: six tasks at 100k and 500k environment steps."""
-    return _read(_data("dmc_scores.csv"), DmcScore)
+    return tables.read("dmc_scores.csv", DmcScore)
 
 
 @functools.cache
 def games() -> tuple[str, ...]:
     """The 26 games of Atari-100k, in the paper's order."""
     return tuple(dict.fromkeys(row.game for row in atari100k_scores()))
+
+
+@functools.cache
+def tasks() -> tuple[str, ...]:
+    """The six tasks of DMControl, in the order of CURL's paper."""
+    return tuple(dict.fromkeys(row.task for row in dmc_scores()))
 
 
 def published(game: str, agent: str) -> float:
@@ -189,48 +193,3 @@ def _scores_by_agent() -> dict[str, dict[str, float]]:
     for row in atari100k_scores():
         scores.setdefault(row.agent, {})[row.game] = row.score
     return scores
-
-
-def _data(name: str) -> Traversable:
-    return importlib.resources.files("rcrl_jax.reference") / "data" / name
-
-
-Row = typing.TypeVar("Row", bound=tuple)
-
-
-def _read(file: Traversable, row_type: type[Row]) -> tuple[Row, ...]:
-    """Reads a CSV whose header is exactly the fields of `row_type`, converting by annotation.
-
-    Raises:
-        ValueError: another header, a row of another length, or a cell of another type; the message
-            names file, line and column.
-    """
-    types = typing.get_type_hints(row_type)
-    with file.open("r", encoding="utf-8", newline="") as lines:
-        reader = csv.reader(lines)
-        header = next(reader, [])
-        if header != list(types):
-            raise ValueError(f"{file.name}: columns are {header}, expected {list(types)}")
-        rows = []
-        for cells in reader:
-            where = f"{file.name}, line {reader.line_num}"
-            if len(cells) != len(header):
-                raise ValueError(f"{where}: {len(cells)} cells, expected {len(header)}")
-            rows.append(
-                row_type(
-                    *(
-                        _cell(text, types[column], f"{where}, column {column}")
-                        for column, text in zip(header, cells, strict=True)
-                    )
-                )
-            )
-    return tuple(rows)
-
-
-def _cell(text: str, cell_type: typing.Any, where: str) -> str | int | float | None:
-    if cell_type == float | None:
-        return _cell(text, float, where) if text else None
-    try:
-        return cell_type(text)
-    except ValueError:
-        raise ValueError(f"{where}: {text!r} is not of type {cell_type.__name__}") from None

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from rcrl_jax import reference
-from rcrl_jax.reference import scores
+from rcrl_jax.reference import scores, tables
 
 _COLUMNS = ("Human", "SimPLe", "Rainbow", "ERainbow", "ERainbow-sa", "CURL", "RCRL", "RCRL+CURL")
 
@@ -174,7 +174,7 @@ def test_damaged_tables_are_rejected_with_the_place(tmp_path, text, message):
     file = tmp_path / "t.csv"
     file.write_text(text)
     with pytest.raises(ValueError, match=message):
-        scores._read(file, scores.AtariScore)
+        tables.read_file(file, scores.AtariScore)
 
 
 def test_comparison_on_a_control_task():
