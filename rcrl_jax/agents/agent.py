@@ -48,7 +48,7 @@ class Resources(NamedTuple):
     activation_bytes: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Agent:
     """An agent of one run. Its functions are pure and never see the fleet axis.
 

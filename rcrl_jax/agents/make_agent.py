@@ -1,5 +1,6 @@
 """Builds the agent of a configuration. The only module that tells agent families apart."""
 
+from collections import deque
 from collections.abc import Mapping
 
 from rcrl_jax.agents import rainbow, sac
@@ -11,11 +12,16 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 
 _NO_TASKS: Mapping[str, TaskMaker] = {}
 
+_made: deque[tuple[Config, EnvironmentSpec, Agent]] = deque(maxlen=8)
+"""The latest agents. Specifications of environments have no hash, so this is no dictionary."""
+
 
 def make_agent(
     config: Config, spec: EnvironmentSpec, extra_tasks: Mapping[str, TaskMaker] = _NO_TASKS
 ) -> Agent:
     """The agent of a configuration for an environment.
+
+    Equal arguments give the same agent, so that its compiled functions are shared.
 
     Args:
       config: of any family.
@@ -26,4 +32,11 @@ def make_agent(
       ValueError: the environment does not fit the configuration.
     """
     family = sac if isinstance(config, SacConfig) else rainbow
-    return family.make_agent(config, spec, extra_tasks)
+    if extra_tasks:
+        return family.make_agent(config, spec, extra_tasks)
+    for known_config, known_spec, agent in _made:
+        if known_config == config and known_spec == spec:
+            return agent
+    agent = family.make_agent(config, spec, extra_tasks)
+    _made.append((config, spec, agent))
+    return agent

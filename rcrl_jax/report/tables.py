@@ -1,8 +1,8 @@
 """One table, rendered for the terminal and as CSV, Markdown, LaTeX, HTML and a picture.
 
-    table = Table("Scores", "game", columns, rows, notes)
-    print(to_text(table, width=100))
-    write(table, directory, "table1")
+table = Table("Scores", "game", columns, rows, notes)
+print(to_text(table, width=100))
+write(table, directory, "table1")
 """
 
 import csv

@@ -6,8 +6,8 @@ a mesh of devices. Callers see arrays [R, ...] for any number of devices.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,34 +72,16 @@ class Fleet:
         self.batching = batching
         mesh = jax.sharding.Mesh(np.array(devices), ("runs",))
         self._sharding = jax.sharding.NamedSharding(mesh, PartitionSpec("runs"))
-        over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
-
+        self.programs = _programs(agent, batching, mesh)
         keys = np.stack([jax.random.key_data(jax.random.key(seed)) for seed in seeds])
         self._keys = self.place(keys)
         self._runs = self.place(runs)
 
-        def init(run, key_data):
-            return agent.init(run, _key(key_data, _INIT))
-
-        def act(run, params, observation, key_data, counters, *, greedy):
-            key = _key(key_data, _ACT, *counters)
-            return agent.act(run, params, observation, key, greedy, counters[0])
-
         self._runs_here = np.int32((self.num_runs + self._copies) // len(devices))
-        self._init = jax.jit(over_runs(init))
-        self._act = {
-            greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
-            for greedy in (False, True)
-        }
-        self._update = jax.jit(
-            over_runs(agent.update, in_place=1, reads_frames=True), donate_argnums=2
-        )
-        self._embed = jax.jit(over_runs(agent.embed, reads_frames=True))
-        self._compare = jax.jit(over_runs(agent.compare, reads_frames=True))
 
     def init(self) -> types.LearnerState:
         """The learner states of all runs at the start."""
-        return self._init(self._runs_here, self._runs, self._keys)
+        return self.programs.init(self._runs_here, self._runs, self._keys)
 
     def act(
         self, params: types.Params, observation: np.ndarray, *counters: int, greedy: bool = False
@@ -117,7 +99,7 @@ class Fleet:
           `[R, N, *act]`.
         """
         counters = tuple(np.int32(counter) for counter in counters)
-        actions = self._act[greedy](
+        actions = self.programs.act[greedy](
             self._runs_here, self._runs, params, self.place(observation), self._keys, counters
         )
         return actions[: self.num_runs] if self._copies else actions
@@ -136,7 +118,9 @@ class Fleet:
           The new learner states, and the result of the update, leading axis R.
         """
         batch, frames = detach_frames(batch)
-        state, result = self._update(self._runs_here, self._runs, state, self.place(batch), frames)
+        state, result = self.programs.update(
+            self._runs_here, self._runs, state, self.place(batch), frames
+        )
         if self._copies:
             result = jax.tree.map(lambda x: x[: self.num_runs], result)
         return state, result
@@ -149,7 +133,7 @@ class Fleet:
           pairs: leading axes `[R, N]`; observations as in `update`.
         """
         pairs, frames = detach_frames(pairs)
-        return self.to_host(self._embed(self._runs_here, params, self.place(pairs), frames))
+        return self.to_host(self.programs.embed(self._runs_here, params, self.place(pairs), frames))
 
     def compare(
         self, params: types.TrainableParams, first: types.Pairs, second: types.Pairs
@@ -162,7 +146,9 @@ class Fleet:
           second: likewise.
         """
         pairs, frames = detach_frames((first, second))
-        return self.to_host(self._compare(self._runs_here, params, *self.place(pairs), frames))
+        return self.to_host(
+            self.programs.compare(self._runs_here, params, *self.place(pairs), frames)
+        )
 
     def to_host(self, tree: Any) -> Any:
         """A copy in NumPy of any result of this fleet; leading axis R.
@@ -183,6 +169,40 @@ class Fleet:
         elif self._sharding.mesh.size == 1:
             return tree  # jit moves it to the device, which saves a separate call
         return jax.device_put(tree, self._sharding)
+
+
+class Programs(NamedTuple):
+    """The agent's functions over a run axis; each compiles at its first call."""
+
+    init: Callable
+    act: Mapping[bool, Callable]  # greedy -> function
+    update: Callable
+    embed: Callable
+    compare: Callable
+
+
+@functools.lru_cache(maxsize=8)
+def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
+    """Cached, so that fleets of one agent share what is compiled, as training and analysis do."""
+    over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
+
+    def init(run, key_data):
+        return agent.init(run, _key(key_data, _INIT))
+
+    def act(run, params, observation, key_data, counters, *, greedy):
+        key = _key(key_data, _ACT, *counters)
+        return agent.act(run, params, observation, key, greedy, counters[0])
+
+    return Programs(
+        init=jax.jit(over_runs(init)),
+        act={
+            greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
+            for greedy in (False, True)
+        },
+        update=jax.jit(over_runs(agent.update, in_place=1, reads_frames=True), donate_argnums=2),
+        embed=jax.jit(over_runs(agent.embed, reads_frames=True)),
+        compare=jax.jit(over_runs(agent.compare, reads_frames=True)),
+    )
 
 
 _INIT, _ACT = 0, 1  # purposes of a run's key

@@ -38,7 +38,7 @@ def test_update_lowers_for_accelerators(preset, frame_store):
     batch = prediction.empty_batch(agent, runs, frame_store)
     stored = agent.observations.stored.stored_shape
     frames = np.zeros((runs, 4, *stored), np.uint8) if frame_store == "device" else None
-    exported = jax.export.export(fleet._update, platforms=("tpu", "cuda", "cpu"))(
+    exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda", "cpu"))(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
     )
     assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
@@ -54,7 +54,7 @@ def test_update_does_not_copy_stored_frames(batching):
     batch = prediction.empty_batch(agent, runs, "device")
     stored = agent.observations.stored
     frames = jax.ShapeDtypeStruct((runs, slots, *stored.stored_shape), stored.dtype)
-    compiled = fleet._update.lower(
+    compiled = fleet.programs.update.lower(
         fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
     ).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < frames.size // runs // 4

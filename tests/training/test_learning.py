@@ -1,9 +1,12 @@
 """Every preset learns Catch, and a crippled loss does not."""
 
+from collections import deque
+
 import jax
 import jax.numpy as jnp
 import pytest
 
+from rcrl_jax.agents import make_agent
 from rcrl_jax.losses import c51
 from rcrl_jax.training import evaluation
 from tests.training import toy
@@ -68,5 +71,6 @@ c51_loss = c51.double_q_cross_entropy
     "preset, crippled", [("rcrl", without_gradient), ("erainbow_sa", with_returns_of_others)]
 )
 def test_a_crippled_loss_does_not_learn(monkeypatch, preset, crippled):
+    monkeypatch.setattr(make_agent, "_made", deque())  # agents with the whole loss
     monkeypatch.setattr(c51, "double_q_cross_entropy", crippled)
     assert best_score(preset, (1,), STEPS // 3) < 0.2
