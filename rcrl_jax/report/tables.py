@@ -12,10 +12,11 @@ import os
 import pathlib
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -37,19 +38,25 @@ class Column(NamedTuple):
     name: str
     source: str = ""
 
+    def heading(self, separator: str = " ") -> str:
+        """Name and source."""
+        return separator.join(filter(None, self))
+
 
 class Cell(NamedTuple):
     """One number.
 
     Attributes:
-        value: None if it is missing.
+        value: None if it is missing; whole numbers are shown without decimals.
         seeds: how many runs it is the mean of; None if that is unknown or makes no sense.
         best: whether the reader's eye should find it.
+        deviation: sample standard deviation over runs; None if unknown.
     """
 
-    value: float | None = None
+    value: float | int | None = None
     seeds: int | None = None
     best: bool = False
+    deviation: float | None = None
 
 
 class Row(NamedTuple):
@@ -60,12 +67,18 @@ class Row(NamedTuple):
         cells: one for each column.
         percent: whether values are shares that are shown in percent.
         separated: whether a rule stands above the line.
+        digits: decimals that are shown.
     """
 
     label: str
     cells: Sequence[Cell]
     percent: bool = False
     separated: bool = False
+    digits: int = 1
+
+    def texts(self) -> list[str]:
+        """The cells in words."""
+        return [show(cell, percent=self.percent, digits=self.digits) for cell in self.cells]
 
 
 class Table(NamedTuple):
@@ -86,56 +99,109 @@ class Table(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def show(cell: Cell, *, percent: bool = False) -> str:
-    """A cell in words: its value, and in brackets its number of seeds; a dash if missing."""
+def show(cell: Cell, *, percent: bool = False, digits: int = 1) -> str:
+    """A cell in words: value, deviation if known, number of seeds in brackets; or a dash."""
     if cell.value is None:
         return MISSING
-    value = f"{100 * cell.value:.1f} %" if percent else f"{cell.value:.1f}"
-    return value if cell.seeds is None else f"{value} ({cell.seeds})"
+    if isinstance(cell.value, int):
+        digits = 0
+    scale, unit = (100, " %") if percent else (1, "")
+    text = f"{scale * cell.value:z.{digits}f}"
+    if cell.deviation is not None:
+        text += f" ± {scale * cell.deviation:.{digits}f}"
+    return text + unit + ("" if cell.seeds is None else f" ({cell.seeds})")
 
 
 def to_text(table: Table, width: int | None = None) -> str:
-    """The table for a terminal.
+    """The table for a terminal; `*` marks the best cells.
 
     Args:
         table: what to show.
-        width: characters of a line; as many as needed if None.
+        width: characters of a line. A wider table is cut into blocks of columns, each with the
+            labels of the rows. As many characters as needed if None.
     """
     console = Console(
         file=io.StringIO(), width=width or _WIDE, color_system=None, legacy_windows=False
     )
-    shown = RichTable(title=_plain(table.title), title_justify="left", title_style="")
-    shown.add_column(_plain(table.label), no_wrap=True)
-    for column in table.columns:
-        shown.add_column("\n".join(map(_plain, filter(None, column))), justify="right")
-    for number, row in enumerate(table.rows):
-        following = table.rows[number + 1 : number + 2]
-        cells = [_plain(f"{show(c, percent=row.percent)}{'*' * c.best}") for c in row.cells]
-        shown.add_row(
-            _plain(row.label), *cells, end_section=any(next_.separated for next_ in following)
-        )
-    console.print(shown)
+    heads = [column.heading("\n") for column in table.columns]
+    rows = [
+        [text + "*" * cell.best for text, cell in zip(row.texts(), row.cells, strict=True)]
+        for row in table.rows
+    ]
+    console.print(_plain(table.title), highlight=False, soft_wrap=width is None)
+    for columns in _blocks(table, heads, rows, console.width):
+        shown = RichTable()
+        shown.add_column(_plain(table.label), no_wrap=True)
+        for column in columns:
+            shown.add_column(_plain(heads[column]), justify="right")
+        for number, row in enumerate(table.rows):
+            shown.add_row(
+                _plain(row.label),
+                *(_plain(rows[number][column]) for column in columns),
+                end_section=any(below.separated for below in table.rows[number + 1 : number + 2]),
+            )
+        console.print(shown)
     for note in table.notes:
         console.print(_plain(note), highlight=False, soft_wrap=width is None)
     lines = console.file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines)
 
 
+def _blocks(
+    table: Table, heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> list[list[int]]:
+    """Cuts the columns into blocks that fit a line; ours stay beside the published one if possible.
+
+    Returns:
+        The numbers of the columns of each block.
+    """
+    # A border and a space on each side of a column.
+    own = [3 + _width(texts) for texts in zip(heads, *rows, strict=True)]
+    room = width - 4 - _width([table.label, *(row.label for row in table.rows)])
+    groups: list[list[int]] = []
+    for number, column in enumerate(table.columns):
+        if (
+            column.source == "ours"
+            and groups
+            and sum(own[n] for n in groups[-1]) + own[number] <= room
+        ):
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    blocks: list[list[int]] = [[]]
+    for group in groups:
+        if blocks[-1] and sum(own[n] for n in blocks[-1] + group) > room:
+            blocks.append([])
+        blocks[-1] += group
+    return blocks
+
+
+def _width(texts: Iterable[str]) -> int:
+    return max(cell_len(line) for text in texts for line in text.split("\n"))
+
+
 def to_csv(table: Table) -> str:
-    """Two columns for each of the table: the value and its number of seeds; empty if missing."""
+    """For each column of the table the value and its number of seeds; empty if missing.
+
+    Where a cell of the table has a deviation, every column has a third one for it.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [" ".join(filter(None, column)) for column in table.columns]
-    writer.writerow([table.label, *(head for name in names for head in (name, f"{name}, seeds"))])
+    kinds = ["value", "seeds"]
+    if any(cell.deviation is not None for row in table.rows for cell in row.cells):
+        kinds.append("deviation")
+    names = [column.heading() for column in table.columns]
+    heads = [name if kind == "value" else f"{name}, {kind}" for name in names for kind in kinds]
+    writer.writerow([table.label, *heads])
     for row in table.rows:
-        numbers = [n for cell in row.cells for n in (cell.value, cell.seeds)]
+        numbers = [getattr(cell, kind) for cell in row.cells for kind in kinds]
         writer.writerow([row.label, *("" if n is None else repr(n) for n in numbers)])
     return text.getvalue()
 
 
 def to_markdown(table: Table) -> str:
     """A table of GitHub's Markdown, with title and notes."""
-    heads = [" ".join(filter(None, column)) for column in table.columns]
+    heads = [column.heading() for column in table.columns]
     lines = [
         f"**{_escape_markdown(table.title)}**",
         "",
@@ -143,14 +209,17 @@ def to_markdown(table: Table) -> str:
         "| --- |" + " ---: |" * len(heads),
     ]
     for row in table.rows:
-        cells = [_bold(show(c, percent=row.percent), c.best, "**{}**") for c in row.cells]
+        cells = [
+            _bold(text, cell.best, "**{}**")
+            for text, cell in zip(row.texts(), row.cells, strict=True)
+        ]
         lines.append(f"| {_escape_markdown(row.label)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, *(f"\n{_escape_markdown(note)}" for note in table.notes), ""])
 
 
 def to_latex(table: Table) -> str:
     """A `table*` in the layout of the paper; it needs the package booktabs."""
-    heads = [" ".join(filter(None, column)) for column in table.columns]
+    heads = [column.heading() for column in table.columns]
     lines = [
         r"\begin{table*}[t]",
         r"\centering\small",
@@ -163,8 +232,8 @@ def to_latex(table: Table) -> str:
         if row.separated:
             lines.append(r"\midrule")
         cells = [
-            _bold(_escape_latex(show(c, percent=row.percent)), c.best, r"\textbf{{{}}}")
-            for c in row.cells
+            _bold(_escape_latex(text), cell.best, r"\textbf{{{}}}")
+            for text, cell in zip(row.texts(), row.cells, strict=True)
         ]
         lines.append(" & ".join([_escape_latex(row.label), *cells]) + r" \\")
     caption = " ".join(map(_escape_latex, [f"{table.title}.", *table.notes]))
@@ -188,7 +257,7 @@ def to_html(table: Table) -> str:
         "<tbody>",
     ]
     for row in table.rows:
-        cells = "".join(_html_cell(cell, row.percent) for cell in row.cells)
+        cells = "".join(_html_cell(cell, row) for cell in row.cells)
         kind = " class=separated" if row.separated else ""
         lines.append(f'<tr{kind}><th scope="row">{html.escape(row.label)}</th>{cells}</tr>')
     lines.append("</tbody></table></div>")
@@ -198,8 +267,8 @@ def to_html(table: Table) -> str:
 
 def to_figure(table: Table) -> Figure:
     """The table as a picture; title and notes lie outside the axes."""
-    heads = ["\n".join(filter(None, column)) for column in table.columns]
-    rows = [[row.label, *(show(c, percent=row.percent) for c in row.cells)] for row in table.rows]
+    heads = [column.heading("\n") for column in table.columns]
+    rows = [[row.label, *row.texts()] for row in table.rows]
     widths = [
         max(len(line) for text in texts for line in text.split("\n"))
         for texts in zip([table.label, *heads], *rows, strict=True)
@@ -261,10 +330,10 @@ def write(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib
     return [*written, path]
 
 
-def _html_cell(cell: Cell, percent: bool) -> str:
+def _html_cell(cell: Cell, row: Row) -> str:
     if cell.value is None:
         return f"<td class=missing>{MISSING}</td>"
-    shown = show(cell._replace(seeds=None), percent=percent)
+    shown = show(cell._replace(seeds=None), percent=row.percent, digits=row.digits)
     seeds = "" if cell.seeds is None else f"<small>({cell.seeds})</small>"
     kind = " class=best" if cell.best else ""
     return f'<td{kind} data-value="{cell.value!r}">{html.escape(shown)}{seeds}</td>'
@@ -289,6 +358,7 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
+    "±": r"$\pm$",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }  # fmt: skip
 

@@ -1,0 +1,166 @@
+"""The paper's claims as records, and what its own figures say about them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax import reference, statistics
+from rcrl_jax.results.runs import Run
+
+PREREGISTERED_GAMES = ("Hero", "UpNDown", "Asterix", "MsPacman")
+PREREGISTERED_SEEDS = range(9)
+"""The list of docs/preregistration.md."""
+_PREREGISTERED_ARMS = ("rcrl", "erainbow_sa")
+_PREREGISTERED_STEPS = 100_000
+
+
+class Claim(NamedTuple):
+    """One claim of the paper.
+
+    Attributes:
+        first: label of an arm.
+        relation: `>` or `=`.
+        second: label of the other arm.
+        family: `atari` or `dmc`.
+        env_steps: budget of the runs, in environment steps.
+        statement: the paper's sentence, paraphrased.
+        table: number of the paper's table that prints game means for both; None if none does.
+        decided_by: the command that alone decides it, for a pre-registered claim; else empty.
+    """
+
+    first: str
+    relation: str
+    second: str
+    family: str
+    env_steps: int
+    statement: str
+    table: int | None
+    decided_by: str = ""
+
+    @property
+    def name(self) -> str:
+        """The claim in symbols."""
+        return f"{self.first} {self.relation} {self.second}"
+
+
+_ON_ATARI = "on the 26 games of Atari-100k"
+ATARI_CLAIMS = (
+    Claim(
+        "rcrl", ">", "erainbow_sa", "atari", 100_000,
+        f"The return-contrastive task raises the median of ERainbow-sa {_ON_ATARI} (Table 1).",
+        1,
+        decided_by="python -m benchmarks.claim --results=results/claim",
+    ),
+    Claim(
+        "rcrl_curl", ">", "rcrl", "atari", 100_000,
+        f"Adding CURL's task to RCRL raises its score further {_ON_ATARI} (Table 1).",
+        1,
+    ),
+    Claim(
+        "curl", ">", "erainbow", "atari", 100_000,
+        f"CURL's task raises the score of ERainbow {_ON_ATARI} (Table 1).",
+        1,
+    ),
+    Claim(
+        "rcrl", ">", "curl", "atari", 100_000,
+        f"RCRL has a higher median than CURL {_ON_ATARI} (Table 1).",
+        1,
+    ),
+    Claim(
+        "rcrl_curl", ">", "curl", "atari", 100_000,
+        f"RCRL with CURL's task has a higher median than CURL alone {_ON_ATARI} (Table 1).",
+        1,
+    ),
+    Claim(
+        "erainbow_sa", "=", "erainbow", "atari", 100_000,
+        "A state-action embedding in place of the state embedding changes the performance of "
+        f"ERainbow not significantly {_ON_ATARI} (Table 1).",
+        1,
+    ),
+)  # fmt: skip
+BUDGET_CLAIMS = (
+    Claim(
+        "rcrl", ">", "erainbow_sa", "atari", 1_500_000,
+        "After 1.5 million interactions RCRL still scores higher than ERainbow-sa on 4 of 5 games "
+        "(Table 2).",
+        2,
+    ),
+)  # fmt: skip
+DMC_CLAIMS = (
+    Claim(
+        "rcrl_sac", ">", "pixel_sac", "dmc", 500_000,
+        "The return-contrastive task raises the score of SAC from pixels on DMControl (figure).",
+        None,
+    ),
+    Claim(
+        "rcrl_sac", ">", "curl_sac", "dmc", 500_000,
+        "RCRL scores higher than CURL on DMControl (figure).",
+        None,
+    ),
+)  # fmt: skip
+CLAIMS = (*ATARI_CLAIMS, *BUDGET_CLAIMS, *DMC_CLAIMS)
+
+
+def games(claim: Claim) -> tuple[str, ...]:
+    """The games or tasks that the claim is about."""
+    return tuple(_published_means(claim)) or reference.tasks()
+
+
+def published(claim: Claim) -> str:
+    """A sentence on the paper's own figures: means of games, without any spread."""
+    means = _published_means(claim)
+    if not means:
+        return "The paper prints curves and no figures."
+    first, second = (np.array(scores) for scores in zip(*means.values(), strict=True))
+    iqm = [
+        100
+        * statistics.interquartile_mean_of_game_means(
+            [np.array([reference.human_normalised(*one)]) for one in zip(means, arm, strict=True)]
+        )
+        for arm in (first, second)
+    ]
+    names = [reference.PAPER_COLUMN[arm] for arm in (claim.first, claim.second)]
+    return (
+        f"Published: {names[0]} is higher in {np.sum(first > second)} and lower in "
+        f"{np.sum(first < second)} of {len(means)} games; interquartile mean of games "
+        f"{iqm[0]:.1f} % against {iqm[1]:.1f} %."
+    )
+
+
+def _published_means(claim: Claim) -> dict[str, tuple[float, float]]:
+    """Game -> published means of both arms; empty if there are none."""
+    if claim.table is None:
+        return {}
+    columns = [reference.PAPER_COLUMN[arm] for arm in (claim.first, claim.second)]
+    if claim.table == 2:
+        scores = {
+            (row.agent, row.game): row.score
+            for row in reference.atari1p5m_scores()
+            if row.env_interactions == 1_500_000
+        }
+        of_table = dict.fromkeys(game for _, game in scores)
+        return {game: tuple(scores[column, game] for column in columns) for game in of_table}
+    return {
+        game: tuple(reference.published(game, column) for column in columns)
+        for game in reference.games()
+    }
+
+
+def is_listed(run: Run) -> bool:
+    """Whether the pre-registration lists the run, wherever it lies: equal runs are equal."""
+    return (
+        run.arm in _PREREGISTERED_ARMS
+        and run.env_steps == _PREREGISTERED_STEPS
+        and run.game in PREREGISTERED_GAMES
+        and run.seed in PREREGISTERED_SEEDS
+    )
+
+
+def is_list_complete(runs: Sequence[Run]) -> bool:
+    """Whether every run of the pre-registered list is finished."""
+    finished = {
+        (run.arm, run.game, run.seed) for run in runs if is_listed(run) and run.score is not None
+    }
+    expected = len(_PREREGISTERED_ARMS) * len(PREREGISTERED_GAMES) * len(PREREGISTERED_SEEDS)
+    return len(finished) == expected
