@@ -1,0 +1,106 @@
+"""The section on speed and precision, from the files of `benchmarks.throughput` and `.precision`."""
+
+import json
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rcrl_jax.report import markup
+from rcrl_jax.report.markup import Markup, Value
+from rcrl_jax.report.sections import nothing
+
+_FLEET = {
+    "runs": ("runs", "{:.0f}"),
+    "batch_size": ("batch", "{:.0f}"),
+    "agent_steps_per_s": ("agent steps/s", "{:.1f}"),
+    "loop_ms": ("loop [ms]", "{:.2f}"),
+    "update_ms": ("update [ms]", "{:.2f}"),
+    "update_gflop_per_s": ("update [GFLOP/s]", "{:.0f}"),
+    "host_gib": ("host [GiB]", "{:.2f}"),
+    "device_gib": ("device [GiB]", "{:.2f}"),
+}
+_PRECISION = {
+    "loss_error": ("error of the loss", "{:.1e}"),
+    "gradient_error": ("error of the gradient", "{:.1e}"),
+    "gradient_difference_of_batches": ("difference of two batches", "{:.2f}"),
+}
+
+
+def section(roots: Sequence[pathlib.Path], problems: list[str]) -> Markup:
+    """Two tables, of speed and of precision.
+
+    Args:
+        roots: directories that may have `throughput/*.json` and `precision/*.json`.
+        problems: gets one line for each damaged file.
+    """
+    speed = _rows(roots, "throughput", _fleets, problems)
+    rounding = _rows(roots, "precision", _precisions, problems)
+    tables = []
+    if speed:
+        heads = ["command", "games", *(name for name, _ in _FLEET.values())]
+        heads += ["matrix product [GFLOP/s]", "device", "commit"]
+        note = (
+            "Medians of timed calls, alone on the machine. The matrix product is a large one in "
+            "float32, measured beside each row: what the update's rate compares with."
+        )
+        tables.append(markup.table("throughput", heads, speed, [note]))
+    if rounding:
+        heads = ["preset", "precision", "game", *(name for name, _ in _PRECISION.values())]
+        heads += ["how", "commit"]
+        note = "Relative to float32. The last number is how far the gradients of two batches differ."
+        tables.append(markup.table("reduced precision", heads, rounding, [note]))
+    return markup.join(tables) if tables else nothing("No speed has been recorded here yet.")
+
+
+def _rows(
+    roots: Sequence[pathlib.Path],
+    folder: str,
+    read: Callable[[Any], list[list[object]]],
+    problems: list[str],
+) -> list[list[object]]:
+    rows = []
+    paths = {path.resolve(): path for root in roots for path in sorted(root.glob(f"{folder}/*.json"))}
+    for path in paths.values():
+        try:
+            rows += read(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            problems.append(f"{path} cannot be read: {error.strerror}; change its rights")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            what = str(error) if isinstance(error, ValueError) else "an entry has another form"
+            problems.append(f"{path} is damaged: {what}; repeat benchmarks.{folder}")
+    return rows
+
+
+def _fleets(measured: Mapping[str, Any]) -> list[list[object]]:
+    return [
+        [
+            command,
+            fleet["games"],
+            *(_number(fleet.get(name), form) for name, (_, form) in _FLEET.items()),
+            _number(entry["machine"].get("matmul_gflop_per_s"), "{:.0f}"),
+            entry["device"]["kind"],
+            str(entry["versions"].get("git_commit"))[:10],
+        ]
+        for command, entry in measured.items()
+        for fleet in entry["fleets"]
+    ]
+
+
+def _precisions(measured: Mapping[str, Any]) -> list[list[object]]:
+    return [
+        [
+            row["preset"],
+            row["precision"],
+            measured["game"],
+            *(_number(row.get(name), form) for name, (_, form) in _PRECISION.items()),
+            measured["how"],
+            str(measured["versions"].get("git_commit"))[:10],
+        ]
+        for row in measured["table"]
+    ]
+
+
+def _number(value: Any, form: str) -> Value:
+    if value is None:
+        return Value(None, "")
+    return Value(float(value), form.format(float(value)))
