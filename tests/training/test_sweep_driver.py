@@ -187,8 +187,8 @@ def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path,
     stopped = start(tmp_path, "--max_runs=4")
     begun = fleets.plan(spec, tmp_path / "runs", 4)
     assert [len(fleet.units) for fleet in begun] == [4, 4, 4]
-    paths = results.work_paths(tmp_path / "runs", begun[0], begun[0].units[-1])
-    wait_until(stopped, lambda: read_progress(paths).step > 5)
+    paths = [results.work_paths(tmp_path / "runs", f, f.units[-1]) for f in begun[:2]]
+    wait_until(stopped, lambda: all(read_progress(path).step > 5 for path in paths))
     stopped.send_signal(signum)
     stopped.communicate()
     assert stopped.returncode == (-signum if signum == signal.SIGKILL else 128 + signum)

@@ -158,6 +158,7 @@ class Sweep:
 
     def _start(self, status: Status) -> None:
         status.attempts += 1
+        status.place = ""
         workdir = fleets.begin(self._directory, status.fleet)
         command = self._make_command(status.fleet, workdir)
         job = self._launcher.start(command, self._log(status.fleet))
@@ -220,7 +221,8 @@ class Sweep:
 
     def _stop(self, signum: int) -> None:
         name = signal.Signals(signum).name
-        self._display.say(f"{name}: waiting for {len(self._jobs)} fleets to save their state")
+        running = sum(status.state is State.RUNNING for status, _ in self._jobs)
+        self._display.say(f"{name}: waiting for {running} fleets to save their state")
         for _, job in self._jobs:
             job.stop()
 
