@@ -27,13 +27,15 @@ SLOW = {
     "auxiliary": ("test_new_task",),
     "benchmarks": ("test_benchmarks",),
     "envs": ("test_dmc",),
-    "experiments": ("test_atari100k", "test_campaign", "test_dmc", "test_representation"),
+    "experiments": (
+        "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
+    ),
     "representation": ("test_analysis",),
     "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_campaign_workers", "test_checkpoint", "test_control",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
-        "test_golden", "test_learning", "test_loop", "test_presets",
+        "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
     ),
 }  # fmt: skip
 
