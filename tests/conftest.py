@@ -27,14 +27,16 @@ SLOW = {
     "auxiliary": ("test_new_task",),
     "benchmarks": ("test_benchmarks", "test_sweep"),
     "envs": ("test_dmc",),
-    "experiments": ("test_atari100k", "test_campaign", "test_dmc", "test_representation"),
+    "experiments": (
+        "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
+    ),
     "representation": ("test_analysis",),
     "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_checkpoint", "test_control",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
-        "test_golden", "test_learning", "test_loop", "test_presets", "test_sweep_driver",
-        "test_sweep_ray",
+        "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
+        "test_sweep_driver", "test_sweep_ray",
     ),
 }  # fmt: skip
 
