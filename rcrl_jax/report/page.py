@@ -9,12 +9,13 @@ import base64
 import hashlib
 import importlib.resources
 import pathlib
+import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import rcrl_jax
-from rcrl_jax.report import groups, markup, measures, recordings, sections, svg
+from rcrl_jax.report import groups, markup, measures, paper_sections, recordings, sections, svg
 from rcrl_jax.report.markup import Markup, element
 from rcrl_jax.results import arms, store
 from rcrl_jax.results.runs import Run
@@ -50,12 +51,15 @@ def build(
     Raises:
         ValueError: a root is no directory.
     """
-    problems = list(store.read_runs(*roots).problems)
+    finished = store.read_runs(*roots)
+    problems = list(finished.problems)
     runs = store.read_runs(*roots, unfinished=True).runs
     of_conditions = groups.of(runs)
     styles = groups.styles(runs)
     with svg.drawing():
         contents = {
+            "Verdicts on the paper's claims": paper_sections.verdict_section(finished.runs),
+            "The paper's tables": paper_sections.table_section(finished.runs),
             "Learning curves": sections.learning_curves(of_conditions, styles),
             "Scores by game": sections.bars(of_conditions, styles),
             "Profiles and improvement": sections.comparisons(of_conditions, styles),
@@ -115,7 +119,7 @@ def _fill(about: Markup, contents: Mapping[str, Markup]) -> str:
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    anchors = {title: "-".join(title.lower().replace(",", "").split()) for title in contents}
+    anchors = {title: re.sub(r"[^a-z]+", "-", title.lower()) for title in contents}
     links = [
         element("li", element("a", title, href=f"#{anchor}")) for title, anchor in anchors.items()
     ]

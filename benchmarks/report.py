@@ -1,0 +1,65 @@
+r"""Builds one self-contained HTML page of every run below some directories.
+
+    python -m benchmarks.report --results=results --output=report.html
+    python -m benchmarks.report --results=results,runs/rcrl-Pong-0
+    python -m benchmarks.report --smoke --workdir=runs/smoke
+
+The page has verdicts on the paper's claims, its tables with ours beside, learning curves, scores by
+game, performance profiles, what runs measured beside scores, speed, and every run with its manifest.
+It asks nothing of any network. What is left out stands in the page, and on standard error in one
+line each.
+
+--smoke trains eight short runs and takes every table command from nothing to the finished page,
+which takes a few minutes on two cores (benchmarks/smoke.py).
+"""
+
+import datetime
+import pathlib
+import sys
+import tempfile
+
+from absl import app, flags
+
+from benchmarks import smoke
+from experiments import command_line
+from rcrl_jax import files
+from rcrl_jax.report import page
+from rcrl_jax.training import manifest
+
+_RESULTS = flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
+_OUTPUT = flags.DEFINE_string("output", "report.html", "the page to write")
+_SMOKE = flags.DEFINE_bool(
+    "smoke", False, "train short runs and take every table command to its end, instead"
+)
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "of --smoke: an empty directory; without it, a temporary one"
+)
+
+
+def main(argv: list[str]) -> None:
+    """Writes the page, or goes through the smoke test."""
+    del argv
+    try:
+        if _SMOKE.value:
+            with tempfile.TemporaryDirectory() as temporary:
+                sys.exit(smoke.run(pathlib.Path(_WORKDIR.value or temporary)))
+        output = pathlib.Path(_OUTPUT.value)
+        now = datetime.datetime.now(datetime.UTC)
+        built = page.build(
+            [pathlib.Path(root) for root in _RESULTS.value],
+            output,
+            date=f"{now:%Y-%m-%d %H:%M} UTC",
+            commit=manifest.circumstances()["versions"]["git_commit"],
+        )
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with files.replacing(output) as partial:
+            partial.write_text(built.html, encoding="utf-8")
+    except (ValueError, OSError) as error:
+        command_line.refuse(str(error))
+    for line in built.problems:
+        print(line, file=sys.stderr)
+    print(f"{output}: {len(built.runs)} runs, {len(built.problems)} left out")
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=command_line.parse)
