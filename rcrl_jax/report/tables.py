@@ -1,37 +1,33 @@
-"""One table, rendered for the terminal and as CSV, Markdown, LaTeX, HTML and a picture.
+"""One table, rendered as CSV, Markdown, LaTeX, HTML and a picture.
 
 table = Table("Scores", "game", columns, rows, notes)
-print(to_text(table, width=100))
+print(terminal.to_text(table, width=100))
 write(table, directory, "table1")
 """
 
 import csv
 import html
 import io
+import itertools
 import os
 import pathlib
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table as RichTable
 
 from rcrl_jax import files
 
 MISSING = "–"
-_WIDE = 400
-"""Characters of a terminal line that holds every column; used where nothing limits the width."""
 
 
 class Column(NamedTuple):
     """One column.
 
     Attributes:
-        name: what is scored, a preset or a published agent.
+        name: what is scored, a preset or a published agent; may have two lines.
         source: who measured it, `published` or `ours`; empty for neither.
     """
 
@@ -40,7 +36,7 @@ class Column(NamedTuple):
 
     def heading(self, separator: str = " ") -> str:
         """Name and source."""
-        return separator.join(filter(None, self))
+        return separator.join(filter(None, [*self.name.split("\n"), self.source]))
 
 
 class Cell(NamedTuple):
@@ -110,74 +106,6 @@ def show(cell: Cell, *, percent: bool = False, digits: int = 1) -> str:
     if cell.deviation is not None:
         text += f" ± {scale * cell.deviation:.{digits}f}"
     return text + unit + ("" if cell.seeds is None else f" ({cell.seeds})")
-
-
-def to_text(table: Table, width: int | None = None) -> str:
-    """The table for a terminal; `*` marks the best cells.
-
-    Args:
-        table: what to show.
-        width: characters of a line. A wider table is cut into blocks of columns, each with the
-            labels of the rows. As many characters as needed if None.
-    """
-    console = Console(
-        file=io.StringIO(), width=width or _WIDE, color_system=None, legacy_windows=False
-    )
-    heads = [column.heading("\n") for column in table.columns]
-    rows = [
-        [text + "*" * cell.best for text, cell in zip(row.texts(), row.cells, strict=True)]
-        for row in table.rows
-    ]
-    console.print(_plain(table.title), highlight=False, soft_wrap=width is None)
-    for columns in _blocks(table, heads, rows, console.width):
-        shown = RichTable()
-        shown.add_column(_plain(table.label), no_wrap=True)
-        for column in columns:
-            shown.add_column(_plain(heads[column]), justify="right")
-        for number, row in enumerate(table.rows):
-            shown.add_row(
-                _plain(row.label),
-                *(_plain(rows[number][column]) for column in columns),
-                end_section=any(below.separated for below in table.rows[number + 1 : number + 2]),
-            )
-        console.print(shown)
-    for note in table.notes:
-        console.print(_plain(note), highlight=False, soft_wrap=width is None)
-    lines = console.file.getvalue().splitlines()
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _blocks(
-    table: Table, heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> list[list[int]]:
-    """Cuts the columns into blocks that fit a line; ours stay beside the published one if possible.
-
-    Returns:
-        The numbers of the columns of each block.
-    """
-    # A border and a space on each side of a column.
-    own = [3 + _width(texts) for texts in zip(heads, *rows, strict=True)]
-    room = width - 4 - _width([table.label, *(row.label for row in table.rows)])
-    groups: list[list[int]] = []
-    for number, column in enumerate(table.columns):
-        if (
-            column.source == "ours"
-            and groups
-            and sum(own[n] for n in groups[-1]) + own[number] <= room
-        ):
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-    blocks: list[list[int]] = [[]]
-    for group in groups:
-        if blocks[-1] and sum(own[n] for n in blocks[-1] + group) > room:
-            blocks.append([])
-        blocks[-1] += group
-    return blocks
-
-
-def _width(texts: Iterable[str]) -> int:
-    return max(cell_len(line) for text in texts for line in text.split("\n"))
 
 
 def to_csv(table: Table) -> str:
@@ -266,35 +194,45 @@ def to_html(table: Table) -> str:
 
 
 def to_figure(table: Table) -> Figure:
-    """The table as a picture; title and notes lie outside the axes."""
-    heads = [column.heading("\n") for column in table.columns]
+    """The table as a picture: horizontal rules, columns of ours shaded, best cells bold."""
+    heads = [column.heading("\n").split("\n") for column in table.columns]
     rows = [[row.label, *row.texts()] for row in table.rows]
+    columns = [[table.label], *heads]
     widths = [
-        max(len(line) for text in texts for line in text.split("\n"))
-        for texts in zip([table.label, *heads], *rows, strict=True)
+        2 + max(len(text) for text in (*head, *cells))
+        for head, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
-    figure = Figure(figsize=(0.09 * sum(widths) + 0.15 * len(widths), 0.24 * (len(rows) + 3)))
-    axes = figure.add_axes((0, 0, 1, 1))
+    rights, head_lines = list(itertools.accumulate(widths)), max(map(len, columns))
+    notes = [line for note in table.notes for line in textwrap.wrap(note, int(1.25 * rights[-1]))]
+    # Coordinates are characters to the right and lines downwards, the first row at 0.
+    bottom = len(rows) + 0.3
+    top, end = -head_lines - 1.6, bottom + 0.72 * len(notes)
+    figure = Figure(figsize=(0.083 * rights[-1], 0.19 * (end - top)))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, rights[-1]), ylim=(end, top))
     axes.set_axis_off()
-    axes.set_title(_escape_math(table.title), fontsize=10)
-    drawn = axes.table(
-        [[_escape_math(text) for text in row] for row in rows],
-        colLabels=[_escape_math(text) for text in (table.label, *heads)],
-        colWidths=[width / sum(widths) for width in widths],
-        bbox=(0, 0, 1, 1),
-        cellLoc="right",
-    )
-    notes = "\n".join(line for note in table.notes for line in textwrap.wrap(note, sum(widths)))
-    axes.text(0, -0.02, _escape_math(notes), fontsize=7, va="top", transform=axes.transAxes)
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(8)
-    for (line, column), cell in drawn.get_celld().items():
-        cell.set_edgecolor("#dddddd")
-        if column == 0:
-            cell.get_text().set_horizontalalignment("left")
-        best = line > 0 and column > 0 and table.rows[line - 1].cells[column - 1].best
-        if line == 0 or best:
-            cell.get_text().set_fontweight("bold")
+
+    def draw(x: float, y: float, text: str, **style: Any) -> None:
+        axes.text(x, y, _escape_math(text), **{"fontsize": 8, "va": "center", **style})
+
+    draw(0.5, top + 0.5, table.title, fontsize=9)
+    for number, column in enumerate(table.columns, start=1):
+        if column.source == "ours":
+            axes.axvspan(rights[number - 1], rights[number], color="#eef3f8", linewidth=0)
+    for head, right, is_label in zip(columns, rights, [True, *[False] * len(heads)], strict=True):
+        for line, text in enumerate(reversed(head)):
+            x, side = (0.5, "left") if is_label else (right - 0.7, "right")
+            draw(x, -line - 0.8, text, ha=side, fontweight="bold")
+    for number, (row, texts) in enumerate(zip(table.rows, rows, strict=True)):
+        draw(0.5, number + 0.5, texts[0])
+        for cell, text, right in zip(row.cells, texts[1:], rights[1:], strict=True):
+            weight = "bold" if cell.best else "normal"
+            draw(right - 0.7, number + 0.5, text, ha="right", fontweight=weight)
+        if row.separated:
+            axes.axhline(number, color="black", linewidth=0.5)
+    for y, width in ((-head_lines - 0.4, 1.0), (-0.15, 0.5), (bottom - 0.15, 1.0)):
+        axes.axhline(y, color="black", linewidth=width)
+    for number, note in enumerate(notes):
+        draw(0.5, bottom + 0.72 * number + 0.5, note, fontsize=6.5)
     return figure
 
 
@@ -307,8 +245,16 @@ WRITERS: dict[str, Callable[[Table], str]] = {
 """File suffix -> the text of that format."""
 
 
-def write(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib.Path]:
+def write(
+    table: Table, directory: str | os.PathLike, stem: str, figure: Figure | None = None
+) -> list[pathlib.Path]:
     """Writes the table in every format, each file atomically.
+
+    Args:
+        table: what to write.
+        directory: made if it does not exist.
+        stem: name of the files without their suffix.
+        figure: the picture; None for one of the table.
 
     Returns:
         The files: `<stem>.csv`, `.md`, `.tex`, `.html` and `.png`.
@@ -326,7 +272,8 @@ def write(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib
         written.append(path)
     path = directory / f"{stem}.png"
     with files.replacing(path) as partial:
-        to_figure(table).savefig(partial, format="png", dpi=150, bbox_inches="tight")
+        picture = figure or to_figure(table)
+        picture.savefig(partial, format="png", dpi=200, bbox_inches="tight", pad_inches=0.05)
     return [*written, path]
 
 
@@ -341,11 +288,6 @@ def _html_cell(cell: Cell, row: Row) -> str:
 
 def _bold(text: str, best: bool, template: str) -> str:
     return template.format(text) if best else text
-
-
-def _plain(text: str) -> str:
-    """Without control characters, and with the brackets that Rich would read as markup escaped."""
-    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", "?", text).replace("[", r"\[")
 
 
 def _escape_markdown(text: str) -> str:

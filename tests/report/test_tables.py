@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rcrl_jax.report import tables
+from rcrl_jax.report import tables, terminal
 from rcrl_jax.report.tables import Cell, Column, Row, Table
 
 NASTY = "a|b & 50% $x$ <script>alert(1)</script> [bold]_y_ \\z"
@@ -57,7 +57,7 @@ def test_a_cell_shows_its_seeds_and_a_missing_one_a_dash():
 
 
 def test_the_terminal_shows_every_cell_and_never_wraps_without_a_width():
-    lines = tables.to_text(TABLE).splitlines()
+    lines = terminal.to_text(TABLE).splitlines()
     assert lines[0] == "Scores" and lines[-1] == "In brackets: seeds."
     (alien,) = (line for line in lines if "Alien" in line)
     assert re.findall(r"[\w.()*]+(?: \(\d\)\*?)?", alien) == [
@@ -68,7 +68,7 @@ def test_the_terminal_shows_every_cell_and_never_wraps_without_a_width():
 
 
 def test_lines_of_the_terminal_keep_to_a_given_width():
-    assert max(map(len, tables.to_text(TABLE, width=60).splitlines())) <= 60
+    assert max(map(len, terminal.to_text(TABLE, width=60).splitlines())) <= 60
 
 
 def test_csv_holds_exact_values_and_seeds():
@@ -118,13 +118,13 @@ def test_html_rows_and_sort_values():
 def test_text_from_files_is_no_markup_in_any_format():
     read = Reader(tables.to_html(HOSTILE))
     assert "script" not in read.tags and read.rows[1][0] == NASTY
-    assert "[bold]_y_" in tables.to_text(HOSTILE)
+    assert "[bold]_y_" in terminal.to_text(HOSTILE)
     _, line = list(csv.reader(io.StringIO(tables.to_csv(HOSTILE))))
     assert line == [NASTY, "1.0", "1"]
     latex = re.sub(r"\\[a-z]+\{\}|\\[&%$#_{}]", "", tables.to_latex(HOSTILE).split("midrule")[1])
     assert not set("&%$#_") & set(latex.partition(" & 1.0")[0])
     assert len(re.findall(r"(?<!\\)\|", tables.to_markdown(HOSTILE).splitlines()[2])) == 3
-    assert "\x1b" not in tables.to_text(TABLE._replace(title="\x1b[31mred"))
+    assert "\x1b" not in terminal.to_text(TABLE._replace(title="\x1b[31mred"))
 
 
 def test_every_format_is_written_and_the_picture_is_a_picture(tmp_path):
