@@ -5,9 +5,9 @@ r"""Builds one self-contained HTML page of every run below some directories.
     python -m benchmarks.report --smoke --workdir=runs/smoke
 
 The page has verdicts on the paper's claims, its tables with ours beside, learning curves, scores by
-game, performance profiles, what runs measured beside scores, speed, and every run with its manifest.
-It asks nothing of any network. What is left out stands in the page, and on standard error in one
-line each.
+game, performance profiles, what runs measured beside scores, speed, and every run with its
+manifest. It makes no request to any network. What is left out is listed in the page and on standard
+error, one line each.
 
 --smoke trains eight short runs and takes every table command from nothing to the finished page,
 which takes a few minutes on two cores (benchmarks/smoke.py).
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
             [pathlib.Path(root) for root in _RESULTS.value],
             output,
             date=f"{now:%Y-%m-%d %H:%M} UTC",
-            commit=manifest.circumstances()["versions"]["git_commit"],
+            commit=manifest.git_commit(),
         )
         output.parent.mkdir(parents=True, exist_ok=True)
         with files.replacing(output) as partial:

@@ -66,7 +66,9 @@ def _short_label(run: Run) -> str:
         _FAMILIES[run.family],
         (run.conditions.get(name) for name in _IN_EVERY_LABEL),
     )
-    return f"{family}, {steps:,} environment steps, algorithm {algorithm}, {episodes} final episodes"
+    return (
+        f"{family}, {steps:,} environment steps, algorithm {algorithm}, {episodes} final episodes"
+    )
 
 
 def _differing(own: Any, alike: Sequence[Any]) -> list[str]:

@@ -70,9 +70,7 @@ _LAST = {
 }
 
 
-def section(
-    groups: Sequence[Group], styles: Mapping[str, Style], problems: list[str]
-) -> Markup:
+def section(groups: Sequence[Group], styles: Mapping[str, Style], problems: list[str]) -> Markup:
     """Panels a game in every group, and one table of every run's last values.
 
     Args:
@@ -172,7 +170,5 @@ def _mean(seeds: Sequence[Mapping[int, float]]) -> tuple[list[int], list[float]]
 
 def _row(run: Run, series: Series) -> list[object]:
     values = [series[name][max(series[name])] if name in series else None for name in _LAST]
-    numbers = [
-        Value(value, f"{value:.3g}" if value is not None else "") for value in values
-    ]
+    numbers = [Value(value, f"{value:.3g}" if value is not None else "") for value in values]
     return [run.arm, run.game, Value(run.seed, str(run.seed)), *numbers]

@@ -92,7 +92,9 @@ def _about(
         "Games and tasks": str(len({run.game for run in runs})),
         "Sets of equal conditions": f"{len(of_conditions)}; runs are pooled within one only",
     }
-    shown = [part for name, fact in facts.items() for part in (element("dt", name), element("dd", fact))]
+    shown = [
+        part for name, fact in facts.items() for part in (element("dt", name), element("dd", fact))
+    ]
     purpose = (
         "Return-based contrastive representation learning (RCRL): every run below the given "
         "directories, beside published figures. What others measured is labelled as published and "

@@ -92,7 +92,9 @@ def bars(rows: Sequence[Bar]) -> Figure:
     return figure
 
 
-def performance_profiles(arms: Mapping[str, statistics.Scores], styles: Mapping[str, Style]) -> Figure:
+def performance_profiles(
+    arms: Mapping[str, statistics.Scores], styles: Mapping[str, Style]
+) -> Figure:
     """Share of runs above each score, with 95 % stratified intervals.
 
     Args:

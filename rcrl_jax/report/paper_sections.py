@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from rcrl_jax.report import claims, dmc_table, markup, score_tables, tables, verdicts
+from rcrl_jax.report import (
+    claims,
+    dmc_table,
+    figures,
+    markup,
+    score_tables,
+    svg,
+    tables,
+    verdicts,
+)
 from rcrl_jax.report.markup import Markup, element
 from rcrl_jax.results import pools
 from rcrl_jax.results.runs import Run
@@ -54,8 +63,19 @@ def table_section(runs: Sequence[Run]) -> Markup:
         (score_tables.table2([*short.runs, *long.runs]), (*short.left_out, *long.left_out)),
         (dmc_table.dmc_table(control.runs), control.left_out),
     ]
+    written = [_table(table._replace(notes=(*table.notes, *left_out))) for table, left_out in shown]
+    name = "DMControl: ours over published curves"
+    picture = svg.inline(figures.dmc_curves(control.runs), name, "dmc-curves")
     return markup.join(
-        _table(table._replace(notes=(*table.notes, *left_out))) for table, left_out in shown
+        [
+            *written,
+            element(
+                "figure",
+                element("figcaption", name),
+                element("div", picture, class_="scroll paper"),
+                *(element("p", note, class_="note") for note in figures.published_notes()),
+            ),
+        ]
     )
 
 

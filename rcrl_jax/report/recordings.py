@@ -1,4 +1,4 @@
-"""The section on speed and precision, from the files of `benchmarks.throughput` and `.precision`."""
+"""The section on speed and precision: files of `benchmarks.throughput`, `benchmarks.precision`."""
 
 import json
 import pathlib
@@ -47,7 +47,9 @@ def section(roots: Sequence[pathlib.Path], problems: list[str]) -> Markup:
     if rounding:
         heads = ["preset", "precision", "game", *(name for name, _ in _PRECISION.values())]
         heads += ["how", "commit"]
-        note = "Relative to float32. The last number is how far the gradients of two batches differ."
+        note = (
+            "Relative to float32. The last number is how far the gradients of two batches differ."
+        )
         tables.append(markup.table("reduced precision", heads, rounding, [note]))
     return markup.join(tables) if tables else nothing("No speed has been recorded here yet.")
 
@@ -59,7 +61,9 @@ def _rows(
     problems: list[str],
 ) -> list[list[object]]:
     rows = []
-    paths = {path.resolve(): path for root in roots for path in sorted(root.glob(f"{folder}/*.json"))}
+    paths = {
+        path.resolve(): path for root in roots for path in sorted(root.glob(f"{folder}/*.json"))
+    }
     for path in paths.values():
         try:
             rows += read(json.loads(path.read_text(encoding="utf-8")))

@@ -50,9 +50,9 @@ def learning_curves(groups: Sequence[Group], styles: Mapping[str, Style]) -> Mar
     if not blocks:
         return nothing("No run has an evaluation yet.")
     note = (
-        "A thin line is one seed; a line with hollow points is the only seed of its arm and decides "
-        f"nothing. A thick line is the mean of two seeds or more; from "
-        f"{page_figures.FEWEST_FOR_INTERVAL} seeds on it has a 95 % bootstrap interval at every "
+        "A thin line is one seed. A line with hollow points is the only seed of its arm and decides "
+        "nothing. A thick line is the mean of two finished seeds or more; from "
+        f"{page_figures.FEWEST_FOR_INTERVAL} on it has a 95 % bootstrap interval at every "
         "evaluation. Runs under other conditions are in another block and are never pooled."
     )
     return markup.join([element("p", note, class_="note"), *blocks])
@@ -66,7 +66,8 @@ def bars(groups: Sequence[Group], styles: Mapping[str, Style]) -> Markup:
         if not runs or runs[0].family != "atari" or runs[0].env_steps != _PUBLISHED_STEPS:
             continue
         panels = [
-            _bar_panel(game, own, styles, f"bar-{len(blocks)}-{game}") for game, own in by_game(runs)
+            _bar_panel(game, own, styles, f"bar-{len(blocks)}-{game}")
+            for game, own in by_game(runs)
         ]
         blocks.append(block(group.title(runs), panels, opened=not blocks))
     if not blocks:
@@ -135,9 +136,7 @@ def key(style: Style, text: str) -> Markup:
         "line", x1=0, y1=4, x2=24, y2=4, stroke=svg.VARIABLES[style.color],
         stroke_width=2, stroke_dasharray=_DASHED[style.dash],
     )  # fmt: skip
-    return element(
-        "li", element("svg", line, viewBox="0 0 24 8", aria_hidden="true"), f" {text}"
-    )
+    return element("li", element("svg", line, viewBox="0 0 24 8", aria_hidden="true"), f" {text}")
 
 
 def block(title: str, panels: Sequence[Markup], *, opened: bool) -> Markup:
@@ -284,9 +283,7 @@ def _run_row(run: Run, output: pathlib.Path, *, with_manifest: bool) -> list[obj
     files = [element("a", "files", href=urllib.parse.quote(os.fsencode(path)) + "/", title=path)]
     if with_manifest:
         text = json.dumps(run.manifest, indent=1)
-        files.append(
-            element("details", element("summary", "manifest"), element("pre", text))
-        )
+        files.append(element("details", element("summary", "manifest"), element("pre", text)))
     device, algorithm = run.device, run.conditions["algorithm"]
     cores = device.get("host_cores")
     return [

@@ -1,8 +1,8 @@
 """Turns figures of Matplotlib into SVG elements that fit into a page.
 
-The page's style sheet decides about fonts and colours, so that one figure is legible on light and on
-dark ground: `INK`, `MUTED`, `RULE` and `ARMS` become its variables. No `style` attribute is left,
-which the page's content security policy forbids.
+The page's style sheet sets fonts and colours, so that one figure is legible on light and on dark
+ground: `INK`, `MUTED`, `RULE`, `GROUND` and `ARMS` become its variables. No `style` attribute is
+left, because the page's content security policy forbids them.
 """
 
 import contextlib

@@ -122,7 +122,7 @@ def circumstances() -> dict[str, Any]:
             "rcrl_jax": rcrl_jax.__version__,
             **{name: _version(name) for name in _DEPENDENCIES},
             "python": platform.python_version(),
-            "git_commit": _git_commit(),
+            "git_commit": git_commit(),
         },
         "device": {
             "platform": devices[0].platform,
@@ -209,7 +209,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     """Returns the commit of this source tree, with `-dirty` if it was edited, or None.
 
     Also None for an installed copy inside another repository, for example in a virtual environment:

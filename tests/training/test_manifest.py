@@ -259,10 +259,10 @@ def repository(tmp_path, monkeypatch):
 
 
 def test_commit_of_a_clean_and_of_an_edited_tree(repository):
-    clean = manifest._git_commit()
+    clean = manifest.git_commit()
     assert re.fullmatch(r"[0-9a-f]{40}", clean)
     (repository / "manifest.py").write_text("two\n")
-    assert manifest._git_commit() == f"{clean}-dirty"
+    assert manifest.git_commit() == f"{clean}-dirty"
 
 
 def test_a_copy_installed_inside_another_repository_has_no_commit(repository, monkeypatch):
@@ -270,9 +270,9 @@ def test_a_copy_installed_inside_another_repository_has_no_commit(repository, mo
     installed.parent.mkdir()
     installed.write_text("one\n")
     monkeypatch.setattr(manifest, "__file__", str(installed))
-    assert manifest._git_commit() is None
+    assert manifest.git_commit() is None
 
 
 def test_without_git_there_is_no_commit(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository))
-    assert manifest._git_commit() is None
+    assert manifest.git_commit() is None
