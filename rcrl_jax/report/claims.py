@@ -102,6 +102,13 @@ DMC_CLAIMS = (
 CLAIMS = (*ATARI_CLAIMS, *BUDGET_CLAIMS, *DMC_CLAIMS)
 
 
+def at_budget(claim: Claim, env_steps: int) -> Claim:
+    """The claim for runs of another budget; there it is not pre-registered."""
+    if env_steps == claim.env_steps:
+        return claim
+    return claim._replace(env_steps=env_steps, decided_by="")
+
+
 def games(claim: Claim) -> tuple[str, ...]:
     """The games or tasks that the claim is about."""
     return tuple(_published_means(claim)) or reference.tasks()

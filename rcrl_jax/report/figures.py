@@ -97,7 +97,7 @@ def dmc_curves(runs: Sequence[Run], *, published: bool = True) -> Figure:
                 _draw_curve(panel, average(of_task), color, label)
         panel.set_title(task.replace("_", " "), loc="left", fontsize=10)
         panel.set(ylim=(0, 1030), xlim=(0, 1.03 * end))
-        panel.xaxis.set_major_locator(MaxNLocator(4))
+        panel.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.grid(color="#eeeeee")
         panel.set_axisbelow(True)
@@ -174,12 +174,10 @@ def _groups(runs: Sequence[Run]) -> Mapping[str, tuple[str, list[Run]]]:
 
 
 def published_notes() -> list[str]:
-    """How the published lines and markers were measured, one note an agent."""
-    shown = {**PUBLISHED_CURVES, **{agent: agent for agent in PUBLISHED_POINTS}}
+    """How the published curves were measured; the markers are scores of the table."""
     return [
-        f"{name}, published {'curve' if agent in PUBLISHED_CURVES else 'points'}: "
-        f"{reference.protocol_note('dmc', agent)}."
-        for agent, name in shown.items()
+        f"{name} (published curve): {reference.protocol_note('dmc', agent)}."
+        for agent, name in PUBLISHED_CURVES.items()
     ]
 
 

@@ -79,4 +79,4 @@ def short_steps(steps: int) -> str:
     """A number of steps in few characters: 300, 100k, 1.5M."""
     if steps % 100_000 == 0 and steps >= 1_000_000:
         return f"{steps / 1_000_000:g}M"
-    return f"{steps // 1000}k" if steps % 1000 == 0 else f"{steps}"
+    return f"{steps // 1000}k" if steps and steps % 1000 == 0 else f"{steps}"

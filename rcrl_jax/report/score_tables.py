@@ -174,7 +174,8 @@ def _aggregate_rows(filled: Sequence[ScoreColumn], games: Sequence[str]) -> list
             cells.append(Cell(value, None if None in seeds else min(seeds)))
         is_share = name in _AGGREGATES
         label = f"{name} HNS" if is_share else f"games {name}"
-        rows.append(Row(label, mark_best(filled, cells), is_share, separated=not rows, digits=2))
+        marked = mark_best(filled, cells) if is_share else cells
+        rows.append(Row(label, marked, is_share, separated=not rows, digits=2))
     return rows
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from rcrl_jax import files
 
@@ -217,7 +218,9 @@ def to_figure(table: Table) -> Figure:
     draw(0.5, top + 0.5, table.title, fontsize=9)
     for number, column in enumerate(table.columns, start=1):
         if column.source == "ours":
-            axes.axvspan(rights[number - 1], rights[number], color="#eef3f8", linewidth=0)
+            spot = (rights[number - 1], -head_lines - 0.4)
+            size = (widths[number], bottom + head_lines + 0.25)
+            axes.add_patch(Rectangle(spot, *size, color="#eef3f8", linewidth=0))
     for head, right, is_label in zip(columns, rights, [True, *[False] * len(heads)], strict=True):
         for line, text in enumerate(reversed(head)):
             x, side = (0.5, "left") if is_label else (right - 0.7, "right")
@@ -262,6 +265,16 @@ def write(
     Raises:
         OSError: a file cannot be written.
     """
+    written = write_texts(table, directory, stem)
+    path = pathlib.Path(directory) / f"{stem}.png"
+    with files.replacing(path) as partial:
+        picture = figure or to_figure(table)
+        picture.savefig(partial, format="png", dpi=200, bbox_inches="tight", pad_inches=0.05)
+    return [*written, path]
+
+
+def write_texts(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib.Path]:
+    """Writes the table in every format but the picture; see `write`."""
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     written = []
@@ -270,11 +283,7 @@ def write(
         with files.replacing(path) as partial:
             partial.write_text(render(table), encoding="utf-8")
         written.append(path)
-    path = directory / f"{stem}.png"
-    with files.replacing(path) as partial:
-        picture = figure or to_figure(table)
-        picture.savefig(partial, format="png", dpi=200, bbox_inches="tight", pad_inches=0.05)
-    return [*written, path]
+    return written
 
 
 def _html_cell(cell: Cell, row: Row) -> str:
