@@ -1,16 +1,18 @@
 """The section on what runs measured beside their scores: segments, similarities, AUCs."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcrl_jax.report import markup, page_figures, svg
+from rcrl_jax.report import markup, page_figures, similarities, svg, tables
 from rcrl_jax.report.groups import Group
 from rcrl_jax.report.markup import Markup, Value, element
 from rcrl_jax.report.page_figures import Line, Style
 from rcrl_jax.report.sections import block, by_game, key, nothing, panel
+from rcrl_jax.report.similarities import Recording
 from rcrl_jax.results.runs import Run
 from rcrl_jax.training import records
 
@@ -70,12 +72,18 @@ _LAST = {
 }
 
 
-def section(groups: Sequence[Group], styles: Mapping[str, Style], problems: list[str]) -> Markup:
-    """Panels a game in every group, and one table of every run's last values.
+def section(
+    groups: Sequence[Group],
+    styles: Mapping[str, Style],
+    recorded: Sequence[Recording],
+    problems: list[str],
+) -> Markup:
+    """Panels a game in every group, one table of every run's last values, and similarities.
 
     Args:
         groups: all runs.
         styles: of the arms.
+        recorded: by `experiments.representation`.
         problems: gets one line for each damaged `metrics.jsonl`.
     """
     blocks, rows = [], []
@@ -90,7 +98,7 @@ def section(groups: Sequence[Group], styles: Mapping[str, Style], problems: list
                 panels += _kind_panel(game, kind, of_game, styles, identity)
         if panels:
             blocks.append(block(group.title([run for run, _ in measured]), panels, opened=False))
-    if not blocks:
+    if not blocks and not recorded:
         return nothing("No run recorded segments, similarities or AUCs yet.")
     note = (
         "Lines are means over seeds, at the steps that all of them have. An AUC of 0.5 is chance. "
@@ -98,7 +106,14 @@ def section(groups: Sequence[Group], styles: Mapping[str, Style], problems: list
         "apart by their actions. Pairs of equal action on unseen episodes cannot."
     )
     table = markup.table("last value of every run", ["arm", "game", "seed", *_LAST.values()], rows)
-    return markup.join([element("p", note, class_="note"), *blocks, table])
+    return markup.join(
+        [
+            element("p", note, class_="note"),
+            *blocks,
+            *([table] if rows else []),
+            *itertools.starmap(_recorded, enumerate(recorded)),
+        ]
+    )
 
 
 def read_series(run: Run, problems: list[str]) -> dict[str, dict[int, float]]:
@@ -159,6 +174,35 @@ def _kind_panel(
         page_figures.lines(lines, kind.label, kind.level), f"{kind.label} on {game}", identity
     )
     return [panel(game, picture, entries)]
+
+
+def _recorded(number: int, recording: Recording) -> Markup:
+    """The table and the curves of one directory of the representation experiment."""
+    arms = dict.fromkeys(line["preset"] for line in recording.similarity)
+    panels = []
+    for kind, words in {"held_out": "held-out pairs", "replay": "pairs of the replay"}.items():
+        lines, entries = [], []
+        for arm, color in zip(arms, itertools.cycle(svg.ARMS), strict=False):
+            own = [x for x in recording.similarity if (x["preset"], x["pairs"]) == (arm, kind)]
+            seeds = sorted({line["seed"] for line in own})
+            for sign, dash in {"positive": "solid", "negative": "dashed"}.items():
+                curves = [
+                    {x["agent_steps"]: x[f"cosine_{sign}"] for x in own if x["seed"] == seed}
+                    for seed in seeds
+                ]
+                if mean := _mean(curves):
+                    lines.append(Line(Style(color, dash), *mean))
+                    entries.append(key(Style(color, dash), f"{arm} ({len(seeds)}), {sign}s"))
+        if lines:
+            label = f"cosine of phi to the anchor, {words}"
+            picture = svg.inline(
+                page_figures.lines(lines, label),
+                f"{label}, on {recording.game}",
+                f"similarity-{number}-{kind}",
+            )
+            panels.append(panel(recording.game, picture, entries))
+    table = Markup(tables.to_html(similarities.to_table(recording)))
+    return markup.join([element("div", *panels, class_="panels"), table])
 
 
 def _mean(seeds: Sequence[Mapping[int, float]]) -> tuple[list[int], list[float]] | None:

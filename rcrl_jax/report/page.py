@@ -15,7 +15,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import rcrl_jax
-from rcrl_jax.report import groups, markup, measures, paper_sections, recordings, sections, svg
+from rcrl_jax.report import (
+    groups,
+    markup,
+    measures,
+    paper_sections,
+    recordings,
+    sections,
+    similarities,
+    svg,
+)
 from rcrl_jax.report.markup import Markup, element
 from rcrl_jax.results import arms, store
 from rcrl_jax.results.runs import Run
@@ -52,7 +61,8 @@ def build(
         ValueError: a root is no directory.
     """
     finished = store.read_runs(*roots)
-    problems = list(finished.problems)
+    recorded, damaged = similarities.read(roots)
+    problems = [*finished.problems, *damaged]
     runs = store.read_runs(*roots, unfinished=True).runs
     of_conditions = groups.of(runs)
     styles = groups.styles(runs)
@@ -63,7 +73,9 @@ def build(
             "Learning curves": sections.learning_curves(of_conditions, styles),
             "Scores by game": sections.bars(of_conditions, styles),
             "Profiles and improvement": sections.comparisons(of_conditions, styles),
-            "Segments, similarities, AUCs": measures.section(of_conditions, styles, problems),
+            "Segments, similarities, AUCs": measures.section(
+                of_conditions, styles, recorded, problems
+            ),
             "Throughput": recordings.section(roots, problems),
             "All runs": sections.all_runs(runs, output),
         }

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from rcrl_jax import reference
+from rcrl_jax.config import presets
 from rcrl_jax.report import (
     claims,
     dmc_table,
@@ -16,7 +18,8 @@ from rcrl_jax.report.markup import Markup, element
 from rcrl_jax.results import pools
 from rcrl_jax.results.runs import Run
 
-_PUBLISHED_STEPS = 100_000
+_PUBLISHED_STEPS = {"atari": 100_000, "dmc": 500_000}
+_LONG_STEPS = 1_500_000
 
 
 def verdict_section(runs: Sequence[Run]) -> Markup:
@@ -25,7 +28,16 @@ def verdict_section(runs: Sequence[Run]) -> Markup:
     Args:
         runs: finished ones, of any conditions.
     """
-    judged = [verdicts.judge(claim, runs) for claim in claims.CLAIMS]
+    budgets = {family: _budget(runs, family, steps) for family, steps in _PUBLISHED_STEPS.items()}
+    judged = [
+        verdicts.judge(
+            claim
+            if claim.env_steps != _PUBLISHED_STEPS[claim.family]
+            else claims.at_budget(claim, budgets[claim.family]),
+            runs,
+        )
+        for claim in claims.CLAIMS
+    ]
     entries = [
         element(
             "li",
@@ -50,20 +62,25 @@ def table_section(runs: Sequence[Run]) -> Markup:
     Args:
         runs: finished ones, of any conditions.
     """
-    atari = [run for run in runs if run.family == "atari"]
-    steps = {run.env_steps for run in atari}
-    budget = _PUBLISHED_STEPS if _PUBLISHED_STEPS in steps else max(steps, default=_PUBLISHED_STEPS)
+    budget = _budget(runs, "atari", _PUBLISHED_STEPS["atari"])
     short, long = (
-        pools.of_one_protocol(run for run in atari if run.env_steps == budget)
-        for budget in (budget, 1_500_000)
+        pools.of_one_protocol(
+            run
+            for run in runs
+            if (run.family, run.env_steps) == ("atari", steps) and run.arm in reference.PAPER_COLUMN
+        )
+        for steps in (budget, _LONG_STEPS)
     )
-    control = pools.of_one_protocol(run for run in runs if run.family == "dmc")
+    control = pools.of_one_protocol(
+        run for run in runs if run.family == "dmc" and run.arm in presets.DMC_PRESETS
+    )
     shown = [
         (score_tables.table1(short.runs, env_steps=budget), short.left_out),
         (score_tables.table2([*short.runs, *long.runs]), (*short.left_out, *long.left_out)),
         (dmc_table.dmc_table(control.runs), control.left_out),
     ]
     written = [_table(table._replace(notes=(*table.notes, *left_out))) for table, left_out in shown]
+    notes = figures.published_notes()
     name = "DMControl: ours over published curves"
     picture = svg.inline(figures.dmc_curves(control.runs), name, "dmc-curves")
     return markup.join(
@@ -73,10 +90,20 @@ def table_section(runs: Sequence[Run]) -> Markup:
                 "figure",
                 element("figcaption", name),
                 element("div", picture, class_="scroll paper"),
-                *(element("p", note, class_="note") for note in figures.published_notes()),
+                element(
+                    "details",
+                    element("summary", "How the published lines were measured"),
+                    element("ul", *(element("li", n) for n in notes), class_="lines"),
+                ),
             ),
         ]
     )
+
+
+def _budget(runs: Sequence[Run], family: str, published: int) -> int:
+    """The published budget if a run has it, else that of the longest runs: tables say which."""
+    steps = {run.env_steps for run in runs if run.family == family}
+    return published if published in steps else max(steps, default=published)
 
 
 def _table(table: tables.Table) -> Markup:

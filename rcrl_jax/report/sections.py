@@ -50,8 +50,8 @@ def learning_curves(groups: Sequence[Group], styles: Mapping[str, Style]) -> Mar
     if not blocks:
         return nothing("No run has an evaluation yet.")
     note = (
-        "A thin line is one seed. A line with hollow points is the only seed of its arm and decides "
-        "nothing. A thick line is the mean of two finished seeds or more; from "
+        "A thin line is one seed. A line with hollow points is the only seed of its arm and "
+        "decides nothing. A thick line is the mean of two finished seeds or more; from "
         f"{page_figures.FEWEST_FOR_INTERVAL} on it has a 95 % bootstrap interval at every "
         "evaluation. Runs under other conditions are in another block and are never pooled."
     )

@@ -102,7 +102,7 @@ def test_names_in_figures_are_neither_formulas_nor_elements():
 def test_the_page_asks_for_nothing(built, parsed):
     assert not {"link", "img", "iframe", "image", "object", "base"} & parsed.tags.keys()
     assert not {name for _, name, _ in parsed.attributes} & {"src", "srcset", "style", "xlink:href"}
-    assert not re.search(r"https?:|@import|url\((?!#)", built.html)
+    assert not re.search(r"https?:|@import|\burl\((?!#)", built.html)
     (policy,) = (value for value in parsed.values("content") if "default-src" in value)
     directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert directives["default-src"] == "'none'"
@@ -161,8 +161,15 @@ def test_damage_gets_one_line_each_and_the_rest_is_shown(tmp_path):
     (only,) = built.runs
     assert only.directory == measured
     listed = Parsed(built.html).texts
-    for words in ("seed_1/scores.json is damaged", "seed_2/scores.json", "Chess", "seed_4/manifest",
-                  f"{kept} hold the same run", "metrics.jsonl, line 1", "throughput/cpu.json is damaged"):  # fmt: skip
+    for words in (
+        "seed_1/scores.json is damaged",
+        "seed_2/scores.json",
+        "Chess",
+        "seed_4/manifest",
+        f"{kept} hold the same run",
+        "metrics.jsonl, line 1",
+        "throughput/cpu.json is damaged",
+    ):
         (line,) = (line for line in built.problems if words in line)
         assert "\n" not in line and line in listed
     assert len(built.problems) == 7
@@ -181,9 +188,7 @@ def runs_of(root):
 
 def test_runs_of_other_conditions_are_other_groups_with_other_names(tmp_path):
     synthetic.write_run(tmp_path, seed=0)
-    synthetic.edit(
-        synthetic.write_run(tmp_path, seed=1) / "manifest.json", "run", algorithm=1
-    )
+    synthetic.edit(synthetic.write_run(tmp_path, seed=1) / "manifest.json", "run", algorithm=1)
     other = synthetic.write_run(tmp_path, seed=2) / "manifest.json"
     synthetic.edit(other, "environment", sticky_actions=0.25)
     synthetic.write_run(tmp_path, "state_sac", "cheetah_run", 0)
