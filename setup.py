@@ -38,6 +38,7 @@ setup(
         "orbax-checkpoint>=0.11",
         "pillow>=11",
         "psutil>=6",
+        "rich>=13",
         "rlax>=0.1.9",
         "scipy>=1.14",
         "tensorboardX>=2.6",
@@ -46,6 +47,7 @@ setup(
     extras_require={
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
+        "ray": ["ray>=2.40"],
         "tpu": ["jax[tpu]"],
         "test": ["hypothesis", "pytest", "ruff"],
     },

@@ -6,20 +6,15 @@ r"""Measures how long segments are on DMControl, with either choice of `segment_
 Actions are uniform or, with --trained, the mean actions of finished runs of `experiments.dmc`.
 """
 
-import functools
-import json
 import pathlib
 
 import numpy as np
 from absl import app, flags
 
 from experiments import command_line
-from rcrl_jax.config.fields import replace
-from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import dmc
 from rcrl_jax.replay import segment_table
-from rcrl_jax.training import build, evaluation, manifest
-from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training import build, evaluation, trained
 
 _TRAINED = flags.DEFINE_list("trained", None, "work directories of finished runs")
 _EPISODES = flags.DEFINE_integer("episodes", 4, "episodes of each task or run", lower_bound=1)
@@ -49,29 +44,13 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
     Raises:
       ValueError: `workdir` does not hold one finished run on DMControl.
     """
-    manifests = list(workdir.glob("*/*/seed_*/manifest.json"))
-    if len(manifests) != 1 or not manifests[0].with_name("scores.json").exists():
+    found = trained.read(workdir)
+    if len(found.runs) != 1 or not found.plan().paths[0].scores.exists():
         raise ValueError(f"--trained: {workdir} holds no finished run, or several")
-    run = json.loads(manifests[0].read_text())["run"]
-    if run["game"] not in dmc.DMC_TASKS:
-        raise ValueError(f"--trained: {workdir} holds a run on {run['game']}, no DMControl task")
-    settings = replace(SacConfig(), manifest.config_values(run["config"]))
-    plan = Plan(
-        preset=run["preset"],
-        config=settings,
-        runs=(RunId(run["game"], run["seed"]),),
-        total_steps=run["steps"],
-        workdir=workdir,
-        eval_episodes=episodes,
-        make_environment=functools.partial(
-            dmc.make_tasks,
-            (run["game"],),
-            1,
-            backend=run["backend"],
-            observation=settings.observation,
-            render_size=settings.render_size,
-        ),
-    )
+    (run,) = found.runs
+    if run.game not in dmc.DMC_TASKS:
+        raise ValueError(f"--trained: {workdir} holds a run on {run.game}, no DMControl task")
+    plan = found.plan()
     fleet, params = build.restore_agents(plan)
     rewards = []
     evaluation.evaluate(
@@ -82,7 +61,7 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
         episodes,
         after_step=lambda observation, actions, outcome: rewards.append(outcome.reward),
     )
-    return run["game"], np.stack(rewards, axis=1)
+    return run.game, np.stack(rewards, axis=1)
 
 
 def lengths(rewards: np.ndarray, threshold: float) -> np.ndarray:

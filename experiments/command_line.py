@@ -18,6 +18,7 @@ from rcrl_jax.config import fields
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
+LARGEST_SEED = 2**31 - 1
 
 Config = TypeVar("Config")
 
@@ -69,6 +70,27 @@ def read_overrides(preset: Config) -> dict[str, Any]:
     values = fields.values(preset)
     given = fields.values(flags.FLAGS.config)
     return {name: value for name, value in given.items() if value != values[name]}
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds that --seeds names: 0,1,2 or 0:5.
+
+    Raises:
+      ValueError: they are not different seeds.
+    """
+    try:
+        if ":" in text:
+            first, end = (int(part) for part in text.split(":"))
+            seeds = tuple(range(first, end))
+        else:
+            seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        seeds = ()
+    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
+        raise ValueError(
+            f"--seeds: expected different seeds like 0,1,2 or a range like 0:5, got {text}"
+        )
+    return seeds
 
 
 def parse(argv: list[str]) -> list[str]:

@@ -11,9 +11,9 @@ from absl import flags
 from experiments import command_line
 from rcrl_jax.envs.protocol import SimulatorFailed
 
-_LARGEST_SEED = 2**31 - 1
-
-_SEED = flags.DEFINE_integer("seed", 0, "seed of the run", lower_bound=0, upper_bound=_LARGEST_SEED)
+_SEED = flags.DEFINE_integer(
+    "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
+)
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<what>-<seeds>]"
@@ -38,19 +38,7 @@ def read_seeds() -> tuple[int, ...]:
     """
     if _SEEDS.value is None:
         return (_SEED.value,)
-    try:
-        if ":" in _SEEDS.value:
-            first, end = (int(part) for part in _SEEDS.value.split(":"))
-            seeds = tuple(range(first, end))
-        else:
-            seeds = tuple(int(part) for part in _SEEDS.value.split(","))
-    except ValueError:
-        seeds = ()
-    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0 or max(seeds) > _LARGEST_SEED:
-        raise ValueError(
-            f"--seeds: expected different seeds like 0,1,2 or a range like 0:5, got {_SEEDS.value}"
-        )
-    return seeds
+    return command_line.parse_seeds(_SEEDS.value)
 
 
 def workdir(what: str) -> pathlib.Path:
@@ -101,7 +89,7 @@ def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
 @contextlib.contextmanager
 def ending_cleanly() -> Iterator[None]:
     """If a run cannot continue, ends the program with one line and an exit code that says why."""
-    from rcrl_jax.training import experiment, manifest, prediction
+    from rcrl_jax.training import experiment, manifest, prediction, video
 
     try:
         yield
@@ -109,6 +97,7 @@ def ending_cleanly() -> Iterator[None]:
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
         experiment.NotReproduced,
+        video.VideoFailed,
         ImportError,
         OSError,
     ) as error:

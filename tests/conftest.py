@@ -25,15 +25,18 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 SLOW = {
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
-    "benchmarks": ("test_benchmarks",),
+    "benchmarks": ("test_benchmarks", "test_sweep"),
     "envs": ("test_dmc",),
-    "experiments": ("test_atari100k", "test_campaign", "test_dmc", "test_representation"),
+    "experiments": (
+        "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
+    ),
     "representation": ("test_analysis",),
     "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
     "training": (
-        "test_all_games", "test_campaign_workers", "test_checkpoint", "test_control",
+        "test_all_games", "test_checkpoint", "test_control",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
-        "test_golden", "test_learning", "test_loop", "test_presets",
+        "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
+        "test_sweep_driver", "test_sweep_ray",
     ),
 }  # fmt: skip
 

@@ -48,7 +48,7 @@ class Assessor:
             return None
         if self._recording.is_evaluated(step):
             return None
-        result = self._assess(state, self._fleet.agent.evaluation.episodes, film=False)
+        result = self._assess(state, self._fleet.agent.evaluation.episodes, film=0)
         return float(result.returns.mean())
 
     def assess_finally(self, state: loop.LoopState) -> evaluation.Evaluation:
@@ -57,12 +57,12 @@ class Assessor:
         Raises:
           NotFinite: an action is not finite.
         """
-        result = self._assess(state, self._plan.eval_episodes, film=self._plan.film)
+        result = self._assess(state, self._plan.eval_episodes, film=int(self._plan.film))
         self._recording.write_scores(state.step, result)
         return result
 
     def _assess(
-        self, state: loop.LoopState, num_episodes: int, *, film: bool
+        self, state: loop.LoopState, num_episodes: int, *, film: int
     ) -> evaluation.Evaluation:
         fleet, plan = self._fleet, self._plan
         num_recorded = min(num_episodes, evaluation.GAMES_AT_ONCE)

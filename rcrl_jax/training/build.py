@@ -1,5 +1,8 @@
 """Builds the parts of an experiment from its plan."""
 
+import pathlib
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 
@@ -13,8 +16,14 @@ from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 
 
-def make_fleet(plan: Plan) -> tuple[AgentEnvironment, Fleet]:
-    """The training environments of all runs, as their agents see them, and the fleet of agents."""
+def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvironment, Fleet]:
+    """The training environments of all runs, as their agents see them, and the fleet of agents.
+
+    Args:
+      plan: the experiment.
+      rows: which of its runs are in the fleet, by their place in `plan.runs`; None means all. The
+        shapes of the agents are those of all runs.
+    """
     environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
     try:
         agent = make_agent(plan.config, environment.spec)
@@ -23,8 +32,12 @@ def make_fleet(plan: Plan) -> tuple[AgentEnvironment, Fleet]:
             np.asarray(environment.num_valid_actions, np.int32),
             jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants),
         )
+        seeds = plan.seeds
+        if rows is not None:
+            runs = jax.tree.map(lambda x: x[np.asarray(rows)], runs)
+            seeds = tuple(seeds[row] for row in rows)
         devices = jax.devices()[: plan.num_devices]
-        fleet = Fleet(agent, plan.seeds, runs, batching=plan.batching, devices=devices)
+        fleet = Fleet(agent, seeds, runs, batching=plan.batching, devices=devices)
         return AgentEnvironment(environment, agent.protocol), fleet
     except BaseException:
         environment.close()
@@ -57,9 +70,31 @@ def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
     """
     environment, fleet = make_fleet(plan)
     environment.close()
-    store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
-    try:
-        learner = store.restore_learner(fleet.to_host(fleet.init()))
-    finally:
-        store.close()
-    return fleet, fleet.place(learner.params.agent)
+    directory = plan.paths[0].checkpoints
+    steps = checkpoint.kept_steps(directory)
+    if not steps:
+        raise FileNotFoundError(f"{directory} holds no checkpoint")
+    return fleet, load_agents(fleet, directory, steps[-1], range(fleet.num_runs), fleet.num_runs)
+
+
+def load_agents(
+    fleet: Fleet, directory: pathlib.Path, step: int, rows: Sequence[int], num_saved: int
+) -> types.Params:
+    """The parameters of a fleet's agents from a checkpoint, leading axis R, on the devices.
+
+    Args:
+      fleet: acts with them.
+      directory: holds the checkpoint.
+      step: agent steps of the checkpoint.
+      rows: `[R]`, places of the fleet's runs among those of the checkpoint.
+      num_saved: number of runs in the checkpoint.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
+      ValueError: it holds other parameters.
+    """
+    shapes = jax.eval_shape(fleet.init).params.agent
+    saved = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_saved, *x.shape[1:]), x.dtype), shapes)
+    params = checkpoint.read_agents(directory, step, saved)
+    rows = np.asarray(rows)
+    return jax.device_put(fleet.place(jax.tree.map(lambda x: x[rows], params)))

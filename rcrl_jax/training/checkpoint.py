@@ -96,11 +96,6 @@ class CheckpointStore:
             HistoryState(**progress["history"]),
         )
 
-    def restore_learner(self, learner: types.LearnerState) -> types.LearnerState:
-        """Reads the newest checkpoint's learner alone; `learner` as in `restore`."""
-        args = ocp.args.Composite(learner=ocp.args.StandardRestore(learner))
-        return self._manager.restore(self.latest_step, args=args).learner
-
     def wait(self) -> None:
         """Waits until what was saved is on disk."""
         with _disk_errors():
@@ -110,6 +105,63 @@ class CheckpointStore:
         """Finishes writing."""
         with _disk_errors():
             self._manager.close()
+
+
+def kept_steps(directory: pathlib.Path) -> list[int]:
+    """Agent steps of the whole checkpoints in `directory`, oldest first; changes nothing there."""
+    if not directory.is_dir():
+        return []
+    # A checkpoint that is being written has a longer name.
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+
+
+def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types.Params:
+    """Reads only the agents' parameters of a checkpoint; changes nothing on the disk.
+
+    Args:
+      directory: holds the checkpoints; a training process may write and delete some meanwhile.
+      step: agent steps of the checkpoint.
+      like: parameters of the same structure, or their shapes; leading axis R.
+
+    Returns:
+      The parameters in NumPy, leading axis R.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
+      ValueError: it holds other parameters.
+    """
+    kept = directory.absolute() / str(step)
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
+    wanted = {"params": {"agent": shapes}}
+    before = _files(kept)
+    try:
+        saved = ocp.PyTreeCheckpointer().restore(
+            kept / "learner",
+            ocp.args.PyTreeRestore(
+                wanted,
+                restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(np.ndarray), wanted),
+                partial_restore=True,
+            ),
+        )
+        failure = None
+    except (OSError, ValueError, KeyError) as error:
+        failure = error
+    # A deletion has removed some files by now, so what was read may have holes.
+    if not before or _files(kept) != before:
+        raise FileNotFoundError(f"there is no checkpoint {directory / str(step)} any more")
+    if failure is None:
+        agents = saved["params"]["agent"]
+        # What the checkpoint lacks stays a shape, and what it has keeps its own.
+        if all(
+            isinstance(own, np.ndarray) and own.shape == wanted.shape
+            for own, wanted in zip(jax.tree.leaves(agents), jax.tree.leaves(shapes), strict=True)
+        ):
+            return agents
+    raise ValueError(f"{directory / str(step)} holds no parameters of these agents") from failure
+
+
+def _files(directory: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(directory.rglob("*"))
 
 
 @contextlib.contextmanager

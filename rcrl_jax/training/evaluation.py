@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
 
     returns: np.ndarray  # [R, E] float64, raw return of each game
     cut: np.ndarray  # [R] int64, games that the frame limit ended
-    film: np.ndarray | None  # [T, *frame_shape], the first run's first game, if asked for
+    films: tuple[np.ndarray, ...]  # each [T, *frame_shape]: the first game of the filmed runs
 
 
 def training_seeds(seeds: Sequence[int]) -> np.ndarray:
@@ -50,7 +50,8 @@ def evaluate(
     agent_steps: int,
     episodes: int,
     *,
-    film: bool = False,
+    first: int = 0,
+    film: int = 0,
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome: None,
 ) -> Evaluation:
@@ -58,7 +59,10 @@ def evaluate(
 
     The agents act greedily, lives do not matter and rewards are raw. A game that is still running
     at the frame limit counts with its return so far. The result depends only on the parameters, the
-    seeds and `agent_steps`.
+    seeds, `agent_steps`, and which games are played.
+
+    The games of a run after `agent_steps` are numbered. Training plays those from 0 on; another
+    `first` plays others. 40 games from 0 equal 20 from 0 and 20 from 20 (multiples of ten).
 
     Args:
       params: agent parameters, leading axis R.
@@ -66,14 +70,15 @@ def evaluate(
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
       episodes: E, games per run.
-      film: whether to keep the frames of the first game.
+      first: number of the first game.
+      film: how many runs, the first ones, keep the frames of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
 
     Raises:
       FloatingPointError: an action is not finite.
     """
-    all_seeds = evaluation_seeds(fleet.seeds, agent_steps, episodes)
+    all_seeds = evaluation_seeds(fleet.seeds, agent_steps, first + episodes)[:, first:]
     protocol = fleet.agent.protocol.for_evaluation()
     parts = [
         _play(
@@ -82,8 +87,8 @@ def evaluate(
             environment=AgentEnvironment(
                 make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]), protocol
             ),
-            counters=(agent_steps, start),
-            film=film and start == 0,
+            counters=(agent_steps, first + start),
+            film=film if start == 0 else 0,
             before_step=before_step,
             after_step=after_step,
         )
@@ -92,7 +97,7 @@ def evaluate(
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
         np.sum([part.cut for part in parts], axis=0),
-        parts[0].film,
+        parts[0].films,
     )
 
 
@@ -108,7 +113,7 @@ def _play(
     fleet: Fleet,
     environment: AgentEnvironment,
     counters: tuple[int, ...],
-    film: bool,
+    film: int,
     before_step: Callable[[], None],
     after_step: Watcher,
 ) -> Evaluation:
@@ -118,7 +123,9 @@ def _play(
     cut = np.zeros(games, bool)
     try:
         observation = environment.reset()
-        frames = [observation[0, -1]]
+        # Copies: a view would keep the frames of all games in memory.
+        filmed = range(0, games, games // runs)[:film]
+        films = [[observation[game, -1].copy()] for game in filmed]
         step = 0
         while np.isnan(returns).any():
             before_step()
@@ -131,8 +138,9 @@ def _play(
             outcome = environment.step(actions)
             after_step(observation, actions, outcome)
             first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
-            if film and np.isnan(returns[0]):
-                frames.append(outcome.frame[0])
+            for game, frames in zip(filmed, films, strict=True):
+                if np.isnan(returns[game]):
+                    frames.append(outcome.frame[game].copy())
             returns = np.where(first, outcome.episode_return, returns)
             cut |= first & outcome.truncated
             observation = outcome.observation
@@ -142,5 +150,5 @@ def _play(
     return Evaluation(
         returns.reshape(runs, -1),
         cut.reshape(runs, -1).sum(axis=1),
-        np.stack(frames) if film else None,
+        tuple(np.stack(frames) for frames in films),
     )

@@ -58,6 +58,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
       NotReproduced: a resumed emulator did not repeat its frames.
       SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
         Nothing newer can be saved, because the current update has consumed the learner's state.
+      VideoFailed: there is no ffmpeg, or it failed; the scores are written.
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
@@ -120,8 +121,8 @@ def run(plan: Plan, say: Say = print) -> list[float]:
 
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = assessor.assess_finally(state)
-    if result.film is not None:
-        video.write_video(plan.paths[0].video, result.film)
+    for film in result.films:
+        video.write_video(plan.paths[0].video, film)
     return _report(plan, say)
 
 

@@ -132,25 +132,11 @@ class RunRecorder:
         Raises:
             ValueError: `returns` is empty.
         """
-        paths, summary = self._paths, _summary(returns)
-        human_normalised = (
-            reference.human_normalised(paths.game, summary["mean"])
-            if paths.game in reference.games()
-            else None
-        )
         files.write_json_atomically(
-            paths.scores,
+            self._paths.scores,
             {
                 "measured": "final evaluation: the agent at the last step",
-                "preset": paths.preset,
-                "game": paths.game,
-                "seed": paths.seed,
-                **counters._asdict(),
-                **summary,
-                "human_normalised_mean": human_normalised,
-                "episodes": len(returns),
-                "episodes_cut": episodes_cut,
-                "returns": returns,
+                **describe_scores(self._paths, counters, returns, episodes_cut=episodes_cut),
             },
         )
 
@@ -169,6 +155,33 @@ class RunRecorder:
         self.close()
 
 
+def describe_scores(
+    paths: RunPaths, counters: Counters, returns: Sequence[float], *, episodes_cut: int
+) -> dict[str, Any]:
+    """The scores of one run's evaluation by name; the arguments are those of `write_scores`.
+
+    Raises:
+        ValueError: `returns` is empty.
+    """
+    summary = _summary(returns)
+    human_normalised = (
+        reference.human_normalised(paths.game, summary["mean"])
+        if paths.game in reference.games()
+        else None
+    )
+    return {
+        "preset": paths.preset,
+        "game": paths.game,
+        "seed": paths.seed,
+        **counters._asdict(),
+        **summary,
+        "human_normalised_mean": human_normalised,
+        "episodes": len(returns),
+        "episodes_cut": episodes_cut,
+        "returns": returns,
+    }
+
+
 def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
     """Reads a file of JSON lines; a last line that a killed process left torn is not returned.
 
@@ -185,16 +198,21 @@ class Progress:
     Both count agent steps and show steps/s, the time left and the last score.
     """
 
-    def __init__(self, steps: int, *, start: int = 0, file: TextIO | None = None):
+    def __init__(
+        self, steps: int, *, start: int = 0, unit: str = "steps", file: TextIO | None = None
+    ):
         """Shows the first state.
 
         Args:
             steps: agent steps of the whole training.
             start: agent steps already done by the checkpoint that training continues from.
+            unit: what is counted instead of steps.
             file: where to show it; standard error if None.
         """
         file = file or sys.stderr
-        options: dict[str, Any] = {"total": steps, "initial": start, "file": file, "unit": " steps"}
+        options: dict[str, Any] = {
+            "total": steps, "initial": start, "file": file, "unit": f" {unit}"
+        }  # fmt: skip
         if _has_width(file):
             self._bar = tqdm(**options, dynamic_ncols=True)
         else:
@@ -240,7 +258,7 @@ class _Lines(tqdm):
 
     def __init__(self, **options: Any):
         bar_format = (
-            "{n_fmt}/{total_fmt} steps, {percentage:.1f} %, {rate_noinv_fmt}, {remaining} left"
+            "{n_fmt}/{total_fmt}{unit}, {percentage:.1f} %, {rate_noinv_fmt}, {remaining} left"
             "{postfix}"
         )
         super().__init__(bar_format=bar_format, miniters=1, **options)

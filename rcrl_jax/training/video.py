@@ -15,6 +15,10 @@ from rcrl_jax import files
 _SCALE = 4  # 84 x 84 pixels are too small to watch; H.264 also needs even sizes
 
 
+class VideoFailed(RuntimeError):  # noqa: N818 - states what happened
+    """A video cannot be made."""
+
+
 def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) -> None:
     """Writes frames as an H.264 MP4, atomically; each pixel is enlarged to 4 x 4.
 
@@ -25,7 +29,7 @@ def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) 
 
     Raises:
         ValueError: `frames` has another shape or type.
-        RuntimeError: there is no ffmpeg, or it failed.
+        VideoFailed: there is no ffmpeg, or it failed.
         OSError: the video cannot be written.
     """
     is_gray, is_rgb = frames.ndim == 3, frames.ndim == 4 and frames.shape[-1] == 3
@@ -35,7 +39,7 @@ def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) 
             f"{frames.dtype} {list(frames.shape)}"
         )
     command = [
-        _ffmpeg(), "-v", "error", "-y",
+        find_ffmpeg(), "-v", "error", "-y",
         "-f", "rawvideo", "-pix_fmt", "gray" if is_gray else "rgb24",
         "-s", f"{frames.shape[2]}x{frames.shape[1]}", "-r", str(fps), "-i", "-",
         "-vf", f"scale=iw*{_SCALE}:ih*{_SCALE}:flags=neighbor", "-pix_fmt", "yuv420p",
@@ -48,14 +52,19 @@ def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) 
         )
         if result.returncode != 0:
             reason = result.stderr.decode(errors="replace").strip()
-            raise RuntimeError(f"ffmpeg could not write {path}: {reason}")
+            raise VideoFailed(f"ffmpeg could not write {path}: {reason}")
 
 
-def _ffmpeg() -> str:
+def find_ffmpeg() -> str:
+    """The path of ffmpeg.
+
+    Raises:
+        VideoFailed: there is none; the message says what to do.
+    """
     with contextlib.suppress(RuntimeError):
         if executable := shutil.which(imageio_ffmpeg.get_ffmpeg_exe()):
             return executable
-    raise RuntimeError(
+    raise VideoFailed(
         "no ffmpeg for the video: reinstall imageio-ffmpeg, which brings one, or name one in the "
         "environment variable IMAGEIO_FFMPEG_EXE"
     )

@@ -19,7 +19,8 @@ def claim(
 ) -> None:
     """Writes the manifests, or checks that existing ones describe the same runs.
 
-    A work directory's checkpoints belong to one fleet, so all of its runs are there, or none.
+    A work directory's checkpoints belong to one fleet, so all of its runs are there, or none. Every
+    manifest lists the runs in their order in the checkpoints.
 
     Args:
       plan: the experiment.
@@ -40,8 +41,9 @@ def claim(
         raise manifest.WorkdirMismatch(
             f"{plan.workdir} belongs {belongs}; choose another --workdir or repeat the old command"
         )
+    order = [list(run_id) for run_id in plan.runs]
     for r, (run_paths, run_id) in enumerate(zip(paths, plan.runs, strict=True)):
-        own_environment = _own_environment(environment, r)
+        own_environment = own_part(environment, r)
         described = manifest.make_manifest(
             manifest.describe_run(
                 plan.preset,
@@ -60,16 +62,28 @@ def claim(
                 "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
             },
         )
+        described["launch"]["runs"] = order
         warning = manifest.check_same_run(run_paths.manifest, described)
         if warning:
             say(f"warning: {warning}")
-        if not run_paths.manifest.exists():
+        if run_paths.manifest.exists():
+            old = json.loads(run_paths.manifest.read_text(encoding="utf-8"))
+            if old["launch"].get("runs", order) != order:
+                raise manifest.WorkdirMismatch(
+                    f"{plan.workdir} holds these runs in another order: repeat the old command"
+                )
+        else:
             run_paths.directory.mkdir(parents=True, exist_ok=True)
             files.write_json_atomically(run_paths.manifest, described)
 
 
-def _own_environment(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
-    """The description of one run's environment: that of its own pool, and what all pools share."""
+def own_part(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
+    """The description of one run's environment: that of its own pool, and what all pools share.
+
+    Args:
+      environment: description of a fleet's training environments.
+      run: place of the run in the fleet.
+    """
     common = {name: value for name, value in environment.items() if name != "pools"}
     for pool in environment.get("pools", ()):
         if run < pool["num_envs"]:

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from experiments import campaign
+from experiments import sweeps
 from rcrl_jax import files
 from rcrl_jax.training import manifest
-from rcrl_jax.training.campaign import workers
-from rcrl_jax.training.campaign.spec import read_spec
 from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.sweep import driver
+from rcrl_jax.training.sweep.reading import read_spec
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
@@ -37,7 +37,7 @@ config = {{ {fields} }}
 [[blocks]]
 arms = ["small"]
 games = ["Pong"]
-seeds = "0:2"
+seeds = [1]
 """
 
 
@@ -55,39 +55,35 @@ def spec(tmp_path):
     return tmp_path / "toy.toml"
 
 
-def test_two_real_runs_from_start_to_results(spec, tmp_path):
+def test_a_real_run_from_start_to_results(spec, tmp_path):
     states = command("--spec=toy.toml", "--dry_run", directory=tmp_path).stdout.splitlines()
-    assert [line.split() for line in states] == [
-        ["to", "do", "small-Pong-0"], ["to", "do", "small-Pong-1"]
-    ]  # fmt: skip
+    assert [line.split() for line in states] == [["to", "do", "small-Pong-1"]]
     assert os.listdir(tmp_path) == ["toy.toml"]
 
-    # One at a time: the second finds what was compiled for the first. At the lowest priority they
-    # would wait for the tests that run beside this one.
-    result = command("--spec=toy.toml", "--workers=1", "--niceness=0", directory=tmp_path)
-    log = tmp_path / "runs" / "campaign" / "toy" / "small-Pong-0.log"
+    # At the lowest priority it would wait for the tests that run beside this one.
+    result = command("--spec=toy.toml", "--niceness=0", directory=tmp_path)
+    log = tmp_path / "runs" / "campaign" / "toy" / "small-Pong-1.log"
     assert result.returncode == 0, result.stderr + log.read_text()
-    assert result.stdout.splitlines()[-1] == "2 finished, 0 failed, 0 left"
-    for seed in (0, 1):
-        paths = RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", "Pong", seed)
-        assert len(json.loads(paths.scores.read_text())["returns"]) == 2
-        run = json.loads(paths.manifest.read_text())["run"]
-        assert run["algorithm"] == manifest.ALGORITHM and run["steps"] == 60
-        values = manifest.config_values(run["config"]) | {"curl.reduced_games": ["Pong", "Boxing"]}
-        assert {name: values[name] for name in FIELDS} == FIELDS
-        assert len(list(paths.directory.iterdir())) == 5 and paths.curve.exists()
+    assert result.stdout.splitlines()[-1] == "1 finished, 0 failed, 0 left"
+    paths = RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", "Pong", 1)
+    assert len(json.loads(paths.scores.read_text())["returns"]) == 2
+    run = json.loads(paths.manifest.read_text())["run"]
+    assert run["algorithm"] == manifest.ALGORITHM and run["steps"] == 60
+    values = manifest.config_values(run["config"]) | {"curl.reduced_games": ["Pong", "Boxing"]}
+    assert {name: values[name] for name in FIELDS} == FIELDS
+    assert len(list(paths.directory.iterdir())) == 5 and paths.curve.exists()
     left = {path.name for path in (tmp_path / "runs" / "campaign" / "toy").iterdir()}
-    assert left == {"lock", "small-Pong-0.log", "small-Pong-1.log"}
+    assert left == {"lock", "small-Pong-1.log"}
 
     again = command("--spec=toy.toml", directory=tmp_path)
     assert again.returncode == 0 and "started" not in again.stdout
     states = command("--spec=toy.toml", "--dry_run", directory=tmp_path).stdout.splitlines()
-    assert [line.split()[0] for line in states] == ["finished"] * 2
+    assert [line.split()[0] for line in states] == ["finished"]
 
     spec.write_text(spec.read_text().replace("steps = 60", "steps = 70"))
     other = command("--spec=toy.toml", directory=tmp_path)
     assert_refused(other)
-    assert "results/toy/small/erainbow/Pong/seed_0 holds another run" in other.stderr
+    assert "results/toy/small/erainbow/Pong/seed_1 holds another run" in other.stderr
 
 
 def test_mistakes_are_one_line_and_exit_code_2(spec, tmp_path):
@@ -108,10 +104,10 @@ def test_mistakes_are_one_line_and_exit_code_2(spec, tmp_path):
 
 
 def test_a_locked_campaign_and_another_algorithm_are_refused(spec, tmp_path):
-    with workers.locked(tmp_path / "runs" / "toy"):
+    with driver.locked(tmp_path / "runs" / "toy"):
         result = command("--spec=toy.toml", "--workdir=runs", directory=tmp_path)
     assert_refused(result)
-    assert f"in use by another campaign, process {os.getpid()}" in result.stderr
+    assert f"in use by another sweep, process {os.getpid()}" in result.stderr
 
     paths = RunPaths(tmp_path / "results" / "toy", "rcrl", "Hero", 3)
     paths.directory.mkdir(parents=True)
@@ -130,11 +126,11 @@ def test_help_explains_the_spec_and_every_flag(tmp_path):
 
 
 def test_the_campaign_of_the_claim_holds_all_games_in_pairs():
-    spec = read_spec(ROOT / "campaigns" / "claim.toml", campaign.EXPERIMENTS)
+    spec = read_spec(ROOT / "campaigns" / "claim.toml", sweeps.EXPERIMENTS)
     assert (spec.steps, spec.eval_episodes) == (100_000, 100)
     assert spec.results == pathlib.Path("results/claim")
     assert len(spec.units) == 2 * (4 * 9 + 22 * 5)
-    assert {unit.game for unit in spec.units} == set(campaign.EXPERIMENTS["atari100k"].games)
+    assert {unit.game for unit in spec.units} == set(sweeps.EXPERIMENTS["atari100k"].games)
     for baseline, ours in zip(spec.units[::2], spec.units[1::2], strict=True):
         assert (baseline.arm.name, ours.arm.name) == ("erainbow_sa", "rcrl")
         assert baseline[1:] == ours[1:]

@@ -68,10 +68,10 @@ class ScriptedGames:
 class Spy:
     """Replaces a fleet and records the arguments of calls."""
 
-    num_runs, agent = 2, AGENT
+    agent = AGENT
 
     def __init__(self, seeds):
-        self.seeds, self.calls = seeds, []
+        self.seeds, self.num_runs, self.calls = seeds, len(seeds), []
 
     def act(self, params, observation, *counters, greedy=False):
         self.calls.append((params, observation, counters, greedy))
@@ -89,7 +89,7 @@ GAMES = [
 ]
 
 
-def _evaluate(games=GAMES, seeds=(4, 9), film=False, **options):
+def _evaluate(games=GAMES, seeds=(4, 9), **options):
     spy, made = Spy(seeds), []
 
     def make_environment(environment_seeds):
@@ -98,7 +98,7 @@ def _evaluate(games=GAMES, seeds=(4, 9), film=False, **options):
 
     def call():
         return evaluation.evaluate(
-            "parameters", spy, make_environment, 70, len(games) // len(seeds), film=film, **options
+            "parameters", spy, make_environment, 70, len(games) // len(seeds), **options
         )
 
     return call, spy, made
@@ -109,7 +109,7 @@ def test_raw_return_of_the_first_game_of_each_environment():
     result = call()
     np.testing.assert_array_equal(result.returns, [[2.0, LIMIT], [-7.0, 0.5 * 7 + 100.0]])
     np.testing.assert_array_equal(result.cut, [1, 0])
-    assert result.film is None
+    assert result.films == ()
     ((environment_seeds, environment),) = made
     np.testing.assert_array_equal(environment_seeds, evaluation.evaluation_seeds((4, 9), 70, 2))
     assert environment.is_closed
@@ -147,10 +147,18 @@ def _frame_numbers(observation: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("first_game, frames", [(GAMES[0], 4), (ENDLESS, LIMIT + 1), (GAMES[2], 2)])
 def test_the_film_shows_the_first_game_from_its_first_to_its_final_frame(first_game, frames):
-    call, _, _ = _evaluate([first_game, ENDLESS], film=True)
-    film = call().film
+    call, _, _ = _evaluate([first_game, ENDLESS], film=1)
+    (film,) = call().films
     assert film.shape == (frames, 84, 84) and film.dtype == np.uint8
     assert film[:, 0, 0].tolist() == list(range(1, frames + 1))
+
+
+def test_each_filmed_run_has_the_film_of_its_own_first_game():
+    call, _, _ = _evaluate([GAMES[0], ENDLESS, GAMES[2], ENDLESS], film=2)
+    result = call()
+    # The number of frames tells the games apart; their returns are 2, 8, -7 and 8.
+    assert [film[:, 0, 0].tolist() for film in result.films] == [[1, 2, 3, 4], [1, 2]]
+    assert result.returns[:, 0].tolist() == [2.0, -7.0]
 
 
 def test_an_exception_before_a_step_ends_evaluation_and_closes_the_environments():
@@ -186,3 +194,22 @@ def test_environment_seeds_are_independent_of_fleet_composition():
     np.testing.assert_array_equal(
         evaluation.training_seeds((3, 5, 8))[1:2], evaluation.training_seeds((5,))
     )
+
+
+def test_later_games_can_be_played_alone():
+    """Games 20 to 39 have the seeds and counters that they have among games 0 to 39."""
+
+    def play(first, episodes):
+        spy, made = Spy(seeds=(4,)), []
+
+        def make_environment(seeds):
+            made.append(seeds)
+            return ScriptedGames([ENDLESS] * seeds.size)
+
+        evaluation.evaluate("parameters", spy, make_environment, 70, episodes, first=first)
+        return np.concatenate(made, axis=1), [counters for _, _, counters, _ in spy.calls]
+
+    whole, early, late = play(0, 40), play(0, 20), play(20, 20)
+    np.testing.assert_array_equal(whole[0], evaluation.evaluation_seeds((4,), 70, 40))
+    np.testing.assert_array_equal(whole[0], np.concatenate([early[0], late[0]], axis=1))
+    assert whole[1] == early[1] + late[1]

@@ -1,123 +1,20 @@
-"""The list of runs that a spec file asks for, checked before anything starts."""
+"""Reads which runs a sweep has, from a TOML file or from names and seeds, and checks all of it."""
 
-import dataclasses
 import difflib
 import os
 import pathlib
 import re
-import sys
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import Config
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.sweep.spec import Arm, Experiment, Spec, SweepError, Unit
 
 _LARGEST_SEED = 2**31 - 1
 _MOST_SEEDS = 1000
-
-
-class CampaignError(ValueError):
-    """A spec that cannot be carried out, or a directory that holds other runs than the spec."""
-
-
-class Experiment(NamedTuple):
-    """What a campaign must know about a training program.
-
-    Attributes:
-        module: what `python -m` runs.
-        game_flag: the flag that names the game or task.
-        games: the valid values of that flag.
-        presets_of: game -> its presets by name.
-        action_repeat: game -> how much of `--steps` one agent step counts.
-    """
-
-    module: str
-    game_flag: str
-    games: tuple[str, ...]
-    presets_of: Callable[[str], Mapping[str, Config]]
-    action_repeat: Callable[[str], int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Arm:
-    """One arm of a comparison: a preset, or a preset with changed fields and its own name.
-
-    Attributes:
-        name: the preset's name if nothing is changed.
-        preset: the preset.
-        overrides: (field, value) of the changed fields, those of groups with dotted names.
-    """
-
-    name: str
-    preset: str
-    overrides: tuple[tuple[str, Any], ...] = ()
-
-
-class Unit(NamedTuple):
-    """One run of a campaign."""
-
-    arm: Arm
-    game: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """A readable name, also that of the unit's work directory."""
-        return f"{self.arm.name}-{self.game}-{self.seed}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """The complete description of a campaign.
-
-    Attributes:
-        experiment: the program that trains.
-        steps: its `--steps`.
-        eval_episodes: episodes of the final evaluation.
-        results: directory of the finished runs.
-        units: the runs, in the order in which they start.
-    """
-
-    experiment: Experiment
-    steps: int
-    eval_episodes: int
-    results: pathlib.Path
-    units: tuple[Unit, ...]
-
-    def agent_steps(self, unit: Unit) -> int:
-        """Agent steps of a unit."""
-        return self.steps // self.experiment.action_repeat(unit.game)
-
-    def result_paths(self, unit: Unit) -> RunPaths:
-        """Where a unit's files lie once it is finished."""
-        directory = self.results / unit.arm.name if unit.arm.overrides else self.results
-        return RunPaths(directory, unit.arm.preset, unit.game, unit.seed)
-
-    def make_config(self, unit: Unit) -> Config:
-        """The configuration of a unit.
-
-        Raises:
-            ValueError: a changed field is out of range; the message names it.
-        """
-        preset = self.experiment.presets_of(unit.game)[unit.arm.preset]
-        return fields.replace(preset, dict(unit.arm.overrides))
-
-    def make_command(self, unit: Unit, workdir: pathlib.Path) -> list[str]:
-        """The command that trains a unit in `workdir`, or resumes it."""
-        return [
-            sys.executable, "-m", self.experiment.module,
-            f"--preset={unit.arm.preset}",
-            f"--{self.experiment.game_flag}={unit.game}",
-            f"--seed={unit.seed}",
-            f"--steps={self.steps}",
-            f"--eval_episodes={self.eval_episodes}",
-            f"--workdir={workdir}",
-            # A tuple is written as a Python literal, as its flag expects.
-            *(f"--config.{name}={value}" for name, value in unit.arm.overrides),
-        ]  # fmt: skip
 
 
 def read_spec(path: str | os.PathLike, experiments: Mapping[str, Experiment]) -> Spec:
@@ -128,18 +25,27 @@ def read_spec(path: str | os.PathLike, experiments: Mapping[str, Experiment]) ->
         experiments: the programs that a spec may name.
 
     Raises:
-        CampaignError: the spec is wrong; the message is one line and names the place.
+        SweepError: the spec is wrong; the message is one line and names the place.
         OSError: there is no such file.
     """
     try:
         with open(path, "rb") as file:
             table = tomllib.load(file)
-        return _make_spec(table, experiments)
+        return make_spec(table, experiments)
     except ValueError as error:
-        raise CampaignError(f"{path}: {error}") from error
+        raise SweepError(f"{path}: {error}") from error
 
 
-def _make_spec(table: Mapping[str, Any], experiments: Mapping[str, Experiment]) -> Spec:
+def make_spec(table: Mapping[str, Any], experiments: Mapping[str, Experiment]) -> Spec:
+    """Checks the content of a spec file, or of flags that say the same.
+
+    Args:
+        table: as TOML gives it; `experiments.campaign` describes the format.
+        experiments: the programs that a spec may name.
+
+    Raises:
+        ValueError: the spec is wrong; the message is one line that begins with the place.
+    """
     required = ("experiment", "steps", "eval_episodes", "results", "blocks")
     _check_keys("", table, required, optional=("arms",))
     experiment = experiments[_one_of("experiment", table["experiment"], experiments)]
@@ -221,13 +127,15 @@ def _read_seeds(where: str, value: Any) -> list[int]:
     if isinstance(value, str) and re.fullmatch(r"\d{1,10}:\d{1,10}", value, re.ASCII):
         first, end = map(int, value.split(":"))
         seeds = list(range(first, min(end, first + _MOST_SEEDS + 1)))
+    elif isinstance(value, str) and re.fullmatch(r"\d{1,10}(,\d{1,10})*", value, re.ASCII):
+        seeds = [int(seed) for seed in value.split(",")]
     if (
         not isinstance(seeds, list)
         or not 1 <= len(seeds) <= _MOST_SEEDS
         or not all(type(seed) is int and 0 <= seed <= _LARGEST_SEED for seed in seeds)
     ):
         raise ValueError(
-            f"{where}: expected seeds like [0, 1, 2] or a range like '0:5', at most {_MOST_SEEDS}, "
+            f"{where}: expected seeds like 0,1,2 or a range like 0:5, at most {_MOST_SEEDS}, "
             f"got {value!r}"
         )
     return seeds
@@ -238,12 +146,12 @@ def _check_units(spec: Spec) -> None:
     seen: dict[Any, str] = {}
     for unit in spec.units:
         config = spec.make_config(unit)
-        if spec.agent_steps(unit) < 1:
+        if spec.agent_steps(unit.game) < 1:
             raise ValueError(f"steps: fewer than one agent step of {unit.game}")
         identity = (config, unit.arm.preset, unit.game, unit.seed)
         if identity in seen:
             same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
-            raise ValueError(f"the blocks hold {unit.name} {same}")
+            raise ValueError(f"the sweep holds {unit.name} {same}")
         seen[identity] = unit.name
 
 

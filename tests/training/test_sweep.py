@@ -1,4 +1,4 @@
-"""Specs and results of campaigns: mistakes are refused, finished runs are kept completely."""
+"""Specs and results of sweeps: mistakes are refused, finished runs are kept completely."""
 
 import collections
 import itertools
@@ -9,9 +9,11 @@ import pytest
 
 from rcrl_jax import files
 from rcrl_jax.training import manifest
-from rcrl_jax.training.campaign import results
-from rcrl_jax.training.campaign.spec import CampaignError, read_spec
-from tests.training import toy_campaign
+from rcrl_jax.training.sweep import collection, fleets
+from rcrl_jax.training.sweep.reading import read_spec
+from rcrl_jax.training.sweep.spec import SweepError
+from tests.training import toy_sweep
+from tests.training.toy_sweep import alone
 
 FILES = {"scores.json", "evaluations.jsonl", "metrics.jsonl", "manifest.json", "curve.png"}
 
@@ -22,17 +24,17 @@ def read(tmp_path):
 
     def read(old="", new="", *, text=None):
         path = tmp_path / "spec.toml"
-        text = text or toy_campaign.TEXT.format(results="results/toy", seeds="0:2", steps=100)
+        text = text or toy_sweep.TEXT.format(results="results/toy", seeds="0:2", steps=100)
         assert old in text
         path.write_text(text.replace(old, new, 1))
-        return read_spec(path, toy_campaign.EXPERIMENTS)
+        return read_spec(path, toy_sweep.EXPERIMENTS)
 
     return read
 
 
 def test_units_are_ordered_by_block_seed_game_and_arm(read):
     more = '\n[[blocks]]\npresets = ["curl"]\ngames = ["Hero"]\nseeds = [7, 3]\n'
-    spec = read(text=toy_campaign.TEXT.format(results="r", seeds="0:2", steps=100) + more)
+    spec = read(text=toy_sweep.TEXT.format(results="r", seeds="0:2", steps=100) + more)
     arms = ("erainbow_sa", "rcrl", "small")
     assert [unit.name for unit in spec.units] == [
         *(f"{arm}-{game}-{seed}" for seed in (0, 1) for game in ("Pong", "Alien") for arm in arms),
@@ -54,9 +56,9 @@ def test_command_and_paths_of_a_preset_and_of_an_arm(read, tmp_path):
     spec = read("hidden_size = 16", 'hidden_size = 16, auxiliary = ["curl"], learning_rate = 1')
     preset, arm = spec.units[1], spec.units[2]
     common = ["--preset=rcrl", "--game=Pong", "--seed=0", "--steps=100", "--eval_episodes=3"]
-    command = spec.make_command(preset, tmp_path)
+    command = spec.make_command(alone(preset), tmp_path)
     assert command[1:] == ["-m", "experiments.atari100k", *common, f"--workdir={tmp_path}"]
-    assert spec.make_command(arm, tmp_path)[len(command) :] == [
+    assert spec.make_command(alone(arm), tmp_path)[len(command) :] == [
         "--config.hidden_size=16", "--config.auxiliary=('curl',)", "--config.learning_rate=1.0"
     ]  # fmt: skip
     assert spec.make_config(arm).auxiliary == ("curl",)
@@ -76,10 +78,10 @@ def test_tasks_keep_their_learning_rate_and_count_agent_steps(read):
         seeds = [0]
     """
     spec = read(text=text)
-    assert [spec.agent_steps(unit) for unit in spec.units] == [250, 500]
+    assert [spec.agent_steps(unit.game) for unit in spec.units] == [250, 500]
     assert [spec.make_config(unit).learning_rate for unit in spec.units] == [2e-4, 1e-3]
-    assert "--task=cheetah_run" in spec.make_command(spec.units[0], "w")
-    with pytest.raises(CampaignError, match="fewer than one agent step of cheetah_run"):
+    assert "--task=cheetah_run" in spec.make_command(alone(spec.units[0]), "w")
+    with pytest.raises(SweepError, match="fewer than one agent step of cheetah_run"):
         read(text=text.replace("1000", "3"))
 
 
@@ -119,34 +121,34 @@ def test_tasks_keep_their_learning_rate_and_count_agent_steps(read):
         ('["Pong", "Alien"]', "[]", "block 1: games: expected a list of names"),
         ('games = ["Pong", "Alien"]', "", "block 1: games is missing"),
         ('seeds = "0:2"', "", "block 1: seeds is missing"),
-        ('"0:2"', '"2:2"', "block 1: seeds: expected seeds like [0, 1, 2]"),
+        ('"0:2"', '"2:2"', "block 1: seeds: expected seeds like 0,1,2"),
         ('"0:2"', '"0:9999999999"', "block 1: seeds: expected seeds"),
         ('"0:2"', '"2147483647:2147483649"', "block 1: seeds: expected seeds"),
         ('"0:2"', "[-1]", "block 1: seeds: expected seeds"),
         ('"0:2"', "[true]", "block 1: seeds: expected seeds"),
         ('"0:2"', "3", "block 1: seeds: expected seeds"),
-        ('"0:2"', "[1, 1]", "the blocks hold erainbow_sa-Pong-1 twice"),
+        ('"0:2"', "[1, 1]", "the sweep holds erainbow_sa-Pong-1 twice"),
         ("hidden_size = 16", "hidden_size = 256", "small-Pong-0 and rcrl-Pong-0, one run"),
         ('seeds = "0:2"', 'seeds = "0:2"\nseed = 3', "block 1: keys: unknown 'seed'"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_line(read, tmp_path, old, new, says):
-    with pytest.raises(CampaignError) as raised:
+    with pytest.raises(SweepError) as raised:
         read(old, new)
     assert says in str(raised.value) and "\n" not in str(raised.value)
     assert str(raised.value).startswith(f"{tmp_path}/spec.toml: ")
 
 
 def test_a_block_without_presets_and_arms_is_refused(read):
-    text = toy_campaign.TEXT.format(results="r", seeds="0:2", steps=1)
+    text = toy_sweep.TEXT.format(results="r", seeds="0:2", steps=1)
     text = text.replace('presets = ["erainbow_sa", "rcrl"]', "").replace('arms = ["small"]', "")
-    with pytest.raises(CampaignError, match="block 1: presets or arms are missing"):
+    with pytest.raises(SweepError, match="block 1: presets or arms are missing"):
         read(text=text)
 
 
 @pytest.fixture
 def spec(tmp_path):
-    return toy_campaign.make_spec(tmp_path)
+    return toy_sweep.make_spec(tmp_path)
 
 
 @pytest.fixture
@@ -156,11 +158,9 @@ def directory(tmp_path):
 
 def write_work(spec, unit, directory, *, episodes=3, **changes):
     """A finished run in the unit's work directory."""
-    paths = results.work_paths(directory, unit)
+    paths = collection.work_paths(directory, alone(unit), unit)
     paths.directory.mkdir(parents=True)
-    files.write_json_atomically(
-        paths.manifest, {"run": toy_campaign.describe(spec, unit, **changes)}
-    )
+    files.write_json_atomically(paths.manifest, {"run": toy_sweep.describe(spec, unit, **changes)})
     files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes})
     for path in (paths.evaluations, paths.metrics, paths.curve):
         path.write_text(path.name)
@@ -180,13 +180,13 @@ def contents(path):
 def test_collecting_keeps_the_five_files_and_deletes_the_rest(spec, directory):
     for unit in (spec.units[0], spec.units[2]):
         work = write_work(spec, unit, directory)
-        assert not results.is_finished(spec, unit)
+        assert not collection.is_finished(spec, unit)
         wanted = {name: (work.directory / name).read_bytes() for name in FILES}
         for _ in range(2):
-            results.collect(spec, unit, directory)
+            collection.collect(spec, alone(unit), directory)
             assert contents(spec.result_paths(unit).directory) == wanted
             assert len(list(spec.result_paths(unit).directory.iterdir())) == len(wanted)
-            assert results.is_finished(spec, unit)
+            assert collection.is_finished(spec, unit)
         assert not list(directory.iterdir())
 
 
@@ -220,7 +220,7 @@ def kill_at(monkeypatch, moment):
 def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, monkeypatch):
     for moment in itertools.count():
         (tmp_path / str(moment)).mkdir()
-        spec = toy_campaign.make_spec(tmp_path / str(moment))
+        spec = toy_sweep.make_spec(tmp_path / str(moment))
         directory = tmp_path / str(moment) / "runs"
         unit = spec.units[0]
         work = write_work(spec, unit, directory)
@@ -229,16 +229,16 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
         with monkeypatch.context() as patch:
             kill_at(patch, moment)
             try:
-                results.collect(spec, unit, directory)
+                collection.collect(spec, alone(unit), directory)
                 killed = False
             except Killed:
                 killed = True
-        if results.is_finished(spec, unit):
+        if collection.is_finished(spec, unit):
             assert contents(target) == wanted
         else:  # the work directory is complete and can be collected
             assert {name: (work.directory / name).read_bytes() for name in FILES} == wanted
-        results.check_same_runs(spec, directory)
-        results.collect(spec, unit, directory)
+        fleets.plan(spec, directory, 1)
+        collection.collect(spec, alone(unit), directory)
         assert contents(target) == wanted and not work.workdir.exists()
         assert [path.name for path in target.parent.iterdir()] == [target.name]
         if not killed:
@@ -252,24 +252,24 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
         ({"steps": 6}, "holds another run than erainbow_sa-Pong-0: steps 6 -> 5"),
         ({"seed": 1}, "seed 1 -> 0"),
         ({"config": {}}, "config.encoder absent -> data_efficient"),
-        ({"episodes": 2}, "2 final episodes, the spec says 3"),
+        ({"episodes": 2}, "2 final episodes, the sweep asks for 3"),
     ],
 )
 def test_another_run_is_neither_collected_nor_taken_for_finished(spec, directory, changes, says):
     unit = spec.units[0]
     work = write_work(spec, unit, directory, **changes)
-    with pytest.raises(CampaignError, match=says):
-        results.collect(spec, unit, directory)
+    with pytest.raises(SweepError, match=says):
+        collection.collect(spec, alone(unit), directory)
     target = spec.result_paths(unit).directory
     assert not target.exists()
     shutil.copytree(work.directory, target)
     before = contents(target)
     for check in (
-        lambda: results.is_finished(spec, unit),
-        lambda: results.check_same_runs(spec, directory),
-        lambda: results.collect(spec, unit, directory),
+        lambda: collection.is_finished(spec, unit),
+        lambda: fleets.plan(spec, directory, 1),
+        lambda: collection.collect(spec, alone(unit), directory),
     ):
-        with pytest.raises(CampaignError, match=says) as raised:
+        with pytest.raises(SweepError, match=says) as raised:
             check()
         assert "\n" not in str(raised.value) and "seed_0" in str(raised.value)
     assert contents(target) == before and work.workdir.exists()
@@ -278,8 +278,8 @@ def test_another_run_is_neither_collected_nor_taken_for_finished(spec, directory
 def test_a_run_without_scores_is_not_finished(spec, directory):
     work = write_work(spec, spec.units[0], directory)
     work.scores.write_text("{")
-    with pytest.raises(CampaignError, match="scores.json does not hold the scores"):
-        results.collect(spec, spec.units[0], directory)
+    with pytest.raises(SweepError, match="scores.json does not hold the scores"):
+        collection.collect(spec, alone(spec.units[0]), directory)
 
 
 @pytest.mark.parametrize("number", [manifest.ALGORITHM + 1, 1, None])
@@ -289,15 +289,15 @@ def test_another_algorithm_number_is_refused(spec, directory, number, where):
     path = {
         "results": spec.result_paths(unit).manifest,
         "elsewhere below the results": spec.results / "a" / "b" / "manifest.json",
-        "work directory": results.work_paths(directory, unit).manifest,
+        "work directory": collection.work_paths(directory, alone(unit), unit).manifest,
     }[where]
     path.parent.mkdir(parents=True)
-    run = toy_campaign.describe(spec, unit, algorithm=number)
+    run = toy_sweep.describe(spec, unit, algorithm=number)
     if number is None:
         del run["algorithm"]
     files.write_json_atomically(path, {"run": run})
-    with pytest.raises(CampaignError, match=f"has algorithm number {number or 'none'}") as raised:
-        results.check_same_runs(spec, directory)
+    with pytest.raises(SweepError, match=f"has algorithm number {number or 'none'}") as raised:
+        fleets.plan(spec, directory, 1)
     assert str(path.parent) in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -305,5 +305,5 @@ def test_a_file_that_is_no_manifest_is_refused(spec, directory):
     path = spec.results / "manifest.json"
     path.parent.mkdir()
     path.write_text("[]")
-    with pytest.raises(CampaignError, match="is not a manifest"):
-        results.check_same_runs(spec, directory)
+    with pytest.raises(SweepError, match="is not a manifest"):
+        fleets.plan(spec, directory, 1)

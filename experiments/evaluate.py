@@ -1,0 +1,93 @@
+r"""Scores and films the agents of a checkpoint, without a change to their work directory.
+
+    python -m experiments.evaluate --workdir=runs/rcrl-Pong-0 --episodes=100 --video
+    python -m experiments.evaluate --workdir=runs/rcrl-Pong+Alien-0to5 --games=Alien --seeds=0,3
+
+Configuration, runs and backend are read from the work directory. Training may be under way there.
+For each run `<output>/<preset>/<game>/seed_<n>/` gets `evaluation.json` and, with --video,
+`video.mp4`. By default the episodes are those of the final evaluation of training: the last
+checkpoint of a finished run has the returns of its scores.json again.
+"""
+
+import pathlib
+import signal
+import sys
+
+from absl import app, flags
+
+from experiments import command_line
+from rcrl_jax.envs import atari, dmc
+from rcrl_jax.envs.protocol import SimulatorFailed
+
+_BACKENDS = dict.fromkeys([*atari.ATARI_BACKENDS[1:], *dmc.DMC_BACKENDS])
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "work directory of a training command")
+_GAMES = flags.DEFINE_list("games", None, "games or tasks to score [default: all]")
+_SEEDS = flags.DEFINE_string("seeds", None, "seeds to score, 0,1 or 0:5 [default: all]")
+_STEP = flags.DEFINE_integer(
+    "step", None, "agent steps of the checkpoint [default: the newest]", lower_bound=0
+)
+_BACKEND = flags.DEFINE_enum(
+    "backend", None, list(_BACKENDS),
+    "emulators or simulator [default: that of training]; on another one the same seeds start other "
+    "episodes",
+)  # fmt: skip
+_EPISODES = flags.DEFINE_integer(
+    "episodes", None, "episodes of each run [default: as many as in training's final evaluation]",
+    lower_bound=1,
+)  # fmt: skip
+_FIRST_EPISODE = flags.DEFINE_integer(
+    "first_episode", 0,
+    "number of the first episode. Training's evaluations play those from 0 on; a number above "
+    "theirs plays others",
+    lower_bound=0,
+)  # fmt: skip
+_VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of the first episode of each run")
+_OUTPUT = flags.DEFINE_string(
+    "output", None,
+    "where results go, outside the work directory [default: runs/evaluate-<workdir>-<step>]",
+)  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    """Scores what the flags describe."""
+    del argv
+    if _WORKDIR.value is None:
+        command_line.refuse("--workdir: name the work directory of a training command")
+    from rcrl_jax.training import scoring, trained, video  # late: --help needs no JAX
+
+    try:
+        seeds = _SEEDS.value and command_line.parse_seeds(_SEEDS.value)
+    except ValueError as error:
+        command_line.refuse(str(error))
+    try:
+        scoring.score(
+            scoring.Request(
+                workdir=pathlib.Path(_WORKDIR.value),
+                games=_GAMES.value,
+                seeds=seeds,
+                step=_STEP.value,
+                backend=_BACKEND.value,
+                episodes=_EPISODES.value,
+                first_episode=_FIRST_EPISODE.value,
+                film=_VIDEO.value,
+                output=_OUTPUT.value and pathlib.Path(_OUTPUT.value),
+            )
+        )
+    except ImportError as error:
+        command_line.refuse(f"{error}; or choose another --backend")
+    except (trained.Unusable, video.VideoFailed, OSError) as error:
+        command_line.refuse(str(error))
+    except scoring.Stopped as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(128 + stop.signum)
+    except KeyboardInterrupt:  # while agents are loaded or results written
+        print("stopped by SIGINT", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+    except SimulatorFailed as error:
+        print(f"error: {error}: the same command starts again", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=command_line.parse)

@@ -1,1 +1,0 @@
-"""Campaigns: long lists of runs, one process and one core each, at the lowest priority."""

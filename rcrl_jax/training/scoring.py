@@ -1,0 +1,293 @@
+"""Scores and films the agents of a checkpoint; writes to a directory of its own."""
+
+import math
+import pathlib
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rcrl_jax import files, reference, types
+from rcrl_jax.envs.agent_view import AgentStep
+from rcrl_jax.signals import stop_signals
+from rcrl_jax.training import build, evaluation, manifest, records, trained, video, workdir
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.trained import Kept, Trained, Unusable
+
+Say = Callable[[str], None]
+
+SCORES, VIDEO = "evaluation.json", "video.mp4"
+
+_SAME_STOP_S = 3.0  # signals this soon after the first one are the same request
+_ATTEMPTS = 3  # training keeps one checkpoint, and may replace it while it is read
+
+
+class Stopped(Exception):  # noqa: N818 - not an error
+    """A signal ended the evaluation; nothing was written."""
+
+    def __init__(self, signum: int) -> None:
+        """Remembers which signal it was."""
+        super().__init__(f"stopped by {signal.Signals(signum).name}: nothing was written")
+        self.signum = signum
+
+
+class Request(NamedTuple):
+    """What to score.
+
+    Attributes:
+      workdir: where a training command writes, or has written.
+      games: games of the runs to score; None means all.
+      seeds: their seeds; None means all.
+      step: agent steps of the checkpoint; None means the newest.
+      backend: what simulates; None means the backend of training.
+      episodes: games per run; None means as many as in the final evaluation of training.
+      first_episode: number of the first game, see `evaluation.evaluate`.
+      film: whether to film the first game of each run.
+      output: where results go; None means `runs/evaluate-<name of workdir>-<step>`.
+    """
+
+    workdir: pathlib.Path
+    games: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+    step: int | None = None
+    backend: str | None = None
+    episodes: int | None = None
+    first_episode: int = 0
+    film: bool = False
+    output: pathlib.Path | None = None
+
+
+def score(request: Request, say: Say = print) -> list[RunPaths]:
+    """Plays games with the agents of a checkpoint; writes scores and films.
+
+    Nothing below the work directory changes. Training may go on there.
+
+    Args:
+      request: what to score.
+      say: prints a line for the user.
+
+    Returns:
+      Where the results of each run are.
+
+    Raises:
+      Unusable: the work directory has no such checkpoint or runs, the backend does not fit, nothing
+        can be filmed, the output is taken, or an agent has diverged.
+      ImportError: the backend is not installed, or does not render.
+      VideoFailed: there is no ffmpeg, or it failed.
+      SimulatorFailed: a simulator has ended or hangs.
+      Stopped: SIGTERM or SIGINT came.
+      OSError: a file cannot be read or written.
+    """
+    found = trained.read(request.workdir)
+    rows = _select(found, request)
+    if request.film:
+        _check_film(found)
+    plan = found.plan(request.backend)
+    num_episodes = request.episodes or plan.eval_episodes
+    environment, fleet = build.make_fleet(plan, rows)
+    environment.close()
+    kept, params = _load(found, fleet, rows, request.step)
+    outputs = _claim_output(found, rows, kept, request.output)
+    say(
+        f"{found.preset} after {kept.step:,} of {found.total_steps:,} agent steps, from "
+        f"{kept.path}: {num_episodes} episodes a run; runs: {len(rows)}"
+    )
+    environments = [workdir.own_part(environment.description, row) for row in rows]
+    changes = _changes(found.manifests[rows[0]], environments[0])
+    if changes:
+        say(f"warning: not as in training: {changes}")
+    runs = [found.runs[row] for row in rows]
+    make_environment = trained.environment_maker(
+        found.config, runs, request.backend or found.backend
+    )
+    result = _play(params, fleet, make_environment, kept.step, num_episodes, request)
+
+    spec = environment.spec
+    counters = records.Counters(
+        kept.step, spec.action_repeat * kept.step, spec.frames_per_step * kept.step
+    )
+    common = {
+        "first_episode": request.first_episode,
+        "checkpoint": kept.path,
+        "protocol": {
+            **fleet.agent.evaluation.protocol,
+            "environment_seeds": "those of training's evaluations, from (seed, purpose, "
+            "agent_steps); episodes are numbered, and training plays those from 0 on",
+        },
+        **manifest.circumstances(),
+    }
+    for r, (row, paths) in enumerate(zip(rows, outputs, strict=True)):
+        returns = result.returns[r]
+        described = {
+            "measured": "evaluation of a checkpoint",
+            **records.describe_scores(paths, counters, returns, episodes_cut=result.cut[r]),
+            "standard_error": _standard_error(returns),
+            "video": _describe_film(request, returns) if request.film else None,
+            "run": found.manifests[row]["run"],
+            "environment": environments[r],
+            **common,
+        }
+        paths.directory.mkdir(parents=True, exist_ok=True)
+        files.write_json_atomically(paths.directory / SCORES, described)
+        if request.film:
+            video.write_video(paths.directory / VIDEO, result.films[r])
+        say(_report(paths, described))
+    return outputs
+
+
+def _select(found: Trained, request: Request) -> list[int]:
+    """Places of the chosen runs among those of the work directory."""
+    for flag, wanted, there in (
+        ("games", request.games, list(dict.fromkeys(run.game for run in found.runs))),
+        ("seeds", request.seeds, list(dict.fromkeys(run.seed for run in found.runs))),
+    ):
+        for one in wanted or ():
+            if one not in there:
+                those = ", ".join(map(str, there))
+                raise Unusable(f"--{flag}: {found.workdir} has no run of {one}; it has {those}")
+    return [
+        row
+        for row, run in enumerate(found.runs)
+        if run.game in (request.games or (run.game,)) and run.seed in (request.seeds or (run.seed,))
+    ]
+
+
+def _check_film(found: Trained) -> None:
+    if getattr(found.config, "observation", None) == "state":
+        raise Unusable("--video: there are no frames to film with observation='state'")
+    video.find_ffmpeg()
+
+
+def _load(
+    found: Trained, fleet: Fleet, rows: Sequence[int], step: int | None
+) -> tuple[Kept, types.Params]:
+    """A checkpoint and the fleet's agents in it; the newest one if `step` is None."""
+    for attempt in range(_ATTEMPTS):
+        kept = trained.find_checkpoint(found, step)
+        try:
+            params = build.load_agents(fleet, kept.directory, kept.step, rows, len(found.runs))
+            break
+        except FileNotFoundError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        except ValueError as error:
+            raise Unusable(str(error)) from error
+    for r, row in enumerate(rows):
+        if not all(np.isfinite(leaf[r]).all() for leaf in jax.tree.leaves(params)):
+            run = found.runs[row]
+            raise Unusable(
+                f"the agent of {run.game}, seed {run.seed}, has diverged: its parameters in "
+                f"{kept.path} are not finite; choose other runs or another --step"
+            )
+    return kept, params
+
+
+def _claim_output(
+    found: Trained, rows: Sequence[int], kept: Kept, output: pathlib.Path | None
+) -> list[RunPaths]:
+    """Where the results of each run go; nothing is there yet."""
+    workdir_name = found.workdir.resolve().name
+    output = output or pathlib.Path("runs") / f"evaluate-{workdir_name}-{kept.step}"
+    if output.resolve().is_relative_to(found.workdir.resolve()):
+        raise Unusable(f"--output: {output} is in the work directory, which stays as it is")
+    outputs = [RunPaths(output, found.preset, *found.runs[row]) for row in rows]
+    for paths in outputs:
+        if (paths.directory / SCORES).exists():
+            raise Unusable(f"{paths.directory / SCORES} is there already: choose another --output")
+    return outputs
+
+
+def _changes(described: dict[str, Any], environment: dict[str, Any]) -> str:
+    """What differs from training and may change scores: code, versions, device, environment."""
+    here = manifest.circumstances()
+    here |= {"run": {"algorithm": manifest.ALGORITHM}}
+    here |= {"environment": files.to_json_value(environment)}
+    old, new = (
+        {
+            "algorithm": of["run"].get("algorithm"),
+            **of["versions"],
+            "git_commit": None,
+            "device": of["device"]["platform"],
+            "environment": of["environment"],
+        }
+        for of in (described, here)
+    )
+    return manifest.describe_differences(old, new)
+
+
+def _play(
+    params: types.Params,
+    fleet: Fleet,
+    make_environment: evaluation.EnvironmentMaker,
+    step: int,
+    episodes: int,
+    request: Request,
+) -> evaluation.Evaluation:
+    """The games; shows progress, and ends at a signal."""
+
+    def stop_if_told() -> None:
+        if received:
+            raise Stopped(received[0])
+
+    with (
+        stop_signals(ends_after_s=_SAME_STOP_S) as received,
+        records.Progress(fleet.num_runs * episodes, unit="episodes") as progress,
+    ):
+        try:
+            return evaluation.evaluate(
+                params,
+                fleet,
+                make_environment,
+                step,
+                episodes,
+                first=request.first_episode,
+                film=fleet.num_runs if request.film else 0,
+                before_step=stop_if_told,
+                after_step=_Counter(progress),
+            )
+        except FloatingPointError:
+            raise Unusable(
+                f"an agent has diverged: its action is not finite at step {step}"
+            ) from None
+
+
+class _Counter:
+    """Watches an evaluation and counts the first game of every environment as it ends."""
+
+    def __init__(self, progress: records.Progress) -> None:
+        self._progress = progress
+        self._playing = np.zeros(0, bool)
+
+    def __call__(self, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep) -> None:
+        if not self._playing.any():  # the next games start once all are over
+            self._playing = np.ones(len(actions), bool)
+        self._progress.advance(int((self._playing & outcome.finished).sum()))
+        self._playing &= ~outcome.finished
+
+
+def _standard_error(returns: np.ndarray) -> float | None:
+    """Of the mean over episodes of one agent; says nothing of how seeds differ."""
+    if len(returns) < 2:
+        return None
+    return float(np.std(returns, ddof=1) / math.sqrt(len(returns)))
+
+
+def _describe_film(request: Request, returns: np.ndarray) -> dict[str, Any]:
+    return {"file": VIDEO, "episode": request.first_episode, "return": returns[0]}
+
+
+def _report(paths: RunPaths, described: dict[str, Any]) -> str:
+    """The comparison with published scores, and what it leaves out."""
+    error = described["standard_error"]
+    spread = "" if error is None else f", standard error {error:.1f}"
+    lines = [
+        reference.comparison(paths.game, paths.preset, described["mean"]),
+        f"seed {paths.seed}: mean of {described['episodes']} episodes {described['mean']:.1f}"
+        f"{spread}, median {described['median']:.1f}; {described['episodes_cut']} cut at the limit",
+    ]
+    if described["video"]:
+        lines.append(f"the film shows an episode of return {described['video']['return']:g}")
+    return "\n".join([*lines, f"results in {paths.directory}"])

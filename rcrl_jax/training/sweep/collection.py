@@ -1,0 +1,168 @@
+"""The files of a sweep's runs: of unfinished runs in its directory, of others in the results."""
+
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+from rcrl_jax.training import manifest
+from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.sweep.spec import Fleet, Spec, SweepError, Unit
+
+_TRASH = ".deleted."
+
+
+def is_finished(spec: Spec, unit: Unit) -> bool:
+    """Whether the results hold the unit's finished run.
+
+    Raises:
+        SweepError: they hold another run in its place.
+    """
+    paths = spec.result_paths(unit)
+    if not paths.directory.exists():
+        return False
+    _check_finished(spec, unit, paths)
+    return True
+
+
+def check_algorithm(spec: Spec) -> None:
+    """Checks that every run below the results has this code's algorithm number.
+
+    Raises:
+        SweepError: one has another number, or no manifest of this program.
+    """
+    for path in sorted(spec.results.rglob("manifest.json")):
+        if not any(part.startswith(".partial.") for part in path.parts):
+            _check_algorithm(path)
+
+
+def check_begun(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
+    """Checks that a work directory was begun with the fleet's runs and with this code.
+
+    Raises:
+        SweepError: a run in it has another algorithm number or configuration.
+    """
+    for unit in fleet.units:
+        path = work_paths(directory, fleet, unit).manifest
+        if path.exists():
+            _check_algorithm(path)
+            _check_run(spec, unit, path)
+
+
+def work_paths(directory: pathlib.Path, fleet: Fleet, unit: Unit) -> RunPaths:
+    """The files of one run of a fleet that is not finished, below the sweep's `directory`."""
+    return RunPaths(directory / fleet.name, unit.arm.preset, unit.game, unit.seed)
+
+
+def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
+    """Copies the files of a fleet's finished runs to the results, then deletes its work directory.
+
+    If the process is killed, the results hold all of a run's files or none, and the work directory
+    stays until they hold all runs. The same call then does the rest.
+
+    Args:
+        spec: the sweep.
+        fleet: whose runs.
+        directory: holds the work directories of the sweep's fleets.
+
+    Raises:
+        SweepError: a run is not the fleet's, or not finished.
+        OSError: a file is missing or cannot be written.
+    """
+    for unit in fleet.units:
+        if is_finished(spec, unit):
+            continue
+        work = work_paths(directory, fleet, unit)
+        _check_finished(spec, unit, work)
+        target = spec.result_paths(unit).directory
+        partial = target.with_name(f".partial.{target.name}")
+        shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+        partial.mkdir(parents=True)
+        for path in (work.scores, work.evaluations, work.metrics, work.manifest, work.curve):
+            shutil.copyfile(path, partial / path.name)
+            _write_through(partial / path.name)
+        os.rename(partial, target)
+        # The deletion below must not reach the disk before the rename does.
+        _write_through(target.parent)
+    if (directory / fleet.name).exists():
+        delete(directory / fleet.name)
+
+
+def delete(workdir: pathlib.Path) -> None:
+    """Deletes a work directory. If the process is killed, `delete_trash` does the rest.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    trash = workdir.with_name(f"{_TRASH}{workdir.name}")
+    if trash.exists():
+        shutil.rmtree(trash)
+    os.rename(workdir, trash)  # half a work directory would look like one that was begun
+    shutil.rmtree(trash)
+
+
+def delete_trash(directory: pathlib.Path) -> None:
+    """Deletes the work directories whose deletion was interrupted.
+
+    Raises:
+        OSError: a file cannot be deleted.
+    """
+    for path in directory.glob(f"{_TRASH}*"):
+        shutil.rmtree(path)
+
+
+def _write_through(path: pathlib.Path) -> None:
+    """Waits until a file or a directory's entries are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_algorithm(path: pathlib.Path) -> None:
+    number = _read_manifest(path).get("algorithm", "none")
+    if number != manifest.ALGORITHM:
+        raise SweepError(
+            f"{path.parent} has algorithm number {number}, this code {manifest.ALGORITHM}: "
+            "the two are not mixed; move that run away or use the code that it began with"
+        )
+
+
+def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
+    _check_run(spec, unit, paths.manifest)
+    try:
+        episodes = len(json.loads(paths.scores.read_text(encoding="utf-8"))["returns"])
+    except (OSError, ValueError, TypeError, KeyError):
+        raise SweepError(f"{paths.scores} does not hold the scores of a finished run") from None
+    if episodes != spec.eval_episodes:
+        raise SweepError(
+            f"{paths.scores} holds {episodes} final episodes, the sweep asks for "
+            f"{spec.eval_episodes}"
+        )
+
+
+def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
+    found = _read_manifest(path)
+    wanted = manifest.describe_run(
+        unit.arm.preset,
+        spec.make_config(unit),
+        unit.game,
+        unit.seed,
+        spec.agent_steps(unit.game),
+        found.get("backend"),  # not in the spec: the training program chooses it
+    )
+    differences = manifest.describe_differences(found, wanted)
+    if differences:
+        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
+
+
+def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, TypeError, KeyError):
+        run = None
+    if not isinstance(run, dict):
+        raise SweepError(f"{path} is not a manifest of this program")
+    return run

@@ -1,0 +1,148 @@
+"""Plans the fleets that train the unfinished runs of a sweep."""
+
+import json
+import pathlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TypeVar
+
+from rcrl_jax import files
+from rcrl_jax.training.sweep import collection
+from rcrl_jax.training.sweep.spec import Fleet, Spec, SweepError, Unit
+
+_RECORD = "fleet.json"
+
+Name = TypeVar("Name", str, int)
+
+
+def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[Fleet]:
+    """The fleets that train all runs that are not finished, in the order in which they start.
+
+    A fleet that was begun goes on as it was, because its checkpoints belong to all of its runs:
+    also to those that the sweep no longer has. The other runs are grouped anew.
+
+    Args:
+        spec: the sweep.
+        directory: holds the work directories of its fleets.
+        max_runs: the most runs of a new fleet.
+
+    Raises:
+        SweepError: the results or a work directory hold runs of another algorithm number or of
+            another configuration, or the record of a fleet is damaged.
+    """
+    collection.check_algorithm(spec)
+    missing = dict.fromkeys(unit for unit in spec.units if not collection.is_finished(spec, unit))
+    fleets = []
+    for fleet in _begun(spec, directory):
+        collection.check_begun(spec, fleet, directory)
+        if any(unit in missing for unit in fleet.units):
+            fleets.append(fleet)
+            missing = dict.fromkeys(unit for unit in missing if unit not in fleet.units)
+    fleets += group(spec, tuple(missing), max_runs)
+    place = {unit: index for index, unit in enumerate(spec.units)}
+    return sorted(fleets, key=lambda fleet: min(place[u] for u in fleet.units if u in place))
+
+
+def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
+    """Splits `units` into fleets: each unit is in one of them, and every fleet is a whole grid.
+
+    Runs share a fleet only if they have the same arm, the same preset values and the same number
+    of agent steps: tasks of DMControl differ in both. All games of one seed come before the next
+    seed, so that a sweep that is stopped early has every game.
+    """
+    seeds_of: dict[Hashable, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for unit in units:
+        preset = spec.experiment.presets_of(unit.game)[unit.arm.preset]
+        kind = unit.arm, preset, spec.experiment.action_repeat(unit.game)
+        seeds_of[kind][unit.game].append(unit.seed)
+    fleets = []
+    for (arm, *_), seeds_by_game in seeds_of.items():
+        games_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for game, seeds in seeds_by_game.items():
+            games_of[tuple(seeds)].append(game)
+        for seeds, games in games_of.items():
+            fleets += [Fleet(arm, *part) for part in _split(games, seeds, max_runs)]
+    return fleets
+
+
+def _split(
+    games: Sequence[str], seeds: Sequence[int], most: int
+) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Yields grids of at most `most` runs that make up games x seeds."""
+    if len(games) > most:
+        for seed in seeds:
+            for part in _parts(games, most):
+                yield part, (seed,)
+    else:
+        for part in _parts(seeds, most // len(games)):
+            yield tuple(games), part
+
+
+def _parts(names: Sequence[Name], most: int) -> Iterator[tuple[Name, ...]]:
+    """Yields as few parts of at most `most` names as possible, of nearly equal size."""
+    count = -(-len(names) // most)
+    for index in range(count):
+        first, end = (len(names) * i // count for i in (index, index + 1))
+        yield tuple(names[first:end])
+
+
+def begin(directory: pathlib.Path, fleet: Fleet) -> pathlib.Path:
+    """Returns the work directory of a fleet that is about to start.
+
+    Records there which runs the fleet has; of a fleet of one, the directory's name says it.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    workdir = directory / fleet.name
+    if len(fleet.units) > 1:
+        workdir.mkdir(parents=True, exist_ok=True)
+        record = {"arm": fleet.arm.name, "games": fleet.games, "seeds": fleet.seeds}
+        files.write_json_atomically(workdir / _RECORD, record)
+    return workdir
+
+
+def tidy(spec: Spec, directory: pathlib.Path) -> None:
+    """Deletes what a killed sweep left: work of finished runs, and of fleets that never began.
+
+    Raises:
+        SweepError: the results hold another run in a unit's place.
+        OSError: a file cannot be deleted.
+    """
+    collection.delete_trash(directory)
+    for unit in spec.units:
+        if (directory / unit.name).exists() and collection.is_finished(spec, unit):
+            collection.delete(directory / unit.name)
+    for fleet in _recorded(spec, directory):
+        if not _has_begun(directory, fleet) or all(
+            collection.is_finished(spec, unit) for unit in fleet.units
+        ):
+            collection.delete(directory / fleet.name)
+
+
+def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
+    """Yields the fleets of the sweep's arms that have written a manifest."""
+    alone = (Fleet(unit.arm, (unit.game,), (unit.seed,)) for unit in spec.units)
+    for fleet in (*alone, *_recorded(spec, directory)):
+        if _has_begun(directory, fleet):
+            yield fleet
+
+
+def _has_begun(directory: pathlib.Path, fleet: Fleet) -> bool:
+    return any(collection.work_paths(directory, fleet, u).manifest.exists() for u in fleet.units)
+
+
+def _recorded(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
+    """Yields the fleets of several runs of the sweep's arms that have a work directory."""
+    arms = {unit.arm.name: unit.arm for unit in spec.units}
+    for path in sorted(directory.glob(f"[!.]*/{_RECORD}")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["arm"] not in arms:
+                continue
+            fleet = Fleet(arms[record["arm"]], tuple(record["games"]), tuple(record["seeds"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            fleet = None
+        if fleet is None or fleet.name != path.parent.name:
+            raise SweepError(f"{path} is not the record of a fleet; move {path.parent} away")
+        yield fleet

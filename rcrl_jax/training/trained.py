@@ -1,0 +1,224 @@
+"""What a work directory holds: its runs, their configuration, their checkpoints. Writes nothing."""
+
+import functools
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import Config
+from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.envs import atari, dmc
+from rcrl_jax.training import checkpoint, manifest
+from rcrl_jax.training.evaluation import EnvironmentMaker
+from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.run_paths import RunPaths
+
+_MANIFESTS = "*/*/seed_*/manifest.json"
+_NONE_YET = "{} has no checkpoint yet: training writes one at least every 10 minutes"
+
+
+class Unusable(ValueError):  # noqa: N818 (the name says what is the matter)
+    """A directory does not hold what is needed; the message is one line and says what to do."""
+
+
+class Trained(NamedTuple):
+    """The fleet that a work directory belongs to, finished or not."""
+
+    workdir: pathlib.Path
+    preset: str
+    config: Config
+    runs: tuple[RunId, ...]  # [R], in their order in the checkpoints
+    total_steps: int
+    backend: str
+    manifests: tuple[Mapping[str, Any], ...]  # [R]
+
+    def plan(self, backend: str | None = None) -> Plan:
+        """The plan of the training, maybe on another backend.
+
+        Raises:
+          Unusable: unknown game or backend, or a backend without this observation.
+        """
+        return Plan(
+            preset=self.preset,
+            config=self.config,
+            runs=self.runs,
+            total_steps=self.total_steps,
+            workdir=self.workdir,
+            eval_episodes=self.manifests[0]["protocol"]["final_episodes"],
+            make_environment=environment_maker(self.config, self.runs, backend or self.backend),
+        )
+
+
+class Kept(NamedTuple):
+    """A checkpoint on the disk."""
+
+    directory: pathlib.Path
+    step: int
+
+    @property
+    def path(self) -> pathlib.Path:
+        """Where it lies."""
+        return self.directory / str(self.step)
+
+
+def read(workdir: pathlib.Path) -> Trained:
+    """Reads what the manifests of a work directory say.
+
+    Raises:
+      Unusable: it is no work directory, or one that this version cannot read.
+      OSError: a manifest cannot be read.
+    """
+    if not workdir.is_dir():
+        raise Unusable(f"there is no directory {workdir}")
+    found = {}
+    for path in sorted(workdir.glob(_MANIFESTS)):
+        described = _read_manifest(path)
+        found[RunId(described["run"]["game"], described["run"]["seed"])] = described
+    if not found:
+        raise Unusable(f"{workdir} is no work directory: {_near(workdir)}")
+    _check_checkpoints(workdir, found)
+    runs = _in_order(workdir, found)
+    manifests = tuple(found[run] for run in runs)
+    run = manifests[0]["run"]
+    if any(m["run"] | {"game": "", "seed": 0} != run | {"game": "", "seed": 0} for m in manifests):
+        raise Unusable(f"{workdir} holds runs of several experiments: move all but one away")
+    return Trained(
+        workdir,
+        run["preset"],
+        _read_config(workdir, run["config"]),
+        runs,
+        run["steps"],
+        run["backend"],
+        manifests,
+    )
+
+
+def find_checkpoint(trained: Trained, step: int | None) -> Kept:
+    """A checkpoint of a work directory, or the state of a fleet that diverged.
+
+    Args:
+      trained: what the directory belongs to.
+      step: agent steps of the checkpoint; None means the newest, and the state of a fleet that
+        diverged only if there is no other.
+
+    Raises:
+      Unusable: there is none; the message lists those there are.
+    """
+    workdir = trained.workdir
+    regular = RunPaths(workdir, trained.preset, *trained.runs[0]).checkpoints
+    kept = {n: Kept(place, n) for place in (workdir / "diverged", regular)
+            for n in checkpoint.kept_steps(place)}  # fmt: skip
+    if not kept:
+        raise Unusable(_NONE_YET.format(workdir))
+    if step is None:
+        return max(kept.values(), key=lambda one: (one.directory == regular, one.step))
+    if step not in kept:
+        those = ", ".join(
+            f"{n}" if kept[n].directory == regular else f"{n} (diverged)" for n in sorted(kept)
+        )
+        raise Unusable(f"--step: {workdir} has no checkpoint {step}; there are: {those}")
+    return kept[step]
+
+
+def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> EnvironmentMaker:
+    """Makes the environments of some runs, game by game, equally many of each.
+
+    Raises:
+      Unusable: unknown game or backend, or a backend without this observation.
+    """
+    games = tuple(dict.fromkeys(run.game for run in runs))
+    per_game = len(runs) // len(games)
+    is_atari = isinstance(config, RainbowConfig)
+    try:
+        for game in games:
+            atari.check_game(game) if is_atari else dmc.check_task(game)
+        if not is_atari:
+            dmc.check_backend(backend, config.observation)
+        elif backend not in atari.ATARI_BACKENDS:
+            raise ValueError(f"unknown Atari backend '{backend}': choose envpool or ale")
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    if is_atari:
+        return functools.partial(atari.make_games, games, per_game, backend)
+    return functools.partial(
+        dmc.make_tasks,
+        games,
+        per_game,
+        backend=backend,
+        observation=config.observation,
+        render_size=config.render_size,
+    )
+
+
+def _read_manifest(path: pathlib.Path) -> Mapping[str, Any]:
+    """A manifest with all of its sections."""
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        complete = (
+            {"run", "environment", "protocol", "versions", "device", "launch"} <= set(described)
+        ) and {"preset", "game", "seed", "steps", "backend", "config"} <= set(described["run"])
+    except (ValueError, TypeError, KeyError):
+        complete = False
+    if not complete:
+        raise Unusable(f"{path} is not a manifest of this program")
+    return described
+
+
+def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> None:
+    """Raises Unusable unless there are checkpoints, or may be some soon, of this format."""
+    described = next(iter(found.values()))
+    if not any((workdir / name).exists() for name in ("checkpoints", "diverged")):
+        if not any(workdir.glob("*/*/seed_*/scores.json")):
+            raise Unusable(_NONE_YET.format(workdir))
+        raise Unusable(
+            f"{workdir} holds results without checkpoints, so there is no agent to play: train "
+            f"again (the command was: {described['launch']['command']})"
+        )
+    written = described["run"].get("format", 1)
+    if written != manifest.FORMAT:
+        raise Unusable(
+            f"{workdir} was written in format {written} by another version of this program, which "
+            f"reads format {manifest.FORMAT}: train again"
+        )
+
+
+def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> tuple[RunId, ...]:
+    """The runs in their order in the checkpoints."""
+    recorded = next(iter(found.values()))["launch"].get("runs")
+    if recorded is None:
+        if len(found) > 1:
+            raise Unusable(
+                f"the manifests of {workdir} are older than the record of the runs' order in a "
+                "checkpoint: which agent is which is unknown"
+            )
+        return tuple(found)
+    runs = tuple(RunId(*run) for run in recorded)
+    if set(runs) != set(found):
+        other = min(set(runs) ^ set(found))
+        raise Unusable(
+            f"{workdir} holds other runs than its checkpoints: {other.game}, seed {other.seed} "
+            "is missing in one of them"
+        )
+    return runs
+
+
+def _read_config(workdir: pathlib.Path, described: Mapping[str, Any]) -> Config:
+    values = manifest.config_values(described)
+    for base in (RainbowConfig(), SacConfig()):
+        if values.keys() == fields.values(base).keys():
+            return fields.replace(base, values)
+    raise Unusable(f"{workdir} has other hyperparameters than this version of the program")
+
+
+def _near(workdir: pathlib.Path) -> str:
+    """What a work directory looks like, and where one is near `workdir`."""
+    own = workdir.absolute()
+    if own.match("*/*/seed_*") and (own / "manifest.json").exists():
+        return f"it is one run of {own.parents[2]}; --games and --seeds choose it"
+    below = next(iter(sorted(workdir.glob(f"*/{_MANIFESTS}"))), None)
+    if below is not None:
+        return f"did you mean {below.parents[3]}?"
+    return "there is no <preset>/<game>/seed_<n>/manifest.json in it"

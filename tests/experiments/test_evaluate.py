@@ -1,0 +1,143 @@
+"""The command on real games and tasks: scores as in training, films, and refusals in one line."""
+
+import dataclasses
+import functools
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import atari, dmc
+from rcrl_jax.training import experiment, prediction, scoring, trained
+from rcrl_jax.training.plan import Plan, RunId
+from tests.experiments import test_atari100k, test_dmc
+from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.training.test_scoring import snapshot
+
+GAMES = ("MsPacman", "Breakout")  # with different numbers of actions
+
+
+def command(*arguments, directory=ROOT, **variables) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.evaluate", *arguments],
+        cwd=directory, env={**environment(), **variables}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def train(workdir, preset, config, runs, make_environment, **changes) -> Plan:
+    """Plays some steps and ends before the first update, whose compilation would take long."""
+    plan = Plan(
+        preset=preset,
+        config=config,
+        runs=tuple(RunId(*run) for run in runs),
+        total_steps=config.learn_start // 2,
+        workdir=workdir,
+        eval_episodes=3,
+        make_environment=make_environment,
+        film=True,
+    )
+    plan = dataclasses.replace(plan, **changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prediction, "forecast", lambda *parts: "")
+        experiment.run(plan, lambda line: None)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A fleet of two games."""
+    small = {**test_atari100k.SMALL, "max_episode_steps": 150, "evaluation_epsilon": 0.5}
+    return train(
+        tmp_path_factory.mktemp("atari") / "fleet",
+        "erainbow",
+        fields.replace(presets.ATARI_PRESETS["erainbow"], small),
+        [(game, 4) for game in GAMES],
+        functools.partial(atari.make_games, GAMES, 1, "envpool"),
+    )
+
+
+def read(directory) -> dict:
+    return json.loads((directory / "evaluation.json").read_text())
+
+
+def test_atari_scores_and_film_are_those_of_training(played, tmp_path):
+    before = snapshot(played.workdir)
+    result = command(f"--workdir={played.workdir}", f"--output={tmp_path}", "--video")
+    assert result.returncode == 0, result.stderr
+    assert snapshot(played.workdir) == before
+    for paths in played.paths:
+        own = tmp_path / "erainbow" / paths.game / "seed_4"
+        expected = json.loads(paths.scores.read_text())
+        assert read(own)["returns"] == expected["returns"]
+        assert read(own)["launch"]["command"].startswith("python -m experiments.evaluate --workdir")
+        for words in (f"{paths.game} ", "random", "human", f"results in {own}"):
+            assert words in result.stdout
+    first = played.paths[0]
+    assert len(set(json.loads(first.scores.read_text())["returns"])) > 1
+    film = tmp_path / "erainbow" / first.game / "seed_4" / "video.mp4"
+    assert film.read_bytes() == first.video.read_bytes()
+    assert "Traceback" not in result.stderr and "warning" not in result.stdout.lower()
+
+
+def test_one_game_of_a_fleet_is_played_on_another_backend(played, tmp_path):
+    """Breakout has fewer actions than the networks of its fleet."""
+    lines = []
+    request = scoring.Request(
+        played.workdir, games=["Breakout"], backend="ale", episodes=1, output=tmp_path
+    )
+    (paths,) = scoring.score(request, lines.append)
+    assert paths.game == "Breakout"
+    assert read(paths.directory)["environment"]["backend"] == "ale"
+    assert any("not as in training" in line and "backend envpool -> ale" in line for line in lines)
+
+
+@pytest.mark.usefixtures("renderer")
+def test_control_scores_and_film_are_those_of_training(tmp_path):
+    small = {**test_dmc.SMALL, "auxiliary": ()}
+    config = fields.replace(presets.DMC_PRESETS["sac_aug"], small)
+    task = "cartpole_swingup"
+    plan = train(
+        tmp_path / "runs",
+        "sac_aug",
+        config,
+        [(task, 1)],
+        functools.partial(
+            dmc.make_tasks, (task,), 1, backend="dm_control", observation="pixels", render_size=24
+        ),
+        eval_episodes=1,
+    )
+    output = tmp_path / "output"
+    (paths,) = scoring.score(scoring.Request(plan.workdir, film=True, output=output))
+    own = read(paths.directory)
+    assert own["returns"] == json.loads(plan.paths[0].scores.read_text())["returns"]
+    assert (own["agent_steps"], own["env_steps"], own["frames"]) == (10, 80, 10)
+    film = paths.directory / "video.mp4"
+    assert film.read_bytes() == plan.paths[0].video.read_bytes()
+
+
+def test_states_cannot_be_filmed(played, tmp_path):
+    found = trained.read(played.workdir)
+    config = presets.DMC_PRESETS["state_sac"]
+    with pytest.raises(trained.Unusable, match="--video: there are no frames"):
+        scoring._check_film(found._replace(config=config))
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ([], ["--workdir"]),
+        (["--workdir=nowhere"], ["no directory nowhere"]),
+        (["--workdir=nowhere", "--seeds=1,1"], ["--seeds", "1,1"]),
+        (["--workdir=nowhere", "--backend=mame"], ["backend", "mame", "envpool", "dm_control"]),
+        (["--workdir=nowhere", "--episodes=0"], ["episodes", "0"]),
+    ],
+    ids=lambda value: " ".join(value) or "none",
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
+    result = command(*arguments, directory=tmp_path)
+    assert_refused(result)
+    for word in says:
+        assert word in result.stderr
+    assert not list(tmp_path.iterdir())

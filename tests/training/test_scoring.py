@@ -1,0 +1,401 @@
+"""Scores of a checkpoint equal those of training, and its work directory stays as it is."""
+
+import json
+import pathlib
+import shutil
+import signal
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from rcrl_jax import files
+from rcrl_jax.training import build, checkpoint, experiment, manifest, records, trained
+from rcrl_jax.training.scoring import Request, Stopped, score
+from rcrl_jax.training.trained import Unusable
+from tests.training import toy
+
+SEEDS = (9, 3)  # not in the order of their directories' names
+EPISODES, STEPS = 20, 60
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A fleet that is trained to its end."""
+    plan = make_plan(tmp_path_factory.mktemp("runs") / "fleet")
+    experiment.run(plan, lambda line: None)
+    return plan
+
+
+def make_plan(workdir, **changes):
+    return toy.make_plan(
+        workdir,
+        **{"preset": "erainbow", "seeds": SEEDS, "total_steps": STEPS, "eval_episodes": EPISODES}
+        | changes,
+        make_environment=make_environment,
+        film=True,
+    )
+
+
+def make_environment(seeds: np.ndarray):
+    """Catch, where a game's seed can be told from its return."""
+    environment = toy.make_catch(seeds)
+    receive, worth = environment.recv, (1 + seeds.reshape(-1) % 997).astype(np.float32)
+
+    def recv():
+        step = receive()
+        return step._replace(reward=step.reward * worth)
+
+    environment.recv = recv
+    return environment
+
+
+@pytest.fixture(autouse=True)
+def emulators(monkeypatch):
+    """Emulators that have the game."""
+    monkeypatch.setattr(
+        trained, "environment_maker", lambda config, runs, backend: make_environment
+    )
+
+
+def snapshot(directory: pathlib.Path) -> dict[pathlib.Path, tuple]:
+    """Content and time of change of everything below a directory."""
+    return {
+        path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes())
+        for path in [directory, *directory.rglob("*")]
+    }
+
+
+def scores_of(plan, run: int) -> dict:
+    return json.loads(plan.paths[run].scores.read_text())
+
+
+def evaluate(plan, output, **request) -> list[dict]:
+    """The results of each run, as they are written."""
+    paths = score(Request(plan.workdir, output=output, **request), lambda line: None)
+    return [json.loads((one.directory / "evaluation.json").read_text()) for one in paths]
+
+
+def test_the_last_checkpoint_has_the_final_scores_bit_for_bit(finished, tmp_path):
+    before = snapshot(finished.workdir)
+    found = evaluate(finished, tmp_path, film=True)
+    assert snapshot(finished.workdir) == before
+    for run, own in enumerate(found):
+        expected = scores_of(finished, run)
+        assert len(set(expected["returns"])) > 1  # else the order would not matter
+        assert {name: own[name] for name in expected if name != "measured"} == {
+            name: value for name, value in expected.items() if name != "measured"
+        }
+        assert own["checkpoint"] == str(finished.workdir / "checkpoints" / str(STEPS))
+        assert own["run"] == json.loads(finished.paths[run].manifest.read_text())["run"]
+        assert own["environment"]["backend"] == "catch" and own["versions"]["jax"]
+        assert own["video"] == {"file": "video.mp4", "episode": 0, "return": own["returns"][0]}
+        std, mean = np.std(own["returns"], ddof=1), np.mean(own["returns"])
+        assert own["standard_error"] == pytest.approx(std / EPISODES**0.5)
+        assert own["mean"] == mean
+    assert found[0]["returns"] != found[1]["returns"]
+    # The film of the first run is the one of training.
+    film = tmp_path / "erainbow" / "Catch" / "seed_9" / "video.mp4"
+    assert film.read_bytes() == finished.paths[0].video.read_bytes()
+    assert (tmp_path / "erainbow" / "Catch" / "seed_3" / "video.mp4").exists()
+
+
+def test_chosen_runs_score_as_in_the_whole_fleet(finished, tmp_path):
+    (own,) = evaluate(finished, tmp_path, seeds=(3,))
+    assert own["seed"] == 3 and own["returns"] == scores_of(finished, 1)["returns"]
+    assert own["video"] is None and not list(tmp_path.rglob("*.mp4"))
+
+
+def test_later_episodes_continue_those_of_training(finished, tmp_path):
+    (late,) = evaluate(finished, tmp_path / "late", seeds=(9,), episodes=10, first_episode=10)
+    (more,) = evaluate(finished, tmp_path / "more", seeds=(9,), episodes=10, first_episode=20)
+    expected = scores_of(finished, 0)["returns"]
+    assert late["returns"] == expected[10:] and late["first_episode"] == 10
+    assert more["returns"] not in (expected[:10], expected[10:])
+
+
+def test_one_episode_has_no_standard_error(finished, tmp_path):
+    (own,) = evaluate(finished, tmp_path, seeds=(9,), episodes=1)
+    assert own["standard_error"] is None and own["episodes"] == 1
+
+
+def test_the_comparison_is_printed_for_every_run(finished, tmp_path):
+    lines = []
+    score(Request(finished.workdir, output=tmp_path), lines.append)
+    text = "\n".join(lines)
+    assert f"erainbow after {STEPS} of {STEPS} agent steps" in text
+    assert "warning" not in text
+    for run in (0, 1):
+        assert (
+            f"Catch: no published scores; this run, erainbow, scored {_mean(finished, run)}" in text
+        )
+    assert "standard error" in text and str(tmp_path / "erainbow" / "Catch" / "seed_9") in text
+
+
+def _mean(plan, run: int) -> str:
+    return f"{scores_of(plan, run)['mean']:.4g}"
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """The work directory, to be changed."""
+    return pathlib.Path(shutil.copytree(finished.workdir, tmp_path / "fleet"))
+
+
+def keep(plan, directory, step: int, change=lambda leaf: leaf) -> None:
+    """Saves a checkpoint with changed learners."""
+    last = toy.last_checkpoint(plan)
+    store = checkpoint.CheckpointStore(directory)
+    store.save(last._replace(step=step, learner=jax.tree.map(change, last.learner)))
+    store.close()
+
+
+def test_a_step_chooses_the_checkpoint_and_the_episodes(finished, copy, tmp_path):
+    """The state of a fleet that diverged is one of them."""
+    keep(finished, copy / "diverged", 77)
+    ask = Request(copy, seeds=(9,), episodes=10, output=tmp_path / "output")
+    (paths,) = score(ask._replace(step=77), lambda line: None)
+    own = json.loads((paths.directory / "evaluation.json").read_text())
+    assert own["agent_steps"] == 77 and own["checkpoint"] == str(copy / "diverged" / "77")
+    with pytest.raises(Unusable, match=r"no checkpoint 5; there are: 60, 77 \(diverged\)$"):
+        score(ask._replace(step=5))
+    assert trained.find_checkpoint(trained.read(copy), None).step == STEPS
+    shutil.rmtree(copy / "checkpoints")
+    assert trained.find_checkpoint(trained.read(copy), None).step == 77
+
+
+def test_an_agent_that_diverged_is_refused_and_others_of_its_fleet_are_scored(
+    finished, copy, tmp_path
+):
+    def spoil(leaf):
+        if np.issubdtype(leaf.dtype, np.floating):
+            leaf = leaf.copy()
+            leaf[1] = np.nan
+        return leaf
+
+    keep(finished, copy / "diverged", 77, spoil)
+    ask = Request(copy, step=77, episodes=1, output=tmp_path / "output")
+    with pytest.raises(Unusable, match="Catch, seed 3, has diverged"):
+        score(ask)
+    assert not (tmp_path / "output").exists()
+    score(ask._replace(seeds=(9,)), lambda line: None)
+
+
+def test_a_checkpoint_that_vanishes_is_replaced_by_the_next(copy, tmp_path, monkeypatch):
+    """What training does when it saves while the checkpoint is read."""
+    restore, calls = ocp.PyTreeCheckpointer.restore, []
+
+    def replaced_meanwhile(self, path, *arguments, **options):
+        result = restore(self, path, *arguments, **options)
+        if not calls:
+            (copy / "checkpoints" / f"{STEPS}").rename(copy / "checkpoints" / "250")
+        calls.append(path)
+        return result
+
+    monkeypatch.setattr(ocp.PyTreeCheckpointer, "restore", replaced_meanwhile)
+    (paths, _) = score(Request(copy, episodes=1, output=tmp_path / "out"), lambda line: None)
+    own = json.loads((paths.directory / "evaluation.json").read_text())
+    assert own["agent_steps"] == 250 and len(calls) == 2
+
+
+def test_a_checkpoint_that_loses_a_file_while_it_is_read_is_not_used(copy, monkeypatch):
+    restore = ocp.PyTreeCheckpointer.restore
+
+    def deleted_meanwhile(self, path, *arguments, **options):
+        result = restore(self, path, *arguments, **options)
+        next(one for one in path.rglob("*") if one.is_file()).unlink()
+        return result
+
+    monkeypatch.setattr(ocp.PyTreeCheckpointer, "restore", deleted_meanwhile)
+    with pytest.raises(FileNotFoundError, match=f"no checkpoint .*{STEPS} any more"):
+        checkpoint.read_agents(copy / "checkpoints", STEPS, _agents(copy))
+
+
+def test_parameters_of_another_agent_are_not_read(copy):
+    like = _agents(copy)
+    larger = jax.tree.map(lambda x: np.zeros((*x.shape[:-1], x.shape[-1] + 1), x.dtype), like)
+    for other in (larger, {"params": {"nothing": np.zeros(3)}}, {**like, "more": np.zeros(3)}):
+        with pytest.raises(ValueError, match="holds no parameters of these agents"):
+            checkpoint.read_agents(copy / "checkpoints", STEPS, other)
+    toy.assert_equal_trees(
+        checkpoint.read_agents(copy / "checkpoints", STEPS, like),
+        toy.last_checkpoint(make_plan(copy)).learner.params.agent,
+    )
+
+
+def _agents(workdir):
+    return toy.learner_like(make_plan(workdir)).params.agent
+
+
+def test_a_checkpoint_under_way_is_not_one_of_those_kept(tmp_path):
+    (tmp_path / "100.orbax-checkpoint-tmp").mkdir()
+    (tmp_path / "20").mkdir()
+    (tmp_path / "5").mkdir()
+    assert checkpoint.kept_steps(tmp_path) == [5, 20]
+    assert checkpoint.kept_steps(tmp_path / "none") == []
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+def edit(path: pathlib.Path, change) -> None:
+    described = json.loads(path.read_text())
+    change(described)
+    files.write_json_atomically(path, described)
+
+
+def edit_all(workdir, change) -> None:
+    for path in workdir.glob("*/*/seed_*/manifest.json"):
+        edit(path, change)
+
+
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (shutil.rmtree, "there is no directory"),
+        (lambda at: shutil.rmtree(at / "erainbow"), "no work directory: there is no <preset>/"),
+        (lambda at: shutil.rmtree(at / "checkpoints"), "results without checkpoints"),
+        (
+            lambda at: (shutil.rmtree(at / "checkpoints"), _unscored(at)),
+            "no checkpoint yet: training writes one",
+        ),
+        (
+            lambda at: (shutil.rmtree(at / "checkpoints"), (at / "checkpoints").mkdir()),
+            "no checkpoint yet",
+        ),
+        (
+            lambda at: edit_all(at, lambda m: m["run"].pop("format")),
+            f"in format 1 .* reads format {manifest.FORMAT}: train again",
+        ),
+        (
+            lambda at: edit_all(at, lambda m: m["run"]["config"].pop("n_step")),
+            "other hyperparameters",
+        ),
+        (lambda at: edit_all(at, lambda m: m["launch"].pop("runs")), "which agent is which"),
+        (lambda at: shutil.rmtree(at / "erainbow/Catch/seed_3"), "Catch, seed 3 is missing"),
+        (
+            lambda at: edit(
+                at / "erainbow/Catch/seed_3/manifest.json", lambda m: m["run"].update(steps=1)
+            ),
+            "runs of several experiments",
+        ),
+        (
+            lambda at: (at / "erainbow/Catch/seed_3/manifest.json").write_text('{"run": {"see'),
+            "manifest.json is not a manifest",
+        ),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_in_one_line(copy, tmp_path, spoil, says):
+    spoil(copy)
+    with pytest.raises(Unusable, match=says) as refusal:
+        score(Request(copy, output=tmp_path / "output"))
+    assert "\n" not in str(refusal.value) and str(copy) in str(refusal.value)
+    assert not (tmp_path / "output").exists()
+
+
+def _unscored(workdir):
+    for path in workdir.glob("*/*/*/scores.json"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "below, says",
+    [
+        (
+            ".",
+            "results without checkpoints.* train again .the command was: python -m experiments",
+        ),
+        ("..", "did you mean .*"),
+        ("../short_runs/erainbow", "no <preset>/<game>/seed_<n>/manifest.json in it"),
+        ("erainbow/Assault/seed_0", "it is one run of .*results/atari100k; --games and --seeds"),
+    ],
+)
+def test_committed_results_are_refused_with_what_to_do(tmp_path, below, says):
+    with pytest.raises(Unusable, match=says):
+        score(Request(ROOT / "results" / "atari100k" / below, output=tmp_path / "output"))
+
+
+@pytest.mark.parametrize(
+    "request_, says",
+    [
+        ({"games": ["Pong"]}, "--games: .* has no run of Pong; it has Catch"),
+        ({"seeds": (9, 4)}, "--seeds: .* has no run of 4; it has 9, 3"),
+    ],
+)
+def test_runs_that_are_not_there_are_refused(finished, request_, says):
+    with pytest.raises(Unusable, match=says):
+        score(Request(finished.workdir, **request_))
+
+
+def test_results_are_neither_overwritten_nor_put_into_the_work_directory(finished, tmp_path):
+    ask = Request(finished.workdir, seeds=(9,), episodes=1, output=tmp_path)
+    score(ask, lambda line: None)
+    before = snapshot(tmp_path)
+    with pytest.raises(Unusable, match="is there already: choose another --output"):
+        score(ask)
+    assert snapshot(tmp_path) == before
+    with pytest.raises(Unusable, match="is in the work directory"):
+        score(ask._replace(output=finished.workdir / "evaluation"))
+    assert not (finished.workdir / "evaluation").exists()
+
+
+def test_the_default_output_is_named_after_work_directory_and_step(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (paths,) = score(Request(finished.workdir, seeds=(9,), episodes=1), lambda line: None)
+    assert paths.workdir == pathlib.Path("runs/evaluate-fleet-60")
+
+
+def test_other_versions_than_in_training_are_named(copy, tmp_path):
+    edit_all(copy, lambda m: m["versions"].update(jax="0.0.1", git_commit="another"))
+    lines = []
+    score(Request(copy, episodes=1, output=tmp_path / "output"), lines.append)
+    assert [line for line in lines if line.startswith("warning: ")] == [
+        f"warning: not as in training: jax 0.0.1 -> {jax.__version__}"
+    ]
+
+
+def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monkeypatch):
+    def advance(self, steps):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(records.Progress, "advance", advance)
+    with pytest.raises(Stopped) as stop:
+        score(Request(finished.workdir, output=tmp_path / "output"), lambda line: None)
+    assert stop.value.signum == signal.SIGTERM
+    assert not (tmp_path / "output").exists()
+
+
+def test_the_progress_counts_every_episode_once(finished, tmp_path, monkeypatch):
+    counted = []
+    monkeypatch.setattr(records.Progress, "advance", lambda self, steps: counted.append(steps))
+    score(Request(finished.workdir, output=tmp_path, episodes=13), lambda line: None)
+    assert sum(counted) == 13 * len(SEEDS)
+
+
+def test_a_backend_of_the_other_family_is_refused(monkeypatch):
+    monkeypatch.undo()
+    config = toy.make_config("erainbow")
+    runs = [trained.RunId("Pong", 0)]
+    with pytest.raises(Unusable, match="unknown Atari backend 'dm_control'"):
+        trained.environment_maker(config, runs, "dm_control")
+    with pytest.raises(Unusable, match="unknown game 'Catch'"):
+        trained.environment_maker(config, [trained.RunId("Catch", 0)], "ale")
+
+
+def test_agents_of_a_finished_plan_are_restored_without_a_change(finished):
+    before = snapshot(finished.workdir)
+    _, params = build.restore_agents(finished)
+    toy.assert_equal_trees(
+        jax.tree.map(np.asarray, params), toy.last_checkpoint(finished).learner.params.agent
+    )
+    assert snapshot(finished.workdir) == before
+
+
+def test_a_run_that_resumes_in_another_order_is_refused(copy):
+    with pytest.raises(manifest.WorkdirMismatch, match="in another order: repeat the old command"):
+        experiment.run(make_plan(copy, seeds=SEEDS[::-1]), lambda line: None)
