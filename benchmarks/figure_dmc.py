@@ -7,36 +7,66 @@ Writes the figure `figure_dmc.png`, the scores at 100,000 and 500,000 environmen
 `figure_dmc_verdicts.*`. Runs that are left out are named on stderr, one line each.
 """
 
+import os
+from collections.abc import Sequence
+
 from absl import app, flags
 
 from benchmarks import table_command
 from experiments import command_line
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.report import claims, dmc_table, figures
+from rcrl_jax.report.verdicts import Verdict
+
+
+def run(
+    results: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    presets: Sequence[str] = (),
+    steps: int | None = None,
+    mixed: bool = False,
+) -> list[Verdict]:
+    """Draws and writes figure and table; returns the verdicts.
+
+    Args:
+        results: directories of runs.
+        output: directory to write to.
+        presets: our systems; empty for all presets as columns and all arms as curves.
+        steps: budget of our runs, in environment steps; None for that of most runs.
+        mixed: whether runs of different conditions are shown together.
+
+    Raises:
+        ValueError: a directory does not exist, or a preset is unknown.
+        OSError: a file cannot be written.
+    """
+    table_command.check_presets(presets, DMC_PRESETS)
+    selection = table_command.select(
+        results, "dmc", presets or None, budgets=(steps,) if steps else (), mixed=mixed
+    )
+    columns = presets or tuple(DMC_PRESETS)
+    judged = table_command.judge(
+        claims.DMC_CLAIMS,
+        selection,
+        columns,
+        env_steps=steps or claims.DMC_CLAIMS[0].env_steps,
+        mixed=mixed,
+    )
+    table = dmc_table.dmc_table(selection.shown, columns)
+    table = table._replace(notes=[*table.notes, *figures.published_notes()])
+    figure = figures.dmc_curves(selection.shown)
+    table_command.show(table, judged, selection.lines, output, "figure_dmc", figure)
+    return judged
 
 
 def main(argv: list[str]) -> int:
-    """Draws the figure that the flags describe; returns the exit code."""
+    """Does what the flags say; returns the exit code."""
     del argv
     given = flags.FLAGS
     try:
-        table_command.check_presets(given.presets, DMC_PRESETS)
-        presets = given.presets or tuple(DMC_PRESETS)
-        selection = table_command.select(
-            given.results,
-            "dmc",
-            given.presets or None,
-            budgets=(given.steps,) if given.steps else (),
-            mixed=given.mixed,
+        judged = run(
+            given.results, given.output, presets=given.presets, steps=given.steps, mixed=given.mixed
         )
-        steps = given.steps or claims.DMC_CLAIMS[0].env_steps
-        judged = table_command.judge(
-            claims.DMC_CLAIMS, selection, presets, env_steps=steps, mixed=given.mixed
-        )
-        table = dmc_table.dmc_table(selection.shown, presets)
-        table = table._replace(notes=[*table.notes, *figures.published_notes()])
-        figure = figures.dmc_curves(selection.shown)
-        table_command.show(table, judged, selection.lines, given.output, "figure_dmc", figure)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
     return table_command.gate(judged) if given.gate else 0

@@ -8,8 +8,10 @@ episodes, where `unseen.jsonl` has them, as `figure_similarity_<game>_unseen.png
 and the last similarities and writes them as `figure_similarity_<game>.{csv,md,tex,html}`.
 """
 
+import os
 import shutil
 import sys
+from collections.abc import Sequence
 
 from absl import app, flags
 
@@ -18,24 +20,40 @@ from experiments import command_line
 from rcrl_jax.report import similarities, terminal
 
 
+def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None:
+    """Draws every recorded directory; those that are left out are named on stderr.
+
+    Args:
+        results: directories to search, at any depth.
+        output: directory to write to.
+
+    Raises:
+        ValueError: a directory does not exist, or none holds a recording.
+        OSError: a file cannot be written.
+    """
+    recordings, problems = similarities.read(results)
+    for line in problems:
+        print(line, file=sys.stderr)
+    if not recordings:
+        places = ", ".join(map(str, results))
+        raise ValueError(
+            f"no similarity.jsonl to draw below {places}; experiments.representation records it"
+        )
+    written = []
+    for stem, recording in similarities.stems("figure_similarity", recordings).items():
+        table = similarities.to_table(recording)
+        print(terminal.to_text(table, shutil.get_terminal_size().columns) + "\n")
+        written += similarities.write(recording, output, stem)
+    print(f"written: {table_command.stem_line(written)}")
+
+
 def main(argv: list[str]) -> None:
-    """Draws every recorded directory below --results."""
+    """Does what the flags say."""
     del argv
-    given = flags.FLAGS
     try:
-        recordings, problems = similarities.read(given.results)
-        for line in problems:
-            print(line, file=sys.stderr)
-        if not recordings:
-            raise ValueError(f"no similarity.jsonl below {', '.join(given.results)}")
-        written = []
-        for stem, recording in similarities.stems("figure_similarity", recordings).items():
-            table = similarities.to_table(recording)
-            print(terminal.to_text(table, shutil.get_terminal_size().columns) + "\n")
-            written += similarities.write(recording, given.output, stem)
+        run(flags.FLAGS.results, flags.FLAGS.output)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
-    print(f"written: {table_command.stem_line(written)}")
 
 
 if __name__ == "__main__":

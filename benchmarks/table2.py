@@ -6,31 +6,52 @@ Prints the table and what our runs say about the paper's claim at the larger bud
 `table2.{csv,md,tex,html,png}` and `table2_verdicts.*`. Runs that are left out are named on stderr.
 """
 
+import os
+from collections.abc import Sequence
+
 from absl import app, flags
 
 from benchmarks import table_command
 from experiments import command_line
 from rcrl_jax.report import claims, score_tables
+from rcrl_jax.report.verdicts import Verdict
+
+
+def run(
+    results: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    budgets: tuple[int, int] = (100_000, 1_500_000),
+    mixed: bool = False,
+) -> list[Verdict]:
+    """Shows and writes the table; returns the verdicts.
+
+    Args:
+        results: directories of runs.
+        output: directory to write to.
+        budgets: of our runs, in environment steps.
+        mixed: whether runs of different conditions are shown together.
+
+    Raises:
+        ValueError: a directory does not exist.
+        OSError: a file cannot be written.
+    """
+    systems = score_tables.BUDGET_SYSTEMS
+    selection = table_command.select(results, "atari", systems, budgets=budgets, mixed=mixed)
+    judged = table_command.judge(
+        claims.BUDGET_CLAIMS, selection, systems, env_steps=budgets[1], mixed=mixed
+    )
+    table = score_tables.table2(selection.shown, budgets=budgets)
+    table_command.show(table, judged, selection.lines, output, "table2")
+    return judged
 
 
 def main(argv: list[str]) -> int:
-    """Shows the table that the flags describe; returns the exit code."""
+    """Does what the flags say; returns the exit code."""
     del argv
     given = flags.FLAGS
     try:
-        budgets = _budgets(given.steps)
-        selection = table_command.select(
-            given.results, "atari", score_tables.BUDGET_SYSTEMS, budgets=budgets, mixed=given.mixed
-        )
-        judged = table_command.judge(
-            claims.BUDGET_CLAIMS,
-            selection,
-            score_tables.BUDGET_SYSTEMS,
-            env_steps=budgets[1],
-            mixed=given.mixed,
-        )
-        table = score_tables.table2(selection.shown, budgets=budgets)
-        table_command.show(table, judged, selection.lines, given.output, "table2")
+        judged = run(given.results, given.output, budgets=_budgets(given.steps), mixed=given.mixed)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
     return table_command.gate(judged) if given.gate else 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from absl import flags
 from matplotlib.figure import Figure
 
-from rcrl_jax.report import claims, tables, terminal, verdicts
+from rcrl_jax.report import tables, terminal, verdicts
 from rcrl_jax.report.claims import Claim
 from rcrl_jax.report.tables import Table
 from rcrl_jax.report.verdicts import Verdict
@@ -113,7 +113,7 @@ def judge(
 ) -> list[Verdict]:
     """The verdicts on the claims whose arms are both columns of the table."""
     return [
-        verdicts.judge(claims.at_budget(claim, env_steps), selection.runs, mixed=mixed)
+        verdicts.judge(claim._replace(env_steps=env_steps), selection.runs, mixed=mixed)
         for claim in published
         if claim.first in columns and claim.second in columns
     ]
@@ -129,10 +129,12 @@ def show(
 ) -> None:
     """Prints and writes a table and its verdicts.
 
+    What was left out goes to stderr.
+
     Args:
         table: the table.
         judged: printed below, and written as `<stem>_verdicts.*`.
-        lines: what was left out, for stderr.
+        lines: what was left out.
         output: directory to write to.
         stem: name of the files without their suffix.
         figure: the picture `<stem>.png`; None for one of the table.

@@ -14,7 +14,7 @@ from absl import flags
 from experiments import command_line
 from rcrl_jax.config import presets
 from rcrl_jax.envs import atari, dmc
-from rcrl_jax.training.sweep import driver, fleets, launchers, ray_launcher, results
+from rcrl_jax.training.sweep import collection, driver, fleets, launchers, ray_launcher
 from rcrl_jax.training.sweep.display import open_display
 from rcrl_jax.training.sweep.progress import read_progress
 from rcrl_jax.training.sweep.spec import Experiment, Fleet, Spec, SweepError
@@ -145,7 +145,7 @@ def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> 
         state, where = "finished", ""
         if unit in fleet_of:
             fleet = fleet_of[unit]
-            paths = results.work_paths(directory, fleet, unit)
+            paths = collection.work_paths(directory, fleet, unit)
             begun = paths.manifest.exists()
             state = f"at step {read_progress(paths).step:,}" if begun else "to do"
             where = f" in {fleet.name}" if len(fleet.units) > 1 else ""

@@ -26,7 +26,6 @@ class Claim(NamedTuple):
         env_steps: budget of the runs, in environment steps.
         statement: the paper's sentence, paraphrased.
         table: number of the paper's table that prints game means for both; None if none does.
-        decided_by: the command that alone decides it, for a pre-registered claim; else empty.
     """
 
     first: str
@@ -36,7 +35,14 @@ class Claim(NamedTuple):
     env_steps: int
     statement: str
     table: int | None
-    decided_by: str = ""
+
+    @property
+    def decided_by(self) -> str:
+        """The command that alone decides the claim, if it is pre-registered; else empty."""
+        is_listed = {self.first, self.second} == set(_PREREGISTERED_ARMS)
+        if is_listed and self.env_steps == _PREREGISTERED_STEPS:
+            return "python -m benchmarks.claim --results=results/claim"
+        return ""
 
     @property
     def name(self) -> str:
@@ -50,7 +56,6 @@ ATARI_CLAIMS = (
         "rcrl", ">", "erainbow_sa", "atari", 100_000,
         f"The return-contrastive task raises the median of ERainbow-sa {_ON_ATARI} (Table 1).",
         1,
-        decided_by="python -m benchmarks.claim --results=results/claim",
     ),
     Claim(
         "rcrl_curl", ">", "rcrl", "atari", 100_000,
@@ -100,13 +105,6 @@ DMC_CLAIMS = (
     ),
 )  # fmt: skip
 CLAIMS = (*ATARI_CLAIMS, *BUDGET_CLAIMS, *DMC_CLAIMS)
-
-
-def at_budget(claim: Claim, env_steps: int) -> Claim:
-    """The claim for runs of another budget; there it is not pre-registered."""
-    if env_steps == claim.env_steps:
-        return claim
-    return claim._replace(env_steps=env_steps, decided_by="")
 
 
 def games(claim: Claim) -> tuple[str, ...]:

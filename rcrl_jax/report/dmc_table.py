@@ -37,10 +37,12 @@ def dmc_table(
 
     Args:
         runs: of one protocol, of any budget: an evaluation at a budget counts as the score there.
+            Those of other arms are left out.
         presets: columns of ours; None for all.
         budgets: in environment steps.
     """
     presets = presets or tuple(DMC_PRESETS)
+    runs = [run for run in runs if run.family == "dmc" and run.arm in presets]
     tasks = reference.tasks()
     places = [(task, budget) for budget in budgets for task in tasks]
     published = {(row.agent, row.task, row.env_steps): row for row in reference.dmc_scores()}

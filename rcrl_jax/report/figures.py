@@ -11,6 +11,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from rcrl_jax import reference
 from rcrl_jax.report.score_columns import short_steps
+from rcrl_jax.report.tables import escape_math
 from rcrl_jax.results import pools
 from rcrl_jax.results.runs import Run
 
@@ -162,7 +163,7 @@ def _groups(runs: Sequence[Run]) -> Mapping[str, tuple[str, list[Run]]]:
         arm, own = key[0], sets[key]
         counts = {sum(run.game == task for run in own) for task in {run.game for run in own}}
         seeds = f"{min(counts)} to {max(counts)} seeds" if len(counts) > 1 else _seeds(*counts)
-        label = f"{arm}, {seeds}"
+        label = escape_math(f"{arm}, {seeds}")
         if sum(other[0] == arm for other in sets) > 1:
             label += f", {short_steps(own[0].env_steps)} steps"
         taken = [known for known in groups if known.startswith(label)]

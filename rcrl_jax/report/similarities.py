@@ -122,11 +122,15 @@ def write(recording: Recording, directory: str | os.PathLike, stem: str) -> list
     if len(seeds) > 1:
         title = f"{game}: mean of {len(seeds)} seeds, and each"
     path = pathlib.Path(directory) / f"{stem}.png"
-    similarity_figures.draw_similarity(path, recording.similarity, recording.scores, title)
+    similarity, scores, unseen = (
+        [{**line, "preset": tables.escape_math(line["preset"])} for line in lines]
+        for lines in (recording.similarity, recording.scores, recording.unseen)
+    )
+    similarity_figures.draw_similarity(path, similarity, scores, title)
     written.append(path)
-    if recording.unseen:
+    if unseen:
         path = pathlib.Path(directory) / f"{stem}_unseen.png"
-        similarity_figures.draw_unseen(path, recording.unseen, f"{title}, held-out pairs by action")
+        similarity_figures.draw_unseen(path, unseen, f"{title}, held-out pairs by action")
         written.append(path)
     return written
 

@@ -204,7 +204,7 @@ def to_figure(table: Table) -> Figure:
         for head, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
     rights, head_lines = list(itertools.accumulate(widths)), max(map(len, columns))
-    notes = [line for note in table.notes for line in textwrap.wrap(note, int(1.25 * rights[-1]))]
+    notes = [line for note in table.notes for line in textwrap.wrap(note, int(1.5 * rights[-1]))]
     # Coordinates are characters to the right and lines downwards, the first row at 0.
     bottom = len(rows) + 0.3
     top, end = -head_lines - 1.6, bottom + 0.72 * len(notes)
@@ -213,7 +213,7 @@ def to_figure(table: Table) -> Figure:
     axes.set_axis_off()
 
     def draw(x: float, y: float, text: str, **style: Any) -> None:
-        axes.text(x, y, _escape_math(text), **{"fontsize": 8, "va": "center", **style})
+        axes.text(x, y, escape_math(text), **{"fontsize": 8, "va": "center", **style})
 
     draw(0.5, top + 0.5, table.title, fontsize=9)
     for number, column in enumerate(table.columns, start=1):
@@ -308,8 +308,8 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 
 _LATEX = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
-    "±": r"$\pm$",
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"\textpm{}", "–": "--",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }  # fmt: skip
 
@@ -318,6 +318,6 @@ def _escape_latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def _escape_math(text: str) -> str:
+def escape_math(text: str) -> str:
     """Matplotlib reads text between dollars as a formula."""
     return text.replace("$", r"\$")

@@ -13,7 +13,10 @@ The rule, fixed before there were runs to judge:
   improvement and of the difference of the interquartile means both exclude "no effect". It is
   *contradicted* if all three agree in the other direction, else *undecided*. Bootstrap intervals of
   few runs are too narrow; the level of the rank test holds for any number of runs, so it bounds
-  the share of wrong decisions.
+  the share of wrong decisions. It takes paired runs as independent, which rejects less often if
+  equal seeds make scores alike. Where arms are equal, with scores drawn from CURL's 20 published
+  seeds (400 simulations each), the intervals alone decide in 40 % of cases with 2 pairs of 1 game,
+  12 % with 2 pairs of 4 games, 9 % with 5 pairs of 1 game; the whole rule in at most 4 %.
 * **A claim that two arms score alike** is *supported* if both intervals lie within `MARGIN`, with
   `ENOUGH_PAIRS` in every game, because no test stands behind it. It is *contradicted* if both
   intervals lie outside, on the same side, and the rank test finds a difference.
@@ -34,6 +37,7 @@ import numpy as np
 from rcrl_jax import reference, statistics
 from rcrl_jax.report import claims
 from rcrl_jax.report.claims import Claim
+from rcrl_jax.report.score_columns import short_steps
 from rcrl_jax.report.tables import Cell, Column, Row, Table
 from rcrl_jax.results import pools
 from rcrl_jax.results.runs import Run
@@ -184,7 +188,8 @@ def to_table(verdicts: Sequence[Verdict]) -> Table:
             improvement, difference, p_value = verdict.evidence
             values = [*map(float, (*improvement, *difference)), p_value]
         cells = [*map(Cell, values), Cell(verdict.games), Cell(verdict.pairs)]
-        rows.append(Row(f"{verdict.claim.name}: {verdict.state}", cells, digits=3))
+        label = f"{verdict.claim.name}, {short_steps(verdict.claim.env_steps)}: {verdict.state}"
+        rows.append(Row(label, cells, digits=4))
     notes = [f"{v.sentence} {v.published} The paper: {v.claim.statement}" for v in verdicts]
     return Table("Verdicts", "claim", tuple(map(Column, columns)), rows, notes)
 
@@ -251,7 +256,8 @@ def _more_seeds(
     needed = statistics.seeds_to_decide(np.array(assumed), games)
     if not np.isfinite(needed).all():
         return None
-    return tuple(max(1, int(bound(needed)) - fewest) for bound in (np.min, np.max))
+    least = ENOUGH_PAIRS if claim.relation == "=" else fewest + 1
+    return tuple(max(least, int(bound(needed))) - fewest for bound in (np.min, np.max))
 
 
 def _sentence(verdict: Verdict, is_set_aside: bool) -> str:

@@ -88,7 +88,7 @@ def test_the_command_trains_with_envpool(tmp_path):
 
 def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
     def arguments(name):
-        return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 1000)
+        return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 600)
 
     def interrupt(step, hurt) -> tuple[int, str]:
         """Runs, kills or stops a process after some step; returns exit code and last line."""
@@ -109,14 +109,14 @@ def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
         return process.returncode, said.splitlines()[-1]
 
     parts = RunPaths(tmp_path / "parts", "state_sac", "cartpole_swingup", 1)
-    code, said = interrupt(200, lambda pid: os.kill(pid, signal.SIGTERM))
+    code, said = interrupt(100, lambda pid: os.kill(pid, signal.SIGTERM))
     assert code == 128 + signal.SIGTERM
     saved = said.split("saved at step ")[1].split(":")[0]
-    ended = interrupt(int(saved) + 200, lambda pid: os.kill(worker_of(pid), signal.SIGKILL))
+    ended = interrupt(int(saved) + 100, lambda pid: os.kill(worker_of(pid), signal.SIGKILL))
     assert ended == (1, "error: a simulator's process has ended: the same command resumes")
     assert not parts.scores.exists()
     resumed = command(*arguments("parts"))
-    assert f"resuming at step {saved} of 1000" in resumed.stdout
+    assert f"resuming at step {saved} of 600" in resumed.stdout
 
     assert command(*arguments("whole")).returncode == 0
     whole = RunPaths(tmp_path / "whole", "state_sac", "cartpole_swingup", 1)

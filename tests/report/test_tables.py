@@ -71,6 +71,50 @@ def test_lines_of_the_terminal_keep_to_a_given_width():
     assert max(map(len, terminal.to_text(TABLE, width=60).splitlines())) <= 60
 
 
+def wide_table(columns):
+    """Pairs of a published column and one of ours, with cells of their number."""
+    heads = [Column(f"agent{n // 2}", "ours" if n % 2 else "published") for n in range(columns)]
+    rows = [Row(label, [Cell(float(n), 5) for n in range(columns)]) for label in ("Alien", "Pong")]
+    return Table("Scores", "game", heads, rows, notes=("A note.",))
+
+
+@pytest.mark.parametrize("columns, width", [(10, 100), (16, 80), (16, 40), (3, 24)])
+def test_a_wide_table_is_cut_into_blocks_that_hold_every_cell_once(columns, width):
+    text = terminal.to_text(wide_table(columns), width=width)
+    assert max(map(len, text.splitlines())) <= width and "…" not in text
+    for label in ("Alien", "Pong"):
+        cells = [
+            cell for line in text.splitlines() if label in line
+            for cell in re.findall(r"(\d+)\.0 \(5\)", line)
+        ]  # fmt: skip
+        assert [*map(int, cells)] == [*range(columns)]
+    assert text.count("A note.") == 1 and text.count("Scores") == 1
+
+
+def test_a_column_of_ours_stays_beside_its_published_one():
+    blocks = terminal.to_text(wide_table(10), width=80).split("┏")[1:]
+    assert len(blocks) > 1
+    for block in blocks:
+        sources = re.findall("published|ours", block)
+        assert sources == ["published", "ours"] * (len(sources) // 2)
+
+
+def test_digits_whole_numbers_and_deviations():
+    assert tables.show(Cell(0.16862), percent=True, digits=2) == "16.86 %"
+    assert tables.show(Cell(-0.00001), percent=True, digits=2) == "0.00 %"
+    assert tables.show(Cell(26), digits=2) == "26"
+    assert tables.show(Cell(923.4, 5, deviation=21.2), digits=0) == "923 ± 21 (5)"
+
+
+def test_csv_has_deviations_where_there_are_some():
+    cells = (Cell(1.5, 2, deviation=0.5), Cell(2.5))
+    table = Table("t", "task", (Column("a", "ours"), Column("b")), (Row("x", cells),))
+    assert tables.to_csv(table).splitlines() == [
+        'task,a ours,"a ours, seeds","a ours, deviation",b,"b, seeds","b, deviation"',
+        "x,1.5,2,0.5,2.5,,",
+    ]
+
+
 def test_csv_holds_exact_values_and_seeds():
     rows = list(csv.reader(io.StringIO(tables.to_csv(TABLE))))
     assert rows == [

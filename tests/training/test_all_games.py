@@ -11,7 +11,7 @@ from rcrl_jax.training import build
 from rcrl_jax.training.history import History
 from tests.training import toy
 
-STEPS = 90  # 50 updates of each run
+STEPS = 70  # 30 updates of each run
 CONFIG = fields.replace(
     ATARI_PRESETS["rcrl"],
     {

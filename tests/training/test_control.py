@@ -51,18 +51,6 @@ def run_and_stop(plan, step) -> None:
         run(dataclasses.replace(plan, make_environment=make_and_signal))
 
 
-@pytest.fixture(autouse=True)
-def one_compilation(monkeypatch):
-    """Equal plans share a fleet, whose functions hold no state, within a test."""
-    made, make = {}, build.make_fleet
-
-    def make_once(plan):
-        environment, fleet = make(plan)
-        return environment, made.setdefault((plan.preset, plan.runs), fleet)
-
-    monkeypatch.setattr(build, "make_fleet", make_once)
-
-
 @pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
 def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     digests, whole = test_golden.run_preset(preset, tmp_path / "whole")

@@ -9,7 +9,7 @@ import pytest
 
 from rcrl_jax import files
 from rcrl_jax.training import manifest
-from rcrl_jax.training.sweep import fleets, results
+from rcrl_jax.training.sweep import collection, fleets
 from rcrl_jax.training.sweep.reading import read_spec
 from rcrl_jax.training.sweep.spec import SweepError
 from tests.training import toy_sweep
@@ -158,7 +158,7 @@ def directory(tmp_path):
 
 def write_work(spec, unit, directory, *, episodes=3, **changes):
     """A finished run in the unit's work directory."""
-    paths = results.work_paths(directory, alone(unit), unit)
+    paths = collection.work_paths(directory, alone(unit), unit)
     paths.directory.mkdir(parents=True)
     files.write_json_atomically(paths.manifest, {"run": toy_sweep.describe(spec, unit, **changes)})
     files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes})
@@ -180,13 +180,13 @@ def contents(path):
 def test_collecting_keeps_the_five_files_and_deletes_the_rest(spec, directory):
     for unit in (spec.units[0], spec.units[2]):
         work = write_work(spec, unit, directory)
-        assert not results.is_finished(spec, unit)
+        assert not collection.is_finished(spec, unit)
         wanted = {name: (work.directory / name).read_bytes() for name in FILES}
         for _ in range(2):
-            results.collect(spec, alone(unit), directory)
+            collection.collect(spec, alone(unit), directory)
             assert contents(spec.result_paths(unit).directory) == wanted
             assert len(list(spec.result_paths(unit).directory.iterdir())) == len(wanted)
-            assert results.is_finished(spec, unit)
+            assert collection.is_finished(spec, unit)
         assert not list(directory.iterdir())
 
 
@@ -229,16 +229,16 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
         with monkeypatch.context() as patch:
             kill_at(patch, moment)
             try:
-                results.collect(spec, alone(unit), directory)
+                collection.collect(spec, alone(unit), directory)
                 killed = False
             except Killed:
                 killed = True
-        if results.is_finished(spec, unit):
+        if collection.is_finished(spec, unit):
             assert contents(target) == wanted
         else:  # the work directory is complete and can be collected
             assert {name: (work.directory / name).read_bytes() for name in FILES} == wanted
         fleets.plan(spec, directory, 1)
-        results.collect(spec, alone(unit), directory)
+        collection.collect(spec, alone(unit), directory)
         assert contents(target) == wanted and not work.workdir.exists()
         assert [path.name for path in target.parent.iterdir()] == [target.name]
         if not killed:
@@ -259,15 +259,15 @@ def test_another_run_is_neither_collected_nor_taken_for_finished(spec, directory
     unit = spec.units[0]
     work = write_work(spec, unit, directory, **changes)
     with pytest.raises(SweepError, match=says):
-        results.collect(spec, alone(unit), directory)
+        collection.collect(spec, alone(unit), directory)
     target = spec.result_paths(unit).directory
     assert not target.exists()
     shutil.copytree(work.directory, target)
     before = contents(target)
     for check in (
-        lambda: results.is_finished(spec, unit),
+        lambda: collection.is_finished(spec, unit),
         lambda: fleets.plan(spec, directory, 1),
-        lambda: results.collect(spec, alone(unit), directory),
+        lambda: collection.collect(spec, alone(unit), directory),
     ):
         with pytest.raises(SweepError, match=says) as raised:
             check()
@@ -279,7 +279,7 @@ def test_a_run_without_scores_is_not_finished(spec, directory):
     work = write_work(spec, spec.units[0], directory)
     work.scores.write_text("{")
     with pytest.raises(SweepError, match="scores.json does not hold the scores"):
-        results.collect(spec, alone(spec.units[0]), directory)
+        collection.collect(spec, alone(spec.units[0]), directory)
 
 
 @pytest.mark.parametrize("number", [manifest.ALGORITHM + 1, 1, None])
@@ -289,7 +289,7 @@ def test_another_algorithm_number_is_refused(spec, directory, number, where):
     path = {
         "results": spec.result_paths(unit).manifest,
         "elsewhere below the results": spec.results / "a" / "b" / "manifest.json",
-        "work directory": results.work_paths(directory, alone(unit), unit).manifest,
+        "work directory": collection.work_paths(directory, alone(unit), unit).manifest,
     }[where]
     path.parent.mkdir(parents=True)
     run = toy_sweep.describe(spec, unit, algorithm=number)

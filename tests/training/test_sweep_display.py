@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from rcrl_jax.training.sweep import display, results
+from rcrl_jax.training.sweep import collection, display
 from rcrl_jax.training.sweep.progress import (
     NOTHING_YET,
     Progress,
@@ -117,7 +117,7 @@ def test_the_live_table_is_drawn_in_place_below_the_lines():
 
 def test_progress_is_that_of_the_last_complete_line(tmp_path):
     unit = toy_sweep.make_spec(tmp_path).units[0]
-    paths = results.work_paths(tmp_path, alone(unit), unit)
+    paths = collection.work_paths(tmp_path, alone(unit), unit)
     assert read_progress(paths) == NOTHING_YET
     paths.directory.mkdir(parents=True)
     lines = io.StringIO()

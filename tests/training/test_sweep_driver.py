@@ -12,7 +12,7 @@ import time
 import pytest
 
 from rcrl_jax.training import records
-from rcrl_jax.training.sweep import child, driver, fleets, launchers, results
+from rcrl_jax.training.sweep import child, collection, driver, fleets, launchers
 from rcrl_jax.training.sweep.progress import read_progress
 from rcrl_jax.training.sweep.spec import Fleet, SweepError
 from tests.training import toy, toy_sweep
@@ -58,7 +58,7 @@ def start(directory, *options, **how) -> subprocess.Popen:
 def assert_all_finished(spec, directory):
     """All results exist, and all work directories are deleted."""
     for unit in spec.units:
-        assert results.is_finished(spec, unit)
+        assert collection.is_finished(spec, unit)
     assert not list(spec.results.rglob(".partial.*"))
     assert not [path for path in (directory / "runs").iterdir() if path.is_dir()]
 
@@ -76,7 +76,7 @@ def assert_no_work_lost(spec, directory, fleets_of_it=None):
 
 
 def work_paths(directory, unit):
-    return results.work_paths(directory, alone(unit), unit)
+    return collection.work_paths(directory, alone(unit), unit)
 
 
 def wait_until(process, condition):
@@ -184,10 +184,10 @@ def test_fleets_of_several_runs_give_the_scores_of_single_runs(tmp_path):
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path, signum):
     spec = toy_sweep.make_spec(tmp_path, seeds="0:2", steps=60)
-    stopped = start(tmp_path, "--max_runs=4")
+    stopped = start(tmp_path, "--max_runs=4", "--step_s=0.1")
     begun = fleets.plan(spec, tmp_path / "runs", 4)
     assert [len(fleet.units) for fleet in begun] == [4, 4, 4]
-    paths = [results.work_paths(tmp_path / "runs", f, f.units[-1]) for f in begun[:2]]
+    paths = [collection.work_paths(tmp_path / "runs", f, f.units[-1]) for f in begun[:2]]
     wait_until(stopped, lambda: all(read_progress(path).step > 5 for path in paths))
     stopped.send_signal(signum)
     stopped.communicate()
@@ -216,7 +216,8 @@ def test_a_fleet_killed_from_outside_counts_as_failed(tmp_path):
 @pytest.mark.parametrize("moment", ["running", "-rename", "+rename", "-rmtree", "+rmtree"])
 def test_a_killed_sweep_loses_no_finished_run_and_resumes_the_others(tmp_path, moment):
     spec = toy_sweep.make_spec(tmp_path, steps=40)
-    killed = start(tmp_path, *[f"--moment={moment}"] * (moment != "running"))
+    how = "--step_s=0.05" if moment == "running" else f"--moment={moment}"
+    killed = start(tmp_path, how)
     if moment == "running":
         finished = spec.result_paths(spec.units[0]).directory
         third = work_paths(tmp_path / "runs", spec.units[2])
@@ -224,7 +225,7 @@ def test_a_killed_sweep_loses_no_finished_run_and_resumes_the_others(tmp_path, m
         killed.kill()
     assert killed.wait() == -signal.SIGKILL
     killed.stderr.close()
-    finished = [unit for unit in spec.units if results.is_finished(spec, unit)]
+    finished = [unit for unit in spec.units if collection.is_finished(spec, unit)]
     assert len(finished) in ((0, 1) if moment == "-rename" else (1, 2))
     before = {unit: toy_sweep.history(tmp_path, alone(unit)) for unit in finished}
 
@@ -241,7 +242,7 @@ def test_a_killed_sweep_loses_no_finished_run_and_resumes_the_others(tmp_path, m
 @pytest.mark.parametrize("signum, to_the_group", [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_a_signal_saves_every_fleet_first(tmp_path, signum, to_the_group):
     spec = toy_sweep.make_spec(tmp_path, steps=200)
-    stopped = start(tmp_path, start_new_session=True)
+    stopped = start(tmp_path, "--step_s=0.1", start_new_session=True)
     paths = [work_paths(tmp_path / "runs", unit) for unit in spec.units[:2]]
     wait_until(stopped, lambda: all(read_progress(p).step > 5 for p in paths))
     (os.killpg if to_the_group else os.kill)(stopped.pid, signum)
@@ -254,7 +255,7 @@ def test_a_signal_saves_every_fleet_first(tmp_path, signum, to_the_group):
 
 def test_a_sweep_and_its_fleets_are_paused_by_their_group(tmp_path):
     spec = toy_sweep.make_spec(tmp_path, steps=300)
-    sweep = start(tmp_path, start_new_session=True)
+    sweep = start(tmp_path, "--step_s=0.1", start_new_session=True)
     paths = work_paths(tmp_path / "runs", spec.units[0])
     wait_until(sweep, lambda: read_progress(paths).step > 5)
     os.killpg(sweep.pid, signal.SIGSTOP)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rcrl_jax import files
-from rcrl_jax.training.sweep import fleets, results
+from rcrl_jax.training.sweep import collection, fleets
 from rcrl_jax.training.sweep.reading import make_spec
 from rcrl_jax.training.sweep.spec import Arm, Fleet, SweepError
 from tests.training import toy_sweep
@@ -117,7 +117,7 @@ def begin(spec, fleet, directory, *, manifests):
     """A fleet's work directory with the manifests of some of its runs."""
     fleets.begin(directory, fleet)
     for unit in fleet.units[:manifests]:
-        paths = results.work_paths(directory, fleet, unit)
+        paths = collection.work_paths(directory, fleet, unit)
         paths.directory.mkdir(parents=True)
         files.write_json_atomically(paths.manifest, {"run": toy_sweep.describe(spec, unit)})
 

@@ -14,7 +14,7 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from rcrl_jax.training import records  # noqa: E402
-from rcrl_jax.training.sweep import driver, fleets, ray_launcher, results  # noqa: E402
+from rcrl_jax.training.sweep import collection, driver, fleets, ray_launcher  # noqa: E402
 from rcrl_jax.training.sweep.progress import read_progress  # noqa: E402
 from rcrl_jax.training.sweep.spec import SweepError  # noqa: E402
 from tests.training import toy, toy_sweep  # noqa: E402
@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory):
 
 
 def progress(spec, directory, fleet):
-    return read_progress(results.work_paths(directory / "runs", fleet, fleet.units[0])).step
+    return read_progress(collection.work_paths(directory / "runs", fleet, fleet.units[0])).step
 
 
 def assert_complete(spec, directory, planned, undisturbed):

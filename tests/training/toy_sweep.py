@@ -148,6 +148,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--moment")
     parser.add_argument("--max_runs", type=int, default=1)
     parser.add_argument("--address")
+    parser.add_argument("--step_s", type=float, default=0.01)
     options = parser.parse_args(argv)
     driver._POLL_S = 0.02
     spec = read_spec(options.directory / "spec.toml", EXPERIMENTS)
@@ -169,7 +170,9 @@ def main(argv: list[str]) -> int:
                 directory,
                 launcher,
                 Lines(),
-                make_command=fake_command(spec, step_s=0.01, save_every=20 * bool(options.address)),
+                make_command=fake_command(
+                    spec, step_s=options.step_s, save_every=20 * bool(options.address)
+                ),
             ).run()
     except SweepError as error:
         print(error, file=sys.stderr)

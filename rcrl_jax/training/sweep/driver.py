@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
-from rcrl_jax.training.sweep import fleets, results
+from rcrl_jax.training.sweep import collection, fleets
 from rcrl_jax.training.sweep.display import Display
 from rcrl_jax.training.sweep.launchers import Ending, Job, Launcher
 from rcrl_jax.training.sweep.progress import State, Status, read_progress
@@ -174,7 +174,7 @@ class Sweep:
             status.state, status.place = State.RUNNING, place
             self._display.say(f"started {status.fleet.name}, {place}")
         first = status.fleet.units[0]
-        status.progress = read_progress(results.work_paths(self._directory, status.fleet, first))
+        status.progress = read_progress(collection.work_paths(self._directory, status.fleet, first))
 
     def _end(self, status: Status, ending: Ending, *, stopping: bool) -> None:
         """Handles a command that has ended: collects its runs, or records why it failed."""
@@ -182,7 +182,7 @@ class Sweep:
         status.state = State.WAITING
         if code == 0:
             try:
-                results.collect(self._spec, fleet, self._directory)
+                collection.collect(self._spec, fleet, self._directory)
             except (SweepError, OSError) as error:
                 why = str(error)
         elif not stopping:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
 
 from rcrl_jax import files
-from rcrl_jax.training.sweep import results
+from rcrl_jax.training.sweep import collection
 from rcrl_jax.training.sweep.spec import Fleet, Spec, SweepError, Unit
 
 _RECORD = "fleet.json"
@@ -30,11 +30,11 @@ def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[Fleet]:
         SweepError: the results or a work directory hold runs of another algorithm number or of
             another configuration, or the record of a fleet is damaged.
     """
-    results.check_algorithm(spec)
-    missing = dict.fromkeys(unit for unit in spec.units if not results.is_finished(spec, unit))
+    collection.check_algorithm(spec)
+    missing = dict.fromkeys(unit for unit in spec.units if not collection.is_finished(spec, unit))
     fleets = []
     for fleet in _begun(spec, directory):
-        results.check_begun(spec, fleet, directory)
+        collection.check_begun(spec, fleet, directory)
         if any(unit in missing for unit in fleet.units):
             fleets.append(fleet)
             missing = dict.fromkeys(unit for unit in missing if unit not in fleet.units)
@@ -109,15 +109,15 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
         SweepError: the results hold another run in a unit's place.
         OSError: a file cannot be deleted.
     """
-    results.delete_trash(directory)
+    collection.delete_trash(directory)
     for unit in spec.units:
-        if (directory / unit.name).exists() and results.is_finished(spec, unit):
-            results.delete(directory / unit.name)
+        if (directory / unit.name).exists() and collection.is_finished(spec, unit):
+            collection.delete(directory / unit.name)
     for fleet in _recorded(spec, directory):
         if not _has_begun(directory, fleet) or all(
-            results.is_finished(spec, unit) for unit in fleet.units
+            collection.is_finished(spec, unit) for unit in fleet.units
         ):
-            results.delete(directory / fleet.name)
+            collection.delete(directory / fleet.name)
 
 
 def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
@@ -129,7 +129,7 @@ def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
 
 
 def _has_begun(directory: pathlib.Path, fleet: Fleet) -> bool:
-    return any(results.work_paths(directory, fleet, u).manifest.exists() for u in fleet.units)
+    return any(collection.work_paths(directory, fleet, u).manifest.exists() for u in fleet.units)
 
 
 def _recorded(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
