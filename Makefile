@@ -9,6 +9,8 @@ TASK ?= cheetah_run
 SEED ?= 0
 SPEC ?= campaigns/claim.toml
 ARGS ?=
+# A browser for the tests of the report's page.
+BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
@@ -29,9 +31,10 @@ dmc: .venv/installed .venv/renders
 campaign: .venv/installed
 	$(BIN)/python -m experiments.campaign --spec=$(SPEC) $(ARGS)
 
-# If there is no renderer and none can be installed, this says so and skips the tests that need one.
+# If there is no renderer or no browser and none can be installed, this says so and skips the tests
+# that need one.
 test: .venv/installed
-	-@$(MAKE) --no-print-directory .venv/renders
+	-@$(MAKE) --no-print-directory --keep-going .venv/renders .venv/browses
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	@echo "two halves of the tests run side by side; each shows its output when it ends"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others
@@ -66,6 +69,15 @@ test-others: .venv/installed
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq $(RENDERER); } || true
 	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering
+	@touch $@
+
+# Checks whether there is a browser. If not, installs one where that is possible, else says so.
+.venv/browses: .venv/installed
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq $(BROWSER); } || true
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  echo "no browser found and none could be installed: $(BROWSER)"; exit 1; }
 	@touch $@
 
 clean:

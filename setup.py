@@ -17,7 +17,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
-    package_data={"rcrl_jax.reference": ["data/*.csv", "data/*.csv.gz", "README.md"]},
+    package_data={
+        "rcrl_jax.reference": ["data/*.csv", "data/*.csv.gz", "README.md"],
+        "rcrl_jax.report": ["template/*"],
+    },
     install_requires=[
         "absl-py>=2.1",
         "ale-py>=0.12",
@@ -49,7 +52,7 @@ setup(
         "cuda13": ["jax[cuda13]"],
         "ray": ["ray>=2.40"],
         "tpu": ["jax[tpu]"],
-        "test": ["hypothesis", "pytest", "ruff"],
+        "test": ["hypothesis", "pytest", "ruff", "selenium"],
     },
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
