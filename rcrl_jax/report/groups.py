@@ -1,7 +1,7 @@
 """The runs of a page in groups that may be pooled, and how their arms are drawn."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rcrl_jax.report import svg
@@ -10,7 +10,6 @@ from rcrl_jax.results import pools
 from rcrl_jax.results.runs import Run
 
 _DASHES = ("solid", "dashed", "dotted", "dashdot")
-_IN_EVERY_LABEL = ("env_steps", "algorithm", "final_episodes")
 _FAMILIES = {"atari": "Atari", "dmc": "DMControl"}
 
 
@@ -62,16 +61,14 @@ def styles(runs: Iterable[Run]) -> dict[str, Style]:
 
 
 def _short_label(run: Run) -> str:
-    family, (steps, algorithm, episodes) = (
-        _FAMILIES[run.family],
-        (run.conditions.get(name) for name in _IN_EVERY_LABEL),
-    )
+    conditions = run.conditions
     return (
-        f"{family}, {steps:,} environment steps, algorithm {algorithm}, {episodes} final episodes"
+        f"{_FAMILIES[run.family]}, {run.env_steps:,} environment steps, "
+        f"algorithm {conditions['algorithm']}, {conditions['final_episodes']} final episodes"
     )
 
 
-def _differing(own: Any, alike: Sequence[Any]) -> list[str]:
+def _differing(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> list[str]:
     names = dict.fromkeys(name for conditions in alike for name in conditions)
     return [
         f"{name} {own.get(name, 'not stated')}"

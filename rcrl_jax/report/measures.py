@@ -16,6 +16,9 @@ from rcrl_jax.report.similarities import Recording
 from rcrl_jax.results.runs import Run
 from rcrl_jax.training import records
 
+_LARGEST = 1e6
+"""No measure is larger; JSON can hold infinities, and integers beyond every float."""
+
 Series = Mapping[str, Mapping[int, float]]
 """Name of a measure -> agent step -> its value."""
 
@@ -105,7 +108,7 @@ def section(
         "Values of training batches say little about returns: most of their pairs can be told "
         "apart by their actions. Pairs of equal action on unseen episodes cannot."
     )
-    table = markup.table("last value of every run", ["arm", "game", "seed", *_LAST.values()], rows)
+    table = markup.table("Last value of every run", ["arm", "game", "seed", *_LAST.values()], rows)
     return markup.join(
         [
             element("p", note, class_="note"),
@@ -136,8 +139,10 @@ def read_series(run: Run, problems: list[str]) -> dict[str, dict[int, float]]:
     series: dict[str, dict[int, float]] = {}
     for line in lines:
         step = line.get("agent_steps")
+        if type(step) is not int or not 0 <= step <= run.agent_steps:
+            continue
         for name in wanted & line.keys():
-            if type(step) is int and type(line[name]) in (int, float):
+            if type(line[name]) in (int, float) and abs(line[name]) < _LARGEST:
                 series.setdefault(name, {})[step] = float(line[name])
     for evaluation in run.evaluations:
         for name in wanted & evaluation.measures.keys():

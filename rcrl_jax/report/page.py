@@ -30,6 +30,7 @@ from rcrl_jax.results import arms, store
 from rcrl_jax.results.runs import Run
 
 TITLE = "RCRL: what our runs show"
+_MADE_WITH = ("rcrl_jax", "jax", "envpool", "dm_control")
 
 
 class Page(NamedTuple):
@@ -97,9 +98,10 @@ def _about(
     counts = [f"{len(finished)} finished", f"{len(runs) - len(finished)} unfinished"]
     counts += [f"{diverged} of the finished ones diverged"] if diverged else []
     facts = {
-        "Made": date,
-        "By": f"rcrl_jax {rcrl_jax.__version__}, commit {commit or 'unknown'}",
+        "Date": date,
+        "Page by": f"rcrl_jax {rcrl_jax.__version__}, commit {commit or 'unknown'}",
         "Runs": f"{len(runs)}: {', '.join(counts)}",
+        "Made with": "; ".join(filter(None, (_versions(runs, name) for name in _MADE_WITH))),
         "Arms": str(len({run.arm for run in runs})),
         "Games and tasks": str(len({run.game for run in runs})),
         "Sets of equal conditions": f"{len(of_conditions)}; runs are pooled within one only",
@@ -122,6 +124,11 @@ def _about(
     else:
         left_out = element("p", "Nothing is left out.", class_="empty")
     return markup.join([element("p", purpose), element("dl", *shown), left_out])
+
+
+def _versions(runs: Sequence[Run], name: str) -> str:
+    found = sorted({str(run.versions[name]) for run in runs if run.versions.get(name)})
+    return f"{name} {', '.join(found)}" if found else ""
 
 
 def _fill(about: Markup, contents: Mapping[str, Markup]) -> str:

@@ -43,14 +43,14 @@ def section(roots: Sequence[pathlib.Path], problems: list[str]) -> Markup:
             "Medians of timed calls, alone on the machine. The matrix product is a large one in "
             "float32, measured beside each row: what the update's rate compares with."
         )
-        tables.append(markup.table("throughput", heads, speed, [note]))
+        tables.append(markup.table("Speed of training", heads, speed, [note]))
     if rounding:
         heads = ["preset", "precision", "game", *(name for name, _ in _PRECISION.values())]
         heads += ["how", "commit"]
         note = (
             "Relative to float32. The last number is how far the gradients of two batches differ."
         )
-        tables.append(markup.table("reduced precision", heads, rounding, [note]))
+        tables.append(markup.table("Reduced precision", heads, rounding, [note]))
     return markup.join(tables) if tables else nothing("No speed has been recorded here yet.")
 
 
@@ -69,7 +69,14 @@ def _rows(
             rows += read(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
             problems.append(f"{path} cannot be read: {error.strerror}; change its rights")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             what = str(error) if isinstance(error, ValueError) else "an entry has another form"
             problems.append(f"{path} is damaged: {what}; repeat benchmarks.{folder}")
     return rows

@@ -1,4 +1,4 @@
-"""The sections of the page that show runs: curves, bars, comparisons, measures, all runs.
+"""The sections of the page that show runs: curves, bars, comparisons, and a table of all.
 
 Every function returns the section's content. One that has nothing to show says so in one line.
 """
@@ -73,8 +73,9 @@ def bars(groups: Sequence[Group], styles: Mapping[str, Style]) -> Markup:
     if not blocks:
         return nothing("No finished Atari run has the published budget of 100,000 steps yet.")
     note = (
-        "Filled bars are ours, with one point a run; hollow bars are published figures at 100,000 "
-        "steps, most of them of five seeds. 0 % is random play, 100 % the human tester."
+        "Filled bars are ours, with one point a run. Hollow bars are the paper's, at 100,000 "
+        "steps: ERainbow-sa, RCRL and RCRL+CURL of five seeds each, the others copied from CURL's "
+        "paper. 0 % is random play, 100 % the human tester."
     )
     return markup.join([element("p", note, class_="note"), *blocks])
 
@@ -230,7 +231,7 @@ def _profile_panels(
         if games and len(arms) > 1:
             scores = {arm: list(counted[arm].values()) for arm in arms}
             figure = page_figures.performance_profiles(scores, styles)
-            name = f"performance profile on {_games(games)}"
+            name = f"Performance profile on {_games(games)}"
             picture = svg.inline(figure, name, f"{identity}-{len(panels)}")
             entries = [
                 key(styles[arm], f"{arm}, {sum(map(len, scores[arm]))} runs") for arm in arms
@@ -259,7 +260,7 @@ def _improvement_panels(
         return []
     figure = page_figures.improvements([(label, interval) for label, _, interval in rows])
     said = markup.table(
-        "probability of improvement",
+        "Probability of improvement",
         ["pair", "games", "estimate", "low", "high"],
         [
             [label, games, *(Value(float(v), f"{v:.3f}") for v in interval)]
@@ -267,7 +268,7 @@ def _improvement_panels(
         ],
     )
     picture = svg.inline(figure, "probability of improvement, the table says the same", identity)
-    return [panel("probability of improvement", picture), said]
+    return [panel("Probability of improvement", picture), said]
 
 
 def _games(games: Sequence[str]) -> str:

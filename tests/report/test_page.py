@@ -175,6 +175,19 @@ def test_damage_gets_one_line_each_and_the_rest_is_shown(tmp_path):
     assert len(built.problems) == 7
 
 
+def test_numbers_beyond_all_measure_do_not_stop_the_page(tmp_path):
+    root = tmp_path / "results"
+    run = pages.write_run(root, "rcrl", "Pong", 0, 1e290)
+    values = [10**400, float("inf"), "x", None, [1]]
+    lines = [{"agent_steps": 10, "cosine_positive": value} for value in values]
+    lines += [{"agent_steps": step, "cosine_positive": 0.5} for step in (-1, 10**400, 1.5, "x")]
+    lines.append({"agent_steps": 1000, "cosine_positive": 0.125})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    built = pages.build(root)
+    assert built.problems == ()
+    assert 'data-value="0.125"' in section(built.html, "Segments, similarities, AUCs")
+
+
 def test_a_link_is_relative_to_the_page_and_quoted(tmp_path):
     root = tmp_path / "javascript:a b"
     pages.write_run(root, "rcrl", "Pong", 0, 10.0)
@@ -251,7 +264,7 @@ def test_improvement_counts_games_with_enough_runs_only(built):
     (row,) = re.findall(r"<tr><th scope=\"row\">.*?</tr>", text)
     assert re.findall(r'data-value="([^"]+)"', row)[0] == repr(1 - 0.5 / 9) or "0.056" in row
     assert "Alien, Pong" in row
-    assert "performance profile on Alien, Pong" in text
+    assert "Performance profile on Alien, Pong" in text
     assert "state_sac" not in text
 
 
