@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     for line in built.problems:
         print(line, file=sys.stderr)
-    print(f"{output}: {len(built.runs)} runs, {len(built.problems)} left out")
+    print(f"{output}: runs: {len(built.runs)}, left out: {len(built.problems)}")
 
 
 if __name__ == "__main__":

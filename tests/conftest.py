@@ -25,11 +25,12 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 SLOW = {
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
-    "benchmarks": ("test_benchmarks", "test_sweep"),
+    "benchmarks": ("test_benchmarks", "test_report", "test_sweep"),
     "envs": ("test_dmc",),
     "experiments": (
         "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
     ),
+    "report": ("test_browser",),
     "representation": ("test_analysis",),
     "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
     "training": (

@@ -29,7 +29,7 @@ def test_the_page_is_written_and_what_is_left_out_is_named(tmp_path):
     assert result.returncode == 0, result.stderr
     (line,) = result.stderr.splitlines()
     assert "seed_1/scores.json is damaged" in line
-    assert result.stdout == f"{output}: 1 runs, 1 left out\n"
+    assert result.stdout == f"{output}: runs: 1, left out: 1\n"
     assert 'href="../results/rcrl/Pong/seed_0/"' in output.read_text(encoding="utf-8")
 
 
