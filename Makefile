@@ -46,7 +46,7 @@ test-fast: .venv/installed
 	  ARGS='-m "not slow"'
 
 # Most tests keep one core busy, so two processes take little more than half the time of one.
-TRAINING := tests/training tests/envs tests/replay
+TRAINING := tests/training tests/envs
 
 test-training: .venv/installed
 	$(BIN)/python -m pytest --durations=8 $(ARGS) $(TRAINING)

@@ -47,12 +47,15 @@ def second_node(cluster):
         cluster.remove_node(node)
 
 
-def start(directory, cluster) -> subprocess.Popen:
-    """Starts a sweep of fleets of two runs in a separate process."""
+def start(directory, cluster, step_s=0.01) -> subprocess.Popen:
+    """Starts a sweep of fleets of two runs in a separate process.
+
+    A test that interrupts it takes longer steps, so that a busy machine does not miss the moment.
+    """
     return subprocess.Popen(
         [
             sys.executable, "-m", "tests.training.toy_sweep", str(directory),
-            "--max_runs=2", f"--address={cluster.address}",
+            "--max_runs=2", f"--address={cluster.address}", f"--step_s={step_s}",
         ],
         cwd=toy.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
@@ -100,7 +103,7 @@ def assert_complete(spec, directory, planned, undisturbed):
 def test_a_sweep_survives_the_death_of_a_node(tmp_path, cluster, second_node, undisturbed):
     spec = toy_sweep.make_spec(tmp_path, seeds="0:2", steps=STEPS)
     planned = fleets.plan(spec, tmp_path / "runs", 2)
-    sweep = start(tmp_path, cluster)
+    sweep = start(tmp_path, cluster, step_s=0.03)
     wait_until(sweep, lambda: all(progress(spec, tmp_path, f) > 30 for f in planned[:2]))
     cluster.remove_node(second_node, allow_graceful=False)
     out = sweep.communicate(timeout=60)[0]
@@ -121,7 +124,7 @@ def test_a_sweep_whose_driver_ends_early_goes_on(
 ):
     spec = toy_sweep.make_spec(tmp_path, seeds="0:2", steps=STEPS)
     planned = fleets.plan(spec, tmp_path / "runs", 2)
-    sweep = start(tmp_path, cluster)
+    sweep = start(tmp_path, cluster, step_s=0.1)
     wait_until(sweep, lambda: all(progress(spec, tmp_path, f) > 30 for f in planned[:2]))
     sweep.send_signal(signum)
     out = sweep.communicate(timeout=60)[0]
