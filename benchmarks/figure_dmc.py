@@ -10,10 +10,9 @@ Writes the figure `figure_dmc.png`, the scores at 100,000 and 500,000 environmen
 import os
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks import table_command
-from experiments import command_line
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.report import claims, dmc_table, figures
 from rcrl_jax.report.verdicts import Verdict
@@ -59,23 +58,14 @@ def run(
     return judged
 
 
-def main(argv: list[str]) -> int:
-    """Does what the flags say; returns the exit code."""
-    del argv
-    given = flags.FLAGS
-    try:
-        judged = run(
-            given.results, given.output, presets=given.presets, steps=given.steps, mixed=given.mixed
-        )
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
-    return table_command.gate(judged) if given.gate else 0
-
-
 if __name__ == "__main__":
     table_command.define_flags()
     flags.DEFINE_list("presets", [], "our systems; without it all of DMControl")
     flags.DEFINE_integer(
         "steps", None, "budget of our runs [environment steps]; without it that of most runs", 1
     )
-    app.run(main, flags_parser=command_line.parse)
+    table_command.start(
+        lambda given: run(
+            given.results, given.output, presets=given.presets, steps=given.steps, mixed=given.mixed
+        )
+    )

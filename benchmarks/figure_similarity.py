@@ -13,10 +13,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from absl import app, flags
-
 from benchmarks import table_command
-from experiments import command_line
 from rcrl_jax.report import similarities, terminal
 
 
@@ -47,15 +44,6 @@ def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None
     print(f"written: {table_command.stem_line(written)}")
 
 
-def main(argv: list[str]) -> None:
-    """Does what the flags say."""
-    del argv
-    try:
-        run(flags.FLAGS.results, flags.FLAGS.output)
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
-
-
 if __name__ == "__main__":
     table_command.define_flags(judges=False)
-    app.run(main, flags_parser=command_line.parse)
+    table_command.start(lambda given: run(given.results, given.output))

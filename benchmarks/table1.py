@@ -9,10 +9,9 @@ png}` and `table1_verdicts.*`. Runs that are left out are named on stderr, one l
 import os
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks import table_command
-from experiments import command_line
 from rcrl_jax import reference
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.report import claims, score_tables
@@ -52,21 +51,12 @@ def run(
     return judged
 
 
-def main(argv: list[str]) -> int:
-    """Does what the flags say; returns the exit code."""
-    del argv
-    given = flags.FLAGS
-    try:
-        judged = run(
-            given.results, given.output, presets=given.presets, steps=given.steps, mixed=given.mixed
-        )
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
-    return table_command.gate(judged) if given.gate else 0
-
-
 if __name__ == "__main__":
     table_command.define_flags()
     flags.DEFINE_list("presets", [], "columns of ours; without it the systems of the paper")
     flags.DEFINE_integer("steps", 100_000, "budget of our runs [environment steps]", 1)
-    app.run(main, flags_parser=command_line.parse)
+    table_command.start(
+        lambda given: run(
+            given.results, given.output, presets=given.presets, steps=given.steps, mixed=given.mixed
+        )
+    )

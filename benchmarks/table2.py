@@ -9,10 +9,9 @@ Prints the table and what our runs say about the paper's claim at the larger bud
 import os
 from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks import table_command
-from experiments import command_line
 from rcrl_jax.report import claims, score_tables
 from rcrl_jax.report.verdicts import Verdict
 
@@ -46,17 +45,6 @@ def run(
     return judged
 
 
-def main(argv: list[str]) -> int:
-    """Does what the flags say; returns the exit code."""
-    del argv
-    given = flags.FLAGS
-    try:
-        judged = run(given.results, given.output, budgets=_budgets(given.steps), mixed=given.mixed)
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
-    return table_command.gate(judged) if given.gate else 0
-
-
 def _budgets(texts: list[str]) -> tuple[int, int]:
     if len(texts) != 2 or not all(text.isdecimal() and int(text) for text in texts):
         raise ValueError(f"--steps: {','.join(texts)!r} is not two numbers of environment steps")
@@ -69,4 +57,8 @@ def _budgets(texts: list[str]) -> tuple[int, int]:
 if __name__ == "__main__":
     table_command.define_flags()
     flags.DEFINE_list("steps", ["100000", "1500000"], "budgets of our runs [environment steps]")
-    app.run(main, flags_parser=command_line.parse)
+    table_command.start(
+        lambda given: run(
+            given.results, given.output, budgets=_budgets(given.steps), mixed=given.mixed
+        )
+    )

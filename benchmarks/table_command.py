@@ -6,12 +6,13 @@ import pathlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from absl import flags
+from absl import app, flags
 from matplotlib.figure import Figure
 
+from experiments import command_line
 from rcrl_jax.report import tables, terminal, verdicts
 from rcrl_jax.report.claims import Claim
 from rcrl_jax.report.tables import Table
@@ -54,6 +55,24 @@ def define_flags(*, judges: bool = True) -> None:
             f"{CONTRADICTED} if one is contradicted, else with {UNDECIDED}; the pre-registered "
             "claim is judged by benchmarks.claim alone",
         )  # fmt: skip
+
+
+def start(command: Callable[[flags.FlagValues], Sequence[Verdict] | None]) -> None:
+    """Parses the flags, runs `command` on them and exits; a mistake is one line and exit code 2.
+
+    Args:
+        command: returns the verdicts, or None if it judges nothing.
+    """
+
+    def main(argv: list[str]) -> int:
+        del argv
+        try:
+            judged = command(flags.FLAGS)
+        except (ValueError, OSError) as error:
+            command_line.refuse(str(error))
+        return gate(judged) if judged is not None and flags.FLAGS.gate else 0
+
+    app.run(main, flags_parser=command_line.parse)
 
 
 def check_presets(names: Sequence[str], known: Collection[str]) -> None:
