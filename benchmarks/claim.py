@@ -17,14 +17,14 @@ from absl import app, flags
 
 from experiments import command_line
 from rcrl_jax import files, reference, statistics
+from rcrl_jax.report import claims
 from rcrl_jax.results.runs import ATTEMPTS, Run, read_run
 
 _RESULTS = flags.DEFINE_string("results", "results/claim", "directory of the finished runs")
 
 PRESETS = {"rcrl": ("return_contrast",), "erainbow_sa": ()}
 """The two arms and their auxiliary tasks; the claim is that the first scores higher."""
-GAMES = ("Hero", "UpNDown", "Asterix", "MsPacman")
-SEEDS = range(9)
+GAMES, SEEDS = claims.PREREGISTERED_GAMES, claims.PREREGISTERED_SEEDS
 AGENT_STEPS = 100_000
 EPISODES = 100
 LEVEL = 0.05

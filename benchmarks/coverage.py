@@ -131,6 +131,11 @@ def main(argv: list[str]) -> None:
     """Prints the table and writes coverage.json."""
     del argv
     tables, resamples = flags.FLAGS.tables, flags.FLAGS.resamples
+    output = pathlib.Path(flags.FLAGS.output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        command_line.refuse(f"--output: {error.strerror}: {output}")
     rows = []
     for model in MODELS:
         for paired in (False, True) if model == "normal" else (False,):
@@ -143,8 +148,6 @@ def main(argv: list[str]) -> None:
     for name in rows[0]["coverage"]:
         cells = [f"{100 * row['coverage'][name]:.1f}" for row in rows]
         print(f"| {name} | " + " | ".join(cells) + " |")
-    output = pathlib.Path(flags.FLAGS.output)
-    output.mkdir(parents=True, exist_ok=True)
     files.write_json_atomically(
         output / "coverage.json",
         {

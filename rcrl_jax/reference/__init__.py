@@ -13,6 +13,7 @@ from rcrl_jax.reference.scores import (
     dmc_scores,
     games,
     human_normalised,
+    normalised,
     published,
     tasks,
 )
@@ -48,6 +49,7 @@ __all__ = (
     "dmc_scores",
     "games",
     "human_normalised",
+    "normalised",
     "protocol_note",
     "protocol_notes",
     "published",

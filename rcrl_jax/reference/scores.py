@@ -135,6 +135,17 @@ def human_normalised(game: str, score: float) -> float:
     return (score - random) / (human - random)
 
 
+def normalised(game: str, score: float) -> float:
+    """Returns a score that is comparable between games or tasks.
+
+    Human-normalised on Atari; on DMControl the share of 1000, the largest return of an episode.
+
+    Raises:
+        LookupError: `game` is neither one of `games()` nor one of `tasks()`.
+    """
+    return score / 1000 if game in tasks() else human_normalised(game, score)
+
+
 def comparison(game: str, preset: str, mean_score: float) -> str:
     """Compares one run's mean score with random play, the human tester and the paper's score.
 

@@ -123,9 +123,12 @@ def dmc_curves(runs: Sequence[Run], *, published: bool = True) -> Figure:
 def average(runs: Sequence[Run]) -> Curve:
     """Mean and standard deviation over runs, at the steps at which all of them were evaluated.
 
+    Diverged runs, whose evaluations end early, do not count where another run is left.
+
     Args:
         runs: of one task and arm, each with evaluations.
     """
+    runs = [run for run in runs if not run.diverged] or runs
     scores = [{e.env_steps: e.score for e in run.evaluations} for run in runs]
     steps = sorted(set.intersection(*map(set, scores)))
     values = np.array([[own[step] for step in steps] for own in scores])

@@ -20,9 +20,9 @@ from rcrl_jax.report import (
     markup,
     measures,
     paper_sections,
-    recordings,
     sections,
     similarities,
+    speed,
     svg,
 )
 from rcrl_jax.report.markup import Markup, element
@@ -61,23 +61,23 @@ def build(
     Raises:
         ValueError: a root is no directory.
     """
-    finished = store.read_runs(*roots)
+    runs, left_out = store.read_runs(*roots, unfinished=True)
     recorded, damaged = similarities.read(roots)
-    problems = [*finished.problems, *damaged]
-    runs = store.read_runs(*roots, unfinished=True).runs
+    problems = [*left_out, *damaged]
+    finished = [run for run in runs if run.score is not None]
     of_conditions = groups.of(runs)
     styles = groups.styles(runs)
     with svg.drawing():
         contents = {
-            "Verdicts on the paper's claims": paper_sections.verdict_section(finished.runs),
-            "The paper's tables": paper_sections.table_section(finished.runs),
+            "Verdicts on the paper's claims": paper_sections.verdict_section(finished),
+            "The paper's tables": paper_sections.table_section(finished),
             "Learning curves": sections.learning_curves(of_conditions, styles),
             "Scores by game": sections.bars(of_conditions, styles),
             "Profiles and improvement": sections.comparisons(of_conditions, styles),
             "Segments, similarities, AUCs": measures.section(
                 of_conditions, styles, recorded, problems
             ),
-            "Throughput": recordings.section(roots, problems),
+            "Throughput": speed.section(roots, problems),
             "All runs": sections.all_runs(runs, output),
         }
     problems = tuple(map(arms.one_line, problems))

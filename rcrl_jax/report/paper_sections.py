@@ -19,7 +19,7 @@ from rcrl_jax.results import pools
 from rcrl_jax.results.runs import Run
 
 _PUBLISHED_STEPS = {"atari": 100_000, "dmc": 500_000}
-_LONG_STEPS = 1_500_000
+_TABLE_2_STEPS = (100_000, 1_500_000)
 
 
 def verdict_section(runs: Sequence[Run]) -> Markup:
@@ -61,19 +61,20 @@ def table_section(runs: Sequence[Run]) -> Markup:
         runs: finished ones, of any conditions.
     """
     budget = _budget(runs, "atari", _PUBLISHED_STEPS["atari"])
-    short, long = (
-        pools.of_one_protocol(
+    of_budget = {
+        steps: pools.of_one_protocol(
             run
             for run in runs
             if (run.family, run.env_steps) == ("atari", steps) and run.arm in reference.PAPER_COLUMN
         )
-        for steps in (budget, _LONG_STEPS)
-    )
+        for steps in (budget, *_TABLE_2_STEPS)
+    }
+    short, long = (of_budget[steps] for steps in _TABLE_2_STEPS)
     control = pools.of_one_protocol(
         run for run in runs if run.family == "dmc" and run.arm in presets.DMC_PRESETS
     )
     shown = [
-        (score_tables.table1(short.runs, env_steps=budget), short.left_out),
+        (score_tables.table1(of_budget[budget].runs, env_steps=budget), of_budget[budget].left_out),
         (score_tables.table2([*short.runs, *long.runs]), (*short.left_out, *long.left_out)),
         (dmc_table.dmc_table(control.runs), control.left_out),
     ]

@@ -202,7 +202,7 @@ def _counted(runs: Sequence[Run]) -> dict[str, dict[str, np.ndarray]]:
     finished = [run for run in runs if run.score is not None]
     arms = list(dict.fromkeys(run.arm for run in finished))
     games = [game for game, _ in by_game(finished)]
-    scores = pools.scores(finished, arms, games, scale=_normalised)
+    scores = pools.scores(finished, arms, games, scale=reference.normalised)
     return {
         arm: {
             game: values
@@ -211,12 +211,6 @@ def _counted(runs: Sequence[Run]) -> dict[str, dict[str, np.ndarray]]:
         }
         for arm, own in scores.items()
     }
-
-
-def _normalised(game: str, scores: np.ndarray) -> np.ndarray:
-    if game in reference.games():
-        return reference.human_normalised(game, scores)
-    return scores / 1000.0
 
 
 def _profile_panels(

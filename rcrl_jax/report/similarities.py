@@ -5,7 +5,6 @@ import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from types import NoneType
 from typing import Any, NamedTuple
 
 from rcrl_jax import reference
@@ -17,6 +16,8 @@ from rcrl_jax.representation import similarity_figures
 from rcrl_jax.results import store
 from rcrl_jax.training import records
 
+_PAIRS = ["held_out", "replay"]
+_LARGEST = 2**53
 _NEEDED = {
     "similarity.jsonl": ("cosine_positive", "cosine_negative"),
     "scores.jsonl": ("mean",),
@@ -71,7 +72,7 @@ def read(roots: Sequence[str | os.PathLike]) -> tuple[list[Recording], list[str]
     for directory in sorted(found):
         try:
             recordings.append(_read(directory))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             problems.append(" ".join(f"{error}; restore the file or repeat the command".split()))
     return recordings, problems
 
@@ -143,6 +144,8 @@ def _read(directory: pathlib.Path) -> Recording:
         lines = records.read_records(path) if path.exists() else []
         for number, line in enumerate(lines, start=1):
             _check(f"{path}, line {number}", line, needed)
+            if name == "similarity.jsonl" and line.get("pairs") not in _PAIRS:
+                raise ValueError(f"{path}, line {number}: pairs is {line.get('pairs')!r}")
         parts.append([{key: _number(value) for key, value in line.items()} for line in lines])
     similarity = parts[0]
     if not similarity:
@@ -160,14 +163,17 @@ def _read(directory: pathlib.Path) -> Recording:
 def _check(where: str, line: Mapping[str, Any], needed: Sequence[str]) -> None:
     """Raises ValueError if a line lacks what the figures read."""
     game, preset = line.get("game"), line.get("preset")
-    if game not in reference.games() or preset not in ATARI_PRESETS:
+    if game not in reference.games() or preset not in list(ATARI_PRESETS):
         raise ValueError(f"{where}: game is {game!r}, preset is {preset!r}")
     for name in ("seed", "agent_steps"):
-        if type(line.get(name)) is not int:
+        value = line.get(name)
+        if type(value) is not int or not 0 <= value < _LARGEST:
             raise ValueError(f"{where}: {name} is {line.get(name)!r}, expected a whole number")
     for name in needed:
+        value = line.get(name, "")
         # A measure without pairs is null.
-        if type(line.get(name, "")) not in (int, float, NoneType):
+        is_number = type(value) in (int, float) and (value != value or abs(value) < _LARGEST)
+        if not is_number and value is not None:
             raise ValueError(f"{where}: {name} is {line.get(name)!r}, expected a number")
 
 

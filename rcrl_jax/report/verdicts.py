@@ -105,9 +105,11 @@ def judge(claim: Claim, runs: Sequence[Run], *, mixed: bool = False) -> Verdict:
         runs: any runs; those of other arms, budgets or conditions are left out.
         mixed: whether pairs under different conditions count together.
     """
-    pool, is_set_aside = _paired_runs(claim, runs, mixed)
+    pool, others, is_set_aside = _paired_runs(claim, runs, mixed)
     games = [game for game in claims.games(claim) if any(run.game == game for run in pool)]
-    first, second = pools.paired_scores(pool, claim.first, claim.second, games, scale=_scale(claim))
+    first, second = pools.paired_scores(
+        pool, claim.first, claim.second, games, scale=reference.normalised
+    )
     counts = [len(game) for game in first]
     fewest = min(counts, default=0)
     evidence = None
@@ -120,7 +122,11 @@ def judge(claim: Claim, runs: Sequence[Run], *, mixed: bool = False) -> Verdict:
     verdict = Verdict(
         claim, state, len(games), sum(counts), fewest, evidence, more, claims.published(claim), ""
     )
-    return verdict._replace(sentence=_sentence(verdict, is_set_aside))
+    sentence = _sentence(verdict, is_set_aside)
+    if others:
+        pairs = "1 pair" if others == 1 else f"{others} pairs"
+        sentence += f" Under other conditions there are {pairs} more, which do not count."
+    return verdict._replace(sentence=sentence)
 
 
 def compare(
@@ -211,8 +217,15 @@ def _below(evidence: Evidence, margins: float) -> bool:
     return all(high < -margins * MARGIN[name] for name, _, high in _effects(evidence))
 
 
-def _paired_runs(claim: Claim, runs: Sequence[Run], mixed: bool) -> tuple[tuple[Run, ...], bool]:
-    """The runs that have a partner, of one protocol; and whether runs of the list are set aside."""
+def _paired_runs(
+    claim: Claim, runs: Sequence[Run], mixed: bool
+) -> tuple[tuple[Run, ...], int, bool]:
+    """The runs that have a partner, of one protocol.
+
+    Returns:
+        The runs; the number of pairs under other conditions; whether runs of the pre-registered
+        list are set aside.
+    """
     own = [
         run
         for run in runs
@@ -229,17 +242,12 @@ def _paired_runs(claim: Claim, runs: Sequence[Run], mixed: bool) -> tuple[tuple[
     for run in own:
         arms[_pair_key(run)].add(run.arm)
     paired = [run for run in own if len(arms[_pair_key(run)]) == 2]
-    return pools.of_one_protocol(paired, mixed=mixed).runs, bool(listed)
+    kept = pools.of_one_protocol(paired, mixed=mixed).runs
+    return kept, (len(paired) - len(kept)) // 2, bool(listed)
 
 
 def _pair_key(run: Run) -> tuple[str, int, str]:
     return run.game, run.seed, pools.conditions_key(run)
-
-
-def _scale(claim: Claim) -> pools.Scale:
-    if claim.family == "atari":
-        return reference.human_normalised
-    return lambda task, returns: returns / 1000
 
 
 def _more_seeds(
@@ -256,7 +264,9 @@ def _more_seeds(
     needed = statistics.seeds_to_decide(np.array(assumed), games)
     if not np.isfinite(needed).all():
         return None
-    least = ENOUGH_PAIRS if claim.relation == "=" else fewest + 1
+    least = fewest + 1
+    if claim.relation == "=":
+        least = max(least, ENOUGH_PAIRS)
     return tuple(max(least, int(bound(needed))) - fewest for bound in (np.min, np.max))
 
 
@@ -306,6 +316,7 @@ def _outlook(verdict: Verdict) -> str:
     low, high = verdict.more_seeds
     if low < high:
         return f" {low} to {high} more seeds a game would decide (80 % power)."
+    seeds = "one more seed" if low == 1 else f"{low} more seeds"
     if verdict.claim.relation == "=":
-        return f" About {low} more seeds a game would decide if there is no difference (rough)."
-    return f" About {low} more seeds a game would decide if the estimate were the truth (rough)."
+        return f" About {seeds} a game would decide if there is no difference (rough)."
+    return f" About {seeds} a game would decide if the estimate were the truth (rough)."

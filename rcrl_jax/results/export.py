@@ -21,8 +21,6 @@ import numpy as np
 from rcrl_jax import files, reference
 from rcrl_jax.results.runs import Run
 
-_DMC_MAXIMUM = 1000.0
-"""Largest return of an episode of DMControl."""
 _FRAME_SKIP = 4
 """Frames of an agent step on Atari; DreamerV3's files count frames there."""
 
@@ -200,11 +198,8 @@ def _finished(runs: Iterable[Run]) -> list[Run]:
 
 def _normalise(games: Sequence[str], matrix: np.ndarray) -> np.ndarray:
     """Scores `[runs, games]` on a scale that is comparable between games."""
-    if games[0] not in reference.games():
-        return matrix / _DMC_MAXIMUM
     columns = [
-        reference.human_normalised(game, column)
-        for game, column in zip(games, matrix.T, strict=True)
+        reference.normalised(game, column) for game, column in zip(games, matrix.T, strict=True)
     ]
     return np.stack(columns, axis=1)
 

@@ -1,5 +1,6 @@
 """Learning curves: what is averaged, what is drawn, and what is never mixed."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -45,6 +46,16 @@ def test_runs_are_averaged_where_all_were_evaluated(tmp_path):
     curve = figures.average(store.read_runs(tmp_path).runs)
     np.testing.assert_array_equal(curve.env_steps, [400, 800, 1200])
     np.testing.assert_allclose(curve.mean, [8, 14, 20])
+
+
+def test_a_diverged_run_does_not_cut_the_mean_of_the_others(tmp_path):
+    finish(tmp_path, seed=0, scores=(10.0, 20.0, 30.0))
+    finish(tmp_path, seed=1, scores=(5.0,), steps=100)
+    run, short = store.read_runs(tmp_path).runs
+    short = dataclasses.replace(short, diverged=True)
+    assert figures.average([run, short]).runs == 1
+    np.testing.assert_array_equal(figures.average([run, short]).mean, [10, 20, 30])
+    np.testing.assert_array_equal(figures.average([short]).mean, [5])
 
 
 def test_a_single_seed_is_drawn_as_points_without_a_band(tmp_path):

@@ -51,6 +51,9 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
         ({"preset": "<b>x</b>"}, "preset is"),
         ({"seed": None}, "seed is None"),
         ({"cosine_positive": "high"}, "expected a number"),
+        ({"cosine_positive": 10**400}, "expected a number"),
+        ({"preset": []}, "preset is []"),
+        ({"pairs": None}, "pairs is None"),
     ],
 )
 def test_damaged_lines_leave_out_their_directory_only(tmp_path, changes, reason):
