@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,8 +18,9 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
     Readers see the complete old file or the complete new one, even if this process is killed. The
     temporary file is in the same directory, so replacing it is one rename in one file system. It
-    keeps the suffix, by which some writers choose a format. If the block raises, `path` is
-    untouched.
+    keeps the suffix, by which some writers choose a format. Its name holds the process id, so that
+    several processes can replace one file; the last one wins. If the block raises, `path` is
+    untouched. Temporary files of processes that were killed are deleted.
 
     Args:
         path: file to replace; its directory exists.
@@ -27,7 +29,8 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         OSError: the file cannot be written, for example because no space is left.
     """
     path = pathlib.Path(path)
-    partial = path.with_name(f".partial.{path.name}")
+    _delete_leftovers(path)
+    partial = path.with_name(f".partial.{os.getpid()}.{path.name}")
     try:
         yield partial
         # Without this the rename may reach the disk before the bytes do.
@@ -36,6 +39,26 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _delete_leftovers(path: pathlib.Path) -> None:
+    """Deletes temporary files of `path` whose processes have ended, as far as that is possible."""
+    pattern = re.compile(rf"\.partial\.(\d{{1,9}})\.{re.escape(path.name)}")
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path.parent):
+            match = pattern.fullmatch(name)
+            if match and not _is_running(int(match[1])):
+                path.with_name(name).unlink(missing_ok=True)
+
+
+def _is_running(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)  # signal 0 only checks
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it runs, as another user
+    return True
 
 
 def to_json_value(value: Any) -> Any:

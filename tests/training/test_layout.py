@@ -5,6 +5,8 @@ import json
 import math
 import os
 import pathlib
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -141,3 +143,34 @@ def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
         partial.write_text("the new one")
     assert order == [("fsync", len("the new one"), "old"), ("replace", tmp_path, path)]
     assert path.read_text() == "the new one"
+
+
+def test_two_processes_can_replace_one_file_at_the_same_time(tmp_path):
+    path = tmp_path / "scores.json"
+    with files.replacing(path) as ours:
+        ours.write_text("ours")
+        program = f"from rcrl_jax import files; files.write_json_atomically({str(path)!r}, 'other')"
+        subprocess.run([sys.executable, "-c", program], check=True)
+        assert path.read_text() == '"other"\n' and ours.read_text() == "ours"
+    assert path.read_text() == "ours"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_a_write_deletes_what_killed_processes_left_of_this_file_only(tmp_path):
+    program = (
+        "import os, pathlib, signal, sys; from rcrl_jax import files\n"
+        "with files.replacing(pathlib.Path(sys.argv[1])) as partial:\n"
+        "    partial.write_text('half'); print(os.getpid(), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "scores.json"
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True
+    )
+    dead = killed.stdout.strip()
+    assert os.listdir(tmp_path) == [f".partial.{dead}.scores.json"]
+    kept = {f".partial.{os.getppid()}.scores.json", f".partial.{dead}.5.scores.json"}
+    for name in kept:
+        (tmp_path / name).touch()
+    files.write_json_atomically(path, 1)
+    assert set(os.listdir(tmp_path)) == {"scores.json", *kept}
