@@ -1,6 +1,6 @@
 r"""Writes our runs as score files of rliable, marl-eval and DreamerV3.
 
-    python -m benchmarks.export --results=results --env_steps=100000 --output=runs/export
+    python -m benchmarks.export --results=results --steps=100000 --output=runs/export
 
 Exports the largest set of finished runs with equal conditions, for Atari and for DMControl, and
 prints what is left out. Files, for `atari` and `dmc`:
@@ -25,7 +25,7 @@ def run(
     results: Sequence[str | pathlib.Path],
     output: str | pathlib.Path,
     *,
-    env_steps: int | None = None,
+    steps: int | None = None,
     arms: Sequence[str] = (),
     games: Sequence[str] = (),
 ) -> list[str]:
@@ -34,7 +34,7 @@ def run(
     Args:
         results: directories of runs, at any depth.
         output: directory to write to.
-        env_steps: budget of the runs, in environment steps; None for any.
+        steps: budget of the runs, in environment steps; None for any.
         arms: labels of arms; empty for all.
         games: columns of the matrices; empty for all that an exported run has.
 
@@ -54,7 +54,7 @@ def run(
     chosen = [
         run
         for run in reading.runs
-        if env_steps in (None, run.env_steps)
+        if steps in (None, run.env_steps)
         and run.arm in (arms or found)
         and run.game in (games or known)
     ]
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
         lines = run(
             given.results,
             given.output,
-            env_steps=given.env_steps,
+            steps=given.steps,
             arms=given.arm,
             games=given.games,
         )
@@ -98,9 +98,7 @@ def main(argv: list[str]) -> None:
 if __name__ == "__main__":
     flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
     flags.DEFINE_string("output", "runs/export", "directory to write to")
-    flags.DEFINE_integer(
-        "env_steps", None, "budget of the runs [environment steps]; without it any", 1
-    )
+    flags.DEFINE_integer("steps", None, "budget of the runs [environment steps]; without it any", 1)
     flags.DEFINE_multi_string(
         "arm", [], "arm to export, for example rcrl; may be given again; without it all"
     )

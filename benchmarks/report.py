@@ -44,6 +44,8 @@ def main(argv: list[str]) -> None:
             with tempfile.TemporaryDirectory() as temporary:
                 sys.exit(smoke.run(pathlib.Path(_WORKDIR.value or temporary)))
         output = pathlib.Path(_OUTPUT.value)
+        if output.is_dir():
+            raise ValueError(f"--output: {output} is a directory; name the page in it")
         now = datetime.datetime.now(datetime.UTC)
         built = page.build(
             [pathlib.Path(root) for root in _RESULTS.value],

@@ -76,10 +76,12 @@ def start(command: Callable[[flags.FlagValues], Sequence[Verdict] | None]) -> No
 
 
 def check_presets(names: Sequence[str], known: Collection[str]) -> None:
-    """Raises ValueError for a name that is no preset."""
+    """Raises ValueError for a name that is no preset, or stands twice."""
     for name in names:
         if name not in known:
             raise ValueError(f"--presets: {name!r} is none of {', '.join(known)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"--presets: a name stands twice in {','.join(names)}")
 
 
 def select(

@@ -40,6 +40,9 @@ def test_a_missing_directory_is_refused_and_an_old_page_stays(tmp_path):
     assert_refused(result)
     assert "/nowhere" in result.stderr
     assert output.read_text() == "old"
+    result = command(f"--results={tmp_path}", f"--output={tmp_path}")
+    assert_refused(result)
+    assert "is a directory" in result.stderr
 
 
 @pytest.fixture

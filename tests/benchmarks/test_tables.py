@@ -154,6 +154,7 @@ def test_the_gate_is_the_exit_code_of_the_command(tmp_path):
     "module, argument",
     [
         ("table1", "--presets=rcl"),
+        ("table1", "--presets=rcrl,rcrl"),
         ("table2", "--steps=100"),
     ],
 )

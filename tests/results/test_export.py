@@ -225,7 +225,7 @@ def test_the_chosen_runs_are_written_and_what_is_left_out_is_said(results, tmp_p
     assert count == "exported runs: 6"
     assert sorted(path.strip() for path in paths) == sorted(map(str, output.rglob("*.*")))
     assert json.loads((output / "rliable_atari.json").read_text())["games"] == list(GAMES)
-    *_, count, _, _, _, _, _ = command.run([results], output, env_steps=2000)
+    *_, count, _, _, _, _, _ = command.run([results], output, steps=2000)
     assert count == "exported runs: 1"
 
 
@@ -247,7 +247,7 @@ def test_mistakes_are_refused_before_anything_is_written(results, tmp_path, opti
 def test_the_command_exports_and_refuses_in_one_line(results, tmp_path):
     output = tmp_path / "out"
     done = run_command(
-        "benchmarks.export", f"--results={results}", f"--output={output}", "--env_steps=1000",
+        "benchmarks.export", f"--results={results}", f"--output={output}", "--steps=1000",
         "--arm=curl", "--games=Pong",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
