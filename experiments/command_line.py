@@ -13,12 +13,13 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from rcrl_jax.config import fields
+from rcrl_jax.training.sweep import seeds
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
-LARGEST_SEED = 2**31 - 1
+LARGEST_SEED = seeds.LARGEST_SEED
 
 Config = TypeVar("Config")
 
@@ -76,21 +77,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """The seeds that --seeds names: 0,1,2 or 0:5.
 
     Raises:
-      ValueError: they are not different seeds.
+      ValueError: they are not different seeds, or too many.
     """
     try:
-        if ":" in text:
-            first, end = (int(part) for part in text.split(":"))
-            seeds = tuple(range(first, end))
-        else:
-            seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        seeds = ()
-    if not seeds or len(set(seeds)) != len(seeds) or min(seeds) < 0 or max(seeds) > LARGEST_SEED:
-        raise ValueError(
-            f"--seeds: expected different seeds like 0,1,2 or a range like 0:5, got {text}"
-        )
-    return seeds
+        return seeds.parse(text)
+    except ValueError as error:
+        raise ValueError(f"--seeds: {error}") from None
 
 
 def parse(argv: list[str]) -> list[str]:

@@ -117,8 +117,11 @@ def test_all_stands_for_all_games_and_tasks_share_fleets_where_they_can(tmp_path
         (RUNS[:3], "--results: missing"),
         ((*RUNS, "--games=Pong,Alein"), "--games: unknown 'Alein': did you mean Alien?"),
         ((*RUNS, "--presets=rcl"), "--presets: unknown 'rcl': did you mean rcrl?"),
-        ((*RUNS, "--seeds=2:2"), "--seeds: expected seeds like 0,1,2 or a range like 0:5"),
-        ((*RUNS, "--seeds=1,1"), "the sweep holds erainbow-Pong-1 twice"),
+        (
+            (*RUNS, "--seeds=2:2"),
+            "--seeds: expected different seeds like 0,1,2 or a range like 0:5",
+        ),
+        ((*RUNS, "--seeds=1,1"), "--seeds: expected different seeds"),
         ((*RUNS, "--experiment=atari"), "--experiment=atari"),
         ((*RUNS, "--steps=0"), "--steps=0"),
         ((*RUNS, "--max_runs_per_fleet=0"), "--max_runs_per_fleet=0"),

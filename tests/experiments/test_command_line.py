@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from experiments import command_line
 from rcrl_jax.config import fields, presets
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,6 +48,7 @@ def test_help_lists_every_flag_and_every_field(preset):
         (["--seeed=1"], ["seeed"]),
         (["--seed=one"], ["seed", "one"]),
         (["--seed=-1"], ["seed", "-1"]),
+        (["--seeds=0:99999999999"], ["--seeds", "at most 1000", "0:99999999999"]),
         (["--seed=99999999999999999999"], ["seed", "99999999999999999999"]),
         (["--steps=0"], ["steps", "0"]),
         (["--eval_episodes=0"], ["eval_episodes"]),
@@ -76,6 +78,24 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
     for word in says:
         assert word in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_seeds_are_a_list_or_a_range_without_its_end():
+    assert command_line.parse_seeds("4") == (4,)
+    assert command_line.parse_seeds("2,0, 1") == (2, 0, 1)
+    assert command_line.parse_seeds("3:6") == (3, 4, 5)
+    assert command_line.parse_seeds("2147483646:2147483648") == (2**31 - 2, 2**31 - 1)
+    assert len(command_line.parse_seeds("5:1005")) == 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1,", "a", "-1", "1,1", "3:3", "5:3", "0:1001", "0:9999999999", "0:99999999999",
+     "2147483648", "2147483647:2147483649", "0:2:4", ",".join(map(str, range(1001)))],
+)  # fmt: skip
+def test_texts_that_name_no_different_seeds_or_too_many_are_refused(text):
+    with pytest.raises(ValueError, match="^--seeds: expected different seeds like 0,1,2"):
+        command_line.parse_seeds(text)
 
 
 @pytest.mark.parametrize("folder", ["experiments", "benchmarks"])

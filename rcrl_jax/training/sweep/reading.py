@@ -11,10 +11,8 @@ from typing import Any
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import Config
+from rcrl_jax.training.sweep import seeds
 from rcrl_jax.training.sweep.spec import Arm, Experiment, Spec, SweepError, Unit
-
-_LARGEST_SEED = 2**31 - 1
-_MOST_SEEDS = 1000
 
 
 def read_spec(path: str | os.PathLike, experiments: Mapping[str, Experiment]) -> Spec:
@@ -117,28 +115,12 @@ def _read_block(
     if not arms:
         raise ValueError(f"{where}presets or arms are missing")
     games = _names(where, block, "games", experiment.games)
-    seeds = _read_seeds(f"{where}seeds", block["seeds"])
+    try:
+        block_seeds = seeds.parse(block["seeds"])
+    except ValueError as error:
+        raise ValueError(f"{where}seeds: {error}") from None
     # The arms of a pair are adjacent, so that arms have about equally many runs at any time.
-    return [Unit(arm, game, seed) for seed in seeds for game in games for arm in arms]
-
-
-def _read_seeds(where: str, value: Any) -> list[int]:
-    seeds = value
-    if isinstance(value, str) and re.fullmatch(r"\d{1,10}:\d{1,10}", value, re.ASCII):
-        first, end = map(int, value.split(":"))
-        seeds = list(range(first, min(end, first + _MOST_SEEDS + 1)))
-    elif isinstance(value, str) and re.fullmatch(r"\d{1,10}(,\d{1,10})*", value, re.ASCII):
-        seeds = [int(seed) for seed in value.split(",")]
-    if (
-        not isinstance(seeds, list)
-        or not 1 <= len(seeds) <= _MOST_SEEDS
-        or not all(type(seed) is int and 0 <= seed <= _LARGEST_SEED for seed in seeds)
-    ):
-        raise ValueError(
-            f"{where}: expected seeds like 0,1,2 or a range like 0:5, at most {_MOST_SEEDS}, "
-            f"got {value!r}"
-        )
-    return seeds
+    return [Unit(arm, game, seed) for seed in block_seeds for game in games for arm in arms]
 
 
 def _check_units(spec: Spec) -> None:
