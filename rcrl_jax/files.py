@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -59,6 +60,17 @@ def _is_running(process_id: int) -> bool:
     except PermissionError:
         pass  # it runs, as another user
     return True
+
+
+def make_writable(directory: str | os.PathLike) -> None:
+    """Makes a directory, with its parents, and checks that files can be written to it.
+
+    Raises:
+        OSError: they cannot, for example because the path is a file.
+    """
+    os.makedirs(directory, exist_ok=True)
+    with tempfile.TemporaryFile(dir=directory):
+        pass
 
 
 def to_json_value(value: Any) -> Any:

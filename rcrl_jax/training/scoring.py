@@ -119,6 +119,9 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         },
         **manifest.circumstances(),
     }
+    if request.film:  # before any scores: if it fails, the same command can be repeated
+        for paths, film in zip(outputs, result.films, strict=True):
+            video.write_video(paths.directory / VIDEO, film)
     for r, (row, paths) in enumerate(zip(rows, outputs, strict=True)):
         returns = result.returns[r]
         described = {
@@ -130,10 +133,7 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
             "environment": environments[r],
             **common,
         }
-        paths.directory.mkdir(parents=True, exist_ok=True)
         files.write_json_atomically(paths.directory / SCORES, described)
-        if request.film:
-            video.write_video(paths.directory / VIDEO, result.films[r])
         say(_report(paths, described))
     return outputs
 
@@ -188,7 +188,7 @@ def _load(
 def _claim_output(
     found: Trained, rows: Sequence[int], kept: Kept, output: pathlib.Path | None
 ) -> list[RunPaths]:
-    """Where the results of each run go; nothing is there yet."""
+    """Makes the directories where the results of each run go; no scores are there yet."""
     workdir_name = found.workdir.resolve().name
     output = output or pathlib.Path("runs") / f"evaluate-{workdir_name}-{kept.step}"
     if output.resolve().is_relative_to(found.workdir.resolve()):
@@ -197,6 +197,13 @@ def _claim_output(
     for paths in outputs:
         if (paths.directory / SCORES).exists():
             raise Unusable(f"{paths.directory / SCORES} is there already: choose another --output")
+    for paths in outputs:
+        try:
+            files.make_writable(paths.directory)
+        except OSError as error:
+            raise Unusable(
+                f"--output: {paths.directory} cannot be written: {error.strerror}"
+            ) from error
     return outputs
 
 

@@ -174,3 +174,16 @@ def test_a_write_deletes_what_killed_processes_left_of_this_file_only(tmp_path):
         (tmp_path / name).touch()
     files.write_json_atomically(path, 1)
     assert set(os.listdir(tmp_path)) == {"scores.json", *kept}
+
+
+def test_a_directory_is_made_and_stays_empty(tmp_path):
+    for _ in range(2):
+        files.make_writable(tmp_path / "a" / "b")
+        assert os.listdir(tmp_path / "a" / "b") == []
+
+
+def test_a_directory_that_cannot_hold_files_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below", "/proc"):
+        with pytest.raises(OSError):
+            files.make_writable(path)

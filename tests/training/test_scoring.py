@@ -11,7 +11,16 @@ import orbax.checkpoint as ocp
 import pytest
 
 from rcrl_jax import files
-from rcrl_jax.training import build, checkpoint, experiment, manifest, records, trained
+from rcrl_jax.training import (
+    build,
+    checkpoint,
+    evaluation,
+    experiment,
+    manifest,
+    records,
+    trained,
+    video,
+)
 from rcrl_jax.training.scoring import Request, Stopped, score
 from rcrl_jax.training.trained import Unusable
 from tests.training import toy
@@ -344,6 +353,37 @@ def test_results_are_neither_overwritten_nor_put_into_the_work_directory(finishe
     assert not (finished.workdir / "evaluation").exists()
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_the_games(
+    finished, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments, **options: pytest.fail("played"))
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "below", pathlib.Path("/proc/output")):
+        with pytest.raises(Unusable, match=f"^--output: {output}/.* cannot be written: "):
+            score(Request(finished.workdir, output=output))
+
+
+def test_a_failed_video_leaves_no_scores_and_the_command_can_be_repeated(
+    finished, tmp_path, monkeypatch
+):
+    write, calls = video.write_video, []
+
+    def fail_once(path, frames):
+        calls.append(path)
+        if len(calls) == 2:  # the second run's
+            raise video.VideoFailed("no space left")
+        write(path, frames)
+
+    monkeypatch.setattr(video, "write_video", fail_once)
+    ask = Request(finished.workdir, episodes=1, film=True, output=tmp_path)
+    with pytest.raises(video.VideoFailed):
+        score(ask, lambda line: None)
+    assert not list(tmp_path.rglob("evaluation.json"))
+    for paths in score(ask, lambda line: None):
+        assert (paths.directory / "evaluation.json").exists()
+        assert (paths.directory / "video.mp4").exists()
+
+
 def test_the_default_output_is_named_after_work_directory_and_step(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (paths,) = score(Request(finished.workdir, seeds=(9,), episodes=1), lambda line: None)
@@ -367,7 +407,7 @@ def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monk
     with pytest.raises(Stopped) as stop:
         score(Request(finished.workdir, output=tmp_path / "output"), lambda line: None)
     assert stop.value.signum == signal.SIGTERM
-    assert not (tmp_path / "output").exists()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_the_progress_counts_every_episode_once(finished, tmp_path, monkeypatch):
