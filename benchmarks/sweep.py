@@ -28,6 +28,7 @@ the same paths; docs/running.md explains it. Exit codes: 0 all finished, 1 some 
 """
 
 import contextlib
+import os
 import pathlib
 import sys
 from typing import Any
@@ -74,7 +75,8 @@ def main(argv: list[str]) -> None:
         spec = make_sweep()
     except ValueError as error:
         command_line.refuse(_name_flag(str(error)))
-    sweeps.carry_out(spec, pathlib.Path(_WORKDIR.value) / spec.results.name)
+    name = os.path.basename(os.path.abspath(spec.results))  # also of --results=. and ..
+    sweeps.carry_out(spec, pathlib.Path(_WORKDIR.value) / name)
 
 
 def make_sweep() -> Spec:

@@ -79,12 +79,14 @@ def carry_out(spec: Spec, directory: pathlib.Path) -> NoReturn:
         directory: where its fleets work.
     """
     try:
+        collection.check_results(spec)
         accelerated = _has_accelerator()
         max_runs = _MAX_RUNS.value or (_RUNS_ON_ACCELERATOR if accelerated else 1)
         if _DRY_RUN.value:
             _print_states(spec, directory, fleets.plan(spec, directory, max_runs))
             sys.exit(0)
         with driver.locked(directory), _launcher(accelerated) as launcher:
+            collection.make_results(spec)
             planned = fleets.plan(spec, directory, max_runs)
             fleets.tidy(spec, directory)
             runs = sum(len(fleet.units) for fleet in planned)

@@ -12,6 +12,7 @@ import pytest
 
 from rcrl_jax.training import manifest
 from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.sweep import driver
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
@@ -138,6 +139,33 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, flags, says):
     assert_refused(result)
     assert says in result.stderr
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry_run",)])
+def test_results_that_are_a_file_are_refused(tmp_path, flags):
+    (tmp_path / "taken").touch()
+    for results in ("taken", "taken/below"):
+        result = command(*RUNS, f"--results={results}", *flags, directory=tmp_path)
+        assert_refused(result)
+        assert "results: taken is not a directory" in result.stderr
+    assert os.listdir(tmp_path) == ["taken"]
+
+
+def test_results_that_cannot_be_made_are_refused_before_training(tmp_path):
+    result = command(*RUNS, "--results=/proc/results", directory=tmp_path)
+    assert_refused(result)
+    assert "results: /proc/results cannot be written: " in result.stderr
+
+
+@pytest.mark.parametrize("results", [".", "..", "../inner/"])
+def test_a_sweep_is_named_after_the_directory_that_the_results_are(tmp_path, results):
+    directory = tmp_path / "outer" / "inner"
+    directory.mkdir(parents=True)
+    name = "outer" if results == ".." else "inner"
+    with driver.locked(directory / "runs" / "sweep" / name):
+        result = command(*RUNS, f"--results={results}", directory=directory)
+    assert_refused(result)
+    assert f"runs/sweep/{name} is in use" in result.stderr
 
 
 def test_the_defaults_are_those_of_the_programs():

@@ -6,11 +6,37 @@ import pathlib
 import shutil
 from typing import Any
 
+from rcrl_jax import files
 from rcrl_jax.training import manifest
 from rcrl_jax.training.run_paths import RunPaths
 from rcrl_jax.training.sweep.spec import Fleet, Spec, SweepError, Unit
 
 _TRASH = ".deleted."
+
+
+def check_results(spec: Spec) -> None:
+    """Checks that the results are a directory, or that one can be made; writes nothing.
+
+    Raises:
+        SweepError: something else is in the way.
+    """
+    for path in (spec.results, *spec.results.parents):
+        if os.path.lexists(path):
+            if not path.is_dir():
+                raise SweepError(f"results: {path} is not a directory: choose another one")
+            return
+
+
+def make_results(spec: Spec) -> None:
+    """Makes the directory of the results.
+
+    Raises:
+        SweepError: it cannot be made or written.
+    """
+    try:
+        files.make_writable(spec.results)
+    except OSError as error:
+        raise SweepError(f"results: {spec.results} cannot be written: {error.strerror}") from error
 
 
 def is_finished(spec: Spec, unit: Unit) -> bool:
