@@ -234,7 +234,7 @@ def test_the_chosen_runs_are_written_and_what_is_left_out_is_said(results, tmp_p
     [
         ({"games": ["Tetris"]}, "--games: unknown game 'Tetris'; there are Alien"),
         ({"arms": ["mine"]}, "--arm: no run of 'mine'; there are curl, rcrl"),
-        ({"env_steps": 7}, "no finished run to export below"),
+        ({"steps": 7}, "no finished run to export below"),
         ({"games": ["Hero"]}, "10 of other arms, games or budgets, 0 unfinished or damaged"),
     ],
 )
