@@ -58,7 +58,7 @@ def play_trained(workdir: pathlib.Path, episodes: int) -> tuple[str, np.ndarray]
         fleet,
         plan.make_environment,
         plan.total_steps,
-        episodes,
+        range(episodes),
         after_step=lambda observation, actions, outcome: rewards.append(outcome.reward),
     )
     return run.game, np.stack(rewards, axis=1)

@@ -78,7 +78,7 @@ def analyse(
             fleet,
             plan.make_environment,
             plan.total_steps,
-            num_episodes,
+            range(num_episodes),
             after_step=recorder,
         )
         recorded += recorder.episodes

@@ -78,7 +78,7 @@ class Assessor:
                 fleet,
                 plan.make_environment,
                 state.step,
-                num_episodes,
+                range(num_episodes),
                 film=film,
                 before_step=lambda: self._before_step(state),
                 after_step=recorder,

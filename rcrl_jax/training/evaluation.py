@@ -48,29 +48,27 @@ def evaluate(
     fleet: Fleet,
     make_environment: EnvironmentMaker,
     agent_steps: int,
-    episodes: int,
+    games: range,
     *,
-    first: int = 0,
     film: int = 0,
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome: None,
 ) -> Evaluation:
-    """Plays `episodes` whole games per run, ten at a time.
+    """Plays whole games of every run, ten at a time.
 
     The agents act greedily, lives do not matter and rewards are raw. A game that is still running
     at the frame limit counts with its return so far. The result depends only on the parameters, the
     seeds, `agent_steps`, and which games are played.
 
-    The games of a run after `agent_steps` are numbered. Training plays those from 0 on; another
-    `first` plays others. 40 games from 0 equal 20 from 0 and 20 from 20 (multiples of ten).
+    The games of a run after `agent_steps` are numbered, and training plays those from 0 on. Games 0
+    to 39 equal games 0 to 19 and 20 to 39 (multiples of ten).
 
     Args:
       params: agent parameters, leading axis R.
       fleet: acts for the R runs.
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
-      episodes: E, games per run.
-      first: number of the first game.
+      games: their numbers, E consecutive ones per run.
       film: how many runs, the first ones, keep the frames of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
@@ -78,7 +76,7 @@ def evaluate(
     Raises:
       FloatingPointError: an action is not finite.
     """
-    all_seeds = evaluation_seeds(fleet.seeds, agent_steps, first + episodes)[:, first:]
+    all_seeds = evaluation_seeds(fleet.seeds, agent_steps, games.stop)[:, games.start :]
     protocol = fleet.agent.protocol.for_evaluation()
     parts = [
         _play(
@@ -87,12 +85,12 @@ def evaluate(
             environment=AgentEnvironment(
                 make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]), protocol
             ),
-            counters=(agent_steps, first + start),
+            counters=(agent_steps, games.start + start),
             film=film if start == 0 else 0,
             before_step=before_step,
             after_step=after_step,
         )
-        for start in range(0, episodes, GAMES_AT_ONCE)
+        for start in range(0, len(games), GAMES_AT_ONCE)
     ]
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),

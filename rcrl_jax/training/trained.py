@@ -131,17 +131,17 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
     """
     games = tuple(dict.fromkeys(run.game for run in runs))
     per_game = len(runs) // len(games)
-    is_atari = isinstance(config, RainbowConfig)
+    is_control = games[0] in dmc.DMC_TASKS
     try:
         for game in games:
-            atari.check_game(game) if is_atari else dmc.check_task(game)
-        if not is_atari:
+            dmc.check_task(game) if is_control else atari.check_game(game)
+        if is_control:
             dmc.check_backend(backend, config.observation)
         elif backend not in atari.ATARI_BACKENDS:
             raise ValueError(f"unknown Atari backend '{backend}': choose envpool or ale")
     except ValueError as error:
         raise Unusable(str(error)) from error
-    if is_atari:
+    if not is_control:
         return functools.partial(atari.make_games, games, per_game, backend)
     return functools.partial(
         dmc.make_tasks,

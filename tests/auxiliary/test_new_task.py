@@ -111,5 +111,5 @@ def test_an_agent_with_a_new_task_can_be_evaluated():
     plan = make_plan("rainbow")
     fleet, _, learner, _ = train(plan, TASKS, steps=40)
     params = fleet.place(learner.params.agent)
-    result = evaluation.evaluate(params, fleet, plan.make_environment, 40, 3)
+    result = evaluation.evaluate(params, fleet, plan.make_environment, 40, range(3))
     assert result.returns.shape == (1, 3)

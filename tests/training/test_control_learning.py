@@ -26,5 +26,7 @@ def test_a_preset_learns(preset, steps):
     environment, fleet = build.make_fleet(plan)
     *_, last = toy.training(fleet, environment, steps)
     params = last.state.learner.params.agent
-    score = evaluation.evaluate(params, fleet, plan.make_environment, steps, 50).returns.mean()
+    score = evaluation.evaluate(
+        params, fleet, plan.make_environment, steps, range(50)
+    ).returns.mean()
     assert score >= GOOD

@@ -98,7 +98,7 @@ def _evaluate(games=GAMES, seeds=(4, 9), **options):
 
     def call():
         return evaluation.evaluate(
-            "parameters", spy, make_environment, 70, len(games) // len(seeds), **options
+            "parameters", spy, make_environment, 70, range(len(games) // len(seeds)), **options
         )
 
     return call, spy, made
@@ -206,7 +206,8 @@ def test_later_games_can_be_played_alone():
             made.append(seeds)
             return ScriptedGames([ENDLESS] * seeds.size)
 
-        evaluation.evaluate("parameters", spy, make_environment, 70, episodes, first=first)
+        numbers = range(first, first + episodes)
+        evaluation.evaluate("parameters", spy, make_environment, 70, numbers)
         return np.concatenate(made, axis=1), [counters for _, _, counters, _ in spy.calls]
 
     whole, early, late = play(0, 40), play(0, 20), play(20, 20)

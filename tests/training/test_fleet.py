@@ -64,7 +64,7 @@ def test_evaluation_is_independent_of_fleet_composition(together, last_alone):
     alone, (alone_state, _, _) = last_alone
 
     def evaluate(fleet, params, agent_steps=STEPS):
-        return evaluation.evaluate(params, fleet, toy.make_catch, agent_steps, 24).returns
+        return evaluation.evaluate(params, fleet, toy.make_catch, agent_steps, range(24)).returns
 
     params = state.learner.params.agent
     returns = evaluate(fleet, params)

@@ -40,7 +40,7 @@ def best_score(preset: str, seeds: tuple[int, ...], steps: int) -> float:
         now = step.state.step
         if now > config.learn_start and now % EVALUATED_EVERY == 0:
             returns = evaluation.evaluate(
-                step.state.learner.params.agent, fleet, toy.make_catch, now, GAMES
+                step.state.learner.params.agent, fleet, toy.make_catch, now, range(GAMES)
             ).returns
             best = max(best, returns.mean(axis=1).max())
             if best >= GOOD:
