@@ -41,7 +41,7 @@ setup(
         "orbax-checkpoint>=0.11",
         "pillow>=11",
         "psutil>=6",
-        "rich>=13",
+        "rich>=15",
         "rlax>=0.1.9",
         "scipy>=1.14",
         "tensorboardX>=2.6",
@@ -50,7 +50,7 @@ setup(
     extras_require={
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
-        "ray": ["ray>=2.40"],
+        "ray": ["ray>=2.60"],
         "tpu": ["jax[tpu]"],
         "test": ["hypothesis", "pytest", "ruff", "selenium"],
     },
