@@ -23,6 +23,16 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 STEPS = 100
 
 
+@contextlib.contextmanager
+def in_the_background():
+    """Processes that are started meanwhile ignore SIGINT, as those behind a shell's `&` do."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """One node, which also keeps the cluster's state; tests add the second."""
@@ -34,14 +44,16 @@ def cluster():
         "health_check_failure_threshold": 3,
     }
     head = {**NODE, "include_dashboard": False, "_system_config": quick}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    with in_the_background():
+        cluster = Cluster(initialize_head=True, head_node_args=head)
     yield cluster
     cluster.shutdown()
 
 
 @pytest.fixture
 def second_node(cluster):
-    node = cluster.add_node(**NODE)
+    with in_the_background():
+        node = cluster.add_node(**NODE)
     yield node
     with contextlib.suppress(Exception):  # a test may have killed it
         cluster.remove_node(node)

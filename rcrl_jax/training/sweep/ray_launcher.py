@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import pathlib
+import signal
 import socket
 import tempfile
 import time
@@ -163,6 +164,8 @@ def _run_on_node(
     environment: Mapping[str, str],
 ) -> int:
     """Runs a command on this node and returns its exit code; Ray calls it in a worker."""
+    # Ray cancels a task by SIGINT, which workers ignore if Ray was started in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with reserved_cores(cpus) as cores:
         process = start_child(
             command,
