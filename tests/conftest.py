@@ -23,14 +23,15 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
+    "tests": ("test_statistics",),
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
-    "benchmarks": ("test_benchmarks", "test_report", "test_sweep"),
+    "benchmarks": ("test_benchmarks", "test_report", "test_sweep", "test_tables"),
     "envs": ("test_dmc",),
     "experiments": (
         "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
     ),
-    "report": ("test_browser",),
+    "report": ("test_browser", "test_verdicts"),
     "representation": ("test_analysis",),
     "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
     "training": (
