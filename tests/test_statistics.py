@@ -464,8 +464,9 @@ def test_intervals_of_whole_tables_cover_the_truth(paired):
     """200 tables of 26 games with 20 runs, normal scores; 95 % intervals.
 
     The standard error of a coverage is 1.6 points here, and 20 runs allow 94 % (19 / 20 of the
-    variance), so single statistics of one arm may lie a little below 92 %. Medians are left out;
-    results/coverage has them.
+    variance), so single statistics of one arm may lie a little below 92 %. Their wider bound was
+    set after other tables had given 91.5 % (mean) and 89.5 % (optimality gap). Medians are left
+    out; results/coverage has them.
     """
     found = coverage.Simulation("normal", 20, paired=paired).coverage(200, 400)
     for name, share in found.items():
