@@ -1,7 +1,9 @@
 r"""Counts page faults and processor time of an update, with and without `keep_freed_memory`.
 
-python -m benchmarks.page_faults                  # as training runs it
-python -m benchmarks.page_faults --nokeep         # with the C library's defaults
+    python -m benchmarks.page_faults                  # as training runs it
+    python -m benchmarks.page_faults --nokeep         # with the C library's defaults
+
+`--preset` names the agent.
 """
 
 import resource

@@ -13,13 +13,12 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from rcrl_jax.config import fields
-from rcrl_jax.training.sweep import seeds
+from rcrl_jax.training import seeds
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
-LARGEST_SEED = seeds.LARGEST_SEED
 
 Config = TypeVar("Config")
 

@@ -10,9 +10,10 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax.envs.protocol import SimulatorFailed
+from rcrl_jax.training import seeds
 
 _SEED = flags.DEFINE_integer(
-    "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
+    "seed", 0, "seed of the run", lower_bound=0, upper_bound=seeds.LARGEST_SEED
 )
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
 WORKDIR = flags.DEFINE_string(

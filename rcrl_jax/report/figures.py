@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from rcrl_jax import reference
+from rcrl_jax.report.alignment import align
 from rcrl_jax.report.score_columns import short_steps
 from rcrl_jax.report.tables import escape_math
 from rcrl_jax.results import pools
@@ -129,9 +130,7 @@ def average(runs: Sequence[Run]) -> Curve:
         runs: of one task and arm, each with evaluations.
     """
     runs = [run for run in runs if not run.diverged] or runs
-    scores = [{e.env_steps: e.score for e in run.evaluations} for run in runs]
-    steps = sorted(set.intersection(*map(set, scores)))
-    values = np.array([[own[step] for step in steps] for own in scores])
+    steps, values = align([{e.env_steps: e.score for e in r.evaluations} for r in runs])
     deviation = values.std(axis=0, ddof=1) if len(runs) > 1 else None
     return Curve(np.array(steps), values.mean(axis=0), deviation, len(runs))
 
@@ -148,8 +147,7 @@ def published_curve(agent: str, task: str) -> Curve | None:
             scores.setdefault(row.seed, {})[row.env_steps] = row.score
     if not scores:
         return None
-    steps = sorted(set.intersection(*map(set, scores.values())))
-    values = np.array([[own[step] for step in steps] for own in scores.values()])
+    steps, values = align(list(scores.values()))
     return Curve(np.array(steps), values.mean(axis=0), None, len(scores))
 
 

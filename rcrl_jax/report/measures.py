@@ -5,9 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rcrl_jax.report import markup, page_figures, similarities, svg, tables
+from rcrl_jax.report.alignment import align
 from rcrl_jax.report.groups import Group
 from rcrl_jax.report.markup import Markup, Value, element
 from rcrl_jax.report.page_figures import Line, Style
@@ -211,10 +210,8 @@ def _recorded(number: int, recording: Recording) -> Markup:
 
 
 def _mean(seeds: Sequence[Mapping[int, float]]) -> tuple[list[int], list[float]] | None:
-    steps = sorted(set.intersection(*map(set, seeds))) if seeds else []
-    if not steps:
-        return None
-    return steps, [float(np.mean([values[step] for values in seeds])) for step in steps]
+    steps, values = align(seeds)
+    return (steps, values.mean(axis=0).tolist()) if steps else None
 
 
 def _row(run: Run, series: Series) -> list[object]:

@@ -13,6 +13,7 @@ from matplotlib.ticker import EngFormatter
 
 from rcrl_jax import statistics
 from rcrl_jax.report import svg
+from rcrl_jax.report.alignment import align
 from rcrl_jax.results.runs import Run
 
 FEWEST_FOR_INTERVAL = 3
@@ -176,15 +177,14 @@ def _draw_arm(axes: Axes, runs: Sequence[Run], style: Style) -> None:
     curves = [
         {e.agent_steps: e.score for e in run.evaluations} for run in runs if run.returns is not None
     ]
-    steps = sorted(set.intersection(*map(set, curves))) if len(curves) > 1 else []
-    if not steps:
+    steps, scores = align(curves)
+    if len(curves) < 2 or not steps:
         return
-    scores = [np.array([curve[step] for curve in curves]) for step in steps]
-    axes.plot(steps, np.mean(scores, axis=1), **look, linewidth=2, marker="o", markersize=3)
+    axes.plot(steps, scores.mean(axis=0), **look, linewidth=2, marker="o", markersize=3)
     if len(curves) >= FEWEST_FOR_INTERVAL:
         interval = statistics.bootstrap_intervals(
             {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},
-            [scores],
+            [list(scores.T)],
             np.random.default_rng(0),
             resamples=_RESAMPLES,
         )["mean"]

@@ -1,8 +1,10 @@
 """One table, rendered as CSV, Markdown, LaTeX, HTML and a picture.
 
-table = Table("Scores", "game", columns, rows, notes)
-print(terminal.to_text(table, width=100))
-write(table, directory, "table1")
+    table = Table("Scores", "game", columns, rows, notes)
+    print(terminal.to_text(table, width=100))
+    write(table, directory, "table1")
+
+Text from files is escaped in every format.
 """
 
 import csv

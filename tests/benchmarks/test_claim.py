@@ -11,6 +11,7 @@ from benchmarks import claim
 from rcrl_jax import reference
 from tests.benchmarks.test_benchmarks import command
 from tests.experiments.test_command_line import ROOT, assert_refused
+from tests.results.synthetic import edit
 
 FIRST, SECOND = claim.PRESETS
 
@@ -48,17 +49,6 @@ def finish_all(results, lift=0.0) -> None:
             for seed in claim.SEEDS:
                 normalised = rng.normal(0.2, 0.05) + lift * (preset == "rcrl")
                 finish(results, preset, game, seed, random + normalised * (human - random))
-
-
-def edit(path, section, **changes) -> None:
-    """Changes fields of a JSON file; None removes one."""
-    value = json.loads(path.read_text())
-    target = value[section] if section else value
-    target |= changes
-    for name, change in changes.items():
-        if change is None:
-            del target[name]
-    path.write_text(json.dumps(value))
 
 
 def text(results) -> str:

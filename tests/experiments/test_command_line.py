@@ -74,10 +74,7 @@ def test_help_lists_every_flag_and_every_field(preset):
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
     result = command(*arguments, directory=tmp_path)
-    assert_refused(result)
-    for word in says:
-        assert word in result.stderr
-    assert not list(tmp_path.iterdir())
+    assert_mistake(result, says, tmp_path)
 
 
 def test_seeds_are_a_list_or_a_range_without_its_end():
@@ -112,3 +109,11 @@ def assert_refused(result: subprocess.CompletedProcess) -> None:
     assert result.returncode == 2, result.stderr
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
     assert result.stdout == ""
+
+
+def assert_mistake(result: subprocess.CompletedProcess, says, directory: pathlib.Path) -> None:
+    """Refused with every word of `says`, and nothing written to `directory`."""
+    assert_refused(result)
+    for word in says:
+        assert word in result.stderr
+    assert not list(directory.iterdir())

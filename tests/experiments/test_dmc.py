@@ -15,7 +15,7 @@ from rcrl_jax.config.presets import DMC_PRESETS, dmc_presets_of
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import records
 from rcrl_jax.training.run_paths import RunPaths
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.experiments.test_command_line import ROOT, assert_mistake, assert_refused, environment
 
 SMALL = {
     "render_size": 24,
@@ -166,10 +166,7 @@ def worker_of(pid: int) -> int:
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
     result = command(*arguments, directory=tmp_path)
-    assert_refused(result)
-    for word in says:
-        assert word in result.stderr
-    assert not list(tmp_path.iterdir())
+    assert_mistake(result, says, tmp_path)
 
 
 def test_a_missing_renderer_is_reported_with_the_packages_to_install(tmp_path):

@@ -13,7 +13,7 @@ from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training import experiment, prediction, scoring, trained
 from rcrl_jax.training.plan import Plan, RunId
 from tests.experiments import test_atari100k, test_dmc
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.experiments.test_command_line import ROOT, assert_mistake, environment
 from tests.training.test_scoring import snapshot
 
 GAMES = ("MsPacman", "Breakout")  # with different numbers of actions
@@ -137,7 +137,4 @@ def test_states_cannot_be_filmed(played, tmp_path):
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
     result = command(*arguments, directory=tmp_path)
-    assert_refused(result)
-    for word in says:
-        assert word in result.stderr
-    assert not list(tmp_path.iterdir())
+    assert_mistake(result, says, tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import Config
-from rcrl_jax.training.sweep import seeds
+from rcrl_jax.training import seeds
 from rcrl_jax.training.sweep.spec import Arm, Experiment, Spec, SweepError, Unit
 
 
