@@ -39,7 +39,7 @@ def test_update_lowers_for_accelerators(preset, frame_store):
     stored = agent.observations.stored.stored_shape
     frames = np.zeros((runs, 4, *stored), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda", "cpu"))(
-        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     )
     assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
 
@@ -55,7 +55,7 @@ def test_update_does_not_copy_stored_frames(batching):
     stored = agent.observations.stored
     frames = jax.ShapeDtypeStruct((runs, slots, *stored.stored_shape), stored.dtype)
     compiled = fleet.programs.update.lower(
-        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     ).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < frames.size // runs // 4
 
