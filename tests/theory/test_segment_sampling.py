@@ -1,5 +1,7 @@
 """Segment sampling: its law by hand, and the pairs that its Bayes predictor separates."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,6 +40,29 @@ def test_trajectories_and_segment_law_by_hand():
     assert law.positive_differs == 0.0
     pair_law = segment_sampling.segment_pairs(law)
     assert np.sum(pair_law.joint * pair_law.label) == pytest.approx(0.5)
+
+
+def test_bayes_predictor_of_segments_is_not_that_of_independent_pairs():
+    visits, positive = {0: 6, 1: 3}, {(0, 0): 9, (0, 1): 3, (1, 1): 3}  # in ninths, eighteenths
+    predicted = {
+        (i, j): Fraction(visits[i] * visits[j], 81)
+        / (Fraction(visits[i] * visits[j], 81) + Fraction(count, 18))
+        for (i, j), count in positive.items()
+    }
+    assert predicted == {
+        (0, 0): Fraction(8, 17),
+        (0, 1): Fraction(4, 7),
+        (1, 1): Fraction(2, 5),
+    }
+    trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
+    label = segment_sampling.segment_pairs(
+        segment_sampling.segment_law(trajectories, 0.0, 1.0)
+    ).label
+    for cell, value in predicted.items():
+        assert label[cell] == pytest.approx(float(value))
+    # State 0 returns 0 or 1, state 1 returns 1: the predictor of Z-learning is 1/2, 1/2 and 0.
+    law = return_distributions.return_distribution(two_step_mdp(), np.ones((2, 1)), 3).pmf[:, :2]
+    assert law.tolist() == [[0.5, 0.5], [0.0, 1.0]]
 
 
 def test_segment_law_with_another_step_as_positive_by_hand():
@@ -111,6 +136,7 @@ def test_segments_separate_pairs_of_equal_return():
     law = segment_sampling.segment_law(
         segment_sampling.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0
     )
-    assert (
-        abstractions.size(abstractions.group_rows(segment_sampling.segment_pairs(law).label)) == 2
-    )
+    same, other = Fraction(1, 4) / (Fraction(1, 4) + Fraction(1, 2)), 1
+    assert same == Fraction(1, 3)
+    label = segment_sampling.segment_pairs(law).label
+    np.testing.assert_allclose(label, [[float(same), other], [other, float(same)]])
