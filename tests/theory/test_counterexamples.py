@@ -309,7 +309,12 @@ def test_best_predictor_jumps_with_the_sign_of_the_imbalance(imbalance):
     assert (best, opposite) == (WITH_LAST, WITH_FIRST)
     assert sorted(losses)[0] < sorted(losses)[1] and sorted(losses) == sorted(opposite_losses)
     # Any predictor is at least half of this distance away from one of the two.
-    assert exact.squared_distance(UNIFORM, above, below) > Fraction(3, 32)
+    outer, inner = (
+        (3 - 4 * imbalance - 4 * imbalance**2) / 8,
+        (3 + 8 * imbalance + 4 * imbalance**2) / 8,
+    )
+    distance = exact.squared_distance(UNIFORM, above, below)
+    assert distance == (2 * outer**2 + 4 * inner**2) / 9 > Fraction(3, 32)
 
 
 def test_loss_of_two_blocks_is_the_polynomial_of_the_page():

@@ -96,6 +96,32 @@ def test_discounted_returns_differ_within_a_segment():
     assert law.return_gap == pytest.approx(0.1 * law.positive_differs)
 
 
+def test_returns_of_a_segment_can_differ_by_more_than_the_threshold():
+    # At discount 1 and rewards >= 0 they cannot; here one of the two conditions is missing.
+    for rewards, discount, returns in (
+        ((0, 100), Fraction(9, 10), (90, 100)),
+        ((-5, -5), Fraction(1), (-10, -5)),
+    ):
+        assert (rewards[0] + discount * rewards[1], rewards[1]) == returns
+        assert abs(returns[0] - returns[1]) > 1
+        array = np.array([rewards], float)
+        assert segment_sampling.segment_ids(array, 1.0).tolist() == [[0, 0]]
+        trajectory = segment_sampling.Trajectories(np.zeros((1, 2), int), array, np.ones(1), 1)
+        stored = segment_sampling.returns_to_go(trajectory, float(discount))
+        assert stored[0] == pytest.approx(returns)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.integers(0, 8))
+def test_undiscounted_returns_of_a_segment_differ_by_at_most_the_threshold(rewards, threshold):
+    array = np.array([rewards], float)
+    ids = segment_sampling.segment_ids(array, float(threshold))[0]
+    returns = [sum(rewards[t:]) for t in range(len(rewards))]
+    for segment in set(ids):
+        within = [value for value, own in zip(returns, ids, strict=True) if own == segment]
+        assert max(within) - min(within) <= threshold
+
+
 def test_episode_longer_than_the_horizon_raises():
     with pytest.raises(ValueError, match="outlast"):
         segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 1)
