@@ -12,6 +12,7 @@ import pytest
 
 from rcrl_jax.theory import abstractions, bounds, counterexamples, pairs, return_distributions
 from rcrl_jax.theory import z_learning as zl
+from rcrl_jax.theory.studies import learning, problems
 from tests.theory import exact
 
 HALF = Fraction(1, 2)
@@ -227,6 +228,11 @@ def test_theorem_4_1_is_contradicted_at_1e18_samples():
     assert right_squared < Fraction("1.93e-7") ** 2
     left_squared = 4 * h_squared / 18**2 * (1 - rare) ** 4
     assert left_squared > Fraction("3.5e-7") ** 2 > right_squared
+    printed = learning.theorem_rare_probe(problems.Scale(seeds=1, mdps=1))["proof"]
+    (row,) = (row for row in printed if row["samples"] == n)
+    assert row["left_at_least"] ** 2 == pytest.approx(float(left_squared))
+    assert float(right_squared) * 0.999 < row["bound"] ** 2 < float(right_squared)
+    assert 0.871 < row["probability_at_least"] < 0.9
 
 
 def test_triangle_inequality_of_the_printed_proof_has_a_wrong_index():
