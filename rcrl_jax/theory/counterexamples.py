@@ -1,7 +1,7 @@
 """Cases that show where a statement of the paper needs a condition; docs/theory.md discusses them.
 
-Each function only builds a case. `experiments/theory.py` measures it, and
-`tests/theory/test_counterexamples.py` checks it in exact fractions.
+Each function only builds a case. `experiments/theory.py` measures it, and `tests/theory` checks it
+in exact fractions.
 """
 
 from typing import NamedTuple
