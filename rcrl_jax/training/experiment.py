@@ -78,8 +78,8 @@ def run(plan: Plan, say: Say = print) -> list[float]:
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         saves = stack.enter_context(_Saves(plan, fleet, replay, history))
         state = _start_or_resume(plan, fleet, environment, replay, history, saves.store, say)
-        to_go = plan.total_steps - state.step
-        say(prediction.forecast(memory, fleet, replay.example_batch(), to_go))
+        batch = replay.example_batch()
+        say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step)

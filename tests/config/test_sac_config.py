@@ -62,6 +62,10 @@ SAC_BAD_VALUES = [
     ("replay.capacity", 7),
     ("evaluation_period", 0),
     ("periodic_episodes", 0),
+    ("batch_size", 100_001),  # more than the replay holds
+    ("initial_temperature", float("inf")),
+    ("log_std_min", float("-inf")),
+    ("temperature_beta1", 1.0),
 ]
 
 
