@@ -73,6 +73,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
         if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
+        say("compiling, about a minute")
 
         replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
@@ -119,6 +120,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
             saves.save_if_due(state)
         saves.save(state)
 
+        progress.close()
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = assessor.assess_finally(state)
     for film in result.films:
