@@ -1,4 +1,5 @@
-# Three commands do all the set-up:
+# Four commands do all the set-up:
+#   make trial                          trains RCRL on Pong for two minutes
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
 #   make test                           runs the linter and every test
@@ -14,16 +15,26 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: atari dmc campaign test test-fast test-training test-others clean
+.PHONY: trial atari dmc campaign test test-fast test-training test-others clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
 
-atari: .venv/installed
-	$(BIN)/python -m experiments.atari100k --game=$(GAME) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
+# ARGS may name several games, tasks or seeds instead.
+ONE_GAME = $(if $(findstring --games,$(ARGS)),,--game=$(GAME))
+ONE_TASK = $(if $(findstring --tasks,$(ARGS)),,--task=$(TASK))
+ONE_SEED = $(if $(findstring --seeds,$(ARGS)),,--seed=$(SEED))
+TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
 
-dmc: .venv/installed .venv/renders
-	$(BIN)/python -m experiments.dmc --task=$(TASK) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
+trial: .venv/installed
+	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)
+
+atari: .venv/installed
+	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
+
+# The preset that sees states needs no renderer.
+dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
+	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # Carries out a list of runs, one on each core; the same command resumes. To keep all runs on one
 # commit while you change the code, run it in a second worktree:

@@ -63,7 +63,8 @@ def define_fields(preset: Config, name: str, argv: list[str]) -> None:
         config_flags.DEFINE_config_dataclass(
             "config",
             _mutable_twin(preset),
-            f"hyperparameters of the preset ({name}):\n{fields.describe_fields(preset)}",
+            f"hyperparameters of the preset ({name}):\n{fields.describe_fields(preset)}\n"
+            f"{fields.describe_sources()}",
             sys_argv=argv,
         )
 

@@ -104,7 +104,6 @@ def run(plan: "Plan", spec: EnvironmentSpec) -> None:
 
     if not workdir.is_finished(plan):
         check(plan, spec)
-        print("starting: compiling takes about a minute", flush=True)
     experiment.run(plan)
 
 

@@ -9,6 +9,18 @@ Config = TypeVar("Config")
 # Returns None for a valid value, else what a valid value must be, for the error message.
 Check = Callable[[Any], str | None]
 
+SOURCES = {
+    "K": "github.com/Kaixhin/Rainbow, the codebase RCRL builds on, with its data-efficient flags",
+    "RCRL": "Liu et al., Return-Based Contrastive Representation Learning for RL, ICLR 2021",
+    "C": "github.com/aravindsrinivas/curl_rainbow, the code behind CURL's Atari scores",
+    "CURL": "Srinivas et al., CURL, ICML 2020, tables of the appendix; where they are silent, "
+    "github.com/MishaLaskin/curl, the codebase that RCRL uses for DMControl",
+    "AE": "Yarats et al., Improving Sample Efficiency in Model-Free RL from Images (SAC+AE)",
+    "D": "github.com/google/dopamine, labs/atari_100k: DER.gin and DrQ_eps.gin",
+    "ours": "stated nowhere; docs/decisions.md gives the reason",
+}
+"""What the sources of settings stand for."""
+
 LARGEST_INT = 2**31 - 1
 """Counters and sizes are 32-bit integers on the device."""
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 1.2e-38, 3.4e38  # of float32, rounded inwards
@@ -153,3 +165,8 @@ def describe_fields(config: Any) -> str:
         f"{field.metadata['meaning']} (source: {field.metadata['source']})"
         for field in named_fields(config)
     )
+
+
+def describe_sources() -> str:
+    """One line per source of settings, for `--help`."""
+    return "\n".join(f"source {name}: {meaning}" for name, meaning in SOURCES.items())

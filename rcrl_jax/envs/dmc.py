@@ -140,6 +140,7 @@ def make_dmc(
     repeats = {task: DMC_TASKS[task].action_repeat for task in tasks}
     if len(set(repeats.values())) > 1:
         raise ValueError(f"the tasks of a vector must share one action repeat, got {repeats}")
+    dmc_rendering.check_installed(backend)
     renderer = dmc_worker.NO_RENDERER
     if observation == "pixels":
         renderer = (

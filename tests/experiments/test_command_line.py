@@ -40,6 +40,8 @@ def test_help_lists_every_flag_and_every_field(preset):
     for field in fields.named_fields(chosen):
         value = " ".join(f"{field.value!r}".split())
         assert f"--config.{field.name}={value}: {field.metadata['meaning']}" in text, field.name
+    for source, meaning in fields.SOURCES.items():
+        assert f"source {source}: {meaning}" in text
 
 
 @pytest.mark.parametrize(

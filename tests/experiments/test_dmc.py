@@ -178,7 +178,7 @@ def test_a_missing_renderer_is_reported_with_the_packages_to_install(tmp_path):
         "--backend=envpool", directory=tmp_path, __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent"
     )
     assert_refused(result)
-    assert "libgl1 libegl1 libgl1-mesa-dri" in result.stderr
+    assert "libegl1 libgl1 libgl1-mesa-dri" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
