@@ -136,14 +136,12 @@ def make_plan(preset: str, settings: Config, runs: int):
 
 def predict_memory(plan):
     """What a plan's fleet needs; makes nothing."""
-    import numpy as np
-
-    from rcrl_jax.training import build, prediction
+    from rcrl_jax.training import prediction
 
     spec = atari.LARGEST_SPEC
     if plan.preset in presets.DMC_PRESETS:
         spec = dmc.make_spec(plan.runs[0].game, plan.config.observation, plan.config.render_size)
-    fleet = build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
+    fleet = prediction.fleet_of(plan, spec)
     return prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
 
 

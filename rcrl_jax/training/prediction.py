@@ -85,9 +85,13 @@ def check_plan(plan: Plan, spec: EnvironmentSpec) -> None:
       DoesNotFit: too little memory.
       OSError: too little space on the disk.
     """
-    valid = np.full(len(plan.runs), spec.max_num_actions)
-    fleet = build.assemble_fleet(plan, spec, valid)
+    fleet = fleet_of(plan, spec)
     check_resources(fleet, spec, plan.frame_store, plan.total_steps, plan.workdir)
+
+
+def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
+    """A plan's fleet before there are environments; arguments as in `check_plan`."""
+    return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 
 def check_resources(
