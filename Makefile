@@ -1,9 +1,11 @@
-# Three commands do all the set-up:
+# Four commands do all the set-up:
+#   make trial                          trains RCRL on Pong for two minutes
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
 #   make test                           runs the linter and every test
 PYTHON ?= python3
 BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0
@@ -14,16 +16,26 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: atari dmc campaign test test-fast test-training test-others clean
+.PHONY: trial atari dmc campaign test test-fast test-training test-others lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
 
-atari: .venv/installed
-	$(BIN)/python -m experiments.atari100k --game=$(GAME) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
+# ARGS may name several games, tasks or seeds instead.
+ONE_GAME = $(if $(findstring --games,$(ARGS)),,--game=$(GAME))
+ONE_TASK = $(if $(findstring --tasks,$(ARGS)),,--task=$(TASK))
+ONE_SEED = $(if $(findstring --seeds,$(ARGS)),,--seed=$(SEED))
+TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
 
-dmc: .venv/installed .venv/renders
-	$(BIN)/python -m experiments.dmc --task=$(TASK) --seed=$(SEED) --preset=$(PRESET) $(ARGS)
+trial: .venv/installed
+	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)
+
+atari: .venv/installed
+	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
+
+# The preset that sees states needs no renderer.
+dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
+	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # Carries out a list of runs, one on each core; the same command resumes. To keep all runs on one
 # commit while you change the code, run it in a second worktree:
@@ -54,13 +66,20 @@ test-training: .venv/installed
 test-others: .venv/installed
 	$(BIN)/python -m pytest --durations=8 $(ARGS) $(addprefix --ignore=,$(TRAINING))
 
-# Rebuilt when requirements.txt or setup.py changes, or when an earlier installation did not finish.
-.venv/installed: requirements.txt setup.py
+# Rebuilt when requirements or setup.py change, or when an earlier installation did not finish.
+# pip refuses every file whose hash is not in the lock. The package is built with what is installed.
+.venv/installed: requirements.lock setup.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP_INSTALL) --require-hashes -r requirements.lock
+	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
+
+# Writes the hashes of all files of the versions in requirements.txt, for every platform. Needs uv
+# (pip install uv).
+lock:
+	uv pip compile requirements.txt --output-file=requirements.lock --quiet --no-deps --universal \
+	  --generate-hashes --python-version=3.11 --no-annotate --custom-compile-command="make lock"
 
 # Checks whether a renderer works. If not, installs one where that is possible, else says what is
 # missing.

@@ -27,7 +27,6 @@ the same paths; docs/running.md explains it. Exit codes: 0 all finished, 1 some 
 128 + n stopped by signal n.
 """
 
-import contextlib
 import os
 import pathlib
 import sys
@@ -36,6 +35,7 @@ from typing import Any
 from absl import app, flags
 
 from experiments import command_line, sweeps
+from rcrl_jax.config import fields
 from rcrl_jax.training.sweep.reading import make_spec
 from rcrl_jax.training.sweep.spec import Spec
 
@@ -53,11 +53,13 @@ flags.DEFINE_alias("tasks", "games")
 _SEEDS = flags.DEFINE_string("seeds", "0:5", "seeds of every preset and game: 0,1 or 0:5")
 _STEPS = flags.DEFINE_integer(
     "steps", None,
-    "--steps of the program [default: 100000 for atari100k, 500000 for dmc]", lower_bound=1,
+    "--steps of the program [default: 100000 for atari100k, 500000 for dmc]",
+    lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
     "eval_episodes", None,
-    "episodes of the final evaluation [default: 100 for atari100k, 10 for dmc]", lower_bound=1,
+    "episodes of the final evaluation [default: 100 for atari100k, 10 for dmc]",
+    lower_bound=1, upper_bound=10_000,
 )  # fmt: skip
 _RESULTS = flags.DEFINE_string("results", None, "directory of finished runs, e.g. results/NAME")
 _NAME = flags.DEFINE_string(
@@ -126,14 +128,11 @@ def _name_flag(message: str) -> str:
 
 def _define_config(argv: list[str]) -> None:
     """Defines --config with the fields of the first preset, which all presets have."""
-    ahead = flags.FlagValues()
-    flags.DEFINE_string("experiment", _EXPERIMENT.default, "", flag_values=ahead)
-    flags.DEFINE_list("presets", [], "", flag_values=ahead)
-    with contextlib.suppress(flags.Error):  # the parser of all flags will report it
-        ahead(argv, known_only=True)
-    experiment = sweeps.EXPERIMENTS.get(ahead["experiment"].value, sweeps.EXPERIMENTS["atari100k"])
+    ahead = command_line.read_ahead(argv, "experiment", "presets")
+    experiment = sweeps.EXPERIMENTS.get(ahead.get("experiment"), sweeps.EXPERIMENTS["atari100k"])
     presets = experiment.presets_of(experiment.games[0])
-    name = next((name for name in ahead["presets"].value if name in presets), next(iter(presets)))
+    named = ahead.get("presets", "").split(",")
+    name = next((name for name in named if name in presets), next(iter(presets)))
     command_line.define_fields(presets[name], name, argv)
 
 

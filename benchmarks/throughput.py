@@ -31,13 +31,14 @@ _GAMES = flags.DEFINE_list("games", ["Pong"], "games that the runs are spread ov
 _BACKEND = flags.DEFINE_enum("backend", "auto", atari.ATARI_BACKENDS, "Atari emulators")
 _TASKS = flags.DEFINE_list("tasks", ["cheetah_run"], "tasks that runs of SAC are spread over")
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
-_STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", lower_bound=10)
-_REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", lower_bound=3)
+_STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", 10, 1_000_000)
+_REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", 3, 1_000_000)
 _BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
 _PRESETS = {**presets.ATARI_PRESETS, **presets.DMC_PRESETS}
+_MOST_RUNS = 1000
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
 
 
@@ -87,13 +88,19 @@ def measure_machine(repeats: int) -> dict[str, float]:
 
 
 def make_plan(preset: str, settings: Config, runs: int):
-    """A plan of `runs` runs, spread over games or tasks."""
+    """A plan of `runs` runs, spread over games or tasks.
+
+    Raises:
+      ValueError: a game or task is unknown.
+    """
     import numpy as np
 
     from rcrl_jax.training.plan import Plan, RunId
 
     games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
     names = _TASKS.value if preset in presets.DMC_PRESETS else games
+    for name in names:
+        dmc.check_task(name) if preset in presets.DMC_PRESETS else atari.check_game(name)
     names = [name for name, own in zip(names, np.array_split(range(runs), len(names)), strict=True)
              for _ in own]  # fmt: skip
 
@@ -127,8 +134,19 @@ def make_plan(preset: str, settings: Config, runs: int):
     )
 
 
-def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
-    """Times the parts of a step of `runs` runs, and the whole loop, in milliseconds."""
+def predict_memory(plan):
+    """What a plan's fleet needs; makes nothing."""
+    from rcrl_jax.training import prediction
+
+    spec = atari.LARGEST_SPEC
+    if plan.preset in presets.DMC_PRESETS:
+        spec = dmc.make_spec(plan.runs[0].game, plan.config.observation, plan.config.render_size)
+    fleet = prediction.fleet_of(plan, spec)
+    return prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
+
+
+def measure_fleet(plan) -> dict[str, float]:
+    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds."""
     import jax
     import numpy as np
 
@@ -136,11 +154,9 @@ def measure_fleet(preset: str, settings: Config, runs: int) -> dict[str, float]:
     from rcrl_jax.training import build, loop, prediction
     from rcrl_jax.training.history import History
 
-    repeats, plan = _REPEATS.value, make_plan(preset, settings, runs)
+    preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet = build.make_fleet(plan)
-    agent = fleet.agent
-    memory = prediction.predict_memory(fleet, environment.spec, plan.frame_store)
-    prediction.check(memory, runs)
+    agent, memory = fleet.agent, predict_memory(plan)
     replay = build.make_replay(fleet, plan.frame_store)
     steps = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
@@ -259,22 +275,22 @@ def main(argv: list[str]) -> None:
         import jax
 
         from rcrl_jax import files
-        from rcrl_jax.training import manifest
+        from rcrl_jax.training import manifest, prediction
 
-        runs = [int(r) for r in _RUNS.value]
-        if min(runs) < 1:
-            raise ValueError(f"--runs: must be positive, got {_RUNS.value}")
+        plans = [make_plan(preset, settings, runs) for runs in _read_runs()]
+        for plan in plans:
+            prediction.check(predict_memory(plan), len(plan.runs))
+        kind = jax.devices()[0].device_kind
+        name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
+        path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
+        files.make_writable(path.parent)
+        measured = json.loads(path.read_text()) if path.exists() else {}
         machine = measure_machine(_REPEATS.value)
-        fleets = [measure_fleet(preset, settings, r) for r in runs]
-    except (ValueError, ImportError) as error:
+        fleets = [measure_fleet(plan) for plan in plans]
+    except (ValueError, ImportError, OSError) as error:
         command_line.refuse(str(error))
     print(report(machine, fleets))
 
-    kind = jax.devices()[0].device_kind
-    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    measured = json.loads(path.read_text()) if path.exists() else {}
     changed = command_line.read_overrides(_PRESETS[preset])
     key = " ".join([preset, *(f"--config.{name}={value}" for name, value in changed.items())])
     measured[key] = {
@@ -284,6 +300,20 @@ def main(argv: list[str]) -> None:
     }
     files.write_json_atomically(path, measured)
     print(f"written to {path}")
+
+
+def _read_runs() -> list[int]:
+    """The numbers of runs that --runs names.
+
+    Raises:
+      ValueError: they are no numbers, or out of range.
+    """
+    if not all(text.isdecimal() and 1 <= int(text) <= _MOST_RUNS for text in _RUNS.value):
+        raise ValueError(
+            f"--runs: expected numbers from 1 to {_MOST_RUNS} like 1,5,26, got "
+            f"{','.join(_RUNS.value)}"
+        )
+    return [int(text) for text in _RUNS.value]
 
 
 if __name__ == "__main__":

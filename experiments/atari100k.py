@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
@@ -31,10 +31,11 @@ flags.adopt_module_key_flags(launch)
 GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
 _GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all26")
 _STEPS = flags.DEFINE_integer(
-    "steps", 100_000, "agent steps to train for (4 emulator frames each)", lower_bound=1
-)
+    "steps", 100_000, "agent steps to train for (4 emulator frames each)",
+    lower_bound=1, upper_bound=fields.LARGEST_INT,
+)  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 100, "episodes of the final evaluation", lower_bound=1
+    "eval_episodes", 100, "episodes of the final evaluation", lower_bound=1, upper_bound=10_000
 )
 _BACKEND = flags.DEFINE_enum(
     "backend", "auto", atari.ATARI_BACKENDS, "Atari emulators; auto: envpool, or else ale"
@@ -48,16 +49,13 @@ def main(argv: list[str]) -> None:
         games, seeds = _read_games(), launch.read_seeds()
         settings = command_line.read_config(presets.ATARI_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-        # Imported late: the line above must come before JAX starts its threads.
-        from rcrl_jax.training import experiment
-
         preset = flags.FLAGS.preset
         what = "+".join(games) if len(games) < 26 else "all26"
         plan = make_plan(preset, settings, games, seeds, launch.workdir(f"{preset}-{what}"))
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        experiment.run(dataclasses.replace(plan, film=launch.VIDEO.value))
+        launch.run(dataclasses.replace(plan, film=launch.VIDEO.value), atari.LARGEST_SPEC)
 
 
 def make_plan(
@@ -75,6 +73,12 @@ def make_plan(
     # Imported late: `main` must set up the host's memory before JAX starts its threads.
     from rcrl_jax.training.plan import Plan, RunId
 
+    groups.check_steps(settings.learn_start, settings.update_period, _STEPS.value)
+    try:
+        for game in settings.curl.reduced_games:
+            atari.check_game(game)
+    except ValueError as error:
+        raise ValueError(f"curl.reduced_games: {error}") from None
     return Plan(
         preset=preset,
         config=settings,
@@ -88,10 +92,9 @@ def make_plan(
 
 
 def _read_games() -> tuple[str, ...]:
-    games = tuple(_GAMES.value or (GAME.value,))
+    games = launch.read_names(GAME, _GAMES)
     if games == ("all26",):
         return atari.ATARI_GAMES
-    games = launch.read_names("games", games)
     for game in games:
         atari.check_game(game)
     return games

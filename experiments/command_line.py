@@ -3,10 +3,11 @@
 A user's mistake ends the program with one line and exit code 2, before anything is overwritten.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags
@@ -30,12 +31,22 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
     as soon as --config is defined.
     """
     flags.DEFINE_enum("preset", default, list(presets), "row of the paper's table")
-    # The preset must be known before its fields can be flags, so it is read ahead of the rest.
+    # The preset must be known before its fields can be flags.
+    name = read_ahead(argv, "preset").get("preset", default)
+    define_fields(presets.get(name, presets[default]), name, argv)
+
+
+def read_ahead(argv: list[str], *names: str) -> dict[str, str]:
+    """Flag -> text, of those among `names` that `argv` sets, before the other flags are defined.
+
+    Ends the program if `argv` cannot be read.
+    """
     ahead = flags.FlagValues()
-    flags.DEFINE_string("preset", default, "", flag_values=ahead)
-    ahead(argv, known_only=True)
-    name = ahead.preset if ahead.preset in presets else default
-    define_fields(presets[name], name, argv)
+    for name in names:
+        flags.DEFINE_string(name, None, "", flag_values=ahead)
+    with _refusing():
+        ahead(argv, known_only=True)
+    return {name: ahead[name].value for name in names if ahead[name].value is not None}
 
 
 def define_fields(preset: Config, name: str, argv: list[str]) -> None:
@@ -48,12 +59,14 @@ def define_fields(preset: Config, name: str, argv: list[str]) -> None:
             near = difflib.get_close_matches(field, names, n=1)
             hint = f"did you mean {near[0]}?" if near else "--help lists them"
             refuse(f"unknown field {field!r} in {argument!r}: {hint}")
-    config_flags.DEFINE_config_dataclass(
-        "config",
-        _mutable_twin(preset),
-        f"hyperparameters of the preset ({name}):\n{fields.describe_fields(preset)}",
-        sys_argv=argv,
-    )
+    with _refusing():
+        config_flags.DEFINE_config_dataclass(
+            "config",
+            _mutable_twin(preset),
+            f"hyperparameters of the preset ({name}):\n{fields.describe_fields(preset)}\n"
+            f"{fields.describe_sources()}",
+            sys_argv=argv,
+        )
 
 
 def read_config(presets: Mapping[str, Config]) -> Config:
@@ -89,14 +102,25 @@ def parse(argv: list[str]) -> list[str]:
     asked = {argument.lstrip("-") for argument in argv[1:]}
     if asked & {"help", "helpshort", "helpfull", "?"}:
         app.usage(shorthelp="helpfull" not in asked, writeto_stdout=True, exitcode=0)
-    try:
+    with _refusing():
         # Before the user's flags. Without it the checkpoint library logs every save.
         rest = flags.FLAGS([argv[0], "--verbosity=-1", *argv[1:]])
-    except flags.Error as error:
-        refuse(str(error))
     if len(rest) > 1:
         refuse(f"unexpected argument {rest[1]!r}: flags look like --game=Pong")
+    for name in flags.FLAGS:
+        flag = flags.FLAGS[name]
+        if flag.present and flag.value in ("", []):
+            refuse(f"--{name}: names nothing; leave the flag out or give it a value")
     return rest
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Refuses a command line that the flag library cannot read."""
+    try:
+        yield
+    except Exception as error:  # parsers of values raise more than the library's own errors
+        refuse(f"{str(error).removeprefix('ERROR:: ') or type(error).__name__}; see --help")
 
 
 def refuse(message: str) -> NoReturn:

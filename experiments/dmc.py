@@ -7,7 +7,6 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=128.
 """
 
-import contextlib
 import functools
 import itertools
 import sys
@@ -15,7 +14,7 @@ import sys
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import host_memory
 
@@ -27,10 +26,11 @@ _TASKS = flags.DEFINE_list(
     "tasks", None, "tasks of a fleet, with equal action repeats and equal learning rates"
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", 500_000, "environment steps to train for (action repeats counted)", lower_bound=1
-)
+    "steps", 500_000, "environment steps to train for (action repeats counted)",
+    lower_bound=1, upper_bound=fields.LARGEST_INT,
+)  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 10, "episodes of the final evaluation", lower_bound=1
+    "eval_episodes", 10, "episodes of the final evaluation", lower_bound=1, upper_bound=10_000
 )
 _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
@@ -46,7 +46,6 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(presets.DMC_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
-        from rcrl_jax.training import experiment
         from rcrl_jax.training.plan import Plan, RunId
 
         repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
@@ -55,11 +54,13 @@ def main(argv: list[str]) -> None:
         dmc.check_backend(_BACKEND.value, settings.observation)
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
+        agent_steps = _STEPS.value // repeat
+        groups.check_steps(settings.learn_start, settings.update_period, agent_steps)
         plan = Plan(
             preset=flags.FLAGS.preset,
             config=settings,
             runs=tuple(RunId(*run) for run in itertools.product(tasks, seeds)),
-            total_steps=_STEPS.value // repeat,
+            total_steps=agent_steps,
             eval_episodes=_EVAL_EPISODES.value,
             make_environment=functools.partial(
                 dmc.make_tasks,
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        experiment.run(plan)
+        launch.run(plan, dmc.make_spec(tasks[0], settings.observation, settings.render_size))
 
 
 def _read_tasks() -> tuple[str, ...]:
@@ -86,7 +87,7 @@ def _read_tasks() -> tuple[str, ...]:
       ValueError: a task is unknown or named twice, or tasks differ in action repeat or learning
         rate. A fleet's runs take their agent steps together and share one configuration.
     """
-    tasks = launch.read_names("tasks", _TASKS.value or (_TASK.value,))
+    tasks = launch.read_names(_TASK, _TASKS)
     for task in tasks:
         dmc.check_task(task)
     for other in tasks[1:]:
@@ -103,12 +104,8 @@ def _read_tasks() -> tuple[str, ...]:
 
 def _first_task(argv: list[str]) -> str:
     """The task that decides the presets, read before the flags that depend on it."""
-    ahead = flags.FlagValues()
-    flags.DEFINE_string("task", _TASK.default, "", flag_values=ahead)
-    flags.DEFINE_list("tasks", None, "", flag_values=ahead)
-    with contextlib.suppress(flags.Error):  # the parser of all flags will report it
-        ahead(argv, known_only=True)
-    return (ahead["tasks"].value or [ahead["task"].value])[0]
+    ahead = command_line.read_ahead(argv, "task", "tasks")
+    return ahead.get("tasks", ahead.get("task", _TASK.default)).split(",")[0].strip()
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ _BACKEND = flags.DEFINE_enum(
 )  # fmt: skip
 _EPISODES = flags.DEFINE_integer(
     "episodes", None, "episodes of each run [default: as many as in training's final evaluation]",
-    lower_bound=1,
+    lower_bound=1, upper_bound=10_000,
 )  # fmt: skip
 _FIRST_EPISODE = flags.DEFINE_integer(
     "first_episode", 0,
     "number of the first episode. Training's evaluations play those from 0 on; a number above "
     "theirs plays others",
-    lower_bound=0,
+    lower_bound=0, upper_bound=1_000_000,
 )  # fmt: skip
 _VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of the first episode of each run")
 _OUTPUT = flags.DEFINE_string(

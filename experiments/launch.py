@@ -3,14 +3,17 @@
 import contextlib
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import flags
 
 from experiments import command_line
-from rcrl_jax.envs.protocol import SimulatorFailed
+from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.training import seeds
+
+if TYPE_CHECKING:
+    from rcrl_jax.training.plan import Plan
 
 _SEED = flags.DEFINE_integer(
     "seed", 0, "seed of the run", lower_bound=0, upper_bound=seeds.LARGEST_SEED
@@ -35,8 +38,9 @@ def read_seeds() -> tuple[int, ...]:
     """The seeds that the flags name.
 
     Raises:
-      ValueError: they are not different seeds.
+      ValueError: they are not different seeds, or both flags are given.
     """
+    _check_one_of(_SEED, _SEEDS)
     if _SEEDS.value is None:
         return (_SEED.value,)
     return command_line.parse_seeds(_SEEDS.value)
@@ -69,22 +73,57 @@ def fleet_options() -> dict[str, Any]:
 def _read_devices(available: int) -> int:
     if _DEVICES.value == "all":
         return available
-    if not _DEVICES.value.isdigit() or not 1 <= int(_DEVICES.value) <= available:
+    if not _DEVICES.value.isdecimal() or not 1 <= int(_DEVICES.value) <= available:
         raise ValueError(
             f"--devices: expected all or a number from 1 to {available}, got {_DEVICES.value}"
         )
     return int(_DEVICES.value)
 
 
-def read_names(flag: str, names: Sequence[str]) -> tuple[str, ...]:
-    """`names` as given to `--flag`.
+def read_names(one: flags.FlagHolder[str], several: flags.FlagHolder[list[str]]) -> tuple[str, ...]:
+    """The games or tasks that the flag of one, or that of several, names.
 
     Raises:
-      ValueError: a name is given twice.
+      ValueError: both flags are given, or a name is given twice.
     """
+    _check_one_of(one, several)
+    names = several.value or [one.value]
     if len(set(names)) != len(names):
-        raise ValueError(f"--{flag}: a {flag[:-1]} is named twice in {','.join(names)}")
+        raise ValueError(f"--{several.name}: a {one.name} is named twice in {','.join(names)}")
     return tuple(names)
+
+
+def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
+    if one.present and several.present:
+        raise ValueError(f"--{one.name} beside --{several.name}: give one of them")
+
+
+def run(plan: "Plan", spec: EnvironmentSpec) -> None:
+    """Carries out a plan, if it fits; see `check`."""
+    from rcrl_jax.training import experiment, workdir
+
+    if not workdir.is_finished(plan):
+        check(plan, spec)
+    experiment.run(plan)
+
+
+def check(plan: "Plan", spec: EnvironmentSpec) -> None:
+    """Checks that a plan can be carried out, before anything is made or written.
+
+    Args:
+      plan: the experiment.
+      spec: of its environments; its actions are the largest action set that they may have.
+
+    Raises:
+      DoesNotFit: too little memory.
+      VideoFailed: it wants a video, and there is no ffmpeg.
+      OSError: too little space on the disk.
+    """
+    from rcrl_jax.training import prediction, video
+
+    if plan.film:
+        video.find_ffmpeg()
+    prediction.check_plan(plan, spec)
 
 
 @contextlib.contextmanager
@@ -103,6 +142,8 @@ def ending_cleanly() -> Iterator[None]:
         OSError,
     ) as error:
         command_line.refuse(str(error))
+    except MemoryError as error:
+        command_line.refuse(f"too little memory: {error}; train fewer runs at a time")
     except experiment.Interrupted as stop:
         print(f"{stop}: the same command resumes", file=sys.stderr)
         sys.exit(128 + stop.signum)

@@ -39,16 +39,19 @@ _PRESETS = flags.DEFINE_list(
     "presets", ["erainbow_sa", "rcrl"], f"presets to compare: {', '.join(presets.ATARI_PRESETS)}"
 )
 _SNAPSHOT_PERIOD = flags.DEFINE_integer(
-    "snapshot_period", 2500, "agent steps between measurements", lower_bound=1
+    "snapshot_period", 2500, "agent steps between measurements",
+    lower_bound=1, upper_bound=fields.LARGEST_INT,
+)  # fmt: skip
+_PAIRS = flags.DEFINE_integer(
+    "pairs", 512, "anchors of a measurement", lower_bound=1, upper_bound=10_000
 )
-_PAIRS = flags.DEFINE_integer("pairs", 512, "anchors of a measurement", lower_bound=1)
 _EPISODES = flags.DEFINE_integer(
     "episodes", 2, "evaluation episodes of each run that held-out pairs are drawn from",
     lower_bound=2, upper_bound=10,
 )  # fmt: skip
 _PROBE_STEPS = flags.DEFINE_integer(
     "probe_steps", 4000, "steps of those episodes for the linear probe, half of them fitted",
-    lower_bound=4,
+    lower_bound=4, upper_bound=1_000_000,
 )  # fmt: skip
 
 _BASE = "erainbow_sa"  # the preset whose fields --config shows
@@ -59,7 +62,7 @@ def main(argv: list[str]) -> None:
     del argv
     host_memory.keep_freed_memory(large_blocks=presets.ATARI_PRESETS[_BASE].needs_large_blocks)
     from rcrl_jax.representation import analysis
-    from rcrl_jax.training import experiment
+    from rcrl_jax.training.workdir import is_finished
 
     game = atari100k.GAME.value
     workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
@@ -67,12 +70,17 @@ def main(argv: list[str]) -> None:
         if flags.FLAGS.games is not None or flags.FLAGS.video:
             raise ValueError("one --game at a time, and no --video")
         atari.check_game(game)
+        if len(set(_PRESETS.value)) < len(_PRESETS.value):
+            raise ValueError(f"--presets: a preset is named twice in {','.join(_PRESETS.value)}")
         plans = [_make_plan(preset, game, workdir / preset) for preset in _PRESETS.value]
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
+        for plan in plans:  # all of them before the first one trains
+            if not is_finished(plan):
+                launch.check(plan, atari.LARGEST_SPEC)
         for plan in plans:
-            experiment.run(plan)
+            launch.run(plan, atari.LARGEST_SPEC)
         analysis.analyse(
             plans,
             workdir / game,

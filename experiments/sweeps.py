@@ -12,12 +12,12 @@ from typing import NoReturn
 from absl import flags
 
 from experiments import command_line
-from rcrl_jax.config import presets
+from rcrl_jax.config import groups, presets
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training.sweep import collection, driver, fleets, launchers, ray_launcher
 from rcrl_jax.training.sweep.display import open_display
 from rcrl_jax.training.sweep.progress import read_progress
-from rcrl_jax.training.sweep.spec import Experiment, Fleet, Spec, SweepError
+from rcrl_jax.training.sweep.spec import Experiment, Fleet, Spec, SweepError, Unit
 
 _RUNS_ON_ACCELERATOR = 130  # 26 games x 5 seeds, the paper's table for one preset
 
@@ -79,6 +79,7 @@ def carry_out(spec: Spec, directory: pathlib.Path) -> NoReturn:
         directory: where its fleets work.
     """
     try:
+        _check_steps(spec)
         collection.check_results(spec)
         accelerated = _has_accelerator()
         max_runs = _MAX_RUNS.value or (_RUNS_ON_ACCELERATOR if accelerated else 1)
@@ -103,6 +104,17 @@ def carry_out(spec: Spec, directory: pathlib.Path) -> NoReturn:
     except (SweepError, OSError) as error:
         command_line.refuse(str(error))
     _exit(summary)
+
+
+def _check_steps(spec: Spec) -> None:
+    """Raises SweepError if a run would end before its first update."""
+    for arm, game in dict.fromkeys((unit.arm, unit.game) for unit in spec.units):
+        settings = spec.make_config(Unit(arm, game, 0))
+        steps = spec.agent_steps(game)
+        try:
+            groups.check_steps(settings.learn_start, settings.update_period, steps)
+        except ValueError as error:
+            raise SweepError(f"{arm.name} on {game}: {error}") from None
 
 
 def _has_accelerator() -> bool:

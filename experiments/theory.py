@@ -48,7 +48,10 @@ _SEEDS = flags.DEFINE_integer(
     lower_bound=1,
     upper_bound=1000,
 )
-_OUTPUT = flags.DEFINE_string("output", "results/theory", "folder of the JSON and the figures")
+_OUTPUT = flags.DEFINE_string(
+    "output", None,
+    "folder of the JSON and the figures [default: results/theory, with --quick runs/theory-quick]",
+)  # fmt: skip
 _PAGE = flags.DEFINE_string(
     "page", None, "a Markdown page whose measured tables are rewritten [default: none]"
 )
@@ -74,7 +77,9 @@ def main(argv: list[str]) -> None:
     scale = problems.QUICK if _QUICK.value else problems.FULL
     if _SEEDS.value is not None:
         scale = dataclasses.replace(scale, seeds=_SEEDS.value)
-    output = pathlib.Path(_OUTPUT.value)
+    # The repository tracks results/theory: a trial must not overwrite it.
+    default = "runs/theory-quick" if _QUICK.value else "results/theory"
+    output = pathlib.Path(_OUTPUT.value or default)
     try:
         # Fail on a wrong folder or page before the studies run, which takes minutes.
         files.make_writable(output)

@@ -9,6 +9,22 @@ Config = TypeVar("Config")
 # Returns None for a valid value, else what a valid value must be, for the error message.
 Check = Callable[[Any], str | None]
 
+SOURCES = {
+    "K": "github.com/Kaixhin/Rainbow, the codebase RCRL builds on, with its data-efficient flags",
+    "RCRL": "Liu et al., Return-Based Contrastive Representation Learning for RL, ICLR 2021",
+    "C": "github.com/aravindsrinivas/curl_rainbow, the code behind CURL's Atari scores",
+    "CURL": "Srinivas et al., CURL, ICML 2020, tables of the appendix; where they are silent, "
+    "github.com/MishaLaskin/curl, the codebase that RCRL uses for DMControl",
+    "AE": "Yarats et al., Improving Sample Efficiency in Model-Free RL from Images (SAC+AE)",
+    "D": "github.com/google/dopamine, labs/atari_100k: DER.gin and DrQ_eps.gin",
+    "ours": "stated nowhere; docs/decisions.md gives the reason",
+}
+"""What the sources of settings stand for."""
+
+LARGEST_INT = 2**31 - 1
+"""Counters and sizes are 32-bit integers on the device."""
+_SMALLEST_FLOAT, _LARGEST_FLOAT = 1.2e-38, 3.4e38  # of float32, rounded inwards
+
 
 def setting(default: Any, meaning: str, source: str, check: Check | None = None) -> Any:
     """A dataclass field with its one-line `meaning` (unit included), `source` and range."""
@@ -25,32 +41,53 @@ def some_of(*choices: str) -> Check:
     """The value is a tuple of different `choices`, maybe empty."""
 
     def check(value: tuple[str, ...]) -> str | None:
-        if len(set(value)) < len(value):
-            return "names that differ from each other"
-        unknown = [name for name in value if name not in choices]
-        return f"names out of {', '.join(choices)}" if unknown else None
+        if any(name not in choices for name in value):
+            return f"names out of {', '.join(choices)}"
+        return names(value)
 
     return check
 
 
+def names(value: tuple[str, ...]) -> str | None:
+    """The value is a tuple of different strings, maybe empty."""
+    if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
+        return "names that differ from each other"
+    return None
+
+
+def between(least: int, most: int) -> Check:
+    """The value lies in [least, most]."""
+    return lambda value: None if least <= value <= most else f"at least {least}, at most {most}"
+
+
 def at_least(least: int) -> Check:
-    """The value is `least` or more."""
-    return lambda value: None if value >= least else f"at least {least}"
+    """The value is `least` or more, and a 32-bit integer."""
+    return between(least, LARGEST_INT)
+
+
+def finite(value: float) -> str | None:
+    """Float32 holds the value."""
+    return None if abs(value) <= _LARGEST_FLOAT else "finite in float32"
 
 
 def positive(value: float) -> str | None:
-    """The value is above 0."""
-    return None if value > 0 else "positive"
+    """The value is above 0, and float32 holds it."""
+    return None if _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT else "positive and finite in float32"
 
 
 def not_negative(value: float) -> str | None:
-    """The value is 0 or more."""
-    return None if value >= 0 else "0 or more"
+    """The value is 0 or more, and float32 holds it."""
+    return None if 0 <= value <= _LARGEST_FLOAT else "0 or more and finite in float32"
 
 
 def fraction(value: float) -> str | None:
     """The value lies in [0, 1]."""
     return None if 0 <= value <= 1 else "in [0, 1]"
+
+
+def below_one(value: float) -> str | None:
+    """The value lies in [0, 1)."""
+    return None if 0 <= value < 1 else "in [0, 1)"
 
 
 class NamedField(NamedTuple):
@@ -128,3 +165,8 @@ def describe_fields(config: Any) -> str:
         f"{field.metadata['meaning']} (source: {field.metadata['source']})"
         for field in named_fields(config)
     )
+
+
+def describe_sources() -> str:
+    """One line per source of settings, for `--help`."""
+    return "\n".join(f"source {name}: {meaning}" for name, meaning in SOURCES.items())

@@ -1,6 +1,7 @@
 """Groups of fields that agent families share."""
 
 import dataclasses
+from collections.abc import Mapping
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.fields import setting
@@ -30,7 +31,7 @@ class ReturnContrastConfig:
         256, "units of each of the discriminator's hidden layers", "ours", fields.at_least(1)
     )
     discriminator_layers: int = setting(
-        1, "the discriminator's hidden layers", "ours", fields.at_least(1)
+        1, "the discriminator's hidden layers", "ours", fields.between(1, 100)
     )
     discriminator_norm: str = setting(
         "none",
@@ -102,7 +103,10 @@ class CurlConfig:
         fields.not_negative,
     )
     reduced_games: tuple[str, ...] = setting(
-        ("Pong", "Boxing", "PrivateEye", "Freeway"), "games with the further factor", "C"
+        ("Pong", "Boxing", "PrivateEye", "Freeway"),
+        "games with the further factor",
+        "C",
+        fields.names,
     )
     momentum: float = setting(
         0.999, "share of the momentum network that an update keeps", "C", fields.fraction
@@ -124,7 +128,9 @@ class CurlConfig:
 class PrioritisedReplayConfig:
     """A replay that samples in proportion to priorities."""
 
-    capacity: int = setting(100_000, "transitions kept in one run's replay", "K")
+    capacity: int = setting(
+        100_000, "transitions kept in one run's replay", "K", fields.at_least(1)
+    )
     priority_exponent: float = setting(
         0.5, "priority = cross-entropy ** exponent", "K", fields.fraction
     )
@@ -140,7 +146,9 @@ class PrioritisedReplayConfig:
 class UniformReplayConfig:
     """A replay that samples uniformly."""
 
-    capacity: int = setting(100_000, "transitions kept in one run's replay", "CURL")
+    capacity: int = setting(
+        100_000, "transitions kept in one run's replay", "CURL", fields.at_least(1)
+    )
 
 
 def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
@@ -152,11 +160,36 @@ def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
         )
 
 
-def check_capacity(capacity: int, n_step: int, frame_stack: int) -> None:
-    """Raises ValueError if a replay has no room for two windows with their stacks."""
+def check_capacity(
+    capacity: int, n_step: int, frame_stack: int, batch_sizes: Mapping[str, int]
+) -> None:
+    """Checks that a replay has room for two windows with their stacks, and for every batch.
+
+    Args:
+        capacity: of the replay.
+        n_step: length of a window.
+        frame_stack: of an observation.
+        batch_sizes: field -> size of the batches that are sampled.
+
+    Raises:
+        ValueError: it has not.
+    """
     least = 2 * (n_step + frame_stack)
     if capacity < least:
         raise ValueError(
             f"replay.capacity: must be at least 2 * (n_step + frame_stack) = {least}; "
             f"got {capacity}"
+        )
+    for name, size in batch_sizes.items():
+        if size > capacity:
+            raise ValueError(f"{name}: must be at most replay.capacity = {capacity}; got {size}")
+
+
+def check_steps(learn_start: int, update_period: int, agent_steps: int) -> None:
+    """Raises ValueError if training ends before the first update."""
+    first_update = -(-learn_start // update_period) * update_period
+    if agent_steps <= first_update:
+        raise ValueError(
+            f"--steps: {agent_steps} agent steps end before the first update, which comes after "
+            f"{first_update}; raise --steps or lower --config.learn_start"
         )

@@ -47,7 +47,7 @@ class RainbowConfig:
     hidden_size: int = setting(
         256, "units of each dueling stream's hidden layer", "K", fields.at_least(1)
     )
-    num_atoms: int = setting(51, "atoms of the return distribution", "K", fields.at_least(2))
+    num_atoms: int = setting(51, "atoms of the return distribution", "K", fields.between(2, 10_000))
     v_max: float = setting(
         10.0,
         "largest atom; the smallest is its negative [clipped reward]",
@@ -93,7 +93,7 @@ class RainbowConfig:
     target_period: int = setting(
         2000, "updates between copies to the target network", "K", fields.at_least(1)
     )
-    learn_start: int = setting(1600, "agent steps before the first update", "K")
+    learn_start: int = setting(1600, "agent steps before the first update", "K", fields.at_least(1))
     update_period: int = setting(1, "agent steps between updates", "K", fields.at_least(1))
     augmentation: str = setting(
         "none",
@@ -122,7 +122,7 @@ class RainbowConfig:
     )
 
     # Environment protocol
-    frame_stack: int = setting(4, "frames in an observation", "K", fields.at_least(1))
+    frame_stack: int = setting(4, "frames in an observation", "K", fields.between(1, 100))
     max_episode_steps: int = setting(
         27_000, "frame limit of one game [agent steps]", "K", fields.at_least(1)
     )
@@ -136,7 +136,7 @@ class RainbowConfig:
         10_000, "agent steps between evaluations", "K", fields.at_least(1)
     )
     periodic_episodes: int = setting(
-        10, "episodes of an evaluation during training", "K", fields.at_least(1)
+        10, "episodes of an evaluation during training", "K", fields.between(1, 10_000)
     )
     evaluation_epsilon: float = setting(
         0.001, "share of random actions in evaluation", "K", fields.fraction
@@ -150,7 +150,10 @@ class RainbowConfig:
                 "auxiliary: 'return_contrast' needs head='state_action', whose embedding it trains"
             )
         check_anchors(self.return_contrast, self.batch_size)
-        check_capacity(self.replay.capacity, self.n_step, self.frame_stack)
+        batches = {"batch_size": self.batch_size}
+        if "return_contrast" in self.auxiliary:
+            batches["return_contrast.batch_size"] = self.return_contrast.batch_size
+        check_capacity(self.replay.capacity, self.n_step, self.frame_stack, batches)
         if self.learn_start <= self.n_step + 1:
             raise ValueError(
                 f"learn_start: must exceed n_step + 1 = {self.n_step + 1}, so that there is a "

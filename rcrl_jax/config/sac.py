@@ -12,6 +12,7 @@ from rcrl_jax.config.groups import (
 )
 
 _SMALLEST_CROP = 15  # pixels that four convolutions need
+_LARGEST_FRAME = 480  # pixels; height of the simulator's frame buffer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +30,13 @@ class SacConfig:
         "CURL / RCRL section 5.1",
         fields.one_of("pixels", "state"),
     )
-    frame_stack: int = setting(3, "frames in an observation", "CURL", fields.at_least(1))
-    render_size: int = setting(100, "height and width of a rendered frame [pixels]", "CURL")
+    frame_stack: int = setting(3, "frames in an observation", "CURL", fields.between(1, 100))
+    render_size: int = setting(
+        100,
+        "height and width of a rendered frame [pixels]",
+        "CURL",
+        fields.between(_SMALLEST_CROP, _LARGEST_FRAME),
+    )
     crop_size: int = setting(
         84,
         "height and width of what the network reads [pixels]",
@@ -54,8 +60,12 @@ class SacConfig:
     hidden_size: int = setting(
         1024, "units of both hidden layers of actor and critics", "CURL", fields.at_least(1)
     )
-    log_std_min: float = setting(-10.0, "lower bound of the policy's log sigma", "CURL")
-    log_std_max: float = setting(2.0, "upper bound of the policy's log sigma", "CURL")
+    log_std_min: float = setting(
+        -10.0, "lower bound of the policy's log sigma", "CURL", fields.finite
+    )
+    log_std_max: float = setting(
+        2.0, "upper bound of the policy's log sigma", "CURL", fields.finite
+    )
     precision: str = setting(
         "tf32",
         "inputs of products and convolutions: 'float32' or 'tf32' (10 bits of mantissa); "
@@ -99,7 +109,7 @@ class SacConfig:
         1e-4, "step size of Adam for log alpha", "CURL", fields.positive
     )
     temperature_beta1: float = setting(
-        0.5, "first moment's decay in Adam for log alpha", "CURL", fields.fraction
+        0.5, "first moment's decay in Adam for log alpha", "CURL", fields.below_one
     )
     initial_temperature: float = setting(0.1, "alpha at the start", "CURL", fields.positive)
     discount: float = setting(0.99, "discount of one agent step", "CURL", fields.fraction)
@@ -130,7 +140,7 @@ class SacConfig:
         10_000, "environment steps between evaluations", "CURL", fields.at_least(1)
     )
     periodic_episodes: int = setting(
-        10, "episodes of an evaluation during training", "CURL", fields.at_least(1)
+        10, "episodes of an evaluation during training", "CURL", fields.between(1, 10_000)
     )
 
     def __post_init__(self) -> None:
@@ -150,7 +160,10 @@ class SacConfig:
                 f"crop_size: must be at most render_size = {self.render_size}; got {self.crop_size}"
             )
         check_anchors(self.return_contrast, self.batch_size)
-        check_capacity(self.replay.capacity, 1, self.frame_stack)
+        batches = {"batch_size": self.batch_size}
+        if "return_contrast" in self.auxiliary:
+            batches["return_contrast.batch_size"] = self.return_contrast.batch_size
+        check_capacity(self.replay.capacity, 1, self.frame_stack, batches)
 
     @property
     def tasks(self) -> tuple[str, ...]:

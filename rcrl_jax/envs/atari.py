@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rcrl_jax.envs import pools
-from rcrl_jax.envs.protocol import VectorEnvironment, validate_seeds
+from rcrl_jax.envs.protocol import VectorEnvironment, discrete_spec, validate_seeds
 
 ATARI_GAMES = (
     "Alien",
@@ -41,6 +41,9 @@ ATARI_GAMES = (
 """The games of Table 1 of the RCRL paper, those of the Atari-100k benchmark."""
 
 ATARI_BACKENDS = ("auto", "envpool", "ale")
+
+LARGEST_SPEC = discrete_spec((84, 84), 18)
+"""Spec of a game with all actions of the console; every game has these or fewer."""
 
 
 def make_atari(

@@ -140,21 +140,27 @@ def make_dmc(
     repeats = {task: DMC_TASKS[task].action_repeat for task in tasks}
     if len(set(repeats.values())) > 1:
         raise ValueError(f"the tasks of a vector must share one action repeat, got {repeats}")
+    dmc_rendering.check_installed(backend)
+    renderer = dmc_worker.NO_RENDERER
     if observation == "pixels":
-        frame_shape = (render_size, render_size, 3)
         renderer = (
             dmc_rendering.find_renderer()
             if backend == "dm_control"
             else dmc_rendering.find_envpool_renderer()
         )
-    else:
-        frame_shape = (MAX_STATE_SIZE,)
-        renderer = dmc_worker.NO_RENDERER
-    spec = control_spec(frame_shape, MAX_NUM_ACTIONS, action_repeat=repeats[tasks[0]])
-    if observation == "pixels":
-        spec = spec._replace(host_bytes=RENDERER_BYTES)
+    spec = make_spec(tasks[0], observation, render_size)
     workers = min(num_workers or os.cpu_count() or 1, len(tasks))
     return _ControlSuite(tasks, seeds, spec, backend, renderer, workers)
+
+
+def make_spec(task: str, observation: str, render_size: int) -> EnvironmentSpec:
+    """The spec of the environments that `make_dmc` makes; arguments as there."""
+    repeat = DMC_TASKS[task].action_repeat
+    if observation == "state":
+        return control_spec((MAX_STATE_SIZE,), MAX_NUM_ACTIONS, action_repeat=repeat)
+    frame_shape = (render_size, render_size, 3)
+    spec = control_spec(frame_shape, MAX_NUM_ACTIONS, action_repeat=repeat)
+    return spec._replace(host_bytes=RENDERER_BYTES)
 
 
 def check_task(task: str) -> None:

@@ -17,6 +17,18 @@ class RendererUnavailable(ImportError):  # noqa: N818 - states what happened
     """Nothing on this machine renders."""
 
 
+def check_installed(backend: str) -> None:
+    """Raises ImportError, with what to do, if the package of a backend is not installed."""
+    try:
+        importlib.metadata.version(backend)
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(
+            f"{backend} is not installed: run 'pip install --no-deps -r requirements.txt' in the "
+            "repository ('pip install .' leaves dm_control out on Python 3.13), or take Python "
+            "3.11 or 3.12"
+        ) from None
+
+
 @functools.cache
 def find_renderer() -> str:
     """The renderer of dm_control: MUJOCO_GL if set, else the first of EGL and OSMesa that works.
@@ -25,7 +37,7 @@ def find_renderer() -> str:
         RendererUnavailable: none works.
         ImportError: dm_control is not installed.
     """
-    importlib.metadata.version("dm_control")  # raise now if it is missing
+    check_installed("dm_control")
     requested = os.environ.get("MUJOCO_GL", "").lower()
     reasons = []
     for renderer in (requested,) if requested else RENDERERS:
@@ -35,7 +47,8 @@ def find_renderer() -> str:
         reasons.append(f"{renderer}: {reason}")
     raise RendererUnavailable(
         f"nothing renders DMControl here ({'; '.join(reasons)}): on Debian or Ubuntu run "
-        "'apt-get install libegl1 libgl1-mesa-dri' (EGL) or 'apt-get install libosmesa6' (OSMesa)"
+        "'apt-get install libegl1 libgl1 libgl1-mesa-dri' (EGL) or 'apt-get install libosmesa6' "
+        "(OSMesa)"
     )
 
 
@@ -47,14 +60,14 @@ def find_envpool_renderer() -> str:
         RendererUnavailable: EGL does not work.
         ImportError: envpool is not installed.
     """
-    importlib.metadata.version("envpool")  # raise now if it is missing
+    check_installed("envpool")
     # Workers inherit this path, so the probe must find the same modules.
     reason = _failure(_ENVPOOL_PROBE, PYTHONPATH=os.pathsep.join(sys.path))
     if reason is None:
         return "egl"
     raise RendererUnavailable(
         f"envpool does not render DMControl here ({reason}): on Debian or Ubuntu run "
-        "'apt-get install libgl1 libegl1 libgl1-mesa-dri', or take the backend dm_control"
+        "'apt-get install libegl1 libgl1 libgl1-mesa-dri', or take the backend dm_control"
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training import checkpoint, evaluation
@@ -26,22 +27,39 @@ def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvi
     """
     environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
     try:
-        agent = make_agent(plan.config, environment.spec)
-        constants = [agent.run_constants(run.game) for run in plan.runs]
-        runs = types.RunSpec(
-            np.asarray(environment.num_valid_actions, np.int32),
-            jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants),
-        )
-        seeds = plan.seeds
-        if rows is not None:
-            runs = jax.tree.map(lambda x: x[np.asarray(rows)], runs)
-            seeds = tuple(seeds[row] for row in rows)
-        devices = jax.devices()[: plan.num_devices]
-        fleet = Fleet(agent, seeds, runs, batching=plan.batching, devices=devices)
-        return AgentEnvironment(environment, agent.protocol), fleet
+        fleet = assemble_fleet(plan, environment.spec, environment.num_valid_actions, rows)
+        return AgentEnvironment(environment, fleet.agent.protocol), fleet
     except BaseException:
         environment.close()
         raise
+
+
+def assemble_fleet(
+    plan: Plan,
+    spec: EnvironmentSpec,
+    num_valid_actions: Sequence[int],
+    rows: Sequence[int] | None = None,
+) -> Fleet:
+    """The fleet of agents for environments that need not exist yet.
+
+    Args:
+      plan: the experiment.
+      spec: of the environments.
+      num_valid_actions: `[R]`, of the environments of all runs.
+      rows: see `make_fleet`.
+    """
+    agent = make_agent(plan.config, spec)
+    constants = [agent.run_constants(run.game) for run in plan.runs]
+    runs = types.RunSpec(
+        np.asarray(num_valid_actions, np.int32),
+        jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants),
+    )
+    seeds = plan.seeds
+    if rows is not None:
+        runs = jax.tree.map(lambda x: x[np.asarray(rows)], runs)
+        seeds = tuple(seeds[row] for row in rows)
+    devices = jax.devices()[: plan.num_devices]
+    return Fleet(agent, seeds, runs, batching=plan.batching, devices=devices)
 
 
 def make_replay(fleet: Fleet, frame_store: str) -> SegmentReplay:

@@ -73,13 +73,14 @@ def run(plan: Plan, say: Say = print) -> list[float]:
         if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
+        say("compiling, about a minute")
 
         replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         saves = stack.enter_context(_Saves(plan, fleet, replay, history))
         state = _start_or_resume(plan, fleet, environment, replay, history, saves.store, say)
-        to_go = plan.total_steps - state.step
-        say(prediction.forecast(memory, fleet, replay.example_batch(), to_go))
+        batch = replay.example_batch()
+        say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step)
@@ -119,6 +120,7 @@ def run(plan: Plan, say: Say = print) -> list[float]:
             saves.save_if_due(state)
         saves.save(state)
 
+        progress.close()
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = assessor.assess_finally(state)
     for film in result.films:

@@ -11,13 +11,14 @@ import numpy as np
 import psutil
 
 from rcrl_jax import types
-from rcrl_jax.agents.agent import Agent
+from rcrl_jax.agents.agent import Agent, Schedule
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
 from rcrl_jax.representation import instruments
-from rcrl_jax.training import evaluation, workdir
+from rcrl_jax.training import build, evaluation, workdir
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan
 
 _BYTES_A_SLOT = 64  # of a replay without its frames: action, reward, flags, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
@@ -38,18 +39,21 @@ class Memory(NamedTuple):
     device_limit: int | None
 
 
-def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Memory:
-    """Adds up what the runs of a fleet will hold.
+def predict_memory(
+    fleet: Fleet, spec: EnvironmentSpec, frame_store: str, total_steps: int
+) -> Memory:
+    """Adds up what the runs of a fleet will hold; allocates none of it.
 
     Args:
       fleet: the runs.
       spec: of their environments.
       frame_store: 'host' or 'device', where frames will be stored.
+      total_steps: agent steps of each run.
     """
     runs, agent = fleet.num_runs, fleet.agent
     slots, layout = agent.replay.capacity + 2, agent.observations.stored
     frame_bytes = runs * slots * math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
-    batch_bytes = _bytes(empty_batch(agent, runs, frame_store))
+    batch_bytes = _bytes(batch_shapes(agent, runs, frame_store))
     state_bytes = _bytes(jax.eval_shape(fleet.init))
     at_once = 1 if fleet.batching == "map" else runs
     # The state before and after an update, and its gradients.
@@ -58,6 +62,7 @@ def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Mem
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
     games = min(agent.evaluation.episodes, evaluation.GAMES_AT_ONCE)
     host += runs * games * instruments.MOST_BYTES
+    host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
     if frame_store == "device":
         device += frame_bytes
     else:
@@ -67,6 +72,26 @@ def predict_memory(fleet: Fleet, spec: EnvironmentSpec, frame_store: str) -> Mem
     if limit is None:  # one memory for both
         return Memory(host + device, 0, available, None)
     return Memory(host, device // fleet.num_devices, available, limit)
+
+
+def check_plan(plan: Plan, spec: EnvironmentSpec) -> None:
+    """Checks that a plan fits on the disk and in memory; makes and writes nothing.
+
+    Args:
+      plan: the experiment.
+      spec: of its environments; its actions are the largest action set that they may have.
+
+    Raises:
+      DoesNotFit: too little memory.
+      OSError: too little space on the disk.
+    """
+    fleet = fleet_of(plan, spec)
+    check_resources(fleet, spec, plan.frame_store, plan.total_steps, plan.workdir)
+
+
+def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
+    """A plan's fleet before there are environments; arguments as in `check_plan`."""
+    return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 
 def check_resources(
@@ -89,14 +114,22 @@ def check_resources(
       OSError: too little space on the disk.
     """
     workdir.check_space(directory, predict_disk(fleet, total_steps))
-    memory = predict_memory(fleet, spec, frame_store)
+    memory = predict_memory(fleet, spec, frame_store, total_steps)
     check(memory, fleet.num_runs)
     return memory
 
 
-def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, steps: int) -> str:
-    """One line for the user, before `steps` more steps: memory and time, from timed updates."""
-    return describe(memory, time_update(fleet, batch), steps, datetime.datetime.now())
+def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, step: int, total_steps: int) -> str:
+    """One line for the user about a fleet at `step`: memory and time, from timed updates."""
+    updates = count_updates(fleet.agent.schedule, step, total_steps)
+    return describe(memory, time_update(fleet, batch), updates, datetime.datetime.now())
+
+
+def count_updates(schedule: Schedule, start: int, end: int) -> int:
+    """Updates of a run from agent step `start` up to `end`, which is not counted."""
+    learn_start, period = schedule
+    first, last = (-(-step // period) for step in (max(start, learn_start), end))
+    return max(last - first, 0)
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
@@ -106,9 +139,7 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
       fleet: the runs.
       total_steps: agent steps of each.
     """
-    action = fleet.agent.action
-    action_bytes = math.prod(action.shape) * np.dtype(action.dtype).itemsize
-    progress = total_steps * (action_bytes + _PRIORITY_BYTES)
+    progress = total_steps * (_bytes(fleet.agent.action) + _PRIORITY_BYTES)
     learner = _bytes(jax.eval_shape(fleet.init))
     return 2 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
 
@@ -124,10 +155,11 @@ def check(memory: Memory, num_runs: int) -> None:
         needs.append(("device", memory.device, memory.device_limit))
     for name, needed, limit in needs:
         if needed > limit:
+            fit = num_runs * limit // needed
             raise DoesNotFit(
                 f"{num_runs} run(s) need {needed / 2**30:.1f} GiB of {name} memory and "
-                f"{limit / 2**30:.1f} GiB are free: {num_runs * limit // needed} run(s) fit "
-                "(or lower --config.replay.capacity)"
+                f"{limit / 2**30:.1f} GiB are free: {fit} run(s) fit "
+                "(or lower --config.replay.capacity or --config.batch_size)"
             )
 
 
@@ -143,45 +175,51 @@ def time_update(fleet: Fleet, batch: types.Batch) -> float:
     return min(durations[1:])  # the first one compiles
 
 
-def describe(memory: Memory, update_s: float, steps: int, now: datetime.datetime) -> str:
-    """One line for the user, before `steps` more steps are taken."""
+def describe(memory: Memory, update_s: float, updates: int, now: datetime.datetime) -> str:
+    """One line for the user, before `updates` more updates."""
     device = f" and {memory.device / 2**30:.1f} GiB on each device" if memory.device else ""
-    to_go = datetime.timedelta(seconds=update_s * steps)
+    to_go = datetime.timedelta(seconds=update_s * updates)
     return (
-        f"predicted: {memory.host / 2**30:.1f} GiB of host memory{device}; "
-        f"{1e3 * update_s:.1f} ms an update, {to_go.total_seconds() / 60:.0f} min of updates to "
-        f"go: not before {now + to_go:%H:%M (%d %b)}"
+        f"predicted: {memory.host / 2**30:.1f} GiB of host memory{device}; {updates:,} updates of "
+        f"{1e3 * update_s:.1f} ms to go, {_duration(to_go)}: not before {now + to_go:%H:%M (%d %b)}"
     )
 
 
-def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
-    """A batch with the shapes of a real one, leading axis R, for use before the replay exists.
+def _duration(time: datetime.timedelta) -> str:
+    seconds = time.total_seconds()
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
+    """The shapes and types of a batch, leading axis R; holds no data.
 
     Args:
-      agent: reads it.
+      agent: reads the batch.
       runs: R.
       frame_store: 'host', or 'device' for references without their frames.
     """
     formats, settings = agent.observations, agent.replay
 
+    def shape(size: int, *rest: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((runs, size, *rest), dtype)
+
     def stacks(layout: FrameLayout, size: int) -> Any:
         if frame_store == "host":
-            return np.zeros((runs, size, *layout.stack_shape(formats.frame_stack)), layout.dtype)
-        slots = np.zeros((runs, size, formats.frame_stack), np.int32)
+            return shape(size, *layout.stack_shape(formats.frame_stack), dtype=layout.dtype)
+        slots = shape(size, formats.frame_stack, dtype=np.int32)
         return frames.FrameReferences(slots, None, layout.stored_shape, layout.stack_axis)
 
-    def actions(size: int) -> np.ndarray:
-        return np.zeros((runs, size, *agent.action.shape), agent.action.dtype)
+    def actions(size: int) -> jax.ShapeDtypeStruct:
+        return shape(size, *agent.action.shape, dtype=agent.action.dtype)
 
     size, num_anchors = settings.batch_size, settings.num_anchors
-    ones = np.ones((runs, size), np.float32)
     transitions = types.TransitionBatch(
         observation=stacks(formats.observation, size),
         action=actions(size),
-        reward=ones,
-        discount=ones,
+        reward=shape(size),
+        discount=shape(size),
         next_observation=stacks(formats.next_observation, size),
-        weight=ones,
+        weight=shape(size),
     )
     if not num_anchors:
         return types.Batch(transitions, None)
@@ -191,5 +229,15 @@ def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     return types.Batch(transitions, types.ContrastBatch(*pairs))
 
 
+def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
+    """A batch of zeros whose rewards, discounts and weights are 1; see `batch_shapes`."""
+    zeros = jax.tree.map(
+        lambda x: np.zeros(x.shape, x.dtype), batch_shapes(agent, runs, frame_store)
+    )
+    ones = np.ones_like(zeros.transitions.reward)
+    transitions = zeros.transitions._replace(reward=ones, discount=ones, weight=ones)
+    return zeros._replace(transitions=transitions)
+
+
 def _bytes(tree: Any) -> int:
-    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    return sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree))

@@ -213,7 +213,7 @@ class Progress:
         options: dict[str, Any] = {
             "total": steps, "initial": start, "file": file, "unit": f" {unit}"
         }  # fmt: skip
-        if _has_width(file):
+        if _has_room(file):
             self._bar = tqdm(**options, dynamic_ncols=True)
         else:
             self._bar = _Lines(**options, mininterval=_LINE_EVERY_S, maxinterval=_LINE_EVERY_S)
@@ -245,10 +245,11 @@ class Progress:
 _LINE_EVERY_S = 30.0
 
 
-def _has_width(file: TextIO) -> bool:
-    """Whether `file` is a terminal on which a bar fits; some report a width of 0."""
+def _has_room(file: TextIO) -> bool:
+    """Whether `file` is a terminal on which a bar fits; some report 0 rows and columns."""
     try:
-        return os.get_terminal_size(file.fileno()).columns > 0
+        size = os.get_terminal_size(file.fileno())
+        return size.columns > 0 and size.lines > 1
     except OSError:
         return False
 
@@ -261,7 +262,8 @@ class _Lines(tqdm):
             "{n_fmt}/{total_fmt}{unit}, {percentage:.1f} %, {rate_noinv_fmt}, {remaining} left"
             "{postfix}"
         )
-        super().__init__(bar_format=bar_format, miniters=1, **options)
+        # Sizes, because tqdm would cut lines to those that the terminal reports.
+        super().__init__(bar_format=bar_format, miniters=1, ncols=1000, nrows=20, **options)
 
     @staticmethod
     def status_printer(file: TextIO) -> Any:

@@ -47,8 +47,12 @@ def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) 
     with files.replacing(path) as partial:
         # imageio_ffmpeg's own writer forks, which is unsafe with JAX's threads, and does not report
         # failures of ffmpeg.
+        # The prefix, because ffmpeg takes `col:on/a.mp4` for a protocol and `-dash/a.mp4` for an
+        # option.
         result = subprocess.run(
-            [*command, str(partial)], input=np.ascontiguousarray(frames).data, capture_output=True
+            [*command, f"file:{partial}"],
+            input=np.ascontiguousarray(frames).data,
+            capture_output=True,
         )
         if result.returncode != 0:
             reason = result.stderr.decode(errors="replace").strip()

@@ -466,14 +466,16 @@ def test_bad_actions_are_refused(make):
 
 def test_without_a_renderer_the_error_names_the_packages(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "nonsense")
-    with pytest.raises(dmc_rendering.RendererUnavailable, match="libegl1.*libosmesa6") as refusal:
+    with pytest.raises(
+        dmc_rendering.RendererUnavailable, match="libegl1 libgl1 libgl1-mesa-dri.*libosmesa6"
+    ) as refusal:
         dmc_rendering.find_renderer.__wrapped__()
     assert "\n" not in str(refusal.value)
 
 
 def test_without_a_renderer_of_envpool_the_error_names_the_packages(monkeypatch):
     monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nonexistent")
-    packages = "libgl1 libegl1 libgl1-mesa-dri"
+    packages = "libegl1 libgl1 libgl1-mesa-dri"
     with pytest.raises(dmc_rendering.RendererUnavailable, match=packages) as refusal:
         dmc_rendering.find_envpool_renderer.__wrapped__()
     assert "\n" not in str(refusal.value)

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import command_line
 from rcrl_jax.config import fields, presets
+from tests.experiments import programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -39,6 +40,8 @@ def test_help_lists_every_flag_and_every_field(preset):
     for field in fields.named_fields(chosen):
         value = " ".join(f"{field.value!r}".split())
         assert f"--config.{field.name}={value}: {field.metadata['meaning']}" in text, field.name
+    for source, meaning in fields.SOURCES.items():
+        assert f"source {source}: {meaning}" in text
 
 
 @pytest.mark.parametrize(
@@ -73,8 +76,16 @@ def test_help_lists_every_flag_and_every_field(preset):
     ids=lambda value: " ".join(value) if value[0].startswith("-") else None,
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = command(*arguments, directory=tmp_path)
+    result = programs.call("experiments.atari100k", *arguments, directory=tmp_path)
     assert_mistake(result, says, tmp_path)
+
+
+def test_a_process_ends_as_the_program_does_inside_a_test(tmp_path):
+    """All trials of bad flags run inside the test's process."""
+    process = command("--steps=1000", directory=tmp_path)
+    inside = programs.call("experiments.atari100k", "--steps=1000", directory=tmp_path)
+    assert_refused(process)
+    assert inside == (process.returncode, process.stdout, process.stderr)
 
 
 def test_seeds_are_a_list_or_a_range_without_its_end():
@@ -104,14 +115,16 @@ def test_every_program_parses_its_flags_in_the_same_way(folder):
         assert "\n    app.run(main, flags_parser=command_line.parse)\n" in text
 
 
-def assert_refused(result: subprocess.CompletedProcess) -> None:
+def assert_refused(result: subprocess.CompletedProcess | programs.Ended) -> None:
     """Exit code 2, one line that begins with `error:` and nothing else."""
     assert result.returncode == 2, result.stderr
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
     assert result.stdout == ""
 
 
-def assert_mistake(result: subprocess.CompletedProcess, says, directory: pathlib.Path) -> None:
+def assert_mistake(
+    result: subprocess.CompletedProcess | programs.Ended, says, directory: pathlib.Path
+) -> None:
     """Refused with every word of `says`, and nothing written to `directory`."""
     assert_refused(result)
     for word in says:

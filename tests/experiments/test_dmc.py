@@ -15,6 +15,7 @@ from rcrl_jax.config.presets import DMC_PRESETS, dmc_presets_of
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import records
 from rcrl_jax.training.run_paths import RunPaths
+from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_mistake, assert_refused, environment
 
 SMALL = {
@@ -165,7 +166,7 @@ def worker_of(pid: int) -> int:
     ids=lambda value: " ".join(value) if value[0].startswith("-") else None,
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = command(*arguments, directory=tmp_path)
+    result = programs.call("experiments.dmc", *arguments, directory=tmp_path)
     assert_mistake(result, says, tmp_path)
 
 
@@ -177,7 +178,7 @@ def test_a_missing_renderer_is_reported_with_the_packages_to_install(tmp_path):
         "--backend=envpool", directory=tmp_path, __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent"
     )
     assert_refused(result)
-    assert "libgl1 libegl1 libgl1-mesa-dri" in result.stderr
+    assert "libegl1 libgl1 libgl1-mesa-dri" in result.stderr
     assert not list(tmp_path.iterdir())
 
 

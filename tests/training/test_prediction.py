@@ -1,17 +1,23 @@
 """The prediction of memory, disk space and time, and which fleets are refused."""
 
 import datetime
+import tracemalloc
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import Schedule
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
-from rcrl_jax.training import prediction
+from rcrl_jax.replay import frames
+from rcrl_jax.training import build, prediction
 from rcrl_jax.training.fleet import Fleet
 
 
@@ -35,7 +41,7 @@ def test_predicted_memory_grows_with_the_runs():
     spec = discrete_spec((84, 84), 6)
     agent = make_agent(ATARI_PRESETS["rcrl"], spec)
     one, two = (
-        prediction.predict_memory(fleet_of(agent, runs), spec, "host").host for runs in (1, 2)
+        prediction.predict_memory(fleet_of(agent, runs), spec, "host", 1000).host for runs in (1, 2)
     )
     frames = 100_002 * 225 * 25
     assert frames < one < 1.5 * frames
@@ -47,7 +53,7 @@ def test_predicted_memory_holds_the_rendering_environments_of_evaluations():
     spec = control_spec((100, 100, 3), 6)._replace(host_bytes=dmc.RENDERER_BYTES)
     agent = make_agent(DMC_PRESETS["sac_aug"], spec)
     one, two = (
-        prediction.predict_memory(fleet_of(agent, runs, batching="map"), spec, "host").host
+        prediction.predict_memory(fleet_of(agent, runs, batching="map"), spec, "host", 1000).host
         for runs in (1, 2)
     )
     assert two - one > 100_001 * 100 * 100 * 3 + 11 * dmc.RENDERER_BYTES
@@ -62,13 +68,50 @@ def test_the_disk_holds_two_checkpoints_of_every_learner():
     assert 2 * (learner + actions) < needed < 2 * (learner + actions) + 3 * 64 * 2**20
 
 
+def test_predicting_memory_allocates_nothing_of_what_it_predicts():
+    spec = discrete_spec((84, 84), 6)
+    config = fields.replace(ATARI_PRESETS["rcrl"], {"batch_size": 100_000})
+    fleet = fleet_of(make_agent(config, spec), 50)
+    tracemalloc.start()
+    try:
+        needed = prediction.predict_memory(fleet, spec, "host", 10**9).host
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    batches = 50 * 100_000 * 2 * 225 * 4 * 25
+    history = 50 * 10**9
+    assert needed > batches + history > 2**37
+    assert peak < 2**24
+
+
+@pytest.mark.parametrize("frame_store", ["host", "device"])
+@pytest.mark.parametrize("preset", ["rcrl", "erainbow", "rcrl_sac"])
+def test_batch_shapes_are_those_of_a_batch(preset, frame_store):
+    spec = discrete_spec((84, 84), 6)
+    if preset in DMC_PRESETS:
+        spec = control_spec((100, 100, 3), 6)
+    config = {**ATARI_PRESETS, **DMC_PRESETS}[preset]
+    agent = make_agent(fields.replace(config, {"replay.capacity": 600}), spec)
+    replay = build.make_replay(fleet_of(agent, 2), frame_store)
+    batch, _ = frames.detach_frames(replay.example_batch())
+    assert jax.tree.map(
+        lambda x: (x.shape, x.dtype), prediction.batch_shapes(agent, 2, frame_store)
+    ) == jax.tree.map(lambda x: (x.shape, x.dtype), batch)
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 60), st.integers(0, 60))
+def test_updates_to_go_are_those_of_the_loop(learn_start, period, start, end):
+    in_loop = [s for s in range(start, end) if s >= learn_start and s % period == 0]
+    assert prediction.count_updates(Schedule(learn_start, period), start, end) == len(in_loop)
+
+
 def test_the_prediction_is_one_line():
     now = datetime.datetime(2026, 1, 31, 23, 0)
     on_host = prediction.describe(prediction.Memory(3 * 2**29, 0, 0, None), 0.018, 5000, now)
     assert on_host == (
-        "predicted: 1.5 GiB of host memory; 18.0 ms an update, 2 min of updates to go: "
+        "predicted: 1.5 GiB of host memory; 5,000 updates of 18.0 ms to go, 90 s: "
         "not before 23:01 (31 Jan)"
     )
     on_device = prediction.describe(prediction.Memory(2**30, 2**31, 0, None), 0.36, 20_000, now)
     assert "1.0 GiB of host memory and 2.0 GiB on each device" in on_device
-    assert "not before 01:00 (01 Feb)" in on_device
+    assert "20,000 updates of 360.0 ms to go, 120 min: not before 01:00 (01 Feb)" in on_device

@@ -286,12 +286,13 @@ def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
     ]
 
 
-def _progress_on_a_terminal(columns):
-    """Everything that is written to a terminal of `columns` columns."""
+def _progress_on_a_terminal(monkeypatch, *, rows=24, columns):
+    """Everything that is written to a terminal of this size, as standard error."""
     ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, columns))
+    termios.tcsetwinsize(theirs, (rows, columns))
     with open(theirs, "w") as file:
-        with records.Progress(100, file=file) as progress:
+        monkeypatch.setattr(sys, "stderr", file)  # of which tqdm asks the size
+        with records.Progress(100) as progress:
             progress.advance(100, last_score=-3.25)
         file.write("END")
     sent = b""
@@ -301,14 +302,17 @@ def _progress_on_a_terminal(columns):
     return sent.decode().removesuffix("END")
 
 
-def test_progress_on_a_terminal_is_one_line_that_is_redrawn():
-    sent = _progress_on_a_terminal(columns=100)
+@pytest.mark.parametrize("rows, columns", [(0, 0), (0, 80), (24, 0)])
+def test_progress_on_a_terminal_without_a_size_is_lines(monkeypatch, rows, columns):
+    lines = _progress_on_a_terminal(monkeypatch, rows=rows, columns=columns).split()
+    assert lines.count("100/100") >= 1
+    assert lines[-1] == "-3.2"  # nothing is cut
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_redrawn(monkeypatch):
+    sent = _progress_on_a_terminal(monkeypatch, columns=100)
     assert sent.count("\n") == 1
     last_state = sent.rstrip().split("\r")[-1]
     assert last_state.startswith("100%|")
     assert "100/100" in last_state
     assert "last score -3.2" in last_state
-
-
-def test_progress_on_a_terminal_without_a_width_is_lines():
-    assert "100/100 steps, 100.0 %" in _progress_on_a_terminal(columns=0)

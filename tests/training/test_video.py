@@ -102,7 +102,7 @@ def test_errors_of_ffmpeg_are_quoted_and_the_old_video_stays(tmp_path, monkeypat
         "#!/bin/sh\n"
         "for last; do :; done\n"
         "cat > /dev/null\n"
-        'echo half > "$last"\n'
+        'echo half > "${last#file:}"\n'
         'echo "No space left on device" >&2\n'
         "exit 1\n"
     )

@@ -1,0 +1,194 @@
+"""Checks what training needs on this machine, and says what to do about what is missing.
+
+    python -m experiments.doctor
+
+One line a check: ok or missing. Exit code 0 if Atari training can run, with or without a GPU, else
+1. Lines that end with "(DMControl)" or "(videos)" name what only these need; they leave the exit
+code alone.
+"""
+
+# The standard library alone: packages may be missing. Each check imports what it needs.
+import argparse
+import importlib.metadata
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+_INSTALL = "'make trial' makes an environment; or run 'pip install --no-deps -r requirements.txt'"
+
+
+class Check(NamedTuple):
+    """One line.
+
+    Attributes:
+        name: what is looked for.
+        find: returns what is found; raises if it is missing.
+        remedy: what to do then; '' where the error says it.
+        only_for: what alone needs it; '' for Atari training.
+    """
+
+    name: str
+    find: Callable[[], str]
+    remedy: str = ""
+    only_for: str = ""
+
+
+def find_python() -> str:
+    """The version."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - the reason for this line
+        raise ImportError(sys.version.split()[0])
+    return sys.version.split()[0]
+
+
+def find_device() -> str:
+    """Version of JAX and its devices."""
+    import jax
+
+    devices = jax.devices()
+    found = f"{jax.__version__}, {len(devices)} x {devices[0].device_kind}"
+    if devices[0].platform == "cpu" and pathlib.Path("/dev/nvidia0").exists():
+        found += "; for the GPU here: pip install 'jax[cuda12]' (or cuda13)"
+    return found
+
+
+def find_emulators() -> str:
+    """Those of the two emulator packages that can be imported."""
+    found, missing = [], []
+    for package in ("envpool", "ale_py"):
+        try:
+            importlib.import_module(package)
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except (ImportError, OSError) as error:  # a shared library may be missing
+            missing.append(f"{package} is missing: {error}")
+    if not found:
+        raise ImportError("; ".join(missing))
+    return "; ".join([*found, *missing])
+
+
+def find_games() -> str:
+    """How many of the benchmark's games start."""
+    from rcrl_jax.envs import atari
+
+    for game in atari.ATARI_GAMES:
+        try:
+            atari.make_atari(game, [0]).close()
+        except Exception as error:
+            raise RuntimeError(f"{game} does not start: {error}") from error
+    return f"all {len(atari.ATARI_GAMES)} games start"
+
+
+def find_dm_control() -> str:
+    """The version of dm_control."""
+    from rcrl_jax.envs import dmc_rendering
+
+    dmc_rendering.check_installed("dm_control")
+    return importlib.metadata.version("dm_control")
+
+
+def find_renderer() -> str:
+    """What renders DMControl."""
+    from rcrl_jax.envs import dmc_rendering
+
+    return dmc_rendering.find_renderer()
+
+
+def find_ffmpeg() -> str:
+    """Where ffmpeg is."""
+    from rcrl_jax.training import video
+
+    return video.find_ffmpeg()
+
+
+def find_space() -> str:
+    """Free space on the disk of the current directory, if it is enough for a run of `rcrl`."""
+    from rcrl_jax.training import prediction, workdir
+
+    plan, spec = _plan()
+    needed = prediction.predict_disk(prediction.fleet_of(plan, spec), plan.total_steps)
+    workdir.check_space(plan.workdir, needed)
+    free = shutil.disk_usage(plan.workdir).free
+    return f"{free / 2**30:.1f} GiB free, a run of rcrl needs {needed / 2**30:.2f}"
+
+
+def find_memory() -> str:
+    """Free memory, if it is enough for a run of `rcrl`."""
+    from rcrl_jax.training import prediction
+
+    plan, spec = _plan()
+    fleet = prediction.fleet_of(plan, spec)
+    memory = prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
+    prediction.check(memory, 1)
+    free, needed = memory.host_limit / 2**30, memory.host / 2**30
+    return f"{free:.1f} GiB free, a run of rcrl needs {needed:.1f}"
+
+
+CHECKS = (
+    Check("Python", find_python, "install Python 3.11, 3.12 or 3.13"),
+    Check("JAX", find_device, _INSTALL),
+    Check("emulators", find_emulators, _INSTALL),
+    Check("ROMs", find_games, f"the emulator packages bring them; {_INSTALL}"),
+    Check("disk", find_space, "free some, or work in a directory on another disk"),
+    Check("memory", find_memory, "end other programs, or lower --config.replay.capacity"),
+    Check("dm_control", find_dm_control, only_for="DMControl"),
+    Check("renderer", find_renderer, only_for="DMControl"),
+    Check("ffmpeg", find_ffmpeg, only_for="videos"),
+)
+
+
+def main(argv: list[str]) -> int:
+    """Prints a line for every check; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        "python -m experiments.doctor",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.error = _refuse
+    parser.parse_args(argv)
+    can_train = True
+    for check in CHECKS:
+        is_found, line = describe(check)
+        can_train = can_train and (is_found or bool(check.only_for))
+        print(line, flush=True)
+    print(f"Atari training {'can run' if can_train else 'cannot run: see what is missing'}")
+    return 0 if can_train else 1
+
+
+def describe(check: Check) -> tuple[bool, str]:
+    """Whether what a check looks for is there, and the line that says so."""
+    try:
+        state, detail = "ok", check.find()
+    except Exception as error:  # whatever is wrong with a package, the other checks go on
+        remedy = _INSTALL if isinstance(error, ModuleNotFoundError) else check.remedy
+        state, detail = "missing", str(error) or type(error).__name__
+        detail += f": {remedy}" if remedy else ""
+    only_for = f" ({check.only_for})" if check.only_for else ""
+    return state == "ok", f"{check.name:<11} {state:<8} {' '.join(detail.split())}{only_for}"
+
+
+def _plan():
+    """The plan of one run of `rcrl`, in the current directory, and the spec of its environment."""
+    from rcrl_jax.config import presets
+    from rcrl_jax.envs import atari
+    from rcrl_jax.training.plan import Plan, RunId
+
+    plan = Plan(
+        preset="rcrl",
+        config=presets.ATARI_PRESETS["rcrl"],
+        runs=(RunId("Pong", 0),),
+        total_steps=100_000,
+        workdir=pathlib.Path.cwd(),
+        eval_episodes=100,
+        make_environment=atari.make_atari,
+    )
+    return plan, atari.LARGEST_SPEC
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

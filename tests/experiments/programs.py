@@ -1,0 +1,102 @@
+"""Runs programs inside the test's process: a process of its own costs seconds."""
+
+import contextlib
+import io
+import os
+import runpy
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from absl import app, flags
+
+import benchmarks
+import experiments
+
+_PACKAGES = (experiments, benchmarks)
+_LIBRARY = ("experiments.command_line",)  # defines no flags
+# How the flag library keeps flags, and who defined them.
+_TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")
+
+
+class Ended(NamedTuple):
+    """How a program has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
+    """Runs `python -m module` with `arguments` in `directory`.
+
+    An exception that would end the program with a traceback is raised.
+    """
+    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+    with (
+        _nothing_imported(),
+        _replaced(sys, "argv", [module, *arguments]),
+        # The library's own would also set up logging for the whole process.
+        _replaced(app, "run", lambda main, flags_parser: main(flags_parser(sys.argv))),
+        contextlib.chdir(directory),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
+    ):
+        try:
+            runpy.run_module(module, run_name="__main__")
+        except SystemExit as end:
+            code = end.code or 0
+    return Ended(code, stdout.getvalue(), stderr.getvalue())
+
+
+@contextlib.contextmanager
+def _nothing_imported() -> Iterator[None]:
+    """Forgets all programs and their flags, because two programs define equal flags."""
+    tables = flags.FLAGS.__dict__
+    kept = {name: tables[name].copy() for name in _TABLES}
+    parsed = tables["__flags_parsed"]
+    programs = {name: module for name, module in sys.modules.items() if _is_program(name)}
+    for name in _names_of_programs():
+        delattr(flags.FLAGS, name)
+    _forget(programs)
+    try:
+        yield
+    finally:
+        _forget([name for name in sys.modules if _is_program(name)])
+        tables.update(kept)
+        tables["__flags_parsed"] = parsed
+        for name, module in programs.items():
+            sys.modules[name] = module
+            setattr(sys.modules[name.partition(".")[0]], name.partition(".")[2], module)
+
+
+def _names_of_programs() -> list[str]:
+    owners = flags.FLAGS.flags_by_module_dict()
+    return [
+        flag.name
+        for module, own in owners.items()
+        for flag in own
+        if _is_program(module) or module == sys.argv[0] or "__main__" in module
+    ]
+
+
+def _is_program(module: str) -> bool:
+    package, _, name = module.partition(".")
+    return bool(name) and package in ("experiments", "benchmarks") and module not in _LIBRARY
+
+
+def _forget(modules) -> None:
+    for name in modules:
+        del sys.modules[name]
+        package, _, attribute = name.partition(".")
+        delattr(sys.modules[package], attribute)
+
+
+@contextlib.contextmanager
+def _replaced(owner, name, value) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

@@ -1,0 +1,66 @@
+"""What somebody sees who runs the program for the first time."""
+
+import importlib.metadata
+import re
+import subprocess
+
+import pytest
+
+from rcrl_jax.envs import dmc_rendering
+from rcrl_jax.training import experiment
+from tests.experiments import programs
+from tests.experiments.test_command_line import ROOT, assert_mistake
+from tests.training import toy
+
+
+def test_a_run_says_at_once_that_it_compiles_and_forecasts_its_updates_alone(tmp_path, monkeypatch):
+    said = []
+
+    class Progress(experiment.Progress):
+        def close(self):
+            super().close()
+            said.append("the bar has ended")
+
+    monkeypatch.setattr(experiment, "Progress", Progress)
+    experiment.run(toy.make_plan(tmp_path, "erainbow", total_steps=50), say=said.append)
+    assert said[0] == "compiling, about a minute"
+    assert f" {50 - toy.SMALL['learn_start']} updates of " in said[1]
+    # On a terminal, the next line would end in the bar.
+    assert said.index("the bar has ended") < said.index("final evaluation: 5 episodes")
+
+
+@pytest.mark.parametrize("preset", ["state_sac", "rcrl_sac"])
+def test_without_dm_control_the_program_says_how_to_install_it(tmp_path, monkeypatch, preset):
+    def version(name):
+        if name == "dm_control":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    real = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    dmc_rendering.find_renderer.cache_clear()
+    ended = programs.call("experiments.dmc", f"--preset={preset}", directory=tmp_path)
+    assert_mistake(ended, ["dm_control is not installed", "requirements.txt"], tmp_path)
+
+
+def make(*arguments: str) -> str:
+    """What `make` would do."""
+    command = ["make", "--dry-run", "--assume-old=.venv/installed", "--assume-new=.venv/renders"]
+    ended = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return ended.stdout
+
+
+def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
+    renders = "rcrl_jax.envs.dmc_rendering"
+    assert renders in make("dmc", "--always-make")
+    assert renders not in make("dmc", "PRESET=state_sac", "--always-make")
+    assert renders not in make("dmc", "ARGS=--preset=state_sac", "--always-make")
+
+
+def test_make_passes_one_game_and_seed_unless_several_are_named():
+    assert "--game=Pong --seed=0 --preset=rcrl" in make("atari")
+    several = make("atari", "ARGS=--games=Pong,Alien --seeds=0:2")
+    assert not re.search(r"--(game|seed)=", several)
+    assert "--task=" not in make("dmc", "ARGS=--tasks=finger_spin,walker_walk")

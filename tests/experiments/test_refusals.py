@@ -1,0 +1,291 @@
+"""Every bad command line is one line and exit code 2, at once, with nothing made or written."""
+
+import functools
+import pathlib
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rcrl_jax.config import fields, presets
+from rcrl_jax.config.fields import LARGEST_INT
+from rcrl_jax.envs import atari, dmc, pools
+from rcrl_jax.theory.studies import abstraction
+from rcrl_jax.training import experiment, prediction, video
+from rcrl_jax.training.plan import Plan
+from tests.experiments import programs
+from tests.experiments.test_command_line import assert_mistake, assert_refused
+
+ATARI, DMC = "experiments.atari100k", "experiments.dmc"
+REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
+SWEEP, CAMPAIGN = "benchmarks.sweep", "experiments.campaign"
+THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
+SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
+
+
+class Trained(Exception):  # noqa: N818
+    """A program has accepted its command line."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch):
+    """Training ends before it begins; environments cannot be made."""
+
+    def accept(plan, *rest):
+        raise Trained(plan)
+
+    def fail(*arguments, **options):
+        raise AssertionError("an environment is made for a run that may not start")
+
+    monkeypatch.setattr(experiment, "run", accept)
+    for module, name in (
+        (atari, "make_atari"), (atari, "make_games"), (dmc, "make_tasks"), (dmc, "make_dmc"),
+        (pools, "concatenate"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, fail)
+
+
+def accepted(module: str, *arguments: str, directory) -> Plan:
+    """The plan that a program would carry out."""
+    with pytest.raises(Trained) as reached:
+        programs.call(module, *arguments, directory=directory)
+    return reached.value.args[0]
+
+
+REFUSED = [
+    # The flag library's own errors.
+    (ATARI, ["--flagfile=/nope"], ["flagfile", "/nope"]),
+    (DMC, ["--flagfile=/nope"], ["flagfile", "/nope"]),
+    (REPRESENTATION, ["--flagfile=/nope"], ["flagfile", "/nope"]),
+    (SWEEP, ["--flagfile=/nope"], ["flagfile", "/nope"]),
+    (THROUGHPUT, ["--flagfile=/tmp"], ["flagfile", "/tmp"]),
+    (ATARI, ["--preset"], ["Missing value", "--preset"]),
+    (DMC, ["--preset"], ["Missing value", "--preset"]),
+    (ATARI, ["--noconfig.clip_rewards=false"], ["--noconfig.clip_rewards"]),
+    (ATARI, ["--stderrthreshold=loud"], ["--stderrthreshold", "loud"]),
+    # Flags that name nothing.
+    (ATARI, ["--workdir="], ["--workdir"]),
+    (ATARI, ["--games="], ["--games"]),
+    (ATARI, ["--game="], ["--game"]),
+    (DMC, ["--workdir="], ["--workdir"]),
+    (DMC, ["--tasks="], ["--tasks"]),
+    (REPRESENTATION, ["--workdir="], ["--workdir"]),
+    (REPRESENTATION, ["--presets="], ["--presets"]),
+    (EVALUATE, ["--workdir="], ["--workdir"]),
+    (EVALUATE, ["--workdir=x", "--games="], ["--games"]),
+    (EVALUATE, ["--workdir=x", "--output="], ["--output"]),
+    (SWEEP, [*SHORT_SWEEP, "--workdir="], ["--workdir"]),
+    (CAMPAIGN, ["--spec="], ["--spec"]),
+    (THROUGHPUT, ["--output="], ["--output"]),
+    (THROUGHPUT, ["--games="], ["--games"]),
+    (THROUGHPUT, ["--preset=rcrl_sac", "--tasks="], ["--tasks"]),
+    (THROUGHPUT, ["--runs="], ["--runs"]),
+    (THEORY, ["--output="], ["--output"]),
+    # Two flags of which one would be ignored, and names given twice.
+    (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
+    (ATARI, ["--game=Alien", "--games=Pong"], ["--game beside --games"]),
+    (DMC, ["--task=reacher_easy", "--tasks=cheetah_run"], ["--task beside --tasks"]),
+    (REPRESENTATION, ["--presets=rcrl,rcrl"], ["--presets", "named twice"]),
+    # Numbers beyond what a machine or a 32-bit counter holds.
+    (ATARI, ["--seeds=0:1000000000"], ["--seeds", "at most 1000"]),
+    (ATARI, ["--seeds=0:1000"], ["1000 run(s) need", "memory"]),
+    (ATARI, ["--devices=²"], ["--devices", "expected all or a number"]),
+    (ATARI, ["--steps=2147483648"], ["--steps", "2147483647"]),
+    (ATARI, ["--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
+    (DMC, ["--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
+    (SWEEP, [*SHORT_SWEEP, "--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
+    (EVALUATE, ["--workdir=x", "--episodes=1000000000"], ["--episodes", "10000"]),
+    (EVALUATE, ["--workdir=x", "--first_episode=2147483647"], ["--first_episode", "1000000"]),
+    (REPRESENTATION, ["--pairs=99999999999"], ["--pairs", "10000"]),
+    (REPRESENTATION, ["--probe_steps=999999999999"], ["--probe_steps"]),
+    (REPRESENTATION, ["--snapshot_period=999999999999"], ["--snapshot_period"]),
+    (REPRESENTATION, ["--seeds=0:1000"], ["1000 run(s) need", "memory"]),
+    (ATARI, ["--config.batch_size=1000000"], ["batch_size", "replay.capacity = 100000"]),
+    (ATARI, ["--config.return_contrast.batch_size=100001"], ["return_contrast.batch_size"]),
+    (DMC, ["--config.batch_size=100001"], ["batch_size", "replay.capacity"]),
+    (DMC, ["--config.render_size=100000"], ["render_size", "480"]),
+    (DMC, ["--config.frame_stack=10000"], ["frame_stack", "100"]),
+    (ATARI, ["--config.frame_stack=10000"], ["frame_stack", "100"]),
+    (ATARI, ["--config.num_atoms=1000000000"], ["num_atoms", "10000"]),
+    (ATARI, ["--config.return_contrast.discriminator_layers=100000"], ["layers", "100"]),
+    (ATARI, ["--config.target_period=99999999999999"], ["target_period", "2147483647"]),
+    (ATARI, ["--config.periodic_episodes=99999999999"], ["periodic_episodes", "10000"]),
+    (ATARI, ["--config.replay.capacity=2147483647"], ["memory"]),
+    (THROUGHPUT, ["--runs=1,99999999"], ["--runs", "1000"]),
+    (THROUGHPUT, ["--runs=1,1000"], ["1000 run(s) need", "memory"]),
+    (THROUGHPUT, ["--loop_steps=99999999999999999"], ["--loop_steps"]),
+    # Rates that are no numbers in float32.
+    (ATARI, ["--config.learning_rate=inf"], ["learning_rate", "finite"]),
+    (ATARI, ["--config.learning_rate=1e-60"], ["learning_rate", "positive"]),
+    (ATARI, ["--config.auxiliary_weight=inf"], ["auxiliary_weight", "finite"]),
+    (ATARI, ["--config.v_max=1e39"], ["v_max", "finite"]),
+    (DMC, ["--config.log_std_min=-inf"], ["log_std_min", "finite"]),
+    (DMC, ["--config.initial_temperature=inf"], ["initial_temperature", "finite"]),
+    (DMC, ["--config.temperature_beta1=1"], ["temperature_beta1", "[0, 1)"]),
+    (SWEEP, [*SHORT_SWEEP, "--name=a", "--config.learning_rate=inf"], ["learning_rate"]),
+    # Names.
+    (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
+    (ATARI, ["--config.curl.reduced_games=(3,)"], ["curl.reduced_games", "names"]),
+    (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
+    (THROUGHPUT, ["--games=Doom"], ["Doom"]),
+    (THROUGHPUT, ["--preset=rcrl_sac", "--tasks=x"], ["unknown task 'x'"]),
+    # Runs that learn nothing.
+    (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
+    (ATARI, ["--config.learn_start=200000"], ["first update", "200000"]),
+    (ATARI, ["--config.update_period=1000000"], ["first update", "1000000"]),
+    (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
+    (SWEEP, [*SHORT_SWEEP, "--steps=1000"], ["rcrl on Pong", "first update"]),
+    # Output that cannot be written.
+    (THROUGHPUT, ["--output=/dev/null"], ["/dev/null"]),
+    (THEORY, ["--page=/nope"], ["/nope"]),
+]
+
+
+@pytest.mark.parametrize(
+    "module, arguments, says",
+    REFUSED,
+    ids=[f"{module.split('.')[1]} {' '.join(of)}" for module, of, _ in REFUSED],
+)
+def test_a_mistake_is_one_line_at_once_and_nothing_is_written(tmp_path, module, arguments, says):
+    start = time.monotonic()
+    assert_mistake(programs.call(module, *arguments, directory=tmp_path), says, tmp_path)
+    assert time.monotonic() - start < 10
+
+
+def test_what_is_right_is_accepted(tmp_path):
+    call = functools.partial(accepted, directory=tmp_path)
+    plan = call(ATARI)
+    assert (plan.preset, plan.runs, plan.total_steps) == ("rcrl", (("Pong", 0),), 100_000)
+    plan = call(ATARI, "--games=Pong,Alien", "--seeds=0:2", "--video", "--steps=1601")
+    assert plan.runs == (("Pong", 0), ("Pong", 1), ("Alien", 0), ("Alien", 1)) and plan.film
+    plan = call(DMC, "--task=finger_spin", "--seed=3", "--preset=state_sac", "--steps=2002")
+    assert (plan.runs, plan.total_steps) == ((("finger_spin", 3),), 1001)
+    assert call(REPRESENTATION, "--presets=rcrl").preset == "rcrl"
+    flags = tmp_path / "flags"
+    flags.write_text("--preset=curl\n--config.batch_size=64\n")
+    assert call(ATARI, f"--flagfile={flags}").preset == "curl"
+
+
+def test_a_video_needs_ffmpeg_before_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/nope")
+    refused = programs.call(ATARI, "--video", directory=tmp_path)
+    assert_mistake(refused, ["no ffmpeg", "IMAGEIO_FFMPEG_EXE"], tmp_path)
+
+
+def test_every_preset_of_a_representation_experiment_is_checked_before_the_first_trains(
+    tmp_path, monkeypatch
+):
+    check = prediction.check_plan
+
+    def check_all_but_the_second(plan, spec):
+        if plan.preset == "rcrl":
+            raise prediction.DoesNotFit("rcrl does not fit")
+        check(plan, spec)
+
+    monkeypatch.setattr(prediction, "check_plan", check_all_but_the_second)
+    refused = programs.call(REPRESENTATION, "--presets=erainbow,rcrl", directory=tmp_path)
+    assert_mistake(refused, ["rcrl does not fit"], tmp_path)
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+NASTY = st.one_of(
+    st.sampled_from(
+        ["", "0", "-1", "1", "007", "1e9", "nan", "inf", "-inf", "1_0", "²", "0x10", "None", "True",
+         "99999999999999999999", "0:5", "0:1000000000", "5:0", "0:", ",", ",,", "1,1", "Pong",
+         "Pong,Alien", "all26", "cheetah_run", "rcrl", "rcrl,rcrl", "(", "('curl',)", "((((", "'",
+         "[[1]]", "{}", "a b", "--", "-dash", "col:on", "..", "/dev/null", "/", "\udcff", "é", "\n",
+         "%s", "$HOME", "x" * 3000, "(" * 3000],
+    ),
+    st.integers().map(str),
+    st.floats().map(repr),
+    TEXT,
+)  # fmt: skip
+
+FLAGS = {
+    ATARI: ["game", "games", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
+    DMC: ["task", "tasks", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
+    REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs", "episodes"],
+    EVALUATE: ["workdir", "games", "seeds", "step", "backend", "episodes", "first_episode"],
+    SWEEP: ["experiment", "presets", "games", "tasks", "seeds", "steps", "name", "workers"],
+}
+TRAINING = ["workdir", "video", "batching", "devices", "frame_store", "flagfile", "verbosity"]
+FIELDS = {
+    ATARI: list(fields.values(presets.ATARI_PRESETS["rcrl"])),
+    DMC: list(fields.values(presets.DMC_PRESETS["rcrl_sac"])),
+}
+
+
+@st.composite
+def command_lines(draw) -> tuple[str, list[str]]:
+    """A program and up to three of its flags, or words like flags, with texts as values."""
+    module = draw(st.sampled_from(list(FLAGS)))
+    known = [*FLAGS[module], *(TRAINING if module in FIELDS else ())]
+    known += [f"config.{name}" for name in FIELDS.get(module, ())]
+    names = st.one_of(st.sampled_from(known), st.sampled_from(known), TEXT)
+    flag = st.builds("{}{}{}".format, st.sampled_from(["--", "--", "-", "--no", ""]), names,
+                     st.one_of(NASTY.map("={}".format), st.just("")))  # fmt: skip
+    return module, draw(st.lists(flag, min_size=1, max_size=3))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(command_lines())
+def test_no_command_line_ends_in_a_traceback(tmp_path, command_line):
+    module, arguments = command_line
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prediction, "check_plan", lambda plan, spec: None)  # has a test of its own
+        try:
+            ended = programs.call(module, *arguments, directory=tmp_path)
+        except Trained:
+            return
+    if ended.returncode:
+        assert_refused(ended)
+    else:
+        assert "--help" in ended.stdout or not ended.stderr
+
+
+SIZES = [
+    name
+    for name, value in fields.values(presets.ATARI_PRESETS["rcrl_curl"]).items()
+    if type(value) is int
+]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.dictionaries(
+        st.sampled_from(SIZES), st.sampled_from([1, 2, 100, 10**4, 10**6, 2**30, LARGEST_INT]),
+        min_size=1, max_size=3,
+    ),
+    st.sampled_from([1601, 10**6, LARGEST_INT]),
+)  # fmt: skip
+def test_a_configuration_of_any_size_is_accepted_or_refused(tmp_path, changes, steps):
+    arguments = [f"--config.{name}={value}" for name, value in changes.items()]
+    arguments += ["--preset=rcrl_curl", f"--steps={steps}"]
+    try:
+        assert_refused(programs.call(ATARI, *arguments, directory=tmp_path))
+    except Trained:
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_ffmpeg_takes_for_a_protocol_or_an_option_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("col:on", "-dash", "pipe:1", "100%d"):
+        pathlib.Path(name).mkdir()
+        video.write_video(pathlib.Path(name) / "film.mp4", np.zeros((2, 8, 8), np.uint8))
+        assert pathlib.Path(name, "film.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_a_trial_of_the_theory_leaves_its_tracked_results_alone(tmp_path, monkeypatch):
+    def start(scale):
+        raise Trained
+
+    monkeypatch.setattr(abstraction, "proposition_representation", start)
+    for arguments, folder in (["--quick"], "runs/theory-quick"), ([], "results/theory"):
+        with pytest.raises(Trained):
+            programs.call(THEORY, *arguments, directory=tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [folder.split("/")[0]]
+        (tmp_path / folder).rmdir()
+        (tmp_path / folder).parent.rmdir()
