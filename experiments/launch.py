@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from absl import flags
 
 from experiments import command_line
+from rcrl_jax import files
 from rcrl_jax.envs.protocol import SimulatorFailed
 from rcrl_jax.training import seeds
 
@@ -95,6 +96,7 @@ def ending_cleanly() -> Iterator[None]:
     try:
         yield
     except (
+        files.InUse,
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
         experiment.NotReproduced,
@@ -103,6 +105,10 @@ def ending_cleanly() -> Iterator[None]:
         OSError,
     ) as error:
         command_line.refuse(str(error))
+    except files.Damaged as error:
+        command_line.refuse(
+            f"{error}; restore it, or move it away: the same command then goes on without it"
+        )
     except experiment.Interrupted as stop:
         print(f"{stop}: the same command resumes", file=sys.stderr)
         sys.exit(128 + stop.signum)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
@@ -16,6 +15,14 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from rcrl_jax import files, reference
+from rcrl_jax.training.record_files import (
+    LineFile,
+    check_evaluation,
+    check_metrics,
+    check_object,
+    drop_after,
+    read_lines,
+)
 from rcrl_jax.training.run_paths import RunPaths
 
 WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
@@ -47,35 +54,65 @@ class RunRecorder:
     was writing; the torn end of that line is dropped on resuming.
     """
 
-    def __init__(self, paths: RunPaths, *, resume_at: int | None):
+    def __init__(
+        self, paths: RunPaths, *, resume_at: int | None, say: Callable[[str], None] = print
+    ):
         """Opens the files, creating the run's directory.
 
         Args:
             paths: the run's files.
             resume_at: agent steps of the checkpoint that the run continues from; lines of later
-                steps are dropped. None starts empty files.
+                steps are dropped. None starts empty files; old ones that hold records are kept
+                under other names.
+            say: prints a line for the user.
 
         Raises:
-            ValueError: a file to continue holds a line that is not a record.
+            Damaged: a file to continue holds a line that is not a record.
             OSError: a file cannot be written.
         """
-        self._paths = paths
+        self._paths, self._say = paths, say
         paths.directory.mkdir(parents=True, exist_ok=True)
+        if resume_at is None:
+            for path in (paths.metrics, paths.evaluations):
+                self._keep_old(path)
         last_step = -1 if resume_at is None else resume_at
-        for path in (paths.metrics, paths.evaluations):
-            _drop_after(path, last_step)
-        self._wall_before_s = max(
-            (record["wall_s"] for record in read_records(paths.metrics)), default=0.0
-        )
+        drop_after(paths.metrics, check_metrics, last_step)
+        drop_after(paths.evaluations, check_evaluation, last_step)
+        metrics = read_metrics(paths.metrics)
+        self._wall_before_s = max((record["wall_s"] for record in metrics), default=0.0)
         self._started_s = time.monotonic()
-        self._metrics = open(paths.metrics, "a", buffering=1, encoding="utf-8")
-        self._evaluations = open(paths.evaluations, "a", buffering=1, encoding="utf-8")
+        self._metrics = LineFile(paths.metrics, len(metrics))
+        self._evaluations = LineFile(paths.evaluations, len(read_evaluations(paths.evaluations)))
         # tensorboardX names a file by the second, and overwrites one of the same name.
         self._tensorboard = SummaryWriter(
             str(paths.tensorboard),
             purge_step=last_step + 1,
             filename_suffix=f".from_{last_step + 1}",
         )
+
+    def _keep_old(self, path: pathlib.Path) -> None:
+        """Keeps a file that a new run would empty, if there is anything in it."""
+        if path.exists() and path.stat().st_size:
+            aside = files.set_aside(path, "old")
+            self._say(
+                f"warning: there is no checkpoint, so training starts at step 0; the records of an "
+                f"earlier start are kept in {aside}"
+            )
+
+    @property
+    def line_counts(self) -> tuple[int, int]:
+        """Lines in metrics.jsonl and in evaluations.jsonl."""
+        return self._metrics.count, self._evaluations.count
+
+    def restore_deleted(self) -> None:
+        """Writes a file again that another program has deleted, and says so.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        for lines in (self._metrics, self._evaluations):
+            if lines.restore_deleted():
+                self._say(f"warning: another program has deleted {lines.path}; it is written again")
 
     def record(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl and one point per scalar to TensorBoard.
@@ -86,7 +123,7 @@ class RunRecorder:
                 training so far, time before a resumption included.
         """
         wall_s = round(self._wall_before_s + time.monotonic() - self._started_s, 3)
-        _append(self._metrics, {**counters._asdict(), "wall_s": wall_s, **scalars})
+        self._metrics.append({**counters._asdict(), "wall_s": wall_s, **scalars})
         self._add_scalars(counters, scalars)
 
     def record_evaluation(
@@ -111,7 +148,7 @@ class RunRecorder:
         mean = _summary(returns)["mean"]
         measured = measured or {}
         evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut, **measured}
-        _append(self._evaluations, {**counters._asdict(), **evaluation})
+        self._evaluations.append({**counters._asdict(), **evaluation})
         self._add_scalars(counters, {"evaluation_mean": mean, **measured})
 
     def _add_scalars(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
@@ -187,9 +224,29 @@ def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line other than the last is not a JSON object; the message names it.
+        Damaged: a line other than the last is not a JSON object; the message names it.
     """
-    return [record for _, record in _read_lines(pathlib.Path(path))]
+    return [record for _, record in read_lines(pathlib.Path(path), check_object)]
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads metrics.jsonl, as `read_records`; every value is a number or None.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no metrics of a step.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_metrics)]
+
+
+def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads evaluations.jsonl, as `read_records`; every line has returns and their mean.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no evaluation.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_evaluation)]
 
 
 class Progress:
@@ -276,30 +333,3 @@ def _summary(returns: Sequence[float]) -> dict[str, float]:
         "median": float(np.median(returns)),
         "std": float(np.std(returns)),
     }
-
-
-def _append(file: TextIO, record: Mapping[str, Any]) -> None:
-    file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
-
-
-def _drop_after(path: pathlib.Path, last_step: int) -> None:
-    """Keeps the lines up to `last_step` agent steps, byte for byte; creates a missing file."""
-    lines = _read_lines(path) if path.exists() else ()
-    kept = [line for line, record in lines if record["agent_steps"] <= last_step]
-    with files.replacing(path) as partial:
-        partial.write_bytes(b"".join(line + b"\n" for line in kept))
-
-
-def _read_lines(path: pathlib.Path) -> Iterable[tuple[bytes, dict[str, Any]]]:
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            # Whole lines end with a newline, so what follows the last one is torn, or empty.
-            if number == len(lines):
-                return
-            raise ValueError(f"{path}, line {number}: not a record: {error}") from None
-        yield line, record

@@ -1,7 +1,6 @@
 """The work directory of an experiment: which runs it belongs to, and the space on its disk."""
 
 import errno
-import json
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
@@ -67,8 +66,7 @@ def claim(
         if warning:
             say(f"warning: {warning}")
         if run_paths.manifest.exists():
-            old = json.loads(run_paths.manifest.read_text(encoding="utf-8"))
-            if old["launch"].get("runs", order) != order:
+            if manifest.read(run_paths.manifest)["launch"].get("runs", order) != order:
                 raise manifest.WorkdirMismatch(
                     f"{plan.workdir} holds these runs in another order: repeat the old command"
                 )
@@ -94,7 +92,12 @@ def own_part(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
 
 
 def is_finished(plan: Plan) -> bool:
-    """Whether every run has the scores that the plan asks for, and the video if it wants one."""
+    """Whether every run has the scores that the plan asks for, and the video if it wants one.
+
+    Raises:
+      Damaged: a scores.json does not hold scores.
+      OSError: it cannot be read.
+    """
     if plan.film and not plan.paths[0].video.exists():
         return False
     return all(
@@ -104,8 +107,20 @@ def is_finished(plan: Plan) -> bool:
 
 
 def final_returns(paths: RunPaths) -> list[float]:
-    """The returns of a finished run's final evaluation."""
-    return json.loads(paths.scores.read_text(encoding="utf-8"))["returns"]
+    """The returns of a finished run's final evaluation.
+
+    Raises:
+      Damaged: scores.json does not hold them.
+      OSError: it cannot be read.
+    """
+
+    def returns_of(scores: Any) -> list[float]:
+        returns = scores["returns"]
+        if not isinstance(returns, list) or not returns or not all(map(files.is_number, returns)):
+            raise ValueError("it does not hold the returns of a final evaluation")
+        return returns
+
+    return files.read_json(paths.scores, returns_of)
 
 
 def check_space(workdir: pathlib.Path, needed: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import signals
-from rcrl_jax.training import assessment, checkpoint, experiment, manifest, records, workdir
+from rcrl_jax.training import assessment, checkpoint_store, experiment, manifest, records, workdir
 from tests.training import toy
 
 
@@ -65,7 +65,7 @@ def test_a_run_leaves_its_files(reference):
         "manifest.json", "metrics.jsonl", "evaluations.jsonl", "scores.json", "curve.png",
         "tensorboard",
     }  # fmt: skip
-    assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints"}
+    assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints", "lock"}
     assert paths.curve.read_bytes().startswith(b"\x89PNG")
 
 
@@ -83,7 +83,9 @@ def test_the_manifest_describes_the_run(reference):
 @pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
 def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
-    monkeypatch.setattr(checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step))
+    monkeypatch.setattr(
+        checkpoint_store.CheckpointStore, "save", lambda self, c: saved.append(c.step)
+    )
     run(toy.make_plan(tmp_path, checkpoint_minutes=minutes))
     assert sorted({*saved}) == sorted({*range(steps, toy.STEPS, steps), toy.STEPS})
 
