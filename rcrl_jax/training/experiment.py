@@ -123,10 +123,10 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
                 plan.observe(Moment(state.step, fleet, state.learner.params, replay))
             with contextlib.suppress(Interrupted):  # raised again below, once the state is saved
                 score = assessor.assess_if_due(state)
-            progress.advance(1, last_score=score)
-            if received:
+            if received:  # before anything is printed: after SIGHUP, the terminal may be gone
                 saves.save(state)
                 stop_if_told(state)
+            progress.advance(1, last_score=score)
             saves.save_if_due(state)
         saves.save(state)
 
