@@ -114,21 +114,39 @@ def reading(
         raise Damaged(path, error) from error
 
 
-def read_json(path: str | os.PathLike, check: Callable[[Any], Checked]) -> Checked:
-    """Reads a JSON file.
+@contextlib.contextmanager
+def naming(path: str | os.PathLike) -> Iterator[None]:
+    """Names `path` in errors of the operating system; those of an open file name none.
+
+    Raises:
+        OSError: the block has raised it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked]) -> Checked:
+    """Reads a file that holds a JSON object.
 
     Args:
         path: the file.
-        check: takes the file's value and returns what the caller needs of it; raises anything if
-            the value is not what it should be.
+        check: takes the object and returns what the caller needs of it; raises anything if it is
+            not what it should be.
 
     Raises:
-        Damaged: it is not JSON, or `check` has raised.
+        Damaged: it is not a JSON object, or `check` has raised.
         OSError: it cannot be read.
     """
     content = pathlib.Path(path).read_bytes()
     with reading(path):
-        return check(json.loads(content))
+        value = json.loads(content)
+        if not isinstance(value, dict):
+            raise ValueError("it is not a JSON object")
+        return check(value)
 
 
 @contextlib.contextmanager

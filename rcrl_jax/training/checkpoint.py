@@ -5,6 +5,7 @@
 """
 
 import pathlib
+import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
       Exception: it cannot be written; the storage library raises many classes.
     """
     partial = path.with_name(f"{path.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
     ocp.Checkpointer(_handler()).save(
         partial,
         ocp.args.Composite(

@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import time
 from collections.abc import Callable
 from concurrent import futures
 
@@ -13,6 +14,7 @@ KEPT = 2
 
 # In names of what a killed process has left.
 _LEFTOVERS = (checkpoint.PARTIAL, ".orbax-checkpoint-tmp", ".deleted")
+_DELETION_S = 1.0  # that another program may take to delete the directory
 
 
 class CheckpointStore:
@@ -124,6 +126,23 @@ class CheckpointStore:
             self._thread.shutdown()
 
     def _write_now(self, state: checkpoint.Checkpoint) -> None:
+        try:
+            self._write_one(state)
+        except Exception as error:
+            # Another program may delete the directory while the storage library writes.
+            if self._directory.exists() and not isinstance(error, FileNotFoundError):
+                raise
+            time.sleep(_DELETION_S)
+            self._write_one(state)
+        self._newest = state.step
+        older = [step for step in checkpoint.kept_steps(self._directory) if step < state.step]
+        for step in older[: len(older) + 1 - KEPT]:
+            doomed = self._directory / f"{step}.deleted"
+            # Renamed first, so that no reader and no resumed run finds half a checkpoint.
+            (self._directory / str(step)).rename(doomed)
+            shutil.rmtree(doomed)
+
+    def _write_one(self, state: checkpoint.Checkpoint) -> None:
         before = self._newest is not None and self._directory / str(self._newest)
         if before and not before.exists():
             self._say(
@@ -135,10 +154,3 @@ class CheckpointStore:
             aside = files.set_aside(path, "damaged")
             self._say(f"warning: {path} was in the way and is now {aside.name}")
         checkpoint.write_checkpoint(path, state)
-        self._newest = state.step
-        older = [step for step in checkpoint.kept_steps(self._directory) if step < state.step]
-        for step in older[: len(older) + 1 - KEPT]:
-            doomed = self._directory / f"{step}.deleted"
-            # Renamed first, so that no reader and no resumed run finds half a checkpoint.
-            (self._directory / str(step)).rename(doomed)
-            shutil.rmtree(doomed)

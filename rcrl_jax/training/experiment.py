@@ -69,9 +69,11 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
+        finished_before = workdir.is_finished(plan)
+        if not finished_before:
+            workdir.check_files(plan)
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
-        finished_before = workdir.is_finished(plan)
         if not finished_before:
             memory = prediction.check_resources(
                 fleet, environment.spec, plan.frame_store, plan.total_steps, plan.workdir

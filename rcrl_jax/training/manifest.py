@@ -152,7 +152,7 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
         OSError: it cannot be read.
     """
 
-    def check(described: Any) -> dict[str, Any]:
+    def check(described: dict[str, Any]) -> dict[str, Any]:
         for name in SECTIONS:
             if not isinstance(described[name], dict):
                 raise ValueError(f"its section {name!r} is no object")
@@ -161,10 +161,7 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
     try:
         return files.read_json(path, check)
     except files.Damaged as error:
-        raise WorkdirMismatch(
-            f"{path} is not a manifest of this program, or {error}; restore it or choose another "
-            "--workdir"
-        ) from error
+        raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
 
 
 def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:

@@ -21,8 +21,13 @@ class LineFile:
         return open(self.path, "a+", buffering=1, encoding="utf-8")
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Appends a line, which goes to the operating system at once."""
-        self._file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
+        """Appends a line, which goes to the operating system at once.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with files.naming(self.path):
+            self._file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
         self.count += 1
 
     def restore_deleted(self) -> bool:
@@ -45,8 +50,13 @@ class LineFile:
         return True
 
     def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+        """Closes the file.
+
+        Raises:
+            OSError: what was appended cannot be written.
+        """
+        with files.naming(self.path):
+            self._file.close()
 
 
 def drop_after(path: pathlib.Path, check: Callable[[dict[str, Any]], None], last_step: int) -> None:

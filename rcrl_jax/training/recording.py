@@ -51,6 +51,13 @@ class Recording(contextlib.ExitStack):
             self.enter_context(records.RunRecorder(paths, resume_at=start or None, say=say))
             for paths in plan.paths
         ]
+        old = [path for recorder in self._recorders for path in recorder.kept_old]
+        if old:
+            more = f" and {len(old) - 1} more" if len(old) > 1 else ""
+            say(
+                "warning: there is no checkpoint, so training starts at step 0; records of an "
+                f"earlier start are kept: {old[0]}{more}"
+            )
         if recorded is not None:
             for paths, before, there in zip(plan.paths, recorded, self.line_counts, strict=True):
                 for path, expected, lines in zip(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
-from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from rcrl_jax import files, reference
@@ -24,6 +23,7 @@ from rcrl_jax.training.record_files import (
     read_lines,
 )
 from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.tensorboard import ScalarFile
 
 WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
@@ -45,6 +45,9 @@ class Counters(NamedTuple):
 
 class RunRecorder:
     """Appends a run's metrics and evaluations to its files as they come in.
+
+    Attributes:
+        kept_old: new names of the files of an earlier start that this one does not continue.
 
     A resumed run continues the files as if it had never stopped: what was written after the
     checkpoint is dropped, because the resumed run will write it again. For that to be exact, a
@@ -72,9 +75,8 @@ class RunRecorder:
         """
         self._paths, self._say = paths, say
         paths.directory.mkdir(parents=True, exist_ok=True)
-        if resume_at is None:
-            for path in (paths.metrics, paths.evaluations):
-                self._keep_old(path)
+        old = [path for path in (paths.metrics, paths.evaluations) if resume_at is None]
+        self.kept_old = [files.set_aside(path, "old") for path in old if _holds_lines(path)]
         last_step = -1 if resume_at is None else resume_at
         drop_after(paths.metrics, check_metrics, last_step)
         drop_after(paths.evaluations, check_evaluation, last_step)
@@ -83,21 +85,7 @@ class RunRecorder:
         self._started_s = time.monotonic()
         self._metrics = LineFile(paths.metrics, len(metrics))
         self._evaluations = LineFile(paths.evaluations, len(read_evaluations(paths.evaluations)))
-        # tensorboardX names a file by the second, and overwrites one of the same name.
-        self._tensorboard = SummaryWriter(
-            str(paths.tensorboard),
-            purge_step=last_step + 1,
-            filename_suffix=f".from_{last_step + 1}",
-        )
-
-    def _keep_old(self, path: pathlib.Path) -> None:
-        """Keeps a file that a new run would empty, if there is anything in it."""
-        if path.exists() and path.stat().st_size:
-            aside = files.set_aside(path, "old")
-            self._say(
-                f"warning: there is no checkpoint, so training starts at step 0; the records of an "
-                f"earlier start are kept in {aside}"
-            )
+        self._tensorboard = ScalarFile(paths.tensorboard, first_step=last_step + 1)
 
     @property
     def line_counts(self) -> tuple[int, int]:
@@ -152,9 +140,8 @@ class RunRecorder:
         self._add_scalars(counters, {"evaluation_mean": mean, **measured})
 
     def _add_scalars(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
-        for name, value in scalars.items():
-            if math.isfinite(value):  # tensorboardX prints a line for every other value
-                self._tensorboard.add_scalar(name, float(value), counters.agent_steps)
+        finite = {name: float(value) for name, value in scalars.items() if math.isfinite(value)}
+        self._tensorboard.add(counters.agent_steps, finite)
 
     def write_scores(
         self, counters: Counters, returns: Sequence[float], *, episodes_cut: int
@@ -323,6 +310,10 @@ class _Lines(tqdm):
     @staticmethod
     def status_printer(file: TextIO) -> Any:
         return lambda line: print(line, file=file, flush=True)
+
+
+def _holds_lines(path: pathlib.Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _summary(returns: Sequence[float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rcrl_jax import files
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.training import manifest
+from rcrl_jax.training import manifest, records
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.run_paths import RunPaths
 
@@ -106,6 +106,23 @@ def is_finished(plan: Plan) -> bool:
     )
 
 
+def check_files(plan: Plan) -> None:
+    """Reads the records of an unfinished plan, before anything that takes long is built.
+
+    Raises:
+      Damaged: a line is not a record, or the checkpoints are no directory.
+      OSError: a file cannot be read.
+    """
+    checkpoints = plan.paths[0].checkpoints
+    if checkpoints.exists() and not checkpoints.is_dir():
+        raise files.Damaged(checkpoints, "it is not a directory")
+    for paths in plan.paths:
+        if paths.metrics.exists():
+            records.read_metrics(paths.metrics)
+        if paths.evaluations.exists():
+            records.read_evaluations(paths.evaluations)
+
+
 def final_returns(paths: RunPaths) -> list[float]:
     """The returns of a finished run's final evaluation.
 
@@ -114,7 +131,7 @@ def final_returns(paths: RunPaths) -> list[float]:
       OSError: it cannot be read.
     """
 
-    def returns_of(scores: Any) -> list[float]:
+    def returns_of(scores: dict[str, Any]) -> list[float]:
         returns = scores["returns"]
         if not isinstance(returns, list) or not returns or not all(map(files.is_number, returns)):
             raise ValueError("it does not hold the returns of a final evaluation")
