@@ -10,12 +10,12 @@ checkpoint of a finished run has the returns of its scores.json again.
 """
 
 import pathlib
-import signal
 import sys
 
 from absl import app, flags
 
 from experiments import command_line
+from rcrl_jax import signals
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.envs.protocol import SimulatorFailed
 
@@ -60,20 +60,20 @@ def main(argv: list[str]) -> None:
         seeds = _SEEDS.value and command_line.parse_seeds(_SEEDS.value)
     except ValueError as error:
         command_line.refuse(str(error))
+    request = scoring.Request(
+        workdir=pathlib.Path(_WORKDIR.value),
+        games=_GAMES.value,
+        seeds=seeds,
+        step=_STEP.value,
+        backend=_BACKEND.value,
+        episodes=_EPISODES.value,
+        first_episode=_FIRST_EPISODE.value,
+        film=_VIDEO.value,
+        output=_OUTPUT.value and pathlib.Path(_OUTPUT.value),
+    )
     try:
-        scoring.score(
-            scoring.Request(
-                workdir=pathlib.Path(_WORKDIR.value),
-                games=_GAMES.value,
-                seeds=seeds,
-                step=_STEP.value,
-                backend=_BACKEND.value,
-                episodes=_EPISODES.value,
-                first_episode=_FIRST_EPISODE.value,
-                film=_VIDEO.value,
-                output=_OUTPUT.value and pathlib.Path(_OUTPUT.value),
-            )
-        )
+        with signals.ending_at_once():  # while agents are loaded or results written
+            scoring.score(request)
     except ImportError as error:
         command_line.refuse(f"{error}; or choose another --backend")
     except (trained.Unusable, video.VideoFailed, OSError) as error:
@@ -81,9 +81,6 @@ def main(argv: list[str]) -> None:
     except scoring.Stopped as stop:
         print(stop, file=sys.stderr)
         sys.exit(128 + stop.signum)
-    except KeyboardInterrupt:  # while agents are loaded or results written
-        print("stopped by SIGINT", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
     except SimulatorFailed as error:
         print(f"error: {error}: the same command starts again", file=sys.stderr)
         sys.exit(1)

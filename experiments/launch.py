@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from absl import flags
 
 from experiments import command_line
+from rcrl_jax import files, signals
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.training import seeds
 
@@ -128,12 +129,17 @@ def check(plan: "Plan", spec: EnvironmentSpec) -> None:
 
 @contextlib.contextmanager
 def ending_cleanly() -> Iterator[None]:
-    """If a run cannot continue, ends the program with one line and an exit code that says why."""
+    """If a run cannot continue, ends the program with one line and an exit code that says why.
+
+    While there is nothing to save, a stop signal ends the program at once.
+    """
     from rcrl_jax.training import experiment, manifest, prediction, video
 
     try:
-        yield
+        with signals.ending_at_once():
+            yield
     except (
+        files.InUse,
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
         experiment.NotReproduced,
@@ -144,8 +150,13 @@ def ending_cleanly() -> Iterator[None]:
         command_line.refuse(str(error))
     except MemoryError as error:
         command_line.refuse(f"too little memory: {error}; train fewer runs at a time")
+    except files.Damaged as error:
+        command_line.refuse(
+            f"{error}; restore it, or move it away: the same command then goes on without it"
+        )
     except experiment.Interrupted as stop:
-        print(f"{stop}: the same command resumes", file=sys.stderr)
+        with contextlib.suppress(OSError):  # after SIGHUP, the terminal may be gone
+            print(f"{stop}: the same command resumes", file=sys.stderr, flush=True)
         sys.exit(128 + stop.signum)
     except experiment.Diverged as error:
         _fail(str(error))

@@ -1,16 +1,41 @@
-"""Atomic replacement of files, and conversion of values to JSON."""
+"""Files that survive what happens to a program: atomic replacement, checked reading, locks."""
 
 import contextlib
+import fcntl
 import json
 import math
 import os
 import pathlib
 import re
+import shlex
+import socket
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
+
+Checked = TypeVar("Checked")
+
+_LONGEST = 300  # characters of a line in a message; libraries print whole trees
+
+
+class Damaged(ValueError):  # noqa: N818 - says what is the matter
+    """A file does not hold what it should; the message is one line and names the file."""
+
+    def __init__(self, path: str | os.PathLike, why: object) -> None:
+        """Describes the damage.
+
+        Args:
+            path: the file or directory.
+            why: what is wrong with it; an exception stands for its message.
+        """
+        super().__init__(f"{path} is damaged: {one_line(why)}")
+
+
+class InUse(Exception):  # noqa: N818
+    """Another process works in a directory; the message is one line and names both."""
 
 
 @contextlib.contextmanager
@@ -62,6 +87,118 @@ def _is_running(process_id: int) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def reading(
+    path: str | os.PathLike, *, passing: tuple[type[Exception], ...] = (OSError,)
+) -> Iterator[None]:
+    """Turns every error of the block into `Damaged`, which names `path`.
+
+    The block parses the content of a file and takes from it what is needed. No list of error
+    classes is complete there: damaged bytes raise whatever the code that meets them raises.
+
+    Args:
+        path: the file or directory.
+        passing: errors that are no damage; by default those of the operating system, which name
+            the file.
+
+    Raises:
+        Damaged: the content of `path` is not what the block expects.
+    """
+    try:
+        yield
+    except (Damaged, *passing):
+        raise
+    except KeyError as error:
+        raise Damaged(path, f"there is no {error}") from error
+    except Exception as error:
+        raise Damaged(path, error) from error
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike) -> Iterator[None]:
+    """Names `path` in errors of the operating system; those of an open file name none.
+
+    Raises:
+        OSError: the block has raised it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked]) -> Checked:
+    """Reads a file that holds a JSON object.
+
+    Args:
+        path: the file.
+        check: takes the object and returns what the caller needs of it; raises anything if it is
+            not what it should be.
+
+    Raises:
+        Damaged: it is not a JSON object, or `check` has raised.
+        OSError: it cannot be read.
+    """
+    content = pathlib.Path(path).read_bytes()
+    with reading(path):
+        value = json.loads(content)
+        if not isinstance(value, dict):
+            raise ValueError("it is not a JSON object")
+        return check(value)
+
+
+@contextlib.contextmanager
+def locked(directory: str | os.PathLike, what: str) -> Iterator[None]:
+    """Locks a directory, which is made if need be; the lock ends with the block or the process.
+
+    The kernel frees the lock when its holder dies, however it dies. The file `lock` says who holds
+    it; it is empty when nobody does.
+
+    Args:
+        directory: where one program at a time may write.
+        what: kind of the programs that use it, for the message.
+
+    Raises:
+        InUse: another process holds the lock; the message names it.
+        OSError: the directory cannot be made or written.
+    """
+    path = pathlib.Path(directory, "lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.readline().strip() or "which starts or ends at this moment"
+            raise InUse(f"{directory} is in use by another {what}, {holder}") from None
+        file.truncate(0)
+        command = one_line(shlex.join(["python", *sys.orig_argv[1:]]))
+        file.write(f"process {os.getpid()} on {socket.gethostname()}: {command}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def set_aside(path: pathlib.Path, why: str) -> pathlib.Path:
+    """Renames a file or directory to `<name>.<why>`, or `<name>.<why>.2` and so on if it is taken.
+
+    Returns:
+        Its new path.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    number, free = 1, path.with_name(f"{path.name}.{why}")
+    while os.path.lexists(free):
+        number += 1
+        free = path.with_name(f"{path.name}.{why}.{number}")
+    return path.rename(free)
+
+
 def make_writable(directory: str | os.PathLike) -> None:
     """Makes a directory, with its parents, and checks that files can be written to it.
 
@@ -71,6 +208,17 @@ def make_writable(directory: str | os.PathLike) -> None:
     os.makedirs(directory, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory):
         pass
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number; Python reads NaN and unbounded integers, too."""
+    return type(value) in (int, float) and -1e300 < value < 1e300
+
+
+def one_line(what: object) -> str:
+    """Text, or the message of an exception, as one line of bounded length."""
+    line = " ".join(str(what).split()) or type(what).__name__
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
 
 
 def to_json_value(value: Any) -> Any:

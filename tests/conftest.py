@@ -30,7 +30,9 @@ SLOW = {
     "tests": ("test_statistics",),
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
-    "benchmarks": ("test_benchmarks", "test_report", "test_sweep", "test_tables"),
+    "benchmarks": (
+        "test_benchmarks", "test_kill_campaign", "test_report", "test_sweep", "test_tables",
+    ),
     "envs": ("test_dmc",),
     "experiments": (
         "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
@@ -39,7 +41,7 @@ SLOW = {
     "representation": ("test_analysis",),
     "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
     "training": (
-        "test_all_games", "test_checkpoint", "test_control",
+        "test_all_games", "test_checkpoint", "test_control", "test_damage",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
         "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
         "test_sweep_driver", "test_sweep_ray",

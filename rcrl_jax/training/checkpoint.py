@@ -1,19 +1,28 @@
-"""Checkpoints of a whole fleet. They hold no frames: frames are rebuilt from the actions."""
+"""Checkpoints of a whole fleet. They hold no frames: frames are rebuilt from the actions.
 
-import contextlib
+<directory>/<agent steps>/   a checkpoint: `learner`, `progress`, and `digests` of both
+<directory>/<n>.damaged      a checkpoint that could not be read, or what else lay in its place
+"""
+
 import pathlib
-from collections.abc import Iterator
-from typing import NamedTuple
+import shutil
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from rcrl_jax import types
+from rcrl_jax import files, types
 from rcrl_jax.replay.segment_replay import ReplayState
-from rcrl_jax.training import loop
+from rcrl_jax.training import digests, loop
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import HistoryState
+
+PARTIAL = ".partial"
+"""Ends the name of a checkpoint that is being written."""
+
+_PARTS = ("learner", "progress", digests.NAME)
 
 
 class Checkpoint(NamedTuple):
@@ -24,95 +33,62 @@ class Checkpoint(NamedTuple):
     pending_update: loop.Update | None  # NumPy; its priorities are not in the replay yet
     replay: ReplayState
     history: HistoryState
+    records: np.ndarray | None  # [R, 2] int64, lines of metrics and evaluations; None if unknown
 
 
-class CheckpointStore:
-    """The newest checkpoint of a work directory, written atomically by orbax in the background."""
+def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
+    """Writes a checkpoint atomically: `path` holds all of it, or does not exist.
 
-    def __init__(self, directory: pathlib.Path) -> None:
-        """Opens, and if need be creates, `directory`."""
-        self._manager = ocp.CheckpointManager(
-            directory.absolute(),
-            options=ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True),
-        )
+    Raises:
+      Exception: it cannot be written; the storage library raises many classes.
+    """
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    ocp.Checkpointer(_handler()).save(
+        partial,
+        ocp.args.Composite(
+            learner=ocp.args.StandardSave(checkpoint.learner),
+            progress=ocp.args.StandardSave(_progress(checkpoint)),
+        ),
+    )
+    digests.write(partial, checkpoint.learner)
+    partial.rename(path)
 
-    @property
-    def latest_step(self) -> int | None:
-        """Agent steps of the newest whole checkpoint; None if there is none."""
-        return self._manager.latest_step()
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Saves, unless this step is saved already; returns before the bytes are on disk.
+def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
+    """Reads a checkpoint whose files have their digests; changes nothing on the disk.
 
-        Raises:
-          OSError: this checkpoint, or the one before, could not be written.
-        """
-        if self.latest_step == checkpoint.step:
-            return
-        progress = {
-            "replay": checkpoint.replay._asdict(),
-            "history": checkpoint.history._asdict(),
-        }
-        pending = checkpoint.pending_update
-        if pending is not None:
-            progress["pending_update"] = {
-                "index": pending.index,
-                "positive_is_anchor": pending.positive_is_anchor,
-                **pending.result._asdict(),
-            }
-        with _disk_errors():
-            self._manager.save(
-                checkpoint.step,
-                args=ocp.args.Composite(
-                    learner=ocp.args.StandardSave(checkpoint.learner),
-                    progress=ocp.args.StandardSave(progress),
-                ),
-            )
+    Args:
+      path: its directory, named after its agent steps.
+      like: a checkpoint of the same fleet, for types and shapes.
 
-    def restore(self, learner: types.LearnerState) -> Checkpoint:
-        """Reads the newest checkpoint.
-
-        Args:
-          learner: a learner state in NumPy of the same structure, for its types and shapes.
-        """
-        step = self.latest_step
-        saved = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                learner=ocp.args.StandardRestore(learner),
+    Raises:
+      Damaged: a file is missing or has changed, or the checkpoint is of another fleet. Checkpoints
+        of older versions have no digests and are read unverified.
+      PermissionError: it cannot be read.
+    """
+    with files.reading(path, passing=(PermissionError,)):
+        written = digests.verify(path)
+        if written is not None:
+            digests.check_kinds(written, digests.kinds(like.learner))
+        saved = ocp.Checkpointer(_handler()).restore(
+            path,
+            ocp.args.Composite(
+                learner=ocp.args.StandardRestore(like.learner),
                 progress=ocp.args.StandardRestore(),
             ),
         )
         progress = jax.tree.map(np.asarray, saved.progress)
-        pending = progress.get("pending_update")
-        if pending is not None:
-            result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
-            pending = loop.Update(pending["index"], result, pending["positive_is_anchor"])
-        return Checkpoint(
-            step,
-            saved.learner,
-            pending,
-            ReplayState(**progress["replay"]),
-            HistoryState(**progress["history"]),
-        )
-
-    def wait(self) -> None:
-        """Waits until what was saved is on disk."""
-        with _disk_errors():
-            self._manager.wait_until_finished()
-
-    def close(self) -> None:
-        """Finishes writing."""
-        with _disk_errors():
-            self._manager.close()
+        checkpoint = _checkpoint(int(path.name), saved.learner, progress)
+        for name in ("learner", "replay", "history"):
+            own, wanted = getattr(checkpoint, name), getattr(like, name)
+            digests.check_kinds(digests.kinds(own), digests.kinds(wanted))
+        return checkpoint
 
 
 def kept_steps(directory: pathlib.Path) -> list[int]:
-    """Agent steps of the whole checkpoints in `directory`, oldest first; changes nothing there."""
-    if not directory.is_dir():
-        return []
-    # A checkpoint that is being written has a longer name.
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+    """Agent steps of the checkpoints in `directory`, oldest first; changes nothing there."""
+    return sorted(int(path.name) for path in numbered(directory) if is_checkpoint(path))
 
 
 def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types.Params:
@@ -128,54 +104,118 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
 
     Raises:
       FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
-      ValueError: it holds other parameters.
+      Damaged: it holds other parameters, or they have changed since they were saved.
     """
     kept = directory.absolute() / str(step)
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
-    wanted = {"params": {"agent": shapes}}
     before = _files(kept)
     try:
-        saved = ocp.PyTreeCheckpointer().restore(
-            kept / "learner",
-            ocp.args.PyTreeRestore(
-                wanted,
-                restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(np.ndarray), wanted),
-                partial_restore=True,
-            ),
-        )
-        failure = None
-    except (OSError, ValueError, KeyError) as error:
-        failure = error
+        with files.reading(directory / str(step), passing=(PermissionError,)):
+            agents, failure = _read_agents(kept, like), None
+    except files.Damaged as error:
+        agents, failure = None, error
     # A deletion has removed some files by now, so what was read may have holes.
     if not before or _files(kept) != before:
         raise FileNotFoundError(f"there is no checkpoint {directory / str(step)} any more")
-    if failure is None:
-        agents = saved["params"]["agent"]
-        # What the checkpoint lacks stays a shape, and what it has keeps its own.
-        if all(
-            isinstance(own, np.ndarray) and own.shape == wanted.shape
-            for own, wanted in zip(jax.tree.leaves(agents), jax.tree.leaves(shapes), strict=True)
-        ):
-            return agents
-    raise ValueError(f"{directory / str(step)} holds no parameters of these agents") from failure
+    if failure is not None:
+        raise failure
+    return agents
+
+
+def snapshot(
+    fleet: Fleet,
+    state: loop.LoopState,
+    replay: ReplayState,
+    history: HistoryState,
+    records: np.ndarray | None,
+) -> Checkpoint:
+    """Copies to the host all that a checkpoint keeps; waits for the update under way."""
+    learner, pending = fleet.to_host((state.learner, state.pending_update))
+    return Checkpoint(state.step, learner, pending, replay, history, records)
+
+
+def _handler() -> ocp.CompositeCheckpointHandler:
+    return ocp.CompositeCheckpointHandler(
+        learner=ocp.StandardCheckpointHandler(),
+        progress=ocp.StandardCheckpointHandler(),
+    )
+
+
+def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
+    """All of a checkpoint but the learner, as it is stored."""
+    progress: dict[str, Any] = {
+        "replay": checkpoint.replay._asdict(),
+        "history": checkpoint.history._asdict(),
+    }
+    pending = checkpoint.pending_update
+    if pending is not None:
+        progress["pending_update"] = {
+            "index": pending.index,
+            "positive_is_anchor": pending.positive_is_anchor,
+            **pending.result._asdict(),
+        }
+    if checkpoint.records is not None:
+        progress["records"] = checkpoint.records
+    return progress
+
+
+def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, Any]) -> Checkpoint:
+    """The inverse of `_progress`."""
+    pending = progress.get("pending_update")
+    if pending is not None:
+        result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
+        pending = loop.Update(pending["index"], result, pending["positive_is_anchor"])
+    return Checkpoint(
+        step,
+        learner,
+        pending,
+        ReplayState(**progress["replay"]),
+        HistoryState(**progress["history"]),
+        progress.get("records"),
+    )
+
+
+def _read_agents(path: pathlib.Path, like: types.Params) -> types.Params:
+    written = digests.verify(path, part="learner/")
+    if written is not None:
+        prefix = "params/agent/"
+        own = {n.removeprefix(prefix): written[n] for n in written if n.startswith(prefix)}
+        digests.check_kinds(own, digests.kinds(like))
+    wanted = {"params": {"agent": jax.tree.map(_shape, like)}}
+    saved = ocp.PyTreeCheckpointer().restore(
+        path / "learner",
+        ocp.args.PyTreeRestore(
+            wanted,
+            restore_args=jax.tree.map(lambda _: ocp.RestoreArgs(np.ndarray), wanted),
+            partial_restore=True,
+        ),
+    )
+    agents = saved["params"]["agent"]
+    # What the checkpoint lacks stays a shape, and what it has keeps its own.
+    if not all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(agents)):
+        raise ValueError("it holds no parameters of these agents")
+    digests.check_kinds(digests.kinds(agents), digests.kinds(like))
+    return agents
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def numbered(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Directories whose names are numbers; a checkpoint that is being written has a longer name."""
+    if not directory.is_dir():
+        return []
+    return [path for path in directory.iterdir() if path.is_dir() and _is_number(path.name)]
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and name == str(int(name))
+
+
+def is_checkpoint(path: pathlib.Path) -> bool:
+    """Whether a directory holds a checkpoint, maybe a damaged one."""
+    return any((path / part).exists() for part in _PARTS)
 
 
 def _files(directory: pathlib.Path) -> list[pathlib.Path]:
     return sorted(directory.rglob("*"))
-
-
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Raises OSError instead of the ValueError that the storage library raises on a full disk."""
-    try:
-        yield
-    except ValueError as error:
-        raise OSError(f"a checkpoint cannot be written: {error}") from error
-
-
-def snapshot(
-    fleet: Fleet, state: loop.LoopState, replay: ReplayState, history: HistoryState
-) -> Checkpoint:
-    """Copies to the host all that a checkpoint keeps; waits for the update under way."""
-    learner, pending = fleet.to_host((state.learner, state.pending_update))
-    return Checkpoint(state.step, learner, pending, replay, history)

@@ -47,13 +47,13 @@ def draw_learning_curve(paths: RunPaths) -> None:
 
     Raises:
         FileNotFoundError: the run has no records.
-        ValueError: a record is damaged.
+        Damaged: a line is not a record.
         OSError: the picture cannot be written.
     """
-    metrics = records.read_records(paths.metrics)
+    metrics = records.read_metrics(paths.metrics)
     # If a step has two evaluations, the later one counts.
     evaluations = {
-        record["agent_steps"]: record for record in records.read_records(paths.evaluations)
+        record["agent_steps"]: record for record in records.read_evaluations(paths.evaluations)
     }
     contrast = [record for record in metrics if "cosine_positive" in record]
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from rcrl_jax import reference
+from rcrl_jax import files, reference
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, checkpoint, curves, loop, prediction, video, workdir
 from rcrl_jax.training.assessment import Assessor
+from rcrl_jax.training.checkpoint_store import CheckpointStore
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Moment, Plan
@@ -41,7 +42,11 @@ class NotReproduced(Exception):  # noqa: N818
     """The emulators did not repeat the frames of a checkpoint."""
 
 
-def run(plan: Plan, say: Say = print) -> list[float]:
+def _print(line: str) -> None:
+    print(line, flush=True)  # into a file as well: the process may be killed
+
+
+def run(plan: Plan, say: Say = _print) -> list[float]:
     """Trains, or resumes training, and evaluates; writes everything to the work directory.
 
     Args:
@@ -53,7 +58,9 @@ def run(plan: Plan, say: Say = print) -> list[float]:
 
     Raises:
       WorkdirMismatch: the work directory belongs to another configuration.
-      Interrupted: SIGTERM or SIGINT came; the same call resumes.
+      InUse: another program works in it.
+      Damaged: a file in it does not hold what it should, and nothing intact replaces it.
+      Interrupted: SIGTERM, SIGINT or SIGHUP came; the same call resumes.
       Diverged: a loss or an action became NaN; the state is kept under `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
       SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
@@ -62,13 +69,16 @@ def run(plan: Plan, say: Say = print) -> list[float]:
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
+        finished_before = workdir.is_finished(plan)
+        if not finished_before:
+            workdir.check_files(plan)
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
-        finished_before = workdir.is_finished(plan)
         if not finished_before:
             memory = prediction.check_resources(
                 fleet, environment.spec, plan.frame_store, plan.total_steps, plan.workdir
             )
+            stack.enter_context(files.locked(plan.workdir, "program"))
         workdir.claim(plan, fleet.agent, environment.description, say)
         if finished_before:
             say("this run is finished already: nothing to do")
@@ -77,19 +87,22 @@ def run(plan: Plan, say: Say = print) -> list[float]:
 
         replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
-        saves = stack.enter_context(_Saves(plan, fleet, replay, history))
-        state = _start_or_resume(plan, fleet, environment, replay, history, saves.store, say)
+        store = CheckpointStore(plan.paths[0].checkpoints, say)
+        stack.callback(store.close)
+        state, recorded = _start_or_resume(plan, fleet, environment, replay, history, store, say)
         batch = replay.example_batch()
         say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
 
         recording = stack.enter_context(
-            Recording(plan, fleet.agent, environment.spec, replay, state.step)
+            Recording(plan, fleet.agent, environment.spec, replay, state.step, recorded, say)
         )
+        saves = _Saves(plan, fleet, replay, history, recording, store)
         progress = stack.enter_context(Progress(plan.total_steps, start=state.step))
         received = stack.enter_context(stop_signals(ends_after_s=_SAME_STOP_S))
         stack.enter_context(saves.keeping_diverged())
 
         def stop_if_told(at: loop.LoopState) -> None:
+            store.check()
             if received:
                 raise Interrupted(received[0], at.step)
 
@@ -113,10 +126,10 @@ def run(plan: Plan, say: Say = print) -> list[float]:
                 plan.observe(Moment(state.step, fleet, state.learner.params, replay))
             with contextlib.suppress(Interrupted):  # raised again below, once the state is saved
                 score = assessor.assess_if_due(state)
-            progress.advance(1, last_score=score)
-            if received:
+            if received:  # before anything is printed: after SIGHUP, the terminal may be gone
                 saves.save(state)
                 stop_if_told(state)
+            progress.advance(1, last_score=score)
             saves.save_if_due(state)
         saves.save(state)
 
@@ -144,14 +157,19 @@ def _start_or_resume(
     environment: AgentEnvironment,
     replay: SegmentReplay,
     history: History,
-    store: checkpoint.CheckpointStore,
+    store: CheckpointStore,
     say: Say,
-) -> loop.LoopState:
-    """The state at step 0, or that of the last checkpoint, with replay and history rebuilt."""
+) -> tuple[loop.LoopState, np.ndarray | None]:
+    """The state at step 0, or that of the last checkpoint, with replay and history rebuilt.
+
+    Returns:
+      The state, and how many records there were, see `Checkpoint.records`.
+    """
     learner = fleet.init()
-    if store.latest_step is None:
-        return loop.LoopState(0, learner, environment.reset(), None)
-    saved = store.restore(fleet.to_host(learner))
+    like = (fleet.to_host(learner), None, replay.state, history.state, None)
+    saved = store.restore(checkpoint.Checkpoint(0, *like))
+    if saved is None:
+        return loop.LoopState(0, learner, environment.reset(), None), None
     say(f"resuming at step {saved.step} of {plan.total_steps}: rebuilding the replay")
     observation = loop.rebuild(
         saved.history.actions[:, : saved.step],
@@ -165,33 +183,50 @@ def _start_or_resume(
             "backend?): install the versions in manifest.json, or start in another --workdir"
         )
     replay.restore(saved.replay)
-    return loop.LoopState(saved.step, fleet.place(saved.learner), observation, saved.pending_update)
+    state = loop.LoopState(
+        saved.step, fleet.place(saved.learner), observation, saved.pending_update
+    )
+    return state, saved.records
 
 
-class _Saves(contextlib.ExitStack):
+class _Saves:
     """Saves checkpoints of a training run, and the state of one that diverges."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, replay: SegmentReplay, history: History) -> None:
-        super().__init__()
-        self.store = checkpoint.CheckpointStore(plan.paths[0].checkpoints)
-        self.callback(self.store.close)
+    def __init__(
+        self,
+        plan: Plan,
+        fleet: Fleet,
+        replay: SegmentReplay,
+        history: History,
+        recording: Recording,
+        store: CheckpointStore,
+    ) -> None:
         self._plan, self._fleet, self._replay, self._history = plan, fleet, replay, history
+        self._recording, self._store = recording, store
         self._saved_s = time.monotonic()
 
     def _snapshot(self, state: loop.LoopState) -> checkpoint.Checkpoint:
-        return checkpoint.snapshot(self._fleet, state, self._replay.state, self._history.state)
+        self._recording.restore_deleted()
+        return checkpoint.snapshot(
+            self._fleet,
+            state,
+            self._replay.state,
+            self._history.state,
+            self._recording.line_counts,
+        )
 
     def save_if_due(self, state: loop.LoopState) -> None:
         """Saves in the background if the period or the longest time has passed."""
+        self._store.check()
         overdue = time.monotonic() - self._saved_s > 60 * self._plan.checkpoint_minutes
         if state.step % self._plan.checkpoint_period == 0 or overdue:
-            self.store.save(self._snapshot(state))
+            self._store.save(self._snapshot(state))
             self._saved_s = time.monotonic()
 
     def save(self, state: loop.LoopState) -> None:
         """Saves and waits until the state is on disk."""
-        self.store.save(self._snapshot(state))
-        self.store.wait()
+        self._store.save(self._snapshot(state))
+        self._store.wait()
 
     @contextlib.contextmanager
     def keeping_diverged(self) -> Iterator[None]:
@@ -200,7 +235,7 @@ class _Saves(contextlib.ExitStack):
             yield
         except loop.NotFinite as stop:
             kept = self._plan.workdir / "diverged"
-            store = checkpoint.CheckpointStore(kept)
+            store = CheckpointStore(kept)
             store.save(self._snapshot(stop.state))
             store.close()
             raise Diverged(f"{stop}; the state is kept in {kept}") from None

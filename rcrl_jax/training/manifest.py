@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import os
 import pathlib
 import platform
@@ -139,6 +138,32 @@ def circumstances() -> dict[str, Any]:
     }
 
 
+SECTIONS = ("run", "environment", "protocol", "versions", "device", "launch")
+
+
+def read(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a manifest.
+
+    Returns:
+        Its sections; each is a dictionary.
+
+    Raises:
+        WorkdirMismatch: it is not a manifest of this program. The message is one line.
+        OSError: it cannot be read.
+    """
+
+    def check(described: dict[str, Any]) -> dict[str, Any]:
+        for name in SECTIONS:
+            if not isinstance(described[name], dict):
+                raise ValueError(f"its section {name!r} is no object")
+        return described
+
+    try:
+        return files.read_json(path, check)
+    except files.Damaged as error:
+        raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
+
+
 def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:
     """Checks that the manifest at `path`, if there is one, describes the same run as `manifest`.
 
@@ -158,12 +183,9 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     path = pathlib.Path(path)
     if not path.exists():
         return None
-    try:
-        old = json.loads(path.read_text(encoding="utf-8"))
-        old_format = old["run"].get("format", 1)
-        differing = list(_differences(old["run"], files.to_json_value(manifest["run"])))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise WorkdirMismatch(f"{path} is not a manifest of this program") from error
+    old = read(path)
+    old_format = old["run"].get("format", 1)
+    differing = list(_differences(old["run"], files.to_json_value(manifest["run"])))
     if old_format != FORMAT:
         raise WorkdirMismatch(
             f"{path.parent} was written in format {old_format} by another version of this program, "

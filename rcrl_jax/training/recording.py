@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -27,8 +27,10 @@ class Recording(contextlib.ExitStack):
         spec: EnvironmentSpec,
         replay: SegmentReplay,
         start: int,
+        recorded: np.ndarray | None,
+        say: Callable[[str], None],
     ) -> None:
-        """Opens the runs' files.
+        """Opens the runs' files, and says so if records up to `start` are lost.
 
         Args:
           plan: the experiment.
@@ -36,18 +38,51 @@ class Recording(contextlib.ExitStack):
           spec: of its environments, for the units of steps.
           replay: from which segment lengths are recorded.
           start: agent steps that training continues from; later records are dropped.
+          recorded: `[R, 2]`, lines of metrics and of evaluations up to `start`, None if unknown.
+          say: prints a line for the user.
 
         Raises:
-          ValueError: a file to continue holds a line that is not a record.
+          Damaged: a file to continue holds a line that is not a record.
           OSError: a file cannot be written.
         """
         super().__init__()
         self._plan, self._agent, self._spec, self._replay = plan, agent, spec, replay
         self._recorders = [
-            self.enter_context(records.RunRecorder(paths, resume_at=start or None))
+            self.enter_context(records.RunRecorder(paths, resume_at=start or None, say=say))
             for paths in plan.paths
         ]
+        old = [path for recorder in self._recorders for path in recorder.kept_old]
+        if old:
+            more = f" and {len(old) - 1} more" if len(old) > 1 else ""
+            say(
+                "warning: there is no checkpoint, so training starts at step 0; records of an "
+                f"earlier start are kept: {old[0]}{more}"
+            )
+        if recorded is not None:
+            for paths, before, there in zip(plan.paths, recorded, self.line_counts, strict=True):
+                for path, expected, lines in zip(
+                    (paths.metrics, paths.evaluations), before, there, strict=True
+                ):
+                    if lines != expected:
+                        say(
+                            f"warning: {path} holds {lines} of {expected} records up to step "
+                            f"{start}: the others are lost"
+                        )
         self._last_metrics = start, time.monotonic()
+
+    @property
+    def line_counts(self) -> np.ndarray:
+        """`[R, 2] int64`, lines in metrics.jsonl and in evaluations.jsonl of each run."""
+        return np.array([recorder.line_counts for recorder in self._recorders], np.int64)
+
+    def restore_deleted(self) -> None:
+        """Writes files again that another program has deleted, and says so.
+
+        Raises:
+          OSError: one cannot be written.
+        """
+        for recorder in self._recorders:
+            recorder.restore_deleted()
 
     def record_step(self, step: loop.Step) -> None:
         """Records the episodes that a step ended, and the first finished update of each period.
@@ -131,5 +166,5 @@ class Recording(contextlib.ExitStack):
 
 def last_evaluation(paths: RunPaths) -> int | None:
     """Agent steps of a run's last recorded evaluation."""
-    lines = records.read_records(paths.evaluations)
+    lines = records.read_evaluations(paths.evaluations)
     return lines[-1]["agent_steps"] if lines else None

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
-from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from rcrl_jax import files, reference
+from rcrl_jax.training.record_files import (
+    LineFile,
+    check_evaluation,
+    check_metrics,
+    check_object,
+    drop_after,
+    read_lines,
+)
 from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.training.tensorboard import ScalarFile
 
 WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
@@ -39,6 +46,9 @@ class Counters(NamedTuple):
 class RunRecorder:
     """Appends a run's metrics and evaluations to its files as they come in.
 
+    Attributes:
+        kept_old: new names of the files of an earlier start that this one does not continue.
+
     A resumed run continues the files as if it had never stopped: what was written after the
     checkpoint is dropped, because the resumed run will write it again. For that to be exact, a
     loop records everything that belongs to step k before it saves the checkpoint of step k.
@@ -47,35 +57,50 @@ class RunRecorder:
     was writing; the torn end of that line is dropped on resuming.
     """
 
-    def __init__(self, paths: RunPaths, *, resume_at: int | None):
+    def __init__(
+        self, paths: RunPaths, *, resume_at: int | None, say: Callable[[str], None] = print
+    ):
         """Opens the files, creating the run's directory.
 
         Args:
             paths: the run's files.
             resume_at: agent steps of the checkpoint that the run continues from; lines of later
-                steps are dropped. None starts empty files.
+                steps are dropped. None starts empty files; old ones that hold records are kept
+                under other names.
+            say: prints a line for the user.
 
         Raises:
-            ValueError: a file to continue holds a line that is not a record.
+            Damaged: a file to continue holds a line that is not a record.
             OSError: a file cannot be written.
         """
-        self._paths = paths
+        self._paths, self._say = paths, say
         paths.directory.mkdir(parents=True, exist_ok=True)
+        old = [path for path in (paths.metrics, paths.evaluations) if resume_at is None]
+        self.kept_old = [files.set_aside(path, "old") for path in old if _holds_lines(path)]
         last_step = -1 if resume_at is None else resume_at
-        for path in (paths.metrics, paths.evaluations):
-            _drop_after(path, last_step)
-        self._wall_before_s = max(
-            (record["wall_s"] for record in read_records(paths.metrics)), default=0.0
-        )
+        drop_after(paths.metrics, check_metrics, last_step)
+        drop_after(paths.evaluations, check_evaluation, last_step)
+        metrics = read_metrics(paths.metrics)
+        self._wall_before_s = max((record["wall_s"] for record in metrics), default=0.0)
         self._started_s = time.monotonic()
-        self._metrics = open(paths.metrics, "a", buffering=1, encoding="utf-8")
-        self._evaluations = open(paths.evaluations, "a", buffering=1, encoding="utf-8")
-        # tensorboardX names a file by the second, and overwrites one of the same name.
-        self._tensorboard = SummaryWriter(
-            str(paths.tensorboard),
-            purge_step=last_step + 1,
-            filename_suffix=f".from_{last_step + 1}",
-        )
+        self._metrics = LineFile(paths.metrics, len(metrics))
+        self._evaluations = LineFile(paths.evaluations, len(read_evaluations(paths.evaluations)))
+        self._tensorboard = ScalarFile(paths.tensorboard, first_step=last_step + 1)
+
+    @property
+    def line_counts(self) -> tuple[int, int]:
+        """Lines in metrics.jsonl and in evaluations.jsonl."""
+        return self._metrics.count, self._evaluations.count
+
+    def restore_deleted(self) -> None:
+        """Writes a file again that another program has deleted, and says so.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        for lines in (self._metrics, self._evaluations):
+            if lines.restore_deleted():
+                self._say(f"warning: another program has deleted {lines.path}; it is written again")
 
     def record(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl and one point per scalar to TensorBoard.
@@ -86,7 +111,7 @@ class RunRecorder:
                 training so far, time before a resumption included.
         """
         wall_s = round(self._wall_before_s + time.monotonic() - self._started_s, 3)
-        _append(self._metrics, {**counters._asdict(), "wall_s": wall_s, **scalars})
+        self._metrics.append({**counters._asdict(), "wall_s": wall_s, **scalars})
         self._add_scalars(counters, scalars)
 
     def record_evaluation(
@@ -111,13 +136,12 @@ class RunRecorder:
         mean = _summary(returns)["mean"]
         measured = measured or {}
         evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut, **measured}
-        _append(self._evaluations, {**counters._asdict(), **evaluation})
+        self._evaluations.append({**counters._asdict(), **evaluation})
         self._add_scalars(counters, {"evaluation_mean": mean, **measured})
 
     def _add_scalars(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
-        for name, value in scalars.items():
-            if math.isfinite(value):  # tensorboardX prints a line for every other value
-                self._tensorboard.add_scalar(name, float(value), counters.agent_steps)
+        finite = {name: float(value) for name, value in scalars.items() if math.isfinite(value)}
+        self._tensorboard.add(counters.agent_steps, finite)
 
     def write_scores(
         self, counters: Counters, returns: Sequence[float], *, episodes_cut: int
@@ -187,9 +211,29 @@ def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a line other than the last is not a JSON object; the message names it.
+        Damaged: a line other than the last is not a JSON object; the message names it.
     """
-    return [record for _, record in _read_lines(pathlib.Path(path))]
+    return [record for _, record in read_lines(pathlib.Path(path), check_object)]
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads metrics.jsonl, as `read_records`; every value is a number or None.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no metrics of a step.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_metrics)]
+
+
+def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads evaluations.jsonl, as `read_records`; every line has returns and their mean.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no evaluation.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_evaluation)]
 
 
 class Progress:
@@ -270,6 +314,10 @@ class _Lines(tqdm):
         return lambda line: print(line, file=file, flush=True)
 
 
+def _holds_lines(path: pathlib.Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
 def _summary(returns: Sequence[float]) -> dict[str, float]:
     if len(returns) == 0:
         raise ValueError("an evaluation without episodes has no score")
@@ -278,30 +326,3 @@ def _summary(returns: Sequence[float]) -> dict[str, float]:
         "median": float(np.median(returns)),
         "std": float(np.std(returns)),
     }
-
-
-def _append(file: TextIO, record: Mapping[str, Any]) -> None:
-    file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
-
-
-def _drop_after(path: pathlib.Path, last_step: int) -> None:
-    """Keeps the lines up to `last_step` agent steps, byte for byte; creates a missing file."""
-    lines = _read_lines(path) if path.exists() else ()
-    kept = [line for line, record in lines if record["agent_steps"] <= last_step]
-    with files.replacing(path) as partial:
-        partial.write_bytes(b"".join(line + b"\n" for line in kept))
-
-
-def _read_lines(path: pathlib.Path) -> Iterable[tuple[bytes, dict[str, Any]]]:
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            # Whole lines end with a newline, so what follows the last one is torn, or empty.
-            if number == len(lines):
-                return
-            raise ValueError(f"{path}, line {number}: not a record: {error}") from None
-        yield line, record

@@ -1,11 +1,11 @@
 """What a work directory holds: its runs, their configuration, their checkpoints. Writes nothing."""
 
 import functools
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import Config
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -73,9 +73,19 @@ def read(workdir: pathlib.Path) -> Trained:
     """
     if not workdir.is_dir():
         raise Unusable(f"there is no directory {workdir}")
+    try:
+        with files.reading(
+            f"a manifest in {workdir}", passing=(OSError, manifest.WorkdirMismatch, Unusable)
+        ):
+            return _read(workdir)
+    except (files.Damaged, manifest.WorkdirMismatch) as error:
+        raise Unusable(str(error)) from error
+
+
+def _read(workdir: pathlib.Path) -> Trained:
     found = {}
     for path in sorted(workdir.glob(_MANIFESTS)):
-        described = _read_manifest(path)
+        described = manifest.read(path)
         found[RunId(described["run"]["game"], described["run"]["seed"])] = described
     if not found:
         raise Unusable(f"{workdir} is no work directory: {_near(workdir)}")
@@ -151,20 +161,6 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
         observation=config.observation,
         render_size=config.render_size,
     )
-
-
-def _read_manifest(path: pathlib.Path) -> Mapping[str, Any]:
-    """A manifest with all of its sections."""
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        complete = (
-            {"run", "environment", "protocol", "versions", "device", "launch"} <= set(described)
-        ) and {"preset", "game", "seed", "steps", "backend", "config"} <= set(described["run"])
-    except (ValueError, TypeError, KeyError):
-        complete = False
-    if not complete:
-        raise Unusable(f"{path} is not a manifest of this program")
-    return described
 
 
 def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> None:

@@ -1,7 +1,6 @@
 """The work directory of an experiment: which runs it belongs to, and the space on its disk."""
 
 import errno
-import json
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
@@ -9,7 +8,7 @@ from typing import Any
 
 from rcrl_jax import files
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.training import manifest
+from rcrl_jax.training import manifest, records
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.run_paths import RunPaths
 
@@ -67,8 +66,7 @@ def claim(
         if warning:
             say(f"warning: {warning}")
         if run_paths.manifest.exists():
-            old = json.loads(run_paths.manifest.read_text(encoding="utf-8"))
-            if old["launch"].get("runs", order) != order:
+            if manifest.read(run_paths.manifest)["launch"].get("runs", order) != order:
                 raise manifest.WorkdirMismatch(
                     f"{plan.workdir} holds these runs in another order: repeat the old command"
                 )
@@ -94,7 +92,12 @@ def own_part(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
 
 
 def is_finished(plan: Plan) -> bool:
-    """Whether every run has the scores that the plan asks for, and the video if it wants one."""
+    """Whether every run has the scores that the plan asks for, and the video if it wants one.
+
+    Raises:
+      Damaged: a scores.json does not hold scores.
+      OSError: it cannot be read.
+    """
     if plan.film and not plan.paths[0].video.exists():
         return False
     return all(
@@ -103,9 +106,38 @@ def is_finished(plan: Plan) -> bool:
     )
 
 
+def check_files(plan: Plan) -> None:
+    """Reads the records of an unfinished plan, before anything that takes long is built.
+
+    Raises:
+      Damaged: a line is not a record, or the checkpoints are no directory.
+      OSError: a file cannot be read.
+    """
+    checkpoints = plan.paths[0].checkpoints
+    if checkpoints.exists() and not checkpoints.is_dir():
+        raise files.Damaged(checkpoints, "it is not a directory")
+    for paths in plan.paths:
+        if paths.metrics.exists():
+            records.read_metrics(paths.metrics)
+        if paths.evaluations.exists():
+            records.read_evaluations(paths.evaluations)
+
+
 def final_returns(paths: RunPaths) -> list[float]:
-    """The returns of a finished run's final evaluation."""
-    return json.loads(paths.scores.read_text(encoding="utf-8"))["returns"]
+    """The returns of a finished run's final evaluation.
+
+    Raises:
+      Damaged: scores.json does not hold them.
+      OSError: it cannot be read.
+    """
+
+    def returns_of(scores: dict[str, Any]) -> list[float]:
+        returns = scores["returns"]
+        if not isinstance(returns, list) or not returns or not all(map(files.is_number, returns)):
+            raise ValueError("it does not hold the returns of a final evaluation")
+        return returns
+
+    return files.read_json(paths.scores, returns_of)
 
 
 def check_space(workdir: pathlib.Path, needed: int) -> None:

@@ -187,7 +187,25 @@ def test_a_file_that_cannot_be_written_is_reported_in_one_line(tmp_path):
     """A limit on the size of files simulates a disk that fills up during training."""
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**14, 2**14))
     result = finish(start(*arguments(tmp_path), preexec_fn=limit))
+    assert_refused_after_a_start(result)
+    assert "File too large" in result.stderr and str(tmp_path) in result.stderr
+
+
+def assert_refused_after_a_start(result: subprocess.CompletedProcess) -> None:
+    """One line and exit code 2, after lines of progress."""
     assert result.returncode == 2, result.stderr
-    # Threads of the storage library may print errors too; the program's own is the last line.
-    assert result.stderr.splitlines()[-1].startswith("error: ")
-    assert "File too large" in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line and " steps, " not in line]
+    assert len(lines) == 1 and lines[0].startswith("error: "), result.stderr
+
+
+def test_a_signal_while_the_program_compiles_ends_it_in_one_line(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.atari100k", *arguments(tmp_path)],
+        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    while not (tmp_path / "checkpoints").exists():  # the learner is initialised after it is made
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=10)
+    assert (process.returncode, error) == (128 + signal.SIGINT, "stopped by SIGINT\n")

@@ -13,7 +13,7 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.replay.segment_replay import ReplayState
-from rcrl_jax.training import checkpoint, loop
+from rcrl_jax.training import checkpoint, checkpoint_store, loop
 from rcrl_jax.training.history import HistoryState
 from tests.training import toy
 
@@ -55,40 +55,53 @@ def make_checkpoint(
             rng.integers(0, 18, (RUNS, STEPS)).astype(np.uint8),
             rng.integers(0, 2**64, RUNS, np.uint64),
         ),
+        rng.integers(0, 99, (RUNS, 2)),
     )
 
 
-def like(saved: checkpoint.Checkpoint) -> types.LearnerState:
-    return jax.tree.map(np.zeros_like, saved.learner)
+def like(saved: checkpoint.Checkpoint) -> checkpoint.Checkpoint:
+    return jax.tree.map(np.zeros_like, saved)
+
+
+def save(directory, *saved: checkpoint.Checkpoint) -> None:
+    store = checkpoint_store.CheckpointStore(directory)
+    for one in saved:
+        store.save(one)
+    store.close()
 
 
 def test_the_newest_checkpoint_is_restored_bit_for_bit(tmp_path):
     directory = tmp_path / "deep" / "checkpoints"
-    store = checkpoint.CheckpointStore(directory)
-    assert store.latest_step is None
+    store = checkpoint_store.CheckpointStore(directory)
     first, second = make_checkpoint(7, has_pending=False), make_checkpoint(20)
+    assert store.restore(like(first)) is None
     store.save(first)
     store.wait()
     toy.assert_equal_trees(store.restore(like(first)), first)
     store.save(second)
     store.close()
 
-    store = checkpoint.CheckpointStore(directory)
-    assert store.latest_step == 20
+    store = checkpoint_store.CheckpointStore(directory)
     toy.assert_equal_trees(store.restore(like(second)), second)
-    # A saved step is not written again; an older checkpoint is not kept.
+    # A saved step is not written again.
     store.save(make_checkpoint(21)._replace(step=20))
     store.wait()
     toy.assert_equal_trees(store.restore(like(second)), second)
-    assert [path.name for path in directory.iterdir() if path.name.isdigit()] == ["20"]
     store.close()
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path):
+    for step in (5, 10, 100):
+        save(tmp_path, make_checkpoint(step))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "100"]
+    assert checkpoint.kept_steps(tmp_path) == [10, 100]
 
 
 def test_what_was_saved_does_not_change_when_the_arrays_do(tmp_path):
     _, fleet = toy.make_fleet(toy.make_config(), range(RUNS))
     state = loop.LoopState(3, make_checkpoint(3).learner, None, make_checkpoint(3).pending_update)
     saved = make_checkpoint(3)
-    copied = checkpoint.snapshot(fleet, state, saved.replay, saved.history)
+    copied = checkpoint.snapshot(fleet, state, saved.replay, saved.history, saved.records)
     for leaf in jax.tree.leaves((state.learner, state.pending_update)):
         leaf[...] = 0
     toy.assert_equal_trees(copied, saved)
@@ -96,9 +109,9 @@ def test_what_was_saved_does_not_change_when_the_arrays_do(tmp_path):
 
 WRITER = """
 import pathlib, sys
-from rcrl_jax.training import checkpoint
+from rcrl_jax.training import checkpoint_store
 from tests.training.test_checkpoint import make_checkpoint
-store = checkpoint.CheckpointStore(pathlib.Path(sys.argv[1]))
+store = checkpoint_store.CheckpointStore(pathlib.Path(sys.argv[1]))
 for step in range(1, 10_000):
     store.save(make_checkpoint(step, width=2000))
     print(step, flush=True)
@@ -121,14 +134,13 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
         writer.kill()
         writer.wait()
         writer.stdout.close()
-    store = checkpoint.CheckpointStore(directory)
-    step = store.latest_step
+    store = checkpoint_store.CheckpointStore(directory)
+    restored = store.restore(like(make_checkpoint(3, width=2000)))
+    step = restored.step
     assert step >= 3
-    saved = make_checkpoint(step, width=2000)
-    toy.assert_equal_trees(store.restore(like(saved)), saved)
+    toy.assert_equal_trees(restored, make_checkpoint(step, width=2000))
     # Training can continue from it.
     store.save(make_checkpoint(step + 1, width=2000))
     store.close()
-    store = checkpoint.CheckpointStore(directory)
-    assert store.latest_step == step + 1
-    store.close()
+    assert all(path.name.isdigit() for path in directory.iterdir())
+    assert checkpoint.kept_steps(directory)[-1] == step + 1

@@ -12,8 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax import signals
-from rcrl_jax.training import assessment, checkpoint, experiment, manifest, records, workdir
+from rcrl_jax.training import assessment, checkpoint_store, experiment, manifest, records, workdir
 from tests.training import toy
 
 
@@ -65,7 +64,7 @@ def test_a_run_leaves_its_files(reference):
         "manifest.json", "metrics.jsonl", "evaluations.jsonl", "scores.json", "curve.png",
         "tensorboard",
     }  # fmt: skip
-    assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints"}
+    assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints", "lock"}
     assert paths.curve.read_bytes().startswith(b"\x89PNG")
 
 
@@ -83,7 +82,9 @@ def test_the_manifest_describes_the_run(reference):
 @pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
 def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
-    monkeypatch.setattr(checkpoint.CheckpointStore, "save", lambda self, c: saved.append(c.step))
+    monkeypatch.setattr(
+        checkpoint_store.CheckpointStore, "save", lambda self, c: saved.append(c.step)
+    )
     run(toy.make_plan(tmp_path, checkpoint_minutes=minutes))
     assert sorted({*saved}) == sorted({*range(steps, toy.STEPS, steps), toy.STEPS})
 
@@ -197,6 +198,7 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
         (signal.SIGTERM, 1, 20, 20),  # before learning
         (signal.SIGTERM, evaluating, 2, 60),  # during an evaluation,
         (signal.SIGTERM, evaluating, 3, 60),  # and again during its repetition
+        (signal.SIGHUP, 1, 63, 63),  # when a terminal is closed
         (signal.SIGINT, 1, 73, 73),  # during learning, and between two lines of metrics
         (signal.SIGTERM, 1, 100, 100),  # when a checkpoint is due anyway
     ]
@@ -235,26 +237,6 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     toy.paths_of(plan).scores.unlink()
     run(plan)
     assert_same_result(plan, reference)
-
-
-def test_a_signal_that_is_passed_on_to_its_own_group_counts_once(monkeypatch):
-    times = iter([10.0, 11.0, 12.9, 13.1])
-    monkeypatch.setattr(signals.time, "monotonic", lambda: next(times))
-    ended = []
-    before = signal.signal(signal.SIGTERM, lambda signum, frame: None)
-    try:
-        with signals.stop_signals(ends_after_s=3.0) as received:
-            signal.raise_signal(signal.SIGINT)
-            for _ in range(2):
-                signal.raise_signal(signal.SIGTERM)
-            assert received == [signal.SIGINT]
-            monkeypatch.setattr(signals.signal, "signal", lambda *how: ended.append(how))
-            monkeypatch.setattr(signals.signal, "raise_signal", ended.append)
-            os.kill(os.getpid(), signal.SIGTERM)  # later than that
-            assert ended == [(signal.SIGTERM, signal.SIG_DFL), signal.SIGTERM]
-            monkeypatch.undo()
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("uninterrupted", ["reference", "reference_fleet"])

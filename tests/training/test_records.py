@@ -172,7 +172,7 @@ def test_a_torn_last_line_is_not_read(tmp_path, torn):
 def test_a_last_line_without_a_newline_is_read_and_completed(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     paths.directory.mkdir(parents=True)
-    paths.evaluations.write_text('{"agent_steps": 1, "mean": 3.0}')
+    paths.evaluations.write_text('{"agent_steps": 1, "returns": [3.0], "mean": 3.0}')
     with records.RunRecorder(paths, resume_at=1) as recorder:
         recorder.record_evaluation(_counters(2), [4.0], episodes_cut=0)
     assert [line["mean"] for line in records.read_records(paths.evaluations)] == [3.0, 4.0]
@@ -181,10 +181,10 @@ def test_a_last_line_without_a_newline_is_read_and_completed(tmp_path):
 def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"agent_steps": 1}\n{"agent_st\n{"agent_steps": 3}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: not a record"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is damaged: "):
         records.read_records(path)
     path.write_text('{"agent_steps": 1}\n[]\n')
-    with pytest.raises(ValueError, match="line 2: not a record: not an object"):
+    with pytest.raises(ValueError, match="line 2 is damaged: not a record: not an object"):
         records.read_records(path)
 
 

@@ -14,6 +14,7 @@ from rcrl_jax import files
 from rcrl_jax.training import (
     build,
     checkpoint,
+    checkpoint_store,
     evaluation,
     experiment,
     manifest,
@@ -159,7 +160,7 @@ def copy(finished, tmp_path):
 def keep(plan, directory, step: int, change=lambda leaf: leaf) -> None:
     """Saves a checkpoint with changed learners."""
     last = toy.last_checkpoint(plan)
-    store = checkpoint.CheckpointStore(directory)
+    store = checkpoint_store.CheckpointStore(directory)
     store.save(last._replace(step=step, learner=jax.tree.map(change, last.learner)))
     store.close()
 
@@ -238,7 +239,7 @@ def test_parameters_of_another_agent_are_not_read(copy):
 
 
 def _agents(workdir):
-    return toy.learner_like(make_plan(workdir)).params.agent
+    return toy.checkpoint_like(make_plan(workdir)).learner.params.agent
 
 
 def test_a_checkpoint_under_way_is_not_one_of_those_kept(tmp_path):

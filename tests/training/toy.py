@@ -88,19 +88,20 @@ def paths_of(plan: Plan, run: int = 0) -> RunPaths:
 
 
 def last_checkpoint(plan: Plan, directory=None) -> checkpoint.Checkpoint:
-    store = checkpoint.CheckpointStore(directory or paths_of(plan).checkpoints)
-    try:
-        return store.restore(learner_like(plan))
-    finally:
-        store.close()
+    directory = directory or paths_of(plan).checkpoints
+    newest = checkpoint.kept_steps(directory)[-1]
+    return checkpoint.read_checkpoint(directory / str(newest), checkpoint_like(plan))
 
 
-def learner_like(plan: Plan):
-    """Zeros of the shapes of a learner state."""
+def checkpoint_like(plan: Plan) -> checkpoint.Checkpoint:
+    """A checkpoint of zeros, of the shapes of those of a plan."""
     environment, fleet = build.make_fleet(plan)
     environment.close()
     shapes = jax.eval_shape(fleet.init)
-    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    learner = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    replay = build.make_replay(fleet, "host")
+    history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
+    return checkpoint.Checkpoint(0, learner, None, replay.state, history.state, None)
 
 
 def recorded(plan: Plan, run: int = 0) -> dict[str, object]:

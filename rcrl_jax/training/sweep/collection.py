@@ -1,6 +1,5 @@
 """The files of a sweep's runs: of unfinished runs in its directory, of others in the results."""
 
-import json
 import os
 import pathlib
 import shutil
@@ -159,8 +158,8 @@ def _check_algorithm(path: pathlib.Path) -> None:
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     _check_run(spec, unit, paths.manifest)
     try:
-        episodes = len(json.loads(paths.scores.read_text(encoding="utf-8"))["returns"])
-    except (OSError, ValueError, TypeError, KeyError):
+        episodes = files.read_json(paths.scores, lambda scores: len(scores["returns"]))
+    except (OSError, files.Damaged):
         raise SweepError(f"{paths.scores} does not hold the scores of a finished run") from None
     if episodes != spec.eval_episodes:
         raise SweepError(
@@ -186,8 +185,8 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
 
 def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     try:
-        run = json.loads(path.read_text(encoding="utf-8"))["run"]
-    except (OSError, ValueError, TypeError, KeyError):
+        run = files.read_json(path, lambda described: described["run"])
+    except (OSError, files.Damaged):
         run = None
     if not isinstance(run, dict):
         raise SweepError(f"{path} is not a manifest of this program")

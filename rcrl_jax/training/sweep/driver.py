@@ -2,9 +2,7 @@
 
 import contextlib
 import datetime
-import fcntl
 import json
-import os
 import pathlib
 import signal
 import time
@@ -12,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from rcrl_jax import files
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
 from rcrl_jax.training.sweep import collection, fleets
 from rcrl_jax.training.sweep.display import Display
@@ -51,18 +50,11 @@ def locked(directory: pathlib.Path) -> Iterator[None]:
         SweepError: another process holds it; the message names its id.
         OSError: the directory cannot be made or written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "lock"
-    with open(path, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = path.read_text(encoding="utf-8").strip() or "unknown"
-            raise SweepError(f"{directory} is in use by another sweep, process {holder}") from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
+    try:
+        with files.locked(directory, "sweep"):
+            yield
+    except files.InUse as error:
+        raise SweepError(str(error)) from None
 
 
 class Sweep:

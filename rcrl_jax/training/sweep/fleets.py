@@ -1,10 +1,9 @@
 """Plans the fleets that train the unfinished runs of a sweep."""
 
-import json
 import pathlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rcrl_jax import files
 from rcrl_jax.training.sweep import collection
@@ -135,14 +134,19 @@ def _has_begun(directory: pathlib.Path, fleet: Fleet) -> bool:
 def _recorded(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
     """Yields the fleets of several runs of the sweep's arms that have a work directory."""
     arms = {unit.arm.name: unit.arm for unit in spec.units}
+
+    def fleet_of(record: dict[str, Any]) -> Fleet | None:
+        if record["arm"] not in arms:
+            return None
+        return Fleet(arms[record["arm"]], tuple(record["games"]), tuple(record["seeds"]))
+
     for path in sorted(directory.glob(f"[!.]*/{_RECORD}")):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if record["arm"] not in arms:
-                continue
-            fleet = Fleet(arms[record["arm"]], tuple(record["games"]), tuple(record["seeds"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            fleet = None
-        if fleet is None or fleet.name != path.parent.name:
+            fleet = files.read_json(path, fleet_of)
+            is_record = fleet is None or fleet.name == path.parent.name
+        except (OSError, files.Damaged):
+            is_record = False
+        if not is_record:
             raise SweepError(f"{path} is not the record of a fleet; move {path.parent} away")
-        yield fleet
+        if fleet is not None:
+            yield fleet

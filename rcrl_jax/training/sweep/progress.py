@@ -1,5 +1,6 @@
 """How far the fleets of a sweep are."""
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -7,6 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rcrl_jax import files
+from rcrl_jax.training.record_files import check_metrics
 from rcrl_jax.training.run_paths import RunPaths
 from rcrl_jax.training.sweep.spec import Fleet
 
@@ -75,14 +78,14 @@ def read_progress(paths: RunPaths) -> Progress:
         return NOTHING_YET
     step, wall_s = 0, 0.0
     for line in reversed(lines):
-        try:
+        # An incomplete line at either end, or a damaged one: the training program will name it.
+        with contextlib.suppress(files.Damaged), files.reading(paths.metrics):
             record = json.loads(line)
-        except ValueError:  # an incomplete line at either end
-            continue
-        if not step:
-            step, wall_s = record["agent_steps"], record["wall_s"]
-        if "steps_per_s" in record:
-            return Progress(step, record["steps_per_s"], wall_s)
+            check_metrics(record)
+            if not step:
+                step, wall_s = record["agent_steps"], record["wall_s"]
+            if "steps_per_s" in record:
+                return Progress(step, record["steps_per_s"], wall_s)
     return Progress(step, None, wall_s)
 
 

@@ -1,0 +1,107 @@
+"""A stop signal ends a program with one line and 128 + its number, whatever the program does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rcrl_jax import signals
+from tests.training import toy
+
+# The main thread is in C for about a minute, as while XLA compiles.
+IN_C = """
+import hashlib
+from rcrl_jax import signals
+with {context}:
+    print("started", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000_000)
+"""
+
+SWALLOWING = """
+import sys, time
+sys.argv = ["-m"]  # as while Python looks for the program
+from rcrl_jax import signals
+signals.end_starting_program()
+while True:
+    try:
+        print("started", flush=True)
+        time.sleep(60)
+    except BaseException:
+        pass
+"""
+
+
+def start(program: str, **options) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=toy.ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+    assert process.stdout.readline() == "started\n"
+    return process
+
+
+@pytest.mark.parametrize("signum", signals.STOP_SIGNALS)
+def test_computing_in_c_is_ended_at_once(signum):
+    process = start(IN_C.format(context="signals.ending_at_once()"))
+    process.send_signal(signum)
+    _, error = process.communicate(timeout=10)
+    assert process.returncode == 128 + signum
+    assert error == f"stopped by {signal.Signals(signum).name}\n"
+
+
+def test_an_impatient_second_signal_ends_computing_in_c():
+    process = start(IN_C.format(context="signals.stop_signals(ends_after_s=0.3)"))
+    for _ in range(2):  # a signal to a group, which the parent passes on
+        process.send_signal(signal.SIGINT)
+    time.sleep(0.4)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=10)
+    assert (process.returncode, error) == (128 + signal.SIGTERM, "stopped by SIGTERM\n")
+
+
+def test_a_starting_program_cannot_swallow_a_signal():
+    process = start(SWALLOWING)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=10)
+    assert (process.returncode, error) == (128 + signal.SIGINT, "stopped by SIGINT\n")
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.ending_at_once():
+            signal.raise_signal(signal.SIGHUP)
+            with signals.stop_signals(ends_after_s=3.0) as received:
+                signal.raise_signal(signal.SIGHUP)
+                assert received == []
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_importing_programs_changes_no_handler():
+    before = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
+    signals.end_starting_program()
+    assert [signal.getsignal(number) for number in signals.STOP_SIGNALS] == before
+
+
+def test_repeats_of_a_signal_count_once_and_handlers_come_back(monkeypatch):
+    ended = []
+    monkeypatch.setattr(signals, "_end", ended.append)
+    before = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
+    with signals.stop_signals(ends_after_s=0.2) as received:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert received == [signal.SIGINT] and ended == []
+        time.sleep(0.25)
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert received == [signal.SIGINT] and ended == [signal.SIGHUP]
+    with signals.stop_signals() as received:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGHUP)
+    assert received == [signal.SIGHUP] * 2
+    assert [signal.getsignal(number) for number in signals.STOP_SIGNALS] == before

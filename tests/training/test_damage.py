@@ -1,0 +1,268 @@
+"""Damaged and lost files: a run goes on exactly, or is refused in one line that names the file."""
+
+import json
+import pathlib
+import random
+import re
+import shutil
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks import damage_trials
+from experiments import launch
+from rcrl_jax import files
+from rcrl_jax.training import (
+    checkpoint,
+    checkpoint_store,
+    experiment,
+    manifest,
+    records,
+    trained,
+    workdir,
+)
+from rcrl_jax.training.run_paths import RunPaths
+from tests.training import toy
+from tests.training.test_checkpoint import like, make_checkpoint
+from tests.training.test_experiment import Interruption, assert_same_result, run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that nobody disturbs."""
+    plan = toy.make_plan(tmp_path_factory.mktemp("finished"))
+    run(plan)
+    return plan
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory):
+    """A run with the checkpoints of steps 150 and 170."""
+    directory = tmp_path_factory.mktemp("half")
+    stop = Interruption(15, num_envs=1, step=170)
+    with pytest.raises(experiment.Interrupted):
+        run(toy.make_plan(directory, make_environment=stop))
+    assert checkpoint.kept_steps(directory / "checkpoints") == [150, 170]
+    return directory
+
+
+def ends(plan, capsys) -> tuple[int, list[str], str]:
+    """Runs as a program does; returns its exit code, its warnings and its last line."""
+    lines, code = [], 0
+    try:
+        with launch.ending_cleanly():
+            experiment.run(plan, lines.append)
+    except SystemExit as end:
+        code = end.code
+    error = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("error: ") for line in error) == (code != 0)
+    return code, [line for line in lines if line.startswith("warning: ")], error[-1]
+
+
+REFUSED = [trial for trial in damage_trials.TRIALS if not trial.goes_on]
+
+
+@pytest.mark.parametrize("trial", REFUSED, ids=lambda trial: trial.what)
+def test_damage_is_refused_in_one_line_that_names_the_file(trial, half, finished, tmp_path, capsys):
+    copy = shutil.copytree(finished.workdir if trial.is_finished else half, tmp_path / "W")
+    trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
+    began = time.monotonic()
+    code, _, last = ends(toy.make_plan(copy), capsys)
+    assert code == 2 and re.match(rf"error: .*{copy}/", last)
+    assert time.monotonic() - began < 10
+
+
+GOES_ON = {
+    "newest checkpoint: a flipped bit": [r"/170 is damaged: its file .* has changed .* step 150"],
+    "newest checkpoint: another agent's": [r"/171 is damaged: it holds no parameters .* step 170"],
+    "checkpoints/9999: an alien directory": ["/9999 is no checkpoint and is ignored"],
+    "checkpoints: deleted": ["earlier start .*/metrics.jsonl.old and 1 more"],
+    "metrics.jsonl: half": [r"metrics.jsonl holds 2\d of 4\d records up to step 170: the others"],
+}
+
+
+@pytest.mark.parametrize("what", GOES_ON)
+def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, finished, tmp_path, capsys):
+    (trial,) = (trial for trial in damage_trials.TRIALS if trial.what == what)
+    copy = shutil.copytree(half, tmp_path / "W")
+    trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
+    code, warnings, _ = ends(toy.make_plan(copy), capsys)
+    assert code == 0
+    assert len(warnings) == len(GOES_ON[what])
+    for warning, expected in zip(warnings, GOES_ON[what], strict=True):
+        assert re.search(expected, warning)
+    if trial.loses_metrics:
+        own, expected = (
+            toy.last_checkpoint(plan)._replace(records=None)
+            for plan in (toy.make_plan(copy), finished)
+        )
+        toy.assert_equal_trees(own, expected)
+    else:
+        assert_same_result(toy.make_plan(copy), finished)
+
+
+# --- checkpoints ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Two checkpoints."""
+    directory = tmp_path_factory.mktemp("saved") / "checkpoints"
+    store = checkpoint_store.CheckpointStore(directory)
+    for step in (10, 20):
+        store.save(make_checkpoint(step))
+    store.close()
+    return directory
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(saved, tmp_path):
+    rng = random.Random(0)
+    wanted = like(make_checkpoint(20))
+    toy.assert_equal_trees(checkpoint.read_checkpoint(saved / "20", wanted), make_checkpoint(20))
+    for _ in range(60):
+        copy = shutil.copytree(saved / "20", tmp_path / "20")
+        path = damage_trials.flip_random_bit(copy, rng)
+        with pytest.raises(files.Damaged) as damaged:
+            checkpoint.read_checkpoint(copy, wanted)
+        assert str(damaged.value).startswith(str(copy)), path
+        if path.is_relative_to(copy / "learner"):
+            with pytest.raises(files.Damaged):
+                checkpoint.read_agents(tmp_path, 20, wanted.learner.params.agent)
+        shutil.rmtree(copy)
+
+
+def test_a_checkpoint_of_an_older_version_is_read_without_digests(saved, tmp_path):
+    copy = shutil.copytree(saved, tmp_path / "checkpoints")
+    (copy / "20" / "digests.json").unlink()
+    said = []
+    store = checkpoint_store.CheckpointStore(copy, said.append)
+    toy.assert_equal_trees(store.restore(like(make_checkpoint(20))), make_checkpoint(20))
+    assert said == [f"warning: {copy / '20'} has no digests and was not verified"]
+    store.close()
+
+
+def test_a_failed_save_is_noticed_by_the_next_check(tmp_path, monkeypatch):
+    def full(path, saved):
+        raise OSError(28, "No space left on device", str(path))
+
+    store = checkpoint_store.CheckpointStore(tmp_path)
+    store.save(make_checkpoint(1))
+    store.wait()
+    monkeypatch.setattr(checkpoint, "write_checkpoint", full)
+    store.save(make_checkpoint(2))
+    with pytest.raises(OSError, match="cannot be written .* No space left .* that of step 1$"):
+        for _ in range(500):
+            store.check()
+            time.sleep(0.01)
+    store.close()
+
+
+def test_a_run_ends_at_the_step_after_a_failed_save(tmp_path, monkeypatch, capsys):
+    steps = []
+    write = checkpoint.write_checkpoint
+
+    def failing(path, saved):
+        steps.append(saved.step)
+        if saved.step > 50:
+            raise OSError(28, "No space left on device", str(path))
+        write(path, saved)
+
+    monkeypatch.setattr(checkpoint, "write_checkpoint", failing)
+    plan = toy.make_plan(tmp_path)
+    code, _, last = ends(plan, capsys)
+    assert code == 2 and "No space left on device" in last and "that of step 50" in last
+    assert steps == [50, 100]
+    assert records.read_metrics(toy.paths_of(plan).metrics)[-1]["agent_steps"] < 150
+
+
+def test_checkpoints_deleted_in_mid_run_are_said_and_saved_again(tmp_path):
+    said = []
+    store = checkpoint_store.CheckpointStore(tmp_path / "checkpoints", said.append)
+    store.save(make_checkpoint(1))
+    store.wait()
+    shutil.rmtree(tmp_path / "checkpoints")
+    store.save(make_checkpoint(2))
+    store.close()
+    assert checkpoint.kept_steps(tmp_path / "checkpoints") == [2]
+    (line,) = said
+    assert line.startswith("warning: another program has deleted ")
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+def test_a_file_of_records_deleted_in_mid_run_is_said_and_written_again(tmp_path):
+    paths, said = RunPaths(tmp_path, "rcrl", "Pong", 0), []
+    with records.RunRecorder(paths, resume_at=None, say=said.append) as recorder:
+        recorder.record(records.Counters(1, 1, 4), {"loss": 1.0})
+        before = paths.metrics.read_text()
+        paths.metrics.unlink()
+        recorder.restore_deleted()
+        assert paths.metrics.read_text() == before
+        recorder.record(records.Counters(2, 2, 8), {"loss": 2.0})
+        recorder.restore_deleted()
+    assert [line["loss"] for line in records.read_metrics(paths.metrics)] == [1.0, 2.0]
+    assert said == [f"warning: another program has deleted {paths.metrics}; it is written again"]
+
+
+READERS = {
+    "manifest.json": lambda path: manifest.read(path),
+    "metrics.jsonl": lambda path: records.read_metrics(path),
+    "evaluations.jsonl": lambda path: records.read_evaluations(path),
+    "scores.json": lambda path: workdir.final_returns(
+        RunPaths(path.parents[3], "rcrl", toy.GAME, 3)
+    ),
+    "work directory": lambda path: trained.read(path.parents[3]),
+}
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), name=st.sampled_from(sorted(READERS)))
+def test_readers_return_or_raise_one_line_that_names_a_file(finished, tmp_path, data, name):
+    target = tmp_path / "rcrl" / toy.GAME / "seed_3"
+    shutil.copytree(
+        toy.paths_of(finished).directory, target, dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("tensorboard", "*.png"),
+    )  # fmt: skip
+    (tmp_path / "checkpoints").mkdir(exist_ok=True)
+    path = target / (name if "." in name else "manifest.json")
+    path.write_bytes(data.draw(damaged(path)))
+    try:
+        READERS[name](path)
+    except (files.Damaged, manifest.WorkdirMismatch, trained.Unusable) as error:
+        assert "\n" not in str(error) and str(tmp_path) in str(error)
+
+
+@st.composite
+def damaged(draw, path: pathlib.Path) -> bytes:
+    """A file's content with bytes, or a value at any depth, replaced."""
+    content = path.read_bytes()
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(content)))
+        return content[:at] + draw(st.binary(max_size=8)) + content[at + draw(st.integers(0, 99)) :]
+    lines = content.splitlines() if path.suffix == ".jsonl" else [content]
+    number = draw(st.integers(0, len(lines) - 1))
+    lines[number] = json.dumps(_replaced(draw, json.loads(lines[number]))).encode()
+    return b"\n".join(lines) + b"\n"
+
+
+def _replaced(draw, value):
+    """A JSON value with one part replaced or, in an object, left out."""
+    if not isinstance(value, dict | list) or not value or draw(st.integers(0, 4)) == 0:
+        return draw(values)
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    key = draw(st.sampled_from(list(keys)))
+    copy = value.copy()
+    if draw(st.integers(0, 4)) == 0:
+        del copy[key]
+    else:
+        copy[key] = _replaced(draw, value[key])
+    return copy
