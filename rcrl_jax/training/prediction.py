@@ -51,27 +51,38 @@ def predict_memory(
       total_steps: agent steps of each run.
     """
     runs, agent = fleet.num_runs, fleet.agent
-    slots, layout = agent.replay.capacity + 2, agent.observations.stored
-    frame_bytes = runs * slots * math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
-    batch_bytes = _bytes(batch_shapes(agent, runs, frame_store))
-    state_bytes = _bytes(jax.eval_shape(fleet.init))
-    at_once = 1 if fleet.batching == "map" else runs
-    # The state before and after an update, and its gradients.
-    device = 3 * state_bytes + batch_bytes + at_once * agent.resources.activation_bytes
-    host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN) + 2 * batch_bytes
+    slots = agent.replay.capacity + 2
+    # Updates are timed on a throw-away state before training.
+    device = predict_update_memory(fleet, frame_store) + _bytes(jax.eval_shape(fleet.init))
+    host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN)
+    host += 2 * _bytes(batch_shapes(agent, runs, frame_store))
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
     games = min(agent.evaluation.episodes, evaluation.GAMES_AT_ONCE)
     host += runs * games * instruments.MOST_BYTES
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
-    if frame_store == "device":
-        device += frame_bytes
-    else:
-        host += frame_bytes
+    if frame_store == "host":
+        host += _frame_bytes(fleet)
     available = psutil.virtual_memory().available
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:  # one memory for both
         return Memory(host + device, 0, available, None)
     return Memory(host, device // fleet.num_devices, available, limit)
+
+
+def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
+    """Bytes that an update of all runs needs on its devices: its arguments and what it computes.
+
+    Args:
+      fleet: the runs.
+      frame_store: 'host' or 'device', where frames will be stored.
+    """
+    agent = fleet.agent
+    states = jax.eval_shape(fleet.init)  # overwritten by the new ones
+    gradients = states.params
+    at_once = 1 if fleet.batching == "map" else fleet.num_runs
+    batch = batch_shapes(agent, fleet.num_runs, frame_store)
+    size = _bytes((states, gradients, batch)) + at_once * agent.resources.activation_bytes
+    return size + (_frame_bytes(fleet) if frame_store == "device" else 0)
 
 
 def check_plan(plan: Plan, spec: EnvironmentSpec) -> None:
@@ -237,6 +248,13 @@ def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     ones = np.ones_like(zeros.transitions.reward)
     transitions = zeros.transitions._replace(reward=ones, discount=ones, weight=ones)
     return zeros._replace(transitions=transitions)
+
+
+def _frame_bytes(fleet: Fleet) -> int:
+    """Bytes of the stored frames of all runs."""
+    agent, layout = fleet.agent, fleet.agent.observations.stored
+    frame = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
+    return fleet.num_runs * (agent.replay.capacity + 2) * frame
 
 
 def _bytes(tree: Any) -> int:
