@@ -100,7 +100,9 @@ def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, steps: int) -> st
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
-    """Bytes that a fleet's work directory needs at most: two checkpoints and the records.
+    """Bytes that a fleet's work directory needs at most: checkpoints and the records.
+
+    While a checkpoint is written, the last two are still there.
 
     Args:
       fleet: the runs.
@@ -110,7 +112,7 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
     action_bytes = math.prod(action.shape) * np.dtype(action.dtype).itemsize
     progress = total_steps * (action_bytes + _PRIORITY_BYTES)
     learner = _bytes(jax.eval_shape(fleet.init))
-    return 2 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
+    return 3 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
 
 
 def check(memory: Memory, num_runs: int) -> None:
