@@ -296,7 +296,7 @@ def edit_all(workdir, change) -> None:
         ),
         (
             lambda at: (at / "erainbow/Catch/seed_3/manifest.json").write_text('{"run": {"see'),
-            "manifest.json is not a manifest",
+            "manifest.json is damaged: Unterminated",
         ),
     ],
 )
