@@ -246,6 +246,10 @@ def define_flags() -> None:
     flags.DEFINE_string("train", None, "train in this directory, as the processes do that it kills")
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 def main(argv: list[str]) -> None:
     """Carries out the campaign, prints and writes its results."""
     del argv
@@ -262,8 +266,8 @@ def main(argv: list[str]) -> None:
         directory = pathlib.Path(name)
         try:
             life_s = make_reference(directory)
-            kills = kill_runs(directory, flags.FLAGS.kills, life_s, random.Random(seed), print)
-            trials = damage(directory, print)
+            kills = kill_runs(directory, flags.FLAGS.kills, life_s, random.Random(seed), _say)
+            trials = damage(directory, _say)
         except ValueError as error:
             command_line.refuse(str(error))
         flips = flip_bits(directory, flags.FLAGS.flips, random.Random(seed))
