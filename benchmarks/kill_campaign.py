@@ -14,6 +14,7 @@ Three parts, on runs of Catch that take seconds:
 It writes kill_campaign.md and kill_campaign.json, and ends with 1 if anything is not as it must be.
 """
 
+import itertools
 import os
 import pathlib
 import random
@@ -96,8 +97,9 @@ def kill_runs(
 ) -> list[dict[str, Any]]:
     """Kills and resumes runs until `kills` processes were killed; returns a row for each run."""
     rows: list[dict[str, Any]] = []
+    number = itertools.count()
     while (left := kills - sum(len(row["killed_at_step"]) for row in rows)) > 0:
-        workdir = directory / f"killed_{len(rows)}"
+        workdir = directory / f"killed_{next(number)}"
         steps, in_checkpoint = [], 0
         for _ in range(min(left, KILLS_A_RUN)):
             process = start(workdir)
@@ -127,7 +129,7 @@ def kill_runs(
 
 def _wait_for_moment(process, workdir: pathlib.Path, life_s: float, rng: random.Random) -> None:
     """Waits for a random moment of a process, in half of all calls one amid a checkpoint."""
-    deadline = time.monotonic() + rng.uniform(0, life_s)
+    deadline = time.monotonic() + rng.uniform(0, 0.9 * life_s)
     amid = rng.random() < 0.5
     while process.poll() is None:
         if amid and any(tiny_runs.paths_of(workdir).checkpoints.glob("*.partial*")):
@@ -244,6 +246,10 @@ def define_flags() -> None:
     flags.DEFINE_string("train", None, "train in this directory, as the processes do that it kills")
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 def main(argv: list[str]) -> None:
     """Carries out the campaign, prints and writes its results."""
     del argv
@@ -260,8 +266,8 @@ def main(argv: list[str]) -> None:
         directory = pathlib.Path(name)
         try:
             life_s = make_reference(directory)
-            kills = kill_runs(directory, flags.FLAGS.kills, life_s, random.Random(seed), print)
-            trials = damage(directory, print)
+            kills = kill_runs(directory, flags.FLAGS.kills, life_s, random.Random(seed), _say)
+            trials = damage(directory, _say)
         except ValueError as error:
             command_line.refuse(str(error))
         flips = flip_bits(directory, flags.FLAGS.flips, random.Random(seed))

@@ -19,6 +19,7 @@ import numpy as np
 Checked = TypeVar("Checked")
 
 _LONGEST = 300  # characters of a line in a message; libraries print whole trees
+_KEPT = 140  # of either end of a longer one
 
 
 class Damaged(ValueError):  # noqa: N818 - says what is the matter
@@ -218,7 +219,7 @@ def is_number(value: Any) -> bool:
 def one_line(what: object) -> str:
     """Text, or the message of an exception, as one line of bounded length."""
     line = " ".join(str(what).split()) or type(what).__name__
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    return line if len(line) <= _LONGEST else f"{line[:_KEPT]} ... {line[-_KEPT:]}"
 
 
 def to_json_value(value: Any) -> Any:

@@ -4,9 +4,12 @@
 <directory>/<n>.damaged      a checkpoint that could not be read, or what else lay in its place
 """
 
+import asyncio
+import contextlib
+import logging
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -44,13 +47,14 @@ def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     """
     partial = path.with_name(f"{path.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
-    ocp.Checkpointer(_handler()).save(
-        partial,
-        ocp.args.Composite(
-            learner=ocp.args.StandardSave(checkpoint.learner),
-            progress=ocp.args.StandardSave(_progress(checkpoint)),
-        ),
-    )
+    with _quiet_library():
+        ocp.Checkpointer(_handler()).save(
+            partial,
+            ocp.args.Composite(
+                learner=ocp.args.StandardSave(checkpoint.learner),
+                progress=ocp.args.StandardSave(_progress(checkpoint)),
+            ),
+        )
     digests.write(partial, checkpoint.learner)
     partial.rename(path)
 
@@ -67,7 +71,7 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
         of older versions have no digests and are read unverified.
       PermissionError: it cannot be read.
     """
-    with files.reading(path, passing=(PermissionError,)):
+    with files.reading(path, passing=(PermissionError,)), _quiet_library():
         written = digests.verify(path)
         if written is not None:
             digests.check_kinds(written, digests.kinds(like.learner))
@@ -109,7 +113,7 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
     kept = directory.absolute() / str(step)
     before = _files(kept)
     try:
-        with files.reading(directory / str(step), passing=(PermissionError,)):
+        with files.reading(directory / str(step), passing=(PermissionError,)), _quiet_library():
             agents, failure = _read_agents(kept, like), None
     except files.Damaged as error:
         agents, failure = None, error
@@ -131,6 +135,43 @@ def snapshot(
     """Copies to the host all that a checkpoint keeps; waits for the update under way."""
     learner, pending = fleet.to_host((state.learner, state.pending_update))
     return Checkpoint(state.step, learner, pending, replay, history, records)
+
+
+class _QuietLoop(asyncio.SelectorEventLoop):
+    """An event loop that ignores what comes after it was closed.
+
+    The storage library raises the first error and closes its loop. Its C++ threads then report to
+    the closed loop, and print a traceback for every array.
+    """
+
+    def call_soon_threadsafe(self, callback, *args, context=None):
+        with contextlib.suppress(RuntimeError):
+            return super().call_soon_threadsafe(callback, *args, context=context)
+
+    def call_exception_handler(self, context):
+        """Drops errors after the first one."""
+
+
+class _QuietLoops(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _QuietLoop()
+
+
+@contextlib.contextmanager
+def _quiet_library() -> Iterator[None]:
+    """In the block, the storage library raises its errors and prints none."""
+    before, logger = asyncio.get_event_loop_policy(), logging.getLogger("absl")
+    asyncio.set_event_loop_policy(_QuietLoops())
+    logger.addFilter(_is_not_of_library)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_not_of_library)
+        asyncio.set_event_loop_policy(before)
+
+
+def _is_not_of_library(record: logging.LogRecord) -> bool:
+    return "orbax" not in pathlib.PurePath(record.pathname).parts
 
 
 def _handler() -> ocp.CompositeCheckpointHandler:

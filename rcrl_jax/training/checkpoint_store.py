@@ -1,6 +1,7 @@
 """The checkpoints of a run that is being trained: saved, restored, at most two kept."""
 
 import pathlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -12,8 +13,7 @@ from rcrl_jax.training import checkpoint, digests
 KEPT = 2
 """Checkpoints that are kept: if the newest is damaged, a run goes on from the one before."""
 
-# In names of what a killed process has left.
-_LEFTOVERS = (checkpoint.PARTIAL, ".orbax-checkpoint-tmp", ".deleted")
+_LEFTOVER = re.compile(rf"\d+({re.escape(checkpoint.PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
 _DELETION_S = 1.0  # that another program may take to delete the directory
 
 
@@ -33,7 +33,7 @@ class CheckpointStore:
         self._directory, self._say = directory.absolute(), say
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in self._directory.iterdir():
-            if any(mark in path.name for mark in _LEFTOVERS):
+            if _LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path)
         self._thread = futures.ThreadPoolExecutor(1, "checkpoints")
         self._write: futures.Future[None] | None = None

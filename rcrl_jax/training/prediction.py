@@ -144,7 +144,9 @@ def count_updates(schedule: Schedule, start: int, end: int) -> int:
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
-    """Bytes that a fleet's work directory needs at most: two checkpoints and the records.
+    """Bytes that a fleet's work directory needs at most: checkpoints and the records.
+
+    While a checkpoint is written, the last two are still there.
 
     Args:
       fleet: the runs.
@@ -152,7 +154,7 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
     """
     progress = total_steps * (_bytes(fleet.agent.action) + _PRIORITY_BYTES)
     learner = _bytes(jax.eval_shape(fleet.init))
-    return 2 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
+    return 3 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
 
 
 def check(memory: Memory, num_runs: int) -> None:

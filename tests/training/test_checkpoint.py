@@ -97,6 +97,15 @@ def test_the_last_two_checkpoints_are_kept(tmp_path):
     assert checkpoint.kept_steps(tmp_path) == [10, 100]
 
 
+def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
+    left = ("7.partial", "7.partial.orbax-checkpoint-tmp", "7.orbax-checkpoint-tmp", "5.deleted")
+    kept = ("9999", "my.deleted", "5.damaged")
+    for name in (*left, *kept):
+        (tmp_path / name / "d").mkdir(parents=True)
+    checkpoint_store.CheckpointStore(tmp_path).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
 def test_what_was_saved_does_not_change_when_the_arrays_do(tmp_path):
     _, fleet = toy.make_fleet(toy.make_config(), range(RUNS))
     state = loop.LoopState(3, make_checkpoint(3).learner, None, make_checkpoint(3).pending_update)

@@ -1,6 +1,7 @@
 """Damaged and lost files: a run goes on exactly, or is refused in one line that names the file."""
 
 import json
+import os
 import pathlib
 import random
 import re
@@ -26,7 +27,7 @@ from rcrl_jax.training import (
 from rcrl_jax.training.run_paths import RunPaths
 from tests.training import toy
 from tests.training.test_checkpoint import like, make_checkpoint
-from tests.training.test_experiment import Interruption, assert_same_result, run
+from tests.training.test_experiment import Interruption, assert_same_result, contents, run
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,16 @@ def test_damage_is_refused_in_one_line_that_names_the_file(trial, half, finished
     code, _, last = ends(toy.make_plan(copy), capsys)
     assert code == 2 and re.match(rf"error: .*{copy}/", last)
     assert time.monotonic() - began < 10
+
+
+def test_a_second_program_in_a_work_directory_is_refused(half, tmp_path, capsys):
+    copy = shutil.copytree(half, tmp_path / "W")
+    with files.locked(copy, "program"):
+        before = contents(copy)
+        code, _, last = ends(toy.make_plan(copy), capsys)
+        assert contents(copy) == before
+    assert code == 2
+    assert f"{copy} is in use by another program, process {os.getpid()} on " in last
 
 
 GOES_ON = {

@@ -244,8 +244,9 @@ def _agents(workdir):
 
 def test_a_checkpoint_under_way_is_not_one_of_those_kept(tmp_path):
     (tmp_path / "100.orbax-checkpoint-tmp").mkdir()
-    (tmp_path / "20").mkdir()
-    (tmp_path / "5").mkdir()
+    (tmp_path / "20" / "learner").mkdir(parents=True)
+    (tmp_path / "5" / "learner").mkdir(parents=True)
+    (tmp_path / "7").mkdir()  # somebody else's
     assert checkpoint.kept_steps(tmp_path) == [5, 20]
     assert checkpoint.kept_steps(tmp_path / "none") == []
 
@@ -296,7 +297,7 @@ def edit_all(workdir, change) -> None:
         ),
         (
             lambda at: (at / "erainbow/Catch/seed_3/manifest.json").write_text('{"run": {"see'),
-            "manifest.json is not a manifest",
+            "manifest.json is damaged: Unterminated",
         ),
     ],
 )
