@@ -7,7 +7,6 @@ Writes `<output>/theory.json` and six PNG figures. `--page` also rewrites the ta
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import platform
@@ -19,6 +18,7 @@ import numpy as np
 from absl import app, flags
 
 from experiments import command_line
+from rcrl_jax import files
 from rcrl_jax.theory import page, theory_figures
 from rcrl_jax.theory.studies import abstraction, approximation, failures, learning, problems
 
@@ -29,16 +29,18 @@ STUDIES = {
     "theorem": learning.theorem_fixed,
     "rare_probe": learning.theorem_rare_probe,
     "corollary": learning.corollary,
+    "identity": learning.identity_encoder,
     "descent": learning.descent_against_oracle,
     "throughput": learning.throughput,
     "imbalance": approximation.imbalance,
     "segment_sampling": approximation.segment_sampling,
     "segment_returns": approximation.segment_returns,
     "deep": approximation.deep_counterpart,
+    "unrealisable": failures.unrealisable,
     "counterexamples": failures.counterexample_table,
 }
 
-_QUICK = flags.DEFINE_bool("quick", False, "run a small version of every study, about one minute")
+_QUICK = flags.DEFINE_bool("quick", False, "run a small version of every study, below a minute")
 _SEEDS = flags.DEFINE_integer(
     "seeds",
     None,
@@ -82,7 +84,7 @@ def main(argv: list[str]) -> None:
         # Fail on a wrong folder or page before the studies run, which takes minutes.
         if _PAGE.value is not None:
             page.check(pathlib.Path(_PAGE.value))
-        output.mkdir(parents=True, exist_ok=True)
+        files.make_writable(output)
     except (OSError, ValueError) as error:
         command_line.refuse(str(error))
 
@@ -93,7 +95,7 @@ def main(argv: list[str]) -> None:
         seconds[name] = time.perf_counter() - start
         print(f"{name}: {seconds[name]:.1f} s", flush=True)
     report = {"manifest": _manifest(scale, seconds), "results": results}
-    (output / "theory.json").write_text(json.dumps(report, indent=1) + "\n")
+    files.write_json_atomically(output / "theory.json", report)
     theory_figures.draw_all(results, output)
     if _PAGE.value is not None:
         page.fill(pathlib.Path(_PAGE.value), report)

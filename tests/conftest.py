@@ -13,7 +13,11 @@ _ROOT = pathlib.Path(__file__).parents[1]
 # Compilation would take most of the time of the tests. Small programs that run for seconds need no
 # optimised code (`test_fleet_devices.py` checks exactness at the default level), and all processes
 # share compiled programs, with later runs too; `make clean` deletes them.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+FAST_COMPILATION = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
+os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_ROOT / ".pytest_cache" / "compiled"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must

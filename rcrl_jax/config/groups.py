@@ -17,7 +17,7 @@ class ReturnContrastConfig:
     loss: str = setting(
         "squared_error",
         "loss on the discriminator's output: 'squared_error' or 'cross_entropy'",
-        "RCRL equation 2",
+        "RCRL equation 1",
         fields.one_of("squared_error", "cross_entropy"),
     )
     discriminator_input: str = setting(

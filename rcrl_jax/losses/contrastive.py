@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 
 def squared_error(prediction: jax.Array, label: jax.Array | float) -> jax.Array:
-    """(w - y)^2, one loss per pair: the summand of the Z-learning loss (RCRL, equation 2).
+    """(w - y)^2, one loss per pair: the summand of the Z-learning loss (RCRL, equation 1).
 
     Args:
       prediction: w(phi(x1), phi(x2)) in [0, 1], `[...]`.

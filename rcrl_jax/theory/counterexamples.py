@@ -1,7 +1,7 @@
-"""Cases in which a statement of the paper fails as printed; docs/theory.md discusses them.
+"""Cases that show where a statement of the paper needs a condition; docs/theory.md discusses them.
 
-Each function only builds a case. `experiments/theory.py` measures what fails in it, and
-`tests/theory/test_counterexamples.py` asserts it.
+Each function only builds a case. `experiments/theory.py` measures it, and `tests/theory` checks it
+in exact fractions.
 """
 
 from typing import NamedTuple
@@ -10,13 +10,15 @@ import numpy as np
 
 from rcrl_jax.theory import mdp as mdps
 
+RARE = 1e-25  # d of the probe in `rare_probe`
+
 
 class Case(NamedTuple):
     """An MDP with a policy."""
 
     mdp: mdps.MDP
     policy: np.ndarray  # [S, A]
-    horizon: int  # number of rewards that count
+    horizon: int | None  # number of rewards that count; None: all, of an infinite discounted sum
 
 
 class BanditCase(NamedTuple):
@@ -90,7 +92,8 @@ def policy_outside_bisimulation(states: int) -> Case:
     """N_{pi,infinity} = 2S > |phi_B(S)| |A| = 2, although section 4.1 says "for any pi".
 
     All states are bisimilar: the reward is the action, and the state never changes. But the policy
-    takes action 1 with a different probability in each state. Appendix A.1 excludes such policies.
+    takes action 1 with a different probability p_s in each state. With discount 1/2 the mean return
+    of (s, a) is a + p_s: 2S different return distributions. Appendix A.1 excludes such policies.
 
     Args:
       states: S.
@@ -100,27 +103,42 @@ def policy_outside_bisimulation(states: int) -> Case:
         reward=np.repeat(np.eye(2)[None], states, axis=0),
         reward_values=np.array([0.0, 1.0]),
         initial=np.full(states, 1.0 / states),
-        discount=1.0,
+        discount=0.5,
     )
     favoured = (np.arange(states) + 1) / (states + 1)
-    return Case(mdp, np.stack([1 - favoured, favoured], 1), 2)
+    return Case(mdp, np.stack([1 - favoured, favoured], 1), None)
+
+
+def coins(gap: float, copies: int) -> BanditCase:
+    """Two kinds of coins that a dataset of n samples cannot tell apart if gap is below n^(-1/4).
+
+    Half of the pairs return 1 with probability 1/2 + gap, the other half with probability
+    1/2 - gap. A label of two coins of one kind is 1 with probability 1/2 - 2 gap^2, of two kinds
+    with probability 1/2 + 2 gap^2.
+
+    Args:
+      gap: h, between 0 and 1/2.
+      copies: number of pairs of each kind.
+    """
+    chance = np.repeat([0.5 + gap, 0.5 - gap], copies)
+    weights = np.full(2 * copies, 1 / (2 * copies))
+    return BanditCase(np.stack([1 - chance, chance], 1), weights, blocks=2)
 
 
 def rare_probe(gap: float, copies: int) -> BanditCase:
     """Theorem 4.1 "for any x'": x' is pair 0, the probe, which is too rare to be in a dataset.
 
-    Half of the other pairs return 1 with probability 1/2 + gap, the other half with probability
-    1/2 - gap. A dataset separates the two kinds only by f*, which differs by 4 gap^2. The probe
-    always returns 0, so at x' the two kinds differ by 2 gap.
+    The other pairs are `coins`. The probe always returns 1, so at x' the two kinds of coins differ
+    by 2 gap, but their labels only by 4 gap^2.
 
     Args:
-      gap: between 0 and 1/2.
-      copies: number of pairs of each kind.
+      gap: h, between 0 and 1/2.
+      copies: number of coins of each kind.
     """
-    chance = np.concatenate([[0.0], np.full(copies, 0.5 + gap), np.full(copies, 0.5 - gap)])
-    weights = np.full(2 * copies + 1, 1.0 / (2 * copies))
-    weights[0] = 1e-25
-    return BanditCase(np.stack([1 - chance, chance], 1), weights / weights.sum(), blocks=3)
+    case = coins(gap, copies)
+    weights = np.concatenate([[RARE], case.weights])
+    probability = np.concatenate([[[0.0, 1.0]], case.probability])
+    return BanditCase(probability, weights / weights.sum(), blocks=3)
 
 
 def never_itself() -> BanditCase:
@@ -134,13 +152,17 @@ def never_itself() -> BanditCase:
     return BanditCase(np.stack([1 - chance, chance], 1), np.full(4, 0.25), blocks=3)
 
 
-def unrealisable() -> BanditCase:
-    """Proposition B.1 (proposition 12 of its source) fails if f* is not in the class.
+def unrealisable(imbalance: float) -> BanditCase:
+    """Proposition B.1 (proposition 12 of its source) needs f* in the class.
 
     Three pairs with different return distributions, but N = 2 blocks. Merging the middle pair with
-    either of the others gives nearly the same loss. A shift of 1e-6 makes the minimiser unique.
+    either of the others gives nearly the same loss.
+
+    Args:
+      imbalance: the middle pair returns 1 with probability 1/2 + imbalance; above 0 the best
+        encoder merges it with pair 2, below 0 with pair 0.
     """
-    chance = np.array([0.0, 0.5 + 1e-6, 1.0])
+    chance = np.array([0.0, 0.5 + imbalance, 1.0])
     return BanditCase(np.stack([1 - chance, chance], 1), np.full(3, 1 / 3), blocks=2)
 
 

@@ -72,7 +72,7 @@ def fit(
     actions: int,
     steps: int,
 ) -> DeepFit:
-    """Minimises equation 2 with Adam, by one network for each dataset.
+    """Minimises equation 1 with Adam, by one network for each dataset.
 
     Args:
       key: PRNG key.

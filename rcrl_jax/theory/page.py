@@ -3,6 +3,8 @@
 import pathlib
 import re
 
+from rcrl_jax import files
+
 _MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -35,7 +37,9 @@ def fill(path: pathlib.Path, report: dict) -> None:
             raise ValueError(f"{path} asks for {name!r}; measured are {sorted(tables)}")
         return f"<!-- measured:{name} -->\n{tables[name]}\n<!-- end -->"
 
-    path.write_text(_MARKED.sub(replace, path.read_text()))
+    text = _MARKED.sub(replace, path.read_text())
+    with files.replacing(path) as partial:
+        partial.write_text(text)
 
 
 def table(rows: list[dict]) -> str:
@@ -63,6 +67,7 @@ def _tables(report: dict) -> dict[str, str]:
         flat[f"{name}_summary"] = [
             {k: v for k, v in results[name].items() if not isinstance(v, list)}
         ]
+    flat["rare_probe_proof"] = results["rare_probe"]["proof"]
     flat["segment_sampling_sizes"] = results["segment_sampling"]["sizes"]
     flat["representation"] = [
         row for row in results["representation"] if row["bins"] in (2, 8, 32, 128)

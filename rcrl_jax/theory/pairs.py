@@ -29,7 +29,7 @@ class PairCounts(NamedTuple):
 def independent_pairs(weights: np.ndarray, probability: np.ndarray) -> PairLaw:
     """The law of Algorithm 1: x1, x2 ~ d and returns R1, R2 independent, y = I[b(R1) != b(R2)].
 
-    The Bayes predictor is f*(x1, x2) = 1 - Z^pi(x1)^T Z^pi(x2) (equation 4).
+    The Bayes predictor is f*(x1, x2) = 1 - Z^pi(x1)^T Z^pi(x2) (equation 6).
 
     Args:
       weights: d, `[X]`.

@@ -6,6 +6,8 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 
+from rcrl_jax import files
+
 matplotlib.use("Agg")
 
 _DPI = 90
@@ -28,7 +30,8 @@ def draw_all(results: dict, folder: pathlib.Path) -> None:
     }
     for name, draw in drawings.items():
         figure = draw(results)
-        figure.savefig(folder / f"{name}.png", dpi=_DPI)
+        with files.replacing(folder / f"{name}.png") as partial:
+            figure.savefig(partial, dpi=_DPI)
         plt.close(figure)
 
 

@@ -1,7 +1,7 @@
 """Z-learning (RCRL, Algorithm 1): finds the encoder that minimises the contrastive loss.
 
 An encoder phi: X -> [N] divides the samples (x1, x2, y) into N x N blocks. The best tabular
-regressor w predicts the mean label of each block, so the loss (equation 2) depends only on phi:
+regressor w predicts the mean label of each block, so the loss (equation 1) depends only on phi:
 
     L(phi) = 1/4 - (1/n) sum_ij S_ij^2 / C_ij,
 
@@ -27,7 +27,7 @@ class Encoders(NamedTuple):
     """One fitted encoder for each dataset."""
 
     labels: np.ndarray  # [D, X] in [0, N)
-    loss: np.ndarray  # [D], equation 2 for the best w
+    loss: np.ndarray  # [D], equation 1 for the best w
 
 
 def coordinate_descent(
@@ -68,7 +68,7 @@ def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> Encoders:
 
 
 def encoder_loss(counts: pairs.PairCounts, labels: np.ndarray) -> float:
-    """Equation 2 of an encoder with the best w.
+    """Equation 1 of an encoder with the best w.
 
     Args:
       counts: one dataset, `[X, X]`.

@@ -117,13 +117,20 @@ class Fleet:
         Returns:
           The new learner states, and the result of the update, leading axis R.
         """
-        batch, frames = detach_frames(batch)
-        state, result = self.programs.update(
-            self._runs_here, self._runs, state, self.place(batch), frames
-        )
+        state, result = self.programs.update(*self.update_arguments(state, batch))
         if self._copies:
             result = jax.tree.map(lambda x: x[: self.num_runs], result)
         return state, result
+
+    def update_arguments(self, state: types.LearnerState, batch: types.Batch) -> tuple[Any, ...]:
+        """Arguments of `programs.update`, which can also be lowered and compiled with them.
+
+        Args:
+          state: learner states of this fleet, or their shapes.
+          batch: as in `update`; the frames of references may be a shape.
+        """
+        batch, frames = detach_frames(batch)
+        return self._runs_here, self._runs, state, self.place(batch), frames
 
     def embed(self, params: types.Params, pairs: types.Pairs) -> np.ndarray:
         """Representations `[R, N, d]` of state-action pairs, on the host.

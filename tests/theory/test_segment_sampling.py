@@ -1,5 +1,7 @@
 """Segment sampling: its law by hand, and the pairs that its Bayes predictor separates."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -40,6 +42,29 @@ def test_trajectories_and_segment_law_by_hand():
     assert np.sum(pair_law.joint * pair_law.label) == pytest.approx(0.5)
 
 
+def test_bayes_predictor_of_segments_is_not_that_of_independent_pairs():
+    visits, positive = {0: 6, 1: 3}, {(0, 0): 9, (0, 1): 3, (1, 1): 3}  # in ninths, eighteenths
+    predicted = {
+        (i, j): Fraction(visits[i] * visits[j], 81)
+        / (Fraction(visits[i] * visits[j], 81) + Fraction(count, 18))
+        for (i, j), count in positive.items()
+    }
+    assert predicted == {
+        (0, 0): Fraction(8, 17),
+        (0, 1): Fraction(4, 7),
+        (1, 1): Fraction(2, 5),
+    }
+    trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
+    label = segment_sampling.segment_pairs(
+        segment_sampling.segment_law(trajectories, 0.0, 1.0)
+    ).label
+    for cell, value in predicted.items():
+        assert label[cell] == pytest.approx(float(value))
+    # State 0 returns 0 or 1, state 1 returns 1: the predictor of Z-learning is 1/2, 1/2 and 0.
+    law = return_distributions.return_distribution(two_step_mdp(), np.ones((2, 1)), 3).pmf[:, :2]
+    assert law.tolist() == [[0.5, 0.5], [0.0, 1.0]]
+
+
 def test_segment_law_with_another_step_as_positive_by_hand():
     trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
     law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step=True)
@@ -69,6 +94,32 @@ def test_discounted_returns_differ_within_a_segment():
     # Half of the positives of the long episode are the other step; the returns are 0.9 and 1.
     assert law.positive_differs == pytest.approx(0.5 * 2 * 0.5 / 1.5)
     assert law.return_gap == pytest.approx(0.1 * law.positive_differs)
+
+
+def test_returns_of_a_segment_can_differ_by_more_than_the_threshold():
+    # At discount 1 and rewards >= 0 they cannot; here one of the two conditions is missing.
+    for rewards, discount, returns in (
+        ((0, 100), Fraction(9, 10), (90, 100)),
+        ((-5, -5), Fraction(1), (-10, -5)),
+    ):
+        assert (rewards[0] + discount * rewards[1], rewards[1]) == returns
+        assert abs(returns[0] - returns[1]) > 1
+        array = np.array([rewards], float)
+        assert segment_sampling.segment_ids(array, 1.0).tolist() == [[0, 0]]
+        trajectory = segment_sampling.Trajectories(np.zeros((1, 2), int), array, np.ones(1), 1)
+        stored = segment_sampling.returns_to_go(trajectory, float(discount))
+        assert stored[0] == pytest.approx(returns)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.integers(0, 8))
+def test_undiscounted_returns_of_a_segment_differ_by_at_most_the_threshold(rewards, threshold):
+    array = np.array([rewards], float)
+    ids = segment_sampling.segment_ids(array, float(threshold))[0]
+    returns = [sum(rewards[t:]) for t in range(len(rewards))]
+    for segment in set(ids):
+        within = [value for value, own in zip(returns, ids, strict=True) if own == segment]
+        assert max(within) - min(within) <= threshold
 
 
 def test_episode_longer_than_the_horizon_raises():
@@ -111,6 +162,7 @@ def test_segments_separate_pairs_of_equal_return():
     law = segment_sampling.segment_law(
         segment_sampling.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0
     )
-    assert (
-        abstractions.size(abstractions.group_rows(segment_sampling.segment_pairs(law).label)) == 2
-    )
+    same, other = Fraction(1, 4) / (Fraction(1, 4) + Fraction(1, 2)), 1
+    assert same == Fraction(1, 3)
+    label = segment_sampling.segment_pairs(law).label
+    np.testing.assert_allclose(label, [[float(same), other], [other, float(same)]])

@@ -1,9 +1,15 @@
 """The studies at a small scale: the results behind the verdicts of docs/theory.md."""
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rcrl_jax.theory import abstractions
+from rcrl_jax.theory import z_learning as zl
 from rcrl_jax.theory.studies import abstraction, approximation, failures, learning, problems
 
 TINY = problems.Scale(seeds=2, mdps=2, restarts=5, deep_seeds=1, deep_steps=20)
@@ -66,7 +72,51 @@ def test_counterexample_table():
     assert table["never_itself"]["loss_of_wrong_encoder"] == pytest.approx(
         table["never_itself"]["minimum"], abs=1e-12
     )
+    sizes = table["policy_outside_bisimulation"]
+    assert sizes == {"different_means": 10, "bisimulation_times_actions": 2}
     assert table["cover"]["points"] > table["cover"]["claimed_at_most"]
+
+
+def test_proposition_b_1_fails_until_samples_show_the_imbalance():
+    rows = failures.unrealisable(problems.Scale(seeds=10, mdps=1))
+    fixed = {row["samples"]: row for row in rows if row["imbalance"] == "1e-6"}
+    assert fixed[1e6]["outside"] > problems.DELTA > fixed[1e14]["outside"]
+    falling = [row["outside"] for row in rows if row["imbalance"] != "1e-6"]
+    assert len(falling) == 5 and min(falling) > problems.DELTA
+
+
+def test_identity_is_the_only_minimiser_for_random_returns_alone():
+    rows = learning.identity_encoder(TINY)
+    assert {row["returns"]: row["only"] for row in rows} == {"random": 4, "deterministic": 0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=9, max_size=9))
+def test_free_merges_are_those_of_all_encoders(cells):
+    zeros, ones = (np.array(counts).reshape(3, 3) for counts in zip(*cells, strict=True))
+
+    def gain(labels):
+        found = Fraction(0)
+        for i, j in itertools.product(set(labels), repeat=2):
+            block = np.ix_(np.array(labels) == i, np.array(labels) == j)
+            total, signed = (
+                zeros[block].sum() + ones[block].sum(),
+                ones[block].sum() - zeros[block].sum(),
+            )
+            found += Fraction(int(signed) ** 2, int(total)) if total else 0
+        return found
+
+    merging = [e for e in zl.partitions(3, 3).tolist() if len(set(e)) < 3]
+    free = any(gain(e) == gain([0, 1, 2]) for e in merging)
+    assert learning.has_free_merge(zeros + ones, (ones - zeros) / 2) == free
+
+
+def test_proved_left_side_exceeds_the_bound_from_1e17_samples():
+    rows = {row["samples"]: row for row in learning.theorem_rare_probe(TINY)["proof"]}
+    assert rows[1e16]["left_at_least"] < rows[1e16]["bound"]
+    for n in (1e17, 1e18, 1e20):
+        assert rows[n]["left_at_least"] > rows[n]["bound"]
+        assert rows[n]["probability_at_least"] > 0.87
 
 
 def test_slope_by_hand():

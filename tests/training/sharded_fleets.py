@@ -1,4 +1,7 @@
-"""Checks that need eight devices; `test_fleet_devices.py` runs them in a separate process."""
+"""Checks that need eight devices; `test_fleet_devices.py` runs them in separate processes.
+
+python -m tests.training.sharded_fleets CHECK ...
+"""
 
 import functools
 import pathlib
@@ -145,7 +148,7 @@ def check_padded_actions_are_unused():
 
 if __name__ == "__main__":
     assert jax.device_count() == 8
-    for name in sys.argv[1:] or [name for name in globals() if name.startswith("check_")]:
+    for name in sys.argv[1:]:
         started = time.perf_counter()
         globals()[name]()
         print(f"{name} passed in {time.perf_counter() - started:.1f} s", flush=True)

@@ -435,6 +435,6 @@ def test_the_update_lowers_for_accelerators(frame_store):
     batch = prediction.empty_batch(agent, 2, frame_store)
     frames = np.zeros((2, 4, *shape), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda", "cpu"))(
-        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     )
     assert set(exported.platforms) == {"tpu", "cuda", "cpu"}

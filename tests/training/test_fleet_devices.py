@@ -14,17 +14,31 @@ from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
-from tests.training import toy_control
+from tests.conftest import FAST_COMPILATION
+from tests.training import sharded_fleets, toy_control
+
+# Equality to the last bit is checked on the code that users run.
+OPTIMISED = ("check_sharded_equals_alone", "check_pixels_sharded_equal_alone")
+OTHERS = (
+    "check_several_runs_on_a_device_equal_the_runs_alone",
+    "check_vmap_equals_map",
+    "check_padded_actions_are_unused",
+)
 
 
-def test_fleets_on_eight_devices():
-    """Runs every check of `sharded_fleets.py` in one process, where they share trained runs."""
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+@pytest.mark.parametrize("checks, flags", [(OPTIMISED, ""), (OTHERS, FAST_COMPILATION)])
+def test_fleets_on_eight_devices(checks, flags):
+    """Runs checks of `sharded_fleets.py` in one process, where they share trained runs."""
+    eight = f"{flags} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.training.sharded_fleets"],
-        env=environment, capture_output=True, text=True,
+        [sys.executable, "-m", "tests.training.sharded_fleets", *checks],
+        env={**os.environ, "XLA_FLAGS": eight}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_every_check_of_sharded_fleets_runs():
+    assert {*OPTIMISED, *OTHERS} == {name for name in vars(sharded_fleets) if "check_" in name}
 
 
 @pytest.mark.parametrize("preset", sorted(ATARI_PRESETS))
@@ -39,7 +53,7 @@ def test_update_lowers_for_accelerators(preset, frame_store):
     stored = agent.observations.stored.stored_shape
     frames = np.zeros((runs, 4, *stored), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda", "cpu"))(
-        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     )
     assert set(exported.platforms) == {"tpu", "cuda", "cpu"}
 
@@ -55,7 +69,7 @@ def test_update_does_not_copy_stored_frames(batching):
     stored = agent.observations.stored
     frames = jax.ShapeDtypeStruct((runs, slots, *stored.stored_shape), stored.dtype)
     compiled = fleet.programs.update.lower(
-        fleet._runs_here, fleet._runs, jax.eval_shape(fleet.init), batch, frames
+        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     ).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < frames.size // runs // 4
 
