@@ -82,9 +82,9 @@ def main(argv: list[str]) -> None:
     output = pathlib.Path(_OUTPUT.value or default)
     try:
         # Fail on a wrong folder or page before the studies run, which takes minutes.
-        files.make_writable(output)
         if _PAGE.value is not None:
             page.check(pathlib.Path(_PAGE.value))
+        files.make_writable(output)
     except (OSError, ValueError) as error:
         command_line.refuse(str(error))
 

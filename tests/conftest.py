@@ -35,7 +35,8 @@ SLOW = {
     ),
     "envs": ("test_dmc",),
     "experiments": (
-        "test_atari100k", "test_campaign", "test_dmc", "test_evaluate", "test_representation",
+        "test_atari100k", "test_campaign", "test_dmc", "test_doctor", "test_evaluate",
+        "test_first_run", "test_refusals", "test_representation",
     ),
     "report": ("test_browser", "test_verdicts"),
     "representation": ("test_analysis",),
@@ -44,7 +45,7 @@ SLOW = {
         "test_all_games", "test_checkpoint", "test_control", "test_damage",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
         "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
-        "test_sweep_driver", "test_sweep_ray",
+        "test_sweep_driver", "test_sweep_ray", "test_untrusted",
     ),
 }  # fmt: skip
 

@@ -57,7 +57,13 @@ def names(value: tuple[str, ...]) -> str | None:
 
 def between(least: int, most: int) -> Check:
     """The value lies in [least, most]."""
-    return lambda value: None if least <= value <= most else f"at least {least}, at most {most}"
+
+    def check(value: int) -> str | None:
+        if value < least:
+            return f"at least {least}"
+        return f"at most {most}" if value > most else None
+
+    return check
 
 
 def at_least(least: int) -> Check:

@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from absl import app, flags
 
-import benchmarks
-import experiments
+from rcrl_jax.training import host_memory
 
-_PACKAGES = (experiments, benchmarks)
 _LIBRARY = ("experiments.command_line",)  # defines no flags
 # How the flag library keeps flags, and who defined them.
 _TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")
@@ -38,6 +36,8 @@ def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
         _replaced(sys, "argv", [module, *arguments]),
         # The library's own would also set up logging for the whole process.
         _replaced(app, "run", lambda main, flags_parser: main(flags_parser(sys.argv))),
+        # Cannot be taken back.
+        _replaced(host_memory, "keep_freed_memory", lambda large_blocks: None),
         contextlib.chdir(directory),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
@@ -53,31 +53,30 @@ def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
 def _nothing_imported() -> Iterator[None]:
     """Forgets all programs and their flags, because two programs define equal flags."""
     tables = flags.FLAGS.__dict__
-    kept = {name: tables[name].copy() for name in _TABLES}
+    kept = {
+        name: {
+            key: list(own) if isinstance(own, list) else own for key, own in tables[name].items()
+        }
+        for name in _TABLES
+    }
     parsed = tables["__flags_parsed"]
     programs = {name: module for name, module in sys.modules.items() if _is_program(name)}
-    for name in _names_of_programs():
-        delattr(flags.FLAGS, name)
+    for module, own in flags.FLAGS.flags_by_module_dict().copy().items():
+        for flag in own.copy() if _is_program(module) else ():
+            delattr(flags.FLAGS, flag.name)
     _forget(programs)
+    of_the_library = [flags.FLAGS[name] for name in flags.FLAGS]
     try:
         yield
     finally:
         _forget([name for name in sys.modules if _is_program(name)])
         tables.update(kept)
+        for flag in of_the_library:
+            flag.unparse()
         tables["__flags_parsed"] = parsed
         for name, module in programs.items():
             sys.modules[name] = module
             setattr(sys.modules[name.partition(".")[0]], name.partition(".")[2], module)
-
-
-def _names_of_programs() -> list[str]:
-    owners = flags.FLAGS.flags_by_module_dict()
-    return [
-        flag.name
-        for module, own in owners.items()
-        for flag in own
-        if _is_program(module) or module == sys.argv[0] or "__main__" in module
-    ]
 
 
 def _is_program(module: str) -> bool:

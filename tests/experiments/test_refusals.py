@@ -252,7 +252,7 @@ SIZES = [
 ]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(
         st.sampled_from(SIZES), st.sampled_from([1, 2, 100, 10**4, 10**6, 2**30, LARGEST_INT]),
