@@ -114,6 +114,11 @@ class CompiledSumTree(SumTree):
         return found
 
 
+def is_compiled() -> bool:
+    """Whether `sum_tree.c` was compiled when the package was installed."""
+    return _sum_tree is not None
+
+
 def make_sum_tree(num_runs: int, num_leaves: int) -> SumTree:
     """The fastest tree that is installed."""
-    return (CompiledSumTree if _sum_tree else SumTree)(num_runs, num_leaves)
+    return (CompiledSumTree if is_compiled() else SumTree)(num_runs, num_leaves)
