@@ -23,6 +23,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from rcrl_jax.replay import aligned
 from rcrl_jax.replay.return_table import ReturnTable
 from rcrl_jax.replay.segment_table import SegmentTable
 from rcrl_jax.replay.settings import ReplaySettings
@@ -85,7 +86,7 @@ class TransitionRing:
         # A window that terminated has the negative of its number of steps.
         window = [("reward", np.float32), ("steps", np.int32)]
         size = num_runs * capacity
-        self._slots = np.zeros(size, np.dtype(slot, align=True))
+        self._slots = aligned.zeros([size], _padded(np.dtype(slot, align=True)))
         self._windows = np.zeros(size, window)
         self._reward = np.zeros(size, np.float32)
         self._terminated = np.zeros(size, bool)
@@ -205,3 +206,13 @@ class TransitionRing:
 
     def _at(self, values: np.ndarray, index: np.ndarray) -> np.ndarray:
         return values.take(index % self._capacity + self._starts[:, None])
+
+
+def _padded(record: np.dtype) -> np.dtype:
+    """A small record with unused bytes after it, so that none lies across two cache lines."""
+    if record.itemsize > aligned.LINE // 2:
+        return record
+    names, places = zip(*record.fields.items(), strict=True)
+    formats, offsets = zip(*(place[:2] for place in places), strict=True)
+    size = 1 << (record.itemsize - 1).bit_length()
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})

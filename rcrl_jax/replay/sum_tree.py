@@ -6,6 +6,8 @@ large fleets; `sum_tree.c` is compiled when the package is installed, if there i
 
 import numpy as np
 
+from rcrl_jax.replay import aligned
+
 try:
     from rcrl_jax.replay import _sum_tree
 except ImportError:
@@ -27,7 +29,7 @@ class SumTree:
         while blocks[-1] > 1:
             blocks.append(-(-blocks[-1] // WIDTH))
         sizes = [num_runs * b * WIDTH for b in blocks]
-        self._nodes = np.zeros(sum(sizes))
+        self._nodes = aligned.zeros([sum(sizes)], np.float64)
         self._levels = [
             level.reshape(num_runs, -1, WIDTH)
             for level in np.split(self._nodes, np.cumsum(sizes)[:-1])
