@@ -1,5 +1,6 @@
 """The order of pixels between the replay and the network."""
 
+import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import observations
@@ -35,6 +36,17 @@ def test_packing_keeps_leading_axes():
     for i in range(2):
         for j in range(3):
             np.testing.assert_array_equal(patches[i, j], observations.pack_patches(frames[i, j]))
+
+
+def test_packing_does_not_depend_on_the_order_in_memory():
+    for dtype in (np.uint8, np.float32):
+        frames = np.random.default_rng(0).integers(0, 256, (2, 84, 84)).astype(dtype)
+        expected = np.asarray(observations.pack_patches(jnp.asarray(frames)))
+        np.testing.assert_array_equal(observations.pack_patches(frames), expected)
+        transposed = np.asfortranarray(frames)
+        np.testing.assert_array_equal(observations.pack_patches(transposed), expected)
+        cropped = np.pad(frames, ((0, 0), (3, 1), (2, 7)))[:, 3:-1, 2:-7]
+        np.testing.assert_array_equal(observations.pack_patches(cropped), expected)
 
 
 def test_stacking_commutes_with_packing():

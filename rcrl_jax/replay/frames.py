@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax.observations import FrameLayout
-
-_ALIGNMENT = 64  # bytes; JAX reads an aligned host array in place instead of copying it
+from rcrl_jax.replay import aligned
 
 
 @flax.struct.dataclass
@@ -99,7 +98,7 @@ class HostFrameStore:
 
         Args:
           name: what the stacks are for; each name has its own buffers.
-          slots: `[R, N, C] int64`, newest frame last.
+          slots: `[R, N, C]` integers, newest frame last.
           layout: the part of a stored frame that is read, a prefix of its bytes.
 
         Returns:
@@ -111,7 +110,7 @@ class HostFrameStore:
         if buffers is None:
             shape = (runs, num, *layout.stack_shape(frame_stack))
             buffers = self._buffers[name, num] = [
-                _aligned_empty(shape, layout.dtype) for _ in range(2)
+                aligned.zeros(shape, layout.dtype) for _ in range(2)
             ]
         buffers.reverse()
         # Copies contiguous bytes as one void item: a third less time for 25-byte patches.
@@ -157,25 +156,25 @@ class DeviceFrameStore:
         )
 
     def write(self, rows: np.ndarray, slots: np.ndarray, frames: np.ndarray) -> None:
-        """Stores `frames [n, *frame_shape]` of runs `rows [n]` at `slots [n]`.
+        """Stores `frames [n, *frame_shape]` of runs `rows [n]`, ascending, at `slots [n]`.
 
         Donates the array, so references gathered before are dead.
         """
-        all_slots = np.full(self._num_runs, self._unused_slot, np.int32)
-        all_frames = np.zeros((self._num_runs, *self._layout.stored_shape), self._layout.dtype)
-        all_slots[rows], all_frames[rows] = slots, self._layout.pack(frames)
-        self._frames = self._write(self._frames, *self._place((all_slots, all_frames)))
+        packed, all_slots = self._layout.pack(frames), slots.astype(np.int32)
+        if len(rows) < self._num_runs:
+            all_slots = np.full(self._num_runs, self._unused_slot, np.int32)
+            all_frames = np.zeros((self._num_runs, *packed.shape[1:]), packed.dtype)
+            all_slots[rows], all_frames[rows] = slots, packed
+            packed = all_frames
+        self._scatter(all_slots, packed)
+
+    def _scatter(self, slots: np.ndarray, frames: np.ndarray) -> None:
+        """Writes one packed frame of every run: `slots [R]`, `frames [R, *stored_shape]`."""
+        self._frames = self._write(self._frames, *self._place((slots, frames)))
 
     def gather(self, name: str, slots: np.ndarray, layout: FrameLayout) -> FrameReferences:
         """References to stacks, valid until the next `write`; see `HostFrameStore.gather`."""
         del name
         return FrameReferences(
-            slots.astype(np.int32), self._frames, layout.stored_shape, layout.stack_axis
+            slots.astype(np.int32, copy=False), self._frames, layout.stored_shape, layout.stack_axis
         )
-
-
-def _aligned_empty(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)

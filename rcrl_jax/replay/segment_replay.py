@@ -21,7 +21,7 @@ from rcrl_jax.replay.contrast import ContrastSampler
 from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.replay.sum_tree import SumTree
+from rcrl_jax.replay.sum_tree import make_sum_tree
 
 _TRANSITIONS = 0  # stream of random numbers; contrast.py lists the others
 # A cross-entropy may underflow to 0, as in a game without rewards. Its transition must stay in the
@@ -75,9 +75,11 @@ class SegmentReplay:
         self._observations = observations
         runs = len(seeds)
         self._streams = counter_random.Streams(seeds)
-        self._ring = TransitionRing(runs, settings, observations.frame_stack, action)
+        self._ring = TransitionRing(
+            runs, settings, observations.frame_stack, frame_store.zero_slot, action
+        )
         self._contrast = ContrastSampler(settings.contrast, self._ring, self._streams)
-        self._priorities = SumTree(runs, settings.capacity)
+        self._priorities = make_sum_tree(runs, settings.capacity)
         self._max_priority = np.ones(runs)
         self._first_unready = np.zeros(runs, np.int64)  # first transition without a full window
 
@@ -115,15 +117,18 @@ class SegmentReplay:
     def _write(self, rows: np.ndarray, slot: np.ndarray, frame: np.ndarray) -> None:
         """Writes frames of `rows [n]` to `slot [n]`; the stacks that this breaks are lost."""
         self._frames.write(rows, slot, frame)
-        lost = slot[:, None] + np.arange(self._observations.frame_stack)
-        self._priorities.set(rows[:, None], lost % self.settings.capacity, 0.0)
+        # The slots between were lost when the slots before this one were written.
+        lost = (slot + self._observations.frame_stack - 1) % self.settings.capacity
+        self._priorities.set(rows, lost, 0.0)
 
     def _make_ready(self, end: np.ndarray) -> None:
         """Gives transitions up to `end [R]`, exclusive, the largest priority seen so far."""
         index = self._first_unready[:, None] + np.arange(self.settings.n_step + 1)  # [R, n+1]
-        rows, column = np.nonzero(index < end[:, None])
-        slots = index[rows, column] % self.settings.capacity
-        self._priorities.set(rows, slots, self._max_priority[rows])
+        ready = index < end[:, None]
+        rows, index = np.nonzero(ready)[0], index[ready]
+        if rows.size:
+            self._ring.complete(rows, index)
+            self._priorities.set(rows, index % self.settings.capacity, self._max_priority[rows])
         self._first_unready = np.maximum(self._first_unready, end)
 
     # --- sampling ---------------------------------------------------------------------------
@@ -192,17 +197,15 @@ class SegmentReplay:
         priority = self._priorities.get(self._ring.rows[:, None], slot)
         # (N p)^-beta over its largest value: N and the sum of the priorities cancel.
         weight = (priority / priority.min(axis=1, keepdims=True)) ** -beta
-        layouts, zero_slot = self._observations, self._frames.zero_slot
-        end_slots = self._ring.stack_slots(window.end, zero_slot, blank=window.terminated)
+        stacks, action = self._ring.pairs(index)
+        layouts = self._observations
         return types.TransitionBatch(
-            observation=self._frames.gather(
-                "observation", self._ring.stack_slots(index, zero_slot), layouts.observation
-            ),
-            action=self._ring.action(index),
-            reward=window.reward.astype(np.float32),
-            discount=window.discount.astype(np.float32),
+            observation=self._frames.gather("observation", stacks, layouts.observation),
+            action=action,
+            reward=window.reward,
+            discount=window.discount,
             next_observation=self._frames.gather(
-                "next_observation", end_slots, layouts.next_observation
+                "next_observation", self._ring.ends(window), layouts.next_observation
             ),
             weight=weight.astype(np.float32),
         )
@@ -213,9 +216,9 @@ class SegmentReplay:
         """The pairs at three arrays of indices `[R, N]`; `prefix` names their buffers."""
 
         def pairs(name: str, index: np.ndarray) -> types.Pairs:
-            slots = self._ring.stack_slots(index, self._frames.zero_slot)
-            stacks = self._frames.gather(prefix + name, slots, self._observations.network)
-            return types.Pairs(stacks, self._ring.action(index))
+            stacks, action = self._ring.pairs(index)
+            observation = self._frames.gather(prefix + name, stacks, self._observations.network)
+            return types.Pairs(observation, action)
 
         return types.ContrastBatch(
             pairs("anchor", anchor), pairs("positive", positive), pairs("negative", negative)
@@ -234,7 +237,7 @@ class SegmentReplay:
         priority = loss**self.settings.priority_exponent
         slot = index % self.settings.capacity
         rows = np.broadcast_to(self._ring.rows[:, None], slot.shape)
-        live = (self._ring.index_of(slot) == index) & (self._priorities.get(rows, slot) > 0)
+        live = self._ring.holds(index) & (self._priorities.get(rows, slot) > 0)
         self._priorities.set(rows[live], slot[live], priority[live])
         self._max_priority = np.maximum(self._max_priority, priority.max(axis=1))
 

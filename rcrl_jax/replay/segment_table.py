@@ -43,9 +43,9 @@ class SegmentTable:
         """Makes an empty table for `capacity` transitions a run."""
         self._capacity = capacity
         self._closes = closes
-        self._first = np.zeros((num_runs, capacity), np.int64)
-        self._last = np.full((num_runs, capacity), -1, np.int64)
-        self._rows = np.arange(num_runs)
+        # First and last transition of each entry lie together: both are read at once.
+        self._bounds = np.zeros((num_runs * capacity, 2), np.int64)
+        self._starts = np.arange(num_runs) * capacity
         self._number = np.zeros(num_runs, np.int64)  # of the open segment
         self._is_new = np.ones(num_runs, bool)  # the next transition opens a segment
         self._accumulated = np.zeros(num_runs, np.float64)
@@ -59,21 +59,20 @@ class SegmentTable:
           ended: `[R] bool`, whether they are the last of their episodes.
 
         Returns:
-          `[R] int64`, the numbers of the segments they belong to.
+          `[R] int64`, the entries of the segments they belong to.
         """
-        number = self._number
-        entry = number % self._capacity
-        self._first[self._rows, entry] = np.where(
-            self._is_new, index, self._first[self._rows, entry]
-        )
-        self._last[self._rows, entry] = index
+        entry = self._number % self._capacity
+        at = self._starts + entry
+        new = np.flatnonzero(self._is_new)
+        self._bounds[at[new], 0] = index[new]
+        self._bounds[at, 1] = index
         self._accumulated += reward
         self._is_new = self._closes(self._accumulated, reward) | ended
         self._accumulated = np.where(self._is_new, 0.0, self._accumulated)
-        self._number = number + self._is_new
-        return number
+        self._number = self._number + self._is_new
+        return entry
 
-    def bounds(self, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last transition of segments, both inclusive: `[R, N] -> [R, N], [R, N]`."""
-        rows, entry = self._rows[:, None], number % self._capacity
-        return self._first[rows, entry], self._last[rows, entry]
+        bounds = self._bounds.take(entry + self._starts[:, None], axis=0)
+        return bounds[..., 0], bounds[..., 1]

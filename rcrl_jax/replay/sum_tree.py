@@ -1,12 +1,19 @@
-"""Sums over priorities of many runs at once, for sampling in proportion to them."""
+"""Sums over priorities of many runs at once, for sampling in proportion to them.
+
+`SumTree` is written in NumPy. `CompiledSumTree` gives the same bits in a tenth of the time for
+large fleets; `sum_tree.c` is compiled when the package is installed, if there is a C compiler.
+"""
 
 import numpy as np
 
-# Children of a node. For few samples the number of NumPy calls costs most, so a wide, shallow tree
-# is faster; for many samples the number of elements read costs most, so a narrow tree is. To find
-# 96 of 100,000 leaves in each of R runs took 0.28, 0.25, 0.22 ms with 8, 16, 64 children for R = 1,
-# and 1.8, 2.0, 40 ms for R = 26.
-WIDTH = 16
+from rcrl_jax.replay import aligned
+
+try:
+    from rcrl_jax.replay import _sum_tree
+except ImportError:
+    _sum_tree = None
+
+WIDTH = 16  # children of a node, also in sum_tree.c
 
 
 class SumTree:
@@ -18,30 +25,30 @@ class SumTree:
 
     def __init__(self, num_runs: int, num_leaves: int) -> None:
         """Makes trees of `num_leaves` zeros."""
-        self._levels = []  # leaves first; each [R, nodes / WIDTH, WIDTH]
-        size = num_leaves
-        while True:
-            blocks = -(-size // WIDTH)
-            self._levels.append(np.zeros((num_runs, blocks, WIDTH)))
-            if blocks == 1:
-                break
-            size = blocks
+        blocks = [-(-num_leaves // WIDTH)]  # of each level, leaves first
+        while blocks[-1] > 1:
+            blocks.append(-(-blocks[-1] // WIDTH))
+        sizes = [num_runs * b * WIDTH for b in blocks]
+        self._nodes = aligned.zeros([sum(sizes)], np.float64)
+        self._levels = [
+            level.reshape(num_runs, -1, WIDTH)
+            for level in np.split(self._nodes, np.cumsum(sizes)[:-1])
+        ]
+        self._num_runs = num_runs
         self._num_leaves = num_leaves
         self._rows = np.arange(num_runs)[:, None]
 
     @property
     def leaves(self) -> np.ndarray:
         """A copy of the leaves, `[R, num_leaves] float64`."""
-        runs = len(self._rows)
-        return self._levels[0].reshape(runs, -1)[:, : self._num_leaves].copy()
+        return self._levels[0].reshape(self._num_runs, -1)[:, : self._num_leaves].copy()
 
     @leaves.setter
     def leaves(self, values: np.ndarray) -> None:
-        runs = len(self._rows)
-        self._levels[0].reshape(runs, -1)[:, : self._num_leaves] = values
+        self._levels[0].reshape(self._num_runs, -1)[:, : self._num_leaves] = values
         for below, level in zip(self._levels[:-1], self._levels[1:], strict=True):
             sums = below.sum(axis=-1)
-            level.reshape(runs, -1)[:, : sums.shape[1]] = sums
+            level.reshape(self._num_runs, -1)[:, : sums.shape[1]] = sums
 
     @property
     def total(self) -> np.ndarray:
@@ -50,16 +57,24 @@ class SumTree:
 
     def get(self, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Leaves at `(rows, slots)`, arrays of one broadcast shape."""
-        return self._levels[0][rows, slots // WIDTH, slots % WIDTH]
+        return self._levels[0].reshape(-1).take(self._leaf(rows, slots))
 
     def set(self, rows: np.ndarray, slots: np.ndarray, values: np.ndarray | float) -> None:
         """Sets leaves at `(rows, slots)`; of repeated entries the last one counts."""
-        node = slots
-        for level, above in zip(self._levels, [*self._levels[1:], None], strict=True):
-            block, child = node // WIDTH, node % WIDTH
-            level[rows, block, child] = values
-            if above is not None:
-                node, values = block, level[rows, block].sum(axis=-1)
+        leaf = self._leaf(rows, slots)
+        self._levels[0].reshape(-1)[leaf] = values
+        self._update(leaf.reshape(-1))
+
+    def _leaf(self, rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """Positions in the level of leaves."""
+        return rows * (self._levels[0].shape[1] * WIDTH) + slots
+
+    def _update(self, leaf: np.ndarray) -> None:
+        """Recomputes the sums above the leaves at `leaf [n]`."""
+        rows, node = np.divmod(leaf, self._levels[0].shape[1] * WIDTH)
+        for level, above in zip(self._levels[:-1], self._levels[1:], strict=True):
+            node = node // WIDTH
+            above[rows, node // WIDTH, node % WIDTH] = level[rows, node].sum(axis=-1)
 
     def find(self, mass: np.ndarray) -> np.ndarray:
         """The leaves in which the cumulative sum passes `mass`.
@@ -68,7 +83,10 @@ class SumTree:
           mass: `[R, B] float64`, in [0, total) of its run.
 
         Returns:
-          `[R, B] int64`; never a leaf of value zero, unless all leaves of the run are zero.
+          `[R, B] int64`; never a leaf of value zero.
+
+        Raises:
+          IndexError: all leaves of a run are zero, in a tree of several levels.
         """
         node = np.zeros(mass.shape, np.int64)
         for level in reversed(self._levels):
@@ -82,3 +100,27 @@ class SumTree:
             mass = np.maximum(mass - before, 0.0)
             node = node * WIDTH + child[..., 0]
         return node
+
+
+class CompiledSumTree(SumTree):
+    """The same with its two long loops in C."""
+
+    def _update(self, leaf: np.ndarray) -> None:
+        leaf = np.ascontiguousarray(leaf, np.int64)
+        _sum_tree.update(self._nodes, self._num_runs, self._num_leaves, leaf)
+
+    def find(self, mass: np.ndarray) -> np.ndarray:
+        """See `SumTree.find`."""
+        mass, found = np.array(mass, np.float64, order="C"), np.empty(mass.shape, np.int64)
+        _sum_tree.find(self._nodes, self._num_runs, self._num_leaves, mass, found)
+        return found
+
+
+def is_compiled() -> bool:
+    """Whether `sum_tree.c` was compiled when the package was installed."""
+    return _sum_tree is not None
+
+
+def make_sum_tree(num_runs: int, num_leaves: int) -> SumTree:
+    """The fastest tree that is installed."""
+    return (CompiledSumTree if is_compiled() else SumTree)(num_runs, num_leaves)

@@ -20,7 +20,7 @@ from rcrl_jax.training import build, evaluation, workdir
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 
-_BYTES_A_SLOT = 64  # of a replay without its frames: action, reward, flags, segments, sum tree
+_BYTES_A_SLOT = 80  # of a replay without its frames: stack, action, window, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video

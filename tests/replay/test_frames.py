@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations
+from rcrl_jax.replay import aligned
 from rcrl_jax.replay.frames import (
     DeviceFrameStore,
     HostFrameStore,
@@ -126,3 +127,11 @@ def test_detaching_returns_the_one_array_that_all_references_share():
     assert detach_frames({"b": slots})[1] is None
     with pytest.raises(ValueError, match="2 arrays"):
         detach_frames((first, stores[1].gather("x", slots, TINY)))
+
+
+def test_aligned_zeros_start_at_a_cache_line_and_have_the_shape():
+    for shape, dtype in (((3, 5), np.uint8), ((7,), np.float64), ((2, 0), np.int32)):
+        array = aligned.zeros(shape, dtype)
+        assert array.ctypes.data % aligned.LINE == 0 or not array.size
+        assert (array.shape, array.dtype) == (shape, dtype) and not array.any()
+        array[...] = 1

@@ -5,15 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.replay.sum_tree import WIDTH, SumTree
+from rcrl_jax.replay import sum_tree
+from rcrl_jax.replay.sum_tree import WIDTH, CompiledSumTree, SumTree
+
+needs_compiler = pytest.mark.skipif(
+    sum_tree._sum_tree is None, reason="sum_tree.c was not compiled when the package was installed"
+)
+KINDS = (SumTree, pytest.param(CompiledSumTree, marks=needs_compiler))
+of_both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 # One level; a full level; one leaf more; a partial last node; three levels.
 SIZES = (1, 5, WIDTH, WIDTH + 1, 3 * WIDTH - 7, WIDTH**2 + 3, 4 * WIDTH**2 + 1)
 
 
-def filled(leaves) -> SumTree:
+def filled(kind, leaves) -> SumTree:
     leaves = np.asarray(leaves, float)
-    tree = SumTree(*leaves.shape)
+    tree = kind(*leaves.shape)
     rows, slots = np.indices(leaves.shape)
     tree.set(rows, slots, leaves)
     return tree
@@ -21,7 +28,7 @@ def filled(leaves) -> SumTree:
 
 def assert_sums_are_exact(tree: SumTree) -> None:
     """Every sum equals, to the last bit, that of a tree built from the leaves at once."""
-    fresh = SumTree(*tree.leaves.shape)
+    fresh = type(tree)(*tree.leaves.shape)
     fresh.leaves = tree.leaves
     np.testing.assert_array_equal(tree.total, fresh.total)
     # `find` reads every level: equal sums choose equal leaves at every edge of mass.
@@ -29,6 +36,7 @@ def assert_sums_are_exact(tree: SumTree) -> None:
     np.testing.assert_array_equal(tree.find(edges), fresh.find(edges))
 
 
+@of_both_kinds
 @settings(max_examples=50, deadline=None)
 @given(
     st.sampled_from(SIZES),
@@ -36,13 +44,13 @@ def assert_sums_are_exact(tree: SumTree) -> None:
     st.integers(0, 2**32 - 1),
     st.floats(0.0, 0.95),
 )
-def test_find_equals_a_plain_cumulative_sum(size, runs, seed, share_of_zeros):
+def test_find_equals_a_plain_cumulative_sum(kind, size, runs, seed, share_of_zeros):
     rng = np.random.default_rng(seed)
     # Multiples of 1/8 add up exactly, so that edges of mass are exact as well.
     leaves = rng.integers(1, 100, (runs, size)) / 8
     leaves[rng.random(leaves.shape) < share_of_zeros] = 0.0
     leaves[:, rng.integers(size)] = 1.0
-    tree = filled(leaves)
+    tree = filled(kind, leaves)
     np.testing.assert_array_equal(tree.leaves, leaves)
     np.testing.assert_array_equal(tree.total, leaves.sum(axis=1))
 
@@ -57,10 +65,11 @@ def test_find_equals_a_plain_cumulative_sum(size, runs, seed, share_of_zeros):
         np.testing.assert_array_equal(tree.find(masses)[inside], expected[inside])
 
 
+@of_both_kinds
 @pytest.mark.parametrize("size", SIZES)
-def test_updates_equal_a_plain_array_without_drift(size):
+def test_updates_equal_a_plain_array_without_drift(kind, size):
     rng = np.random.default_rng(size)
-    tree, plain = SumTree(2, size), np.zeros((2, size))
+    tree, plain = kind(2, size), np.zeros((2, size))
     for _ in range(1000):  # 1e5 updates, of magnitudes that float32 sums round away
         rows, slots = rng.integers(2, size=100), rng.integers(size, size=100)
         values = 10.0 ** rng.uniform(-9, 6, 100) * (rng.random(100) < 0.8)
@@ -73,14 +82,15 @@ def test_updates_equal_a_plain_array_without_drift(size):
     assert tree.total.tolist() == [0.0, 0.0]  # nothing is left over
 
 
+@of_both_kinds
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(SIZES), st.integers(0, 2**32 - 1))
-def test_a_leaf_of_zero_is_never_found(size, seed):
+def test_a_leaf_of_zero_is_never_found(kind, size, seed):
     rng = np.random.default_rng(seed)
     leaves = 10.0 ** rng.uniform(-12, 3, (2, size))  # sums that do not add up exactly
     leaves[rng.random(leaves.shape) < 0.7] = 0.0
     leaves[:, rng.integers(size)] = 1e-3
-    tree = filled(leaves)
+    tree = filled(kind, leaves)
     sums = np.cumsum(leaves, axis=1)
     edges = np.concatenate(
         [
@@ -97,15 +107,17 @@ def test_a_leaf_of_zero_is_never_found(size, seed):
     assert np.all(np.take_along_axis(leaves, found, axis=1) > 0)
 
 
-def test_last_of_repeated_entries_counts():
-    tree = SumTree(1, 100)
+@of_both_kinds
+def test_last_of_repeated_entries_counts(kind):
+    tree = kind(1, 100)
     tree.set(np.zeros(3, int), np.array([70, 70, 3]), np.array([1.0, 2.0, 4.0]))
     assert tree.leaves[0, [3, 70]].tolist() == [4.0, 2.0]
     assert tree.total.tolist() == [6.0]
 
 
-def test_rows_broadcast_and_runs_are_independent():
-    tree = SumTree(3, 70)
+@of_both_kinds
+def test_rows_broadcast_and_runs_are_independent(kind):
+    tree = kind(3, 70)
     tree.set(np.array([[0], [2]]), np.array([[1, 69], [5, 6]]), 2.0)
     expected = np.zeros((3, 70))
     expected[0, [1, 69]] = expected[2, [5, 6]] = 2.0
@@ -114,11 +126,61 @@ def test_rows_broadcast_and_runs_are_independent():
     assert tree.get(np.array([[0], [1]]), np.array([[1, 2]])).tolist() == [[2.0, 0.0], [0.0, 0.0]]
 
 
-def test_leaves_are_copies():
-    tree = filled([[1.0, 2.0]])
+@of_both_kinds
+def test_leaves_are_copies(kind):
+    tree = filled(kind, [[1.0, 2.0]])
     tree.leaves[0, 0] = 9.0
     assert tree.total.tolist() == [3.0]
     values = np.array([[4.0, 5.0]])
     tree.leaves = values
     values[0, 0] = 0.0
     assert tree.total.tolist() == [9.0]
+
+
+@needs_compiler
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(SIZES), st.integers(1, 3), st.integers(0, 2**32 - 1))
+def test_compiled_tree_equals_numpy_to_the_last_bit(size, runs, seed):
+    """Values of all magnitudes, whose sums depend on the order of additions."""
+    rng = np.random.default_rng(seed)
+    trees = SumTree(runs, size), CompiledSumTree(runs, size)
+    for _ in range(4):
+        rows, slots = rng.integers(runs, size=60), rng.integers(size, size=60)
+        values = 10.0 ** rng.uniform(-12, 6, 60) * (rng.random(60) < 0.7)
+        rows, slots = np.append(rows, np.arange(runs)), np.append(slots, np.zeros(runs, int))
+        values = np.append(values, np.full(runs, 1e-3))
+        for tree in trees:
+            tree.set(rows, slots, values)
+        plain, compiled = (tree._nodes.tobytes() for tree in trees)
+        assert plain == compiled
+        total, sums = trees[0].total[:, None], np.cumsum(trees[0].leaves, axis=1)
+        edges = [sums, np.nextafter(sums, 0), np.nextafter(sums, np.inf), 2 * total, np.nan * total]
+        mass = np.concatenate([*edges, rng.random((runs, 50)) * total], axis=1)
+        before = mass.copy()
+        np.testing.assert_array_equal(trees[0].find(mass), trees[1].find(mass))
+        np.testing.assert_array_equal(mass, before)
+
+
+@of_both_kinds
+def test_a_tree_of_zeros_raises(kind):
+    with pytest.raises(IndexError):
+        kind(2, WIDTH + 1).find(np.zeros((2, 3)))
+
+
+@needs_compiler
+def test_the_kernel_refuses_sizes_that_do_not_fit():
+    nodes, leaf = np.zeros(2 * 3 * WIDTH), np.array([0])  # 2 runs of 17 leaves: 2 blocks, 1 above
+    mass, found = np.zeros((2, 3)), np.zeros((2, 3), np.int64)
+    sum_tree._sum_tree.update(nodes, 2, WIDTH + 1, leaf)
+    for runs, leaves in ((2, 2 * WIDTH + 1), (3, WIDTH + 1), (0, 5), (2, 0), (-1, 5), (2, 2**60)):
+        with pytest.raises(ValueError):
+            sum_tree._sum_tree.update(nodes, runs, leaves, leaf)
+        with pytest.raises(ValueError):
+            sum_tree._sum_tree.find(nodes, runs, leaves, mass, found)
+    for outside in (-1, 2 * 2 * WIDTH):
+        with pytest.raises(IndexError, match="leaf out of range"):
+            sum_tree._sum_tree.update(nodes, 2, WIDTH + 1, np.array([outside]))
+    with pytest.raises(ValueError, match="8 bytes each"):
+        sum_tree._sum_tree.find(nodes, 2, WIDTH + 1, mass, found[:, :2].copy())
+    with pytest.raises(TypeError):
+        sum_tree._sum_tree.find(nodes, 2, WIDTH + 1, mass[:, :2], found)
