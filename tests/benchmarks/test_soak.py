@@ -1,0 +1,60 @@
+"""Watching a process, and the slopes of what it holds."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import soak
+
+LEAK = """
+import os, time
+kept = []
+while True:
+    kept.append((bytearray(2**20), open(os.devnull)))
+    time.sleep(0.02)
+"""
+
+
+def looks_at(memory):
+    hours = np.linspace(0, 2, len(memory))
+    return [soak.Look(h, m, 7, 3) for h, m in zip(hours, memory, strict=True)]
+
+
+def test_the_slope_of_a_line_is_exact():
+    found = soak.trends(looks_at(100 + 5 * np.linspace(0, 2, 240)))
+    assert found["memory_mib"].slope_per_hour == pytest.approx(5)
+    assert found["memory_mib"].standard_error == pytest.approx(0, abs=1e-6)
+    assert found["handles"] == pytest.approx((7, 7, 0, 0))
+
+
+def test_the_standard_error_covers_noise():
+    random = np.random.default_rng(0)
+    far = 0
+    for _ in range(200):
+        found = soak.trends(looks_at(random.normal(0, 10, 240)))["memory_mib"]
+        far += abs(found.slope_per_hour) > 2.228 * found.standard_error  # t of 10 degrees, 5 %
+    assert 2 <= far <= 22
+
+
+def test_a_leak_is_seen(tmp_path):
+    (tmp_path / "leak.py").write_text(LEAK)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "benchmarks.soak", "--minutes=0.03", "--warm_up_minutes=0",
+            "--period=0.05", f"--output={tmp_path / 'out'}", "--command=leak",
+        ],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    memory = next(line for line in done.stdout.splitlines() if "memory_mib" in line).split()
+    slope, error = float(memory[4]), float(memory[-1])
+    assert slope > 1000 and slope > 5 * error
+
+
+def test_a_missing_command_is_refused():
+    done = subprocess.run([sys.executable, "-m", "benchmarks.soak"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: --command: name the program to watch, as --help shows\n"
