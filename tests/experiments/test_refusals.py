@@ -2,9 +2,10 @@
 
 import functools
 import pathlib
-import time
+import shutil
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,17 @@ REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP, CAMPAIGN = "benchmarks.sweep", "experiments.campaign"
 THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def machine():
+    """A machine of 24 GiB whose disk is large, wherever the tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        memory = psutil.virtual_memory()._replace(available=24 * 2**30)
+        patch.setattr(psutil, "virtual_memory", lambda: memory)
+        disk = shutil.disk_usage("/")._replace(free=10**12)
+        patch.setattr(shutil, "disk_usage", lambda path: disk)
+        yield
 
 
 class Trained(Exception):  # noqa: N818
@@ -149,9 +161,7 @@ REFUSED = [
     ids=[f"{module.split('.')[1]} {' '.join(of)}" for module, of, _ in REFUSED],
 )
 def test_a_mistake_is_one_line_at_once_and_nothing_is_written(tmp_path, module, arguments, says):
-    start = time.monotonic()
     assert_mistake(programs.call(module, *arguments, directory=tmp_path), says, tmp_path)
-    assert time.monotonic() - start < 10
 
 
 def test_what_is_right_is_accepted(tmp_path):
