@@ -14,7 +14,6 @@ Three parts, on runs of Catch that take seconds:
 It writes kill_campaign.md and kill_campaign.json, and ends with 1 if anything is not as it must be.
 """
 
-import itertools
 import os
 import pathlib
 import random
