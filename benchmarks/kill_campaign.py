@@ -4,9 +4,9 @@ r"""Kills and damages trainings, resumes them, and compares what they leave with
 
 Three parts, on runs of Catch that take seconds:
 
-* Processes are killed with SIGKILL, half of them at a uniformly random time, half while they write
-  a checkpoint, and started again. Every run must end like one that nobody disturbed: scores,
-  evaluations, metrics and the whole last checkpoint, bit for bit.
+* Processes are killed with SIGKILL and started again: a fifth of them while they start, two fifths
+  at a random step, two fifths while they write a checkpoint. Every run must end like one that
+  nobody disturbed: scores, evaluations, metrics and the whole last checkpoint, bit for bit.
 * Files of a work directory are damaged (`damage_trials.py`). Then the program must either end like
   an undisturbed one, or say no in one line that names the file.
 * Single bits of a checkpoint are flipped. Each must be noticed.
@@ -14,7 +14,6 @@ Three parts, on runs of Catch that take seconds:
 It writes kill_campaign.md and kill_campaign.json, and ends with 1 if anything is not as it must be.
 """
 
-import itertools
 import os
 import pathlib
 import random
@@ -34,8 +33,9 @@ from experiments import command_line, launch
 from rcrl_jax import files
 from rcrl_jax.training import checkpoint, experiment, manifest, records
 
-KILLS_A_RUN = 5
+KILLS_A_RUN = 10
 SLOWEST_NO_S = 10.0
+_START_S = 4.0  # imports and compilation
 
 Say = Callable[[str], None]
 
@@ -93,53 +93,57 @@ def make_reference(directory: pathlib.Path) -> float:
 
 
 def kill_runs(
-    directory: pathlib.Path, kills: int, life_s: float, rng: random.Random, say: Say
+    directory: pathlib.Path, kills: int, rng: random.Random, say: Say
 ) -> list[dict[str, Any]]:
     """Kills and resumes runs until `kills` processes were killed; returns a row for each run."""
     rows: list[dict[str, Any]] = []
-    number = itertools.count()
     while (left := kills - sum(len(row["killed_at_step"]) for row in rows)) > 0:
-        workdir = directory / f"killed_{next(number)}"
+        workdir = directory / f"killed_{len(rows)}"
         steps, in_checkpoint = [], 0
         for _ in range(min(left, KILLS_A_RUN)):
             process = start(workdir)
-            _wait_for_moment(process, workdir, life_s, rng)
+            _wait_for_moment(process, workdir, rng)
             process.kill()
             process.communicate()
             if process.returncode == 0:  # it was faster
                 break
             steps.append(_last_step(workdir))
-            in_checkpoint += any(tiny_runs.paths_of(workdir).checkpoints.glob("*.partial*"))
+            in_checkpoint += _is_saving(workdir)
         ended = finish(start(workdir), time.monotonic())
         different = (
             ended.said[-1] if ended.code else tiny_runs.difference(workdir, directory / "reference")
         )
-        rows.append(
-            {
-                "killed_at_step": steps,
-                "killed_amid_a_checkpoint": in_checkpoint,
-                "exit_code": ended.code,
-                "different": different,
-            }
-        )
-        say(f"run {len(rows)}: killed at steps {steps}: {different or 'as undisturbed'}")
+        if steps:
+            rows.append(
+                {
+                    "killed_at_step": steps,
+                    "killed_amid_a_checkpoint": in_checkpoint,
+                    "exit_code": ended.code,
+                    "different": different,
+                }
+            )
+            say(f"run {len(rows)}: killed at steps {steps}: {different or 'as undisturbed'}")
         shutil.rmtree(workdir)
     return rows
 
 
-def _wait_for_moment(process, workdir: pathlib.Path, life_s: float, rng: random.Random) -> None:
-    """Waits for a random moment of a process, in half of all calls one amid a checkpoint."""
-    deadline = time.monotonic() + rng.uniform(0, 0.9 * life_s)
-    amid = rng.random() < 0.5
+def _wait_for_moment(process, workdir: pathlib.Path, rng: random.Random) -> None:
+    """Waits for a random moment: of the start, of a random step, or amid a checkpoint."""
+    kind = rng.choice(("start", "step", "step", "checkpoint", "checkpoint"))
+    if kind == "start":
+        time.sleep(rng.uniform(0, _START_S))
+        return
+    step = rng.randint(_last_step(workdir), tiny_runs.STEPS - 1)
     while process.poll() is None:
-        if amid and any(tiny_runs.paths_of(workdir).checkpoints.glob("*.partial*")):
-            if rng.random() < 0.5:  # else a later one, or a later moment of this one
-                time.sleep(rng.uniform(0, 0.02))
+        if _is_saving(workdir) if kind == "checkpoint" else _last_step(workdir) > step:
+            time.sleep(rng.uniform(0, 0.03))
+            if kind == "step" or rng.random() < 0.5:  # else amid a later checkpoint
                 return
-            time.sleep(0.02)
-        if not amid and time.monotonic() > deadline:
-            return
         time.sleep(0.001)
+
+
+def _is_saving(workdir: pathlib.Path) -> bool:
+    return any(tiny_runs.paths_of(workdir).checkpoints.glob("*.partial*"))
 
 
 def _last_step(workdir: pathlib.Path) -> int:
@@ -266,7 +270,7 @@ def main(argv: list[str]) -> None:
         directory = pathlib.Path(name)
         try:
             life_s = make_reference(directory)
-            kills = kill_runs(directory, flags.FLAGS.kills, life_s, random.Random(seed), _say)
+            kills = kill_runs(directory, flags.FLAGS.kills, random.Random(seed), _say)
             trials = damage(directory, _say)
         except ValueError as error:
             command_line.refuse(str(error))

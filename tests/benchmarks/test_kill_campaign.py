@@ -18,7 +18,7 @@ def test_a_killed_run_ends_as_undisturbed_and_a_changed_one_is_told_apart(tmp_pa
     monkeypatch.chdir(toy.ROOT)
     kill_campaign.train(tmp_path / "reference")
     said = []
-    (row,) = kill_campaign.kill_runs(tmp_path, 1, 4.0, random.Random(1), said.append)
+    (row,) = kill_campaign.kill_runs(tmp_path, 1, random.Random(1), said.append)
     assert len(row["killed_at_step"]) == 1
     assert row["exit_code"] == 0 and row["different"] == ""
     assert len(said) == 1
