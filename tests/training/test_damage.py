@@ -69,10 +69,8 @@ REFUSED = [trial for trial in damage_trials.TRIALS if not trial.goes_on]
 def test_damage_is_refused_in_one_line_that_names_the_file(trial, half, finished, tmp_path, capsys):
     copy = shutil.copytree(finished.workdir if trial.is_finished else half, tmp_path / "W")
     trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
-    began = time.monotonic()
     code, _, last = ends(toy.make_plan(copy), capsys)
     assert code == 2 and re.match(rf"error: .*{copy}/", last)
-    assert time.monotonic() - began < 10
 
 
 def test_a_second_program_in_a_work_directory_is_refused(half, tmp_path, capsys):
