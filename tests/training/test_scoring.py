@@ -172,7 +172,7 @@ def test_a_step_chooses_the_checkpoint_and_the_episodes(finished, copy, tmp_path
     (paths,) = score(ask._replace(step=77), lambda line: None)
     own = json.loads((paths.directory / "evaluation.json").read_text())
     assert own["agent_steps"] == 77 and own["checkpoint"] == str(copy / "diverged" / "77")
-    with pytest.raises(Unusable, match=r"no checkpoint 5; there are: 60, 77 \(diverged\)$"):
+    with pytest.raises(Unusable, match=r"no checkpoint 5; there are: 50, 60, 77 \(diverged\)$"):
         score(ask._replace(step=5))
     assert trained.find_checkpoint(trained.read(copy), None).step == STEPS
     shutil.rmtree(copy / "checkpoints")
