@@ -22,12 +22,6 @@ from rcrl_jax import files
 from rcrl_jax.config import presets
 from rcrl_jax.training import host_memory
 
-_PRESETS = flags.DEFINE_list("presets", ["erainbow", "rcrl"], "Atari presets to measure")
-_RUNS = flags.DEFINE_list("runs", ["1", "5"], "numbers of runs in the fleet")
-_ROUNDS = flags.DEFINE_integer("rounds", 20, "rounds, in which each setting runs", lower_bound=5)
-_UPDATES = flags.DEFINE_integer("updates", 20, "updates of one setting a round", lower_bound=1)
-_OUTPUT = flags.DEFINE_string("output", "results/compiler_settings", "directory of the JSON file")
-
 DEFAULT = "default"
 WIDE = {"xla_cpu_prefer_vector_width": 512}
 CONCURRENT = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_CONCURRENCY_OPTIMIZED"}
@@ -109,22 +103,31 @@ def report(preset: str, runs: int, milliseconds: Mapping[str, Sequence[float]]) 
     return "\n".join(lines)
 
 
+def _define_flags() -> None:
+    """Not at import: tests import this module beside others with flags of the same names."""
+    flags.DEFINE_list("presets", ["erainbow", "rcrl"], "Atari presets to measure")
+    flags.DEFINE_list("runs", ["1", "5"], "numbers of runs in the fleet")
+    flags.DEFINE_integer("rounds", 20, "rounds, in which each setting runs", lower_bound=5)
+    flags.DEFINE_integer("updates", 20, "updates of one setting a round", lower_bound=1)
+    flags.DEFINE_string("output", "results/compiler_settings", "directory of the JSON file")
+
+
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
-    unknown = [name for name in _PRESETS.value if name not in presets.ATARI_PRESETS]
-    if unknown or not _PRESETS.value:
+    unknown = [name for name in flags.FLAGS.presets if name not in presets.ATARI_PRESETS]
+    if unknown or not flags.FLAGS.presets:
         command_line.refuse(
             f"--presets: {', '.join(unknown) or 'none given'}; "
             f"choose from {', '.join(presets.ATARI_PRESETS)}"
         )
-    if not all(text.isdecimal() and int(text) for text in _RUNS.value):
-        command_line.refuse(f"--runs: must be positive integers, got {','.join(_RUNS.value)}")
+    if not all(text.isdecimal() and int(text) for text in flags.FLAGS.runs):
+        command_line.refuse(f"--runs: must be positive integers, got {','.join(flags.FLAGS.runs)}")
     host_memory.keep_freed_memory(large_blocks=False)
     tables = []
-    for preset in _PRESETS.value:
-        for runs in map(int, _RUNS.value):
-            own = measure(preset, runs, _ROUNDS.value, _UPDATES.value, SETTINGS)
+    for preset in flags.FLAGS.presets:
+        for runs in map(int, flags.FLAGS.runs):
+            own = measure(preset, runs, flags.FLAGS.rounds, flags.FLAGS.updates, SETTINGS)
             print(report(preset, runs, own), flush=True)
             tables.append({"preset": preset, "runs": runs, "milliseconds": own})
 
@@ -133,11 +136,12 @@ def main(argv: list[str]) -> None:
     circumstances = manifest.circumstances()
     kind = circumstances["device"]["kind"]
     name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
+    path = pathlib.Path(flags.FLAGS.output) / f"{name.replace(' ', '_')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json_atomically(path, {"settings": SETTINGS, "tables": tables, **circumstances})
     print(f"written to {path}")
 
 
 if __name__ == "__main__":
+    _define_flags()
     app.run(main, flags_parser=command_line.parse)

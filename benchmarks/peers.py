@@ -27,14 +27,6 @@ from rcrl_jax import files
 from rcrl_jax.config import presets
 from rcrl_jax.training import host_memory
 
-_KAIXHIN = flags.DEFINE_string("kaixhin", None, "directory of Kaixhin/Rainbow")
-_CURL_RAINBOW = flags.DEFINE_string("curl_rainbow", None, "directory of curl_rainbow")
-_PYTHON = flags.DEFINE_string("peer_python", "python", "Python that runs them")
-_GAME = flags.DEFINE_string("game", "Pong", "Atari game")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "rounds, in which each program steps", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 200, "learning steps of a program a round", lower_bound=1)
-_OUTPUT = flags.DEFINE_string("output", "results/peers", "directory of the JSON file")
-
 OURS = ("erainbow", "curl", "rcrl")
 # Which of our presets is compared with which peer. The first two pairs compute the same algorithm;
 # no public code is known for RCRL, which has the same base agent as CURL.
@@ -161,10 +153,21 @@ def _commit(directory: str) -> str | None:
     return found.stdout.strip() or None
 
 
+def _define_flags() -> None:
+    """Not at import: tests import this module beside others with flags of the same names."""
+    flags.DEFINE_string("kaixhin", None, "directory of Kaixhin/Rainbow")
+    flags.DEFINE_string("curl_rainbow", None, "directory of curl_rainbow")
+    flags.DEFINE_string("peer_python", "python", "Python that runs them")
+    flags.DEFINE_string("game", "Pong", "Atari game")
+    flags.DEFINE_integer("rounds", 7, "rounds, in which each program steps", lower_bound=1)
+    flags.DEFINE_integer("steps", 200, "learning steps of a program a round", lower_bound=1)
+    flags.DEFINE_string("output", "results/peers", "directory of the JSON file")
+
+
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
-    given = {"kaixhin": _KAIXHIN.value, "curl_rainbow": _CURL_RAINBOW.value}
+    given = {"kaixhin": flags.FLAGS.kaixhin, "curl_rainbow": flags.FLAGS.curl_rainbow}
     directories = {name: directory for name, directory in given.items() if directory is not None}
     if not directories:
         command_line.refuse("name at least one directory: --kaixhin or --curl_rainbow")
@@ -178,16 +181,18 @@ def main(argv: list[str]) -> None:
     try:
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
-            peers[name] = programs[name] = Peer(name, directory, _PYTHON.value, _GAME.value)
+            peers[name] = programs[name] = Peer(
+                name, directory, flags.FLAGS.peer_python, flags.FLAGS.game
+            )
         for preset in OURS:
             if any(preset == ours and theirs in peers for ours, theirs in PAIRS):
                 print(f"starting {preset}", flush=True)
-                programs[preset] = our_training(preset, _GAME.value)
+                programs[preset] = our_training(preset, flags.FLAGS.game)
         rates: dict[str, list[float]] = {name: [] for name in programs}
-        for round_ in range(_ROUNDS.value):
-            print(f"round {round_ + 1} of {_ROUNDS.value}", flush=True)
+        for round_ in range(flags.FLAGS.rounds):
+            print(f"round {round_ + 1} of {flags.FLAGS.rounds}", flush=True)
             for name, advance in programs.items():
-                rates[name].append(_STEPS.value / advance(_STEPS.value))
+                rates[name].append(flags.FLAGS.steps / advance(flags.FLAGS.steps))
     except (ValueError, OSError, PeerFailed) as error:
         command_line.refuse(str(error))
     finally:
@@ -200,11 +205,11 @@ def main(argv: list[str]) -> None:
     circumstances = manifest.circumstances()
     kind = circumstances["device"]["kind"]
     name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
+    path = pathlib.Path(flags.FLAGS.output) / f"{name.replace(' ', '_')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     measured = {
-        "game": _GAME.value,
-        "steps": _STEPS.value,
+        "game": flags.FLAGS.game,
+        "steps": flags.FLAGS.steps,
         "steps_per_s": rates,
         "ratios": ratios(rates),
         "peers": {
@@ -218,4 +223,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    _define_flags()
     app.run(main, flags_parser=command_line.parse)

@@ -29,14 +29,6 @@ from absl import app, flags
 from experiments import command_line
 from rcrl_jax import files
 
-_COMMAND = flags.DEFINE_string("command", None, "what follows `python -m` to start the training")
-_MINUTES = flags.DEFINE_float(
-    "minutes", 120, "minutes to watch after the warm-up", lower_bound=0.01
-)
-_WARM_UP = flags.DEFINE_float("warm_up_minutes", 10, "minutes before the watch", lower_bound=0)
-_PERIOD = flags.DEFINE_float("period", 5, "seconds between two looks", lower_bound=0.01)
-_OUTPUT = flags.DEFINE_string("output", "results/soak", "directory of the JSON file")
-
 # Neighbouring looks are alike: an evaluation raises many of them. Means of long blocks are nearly
 # independent, which the standard error of a fitted line assumes.
 BLOCKS = 12
@@ -104,25 +96,34 @@ def report(hours: float, found: dict[str, Trend]) -> str:
 def watch(process: subprocess.Popen) -> list[Look]:
     """Looks at a process until the time is over or it ends."""
     watched = psutil.Process(process.pid)
-    start = time.monotonic() + 60 * _WARM_UP.value
+    start = time.monotonic() + 60 * flags.FLAGS.warm_up_minutes
     looks = []
     while process.poll() is None and (hours := (time.monotonic() - start) / 3600) * 60 < (
-        _MINUTES.value
+        flags.FLAGS.minutes
     ):
         if hours >= 0:
             looks.append(look(watched, hours))
-        time.sleep(_PERIOD.value)
+        time.sleep(flags.FLAGS.period)
     return looks
+
+
+def _define_flags() -> None:
+    """Not at import: tests import this module beside others with flags of the same names."""
+    flags.DEFINE_string("command", None, "what follows `python -m` to start the training")
+    flags.DEFINE_float("minutes", 120, "minutes to watch after the warm-up", lower_bound=0.01)
+    flags.DEFINE_float("warm_up_minutes", 10, "minutes before the watch", lower_bound=0)
+    flags.DEFINE_float("period", 5, "seconds between two looks", lower_bound=0.01)
+    flags.DEFINE_string("output", "results/soak", "directory of the JSON file")
 
 
 def main(argv: list[str]) -> None:
     """Runs, watches, prints and writes."""
     del argv
-    if not _COMMAND.value:
+    if not flags.FLAGS.command:
         command_line.refuse("--command: name the program to watch, as --help shows")
-    command = [sys.executable, "-m", *shlex.split(_COMMAND.value)]
+    command = [sys.executable, "-m", *shlex.split(flags.FLAGS.command)]
     try:
-        files.make_writable(_OUTPUT.value)
+        files.make_writable(flags.FLAGS.output)
         process = subprocess.Popen(command, stdout=sys.stderr)
     except OSError as error:
         command_line.refuse(str(error))
@@ -145,7 +146,7 @@ def main(argv: list[str]) -> None:
     circumstances = manifest.circumstances()
     kind = circumstances["device"]["kind"]
     name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
+    path = pathlib.Path(flags.FLAGS.output) / f"{name.replace(' ', '_')}.json"
     measured = {
         "hours": looks[-1].hours,
         "load": os.getloadavg()[2],
@@ -159,4 +160,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    _define_flags()
     app.run(main, flags_parser=command_line.parse)
