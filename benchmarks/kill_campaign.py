@@ -130,10 +130,11 @@ def kill_runs(
 def _wait_for_moment(process, workdir: pathlib.Path, rng: random.Random) -> None:
     """Waits for a random moment: of the start, of a random step, or amid a checkpoint."""
     kind = rng.choice(("start", "step", "step", "checkpoint", "checkpoint"))
-    if kind == "start":
+    last = _last_step(workdir)
+    if kind == "start" or last == tiny_runs.STEPS:  # trained, but not evaluated
         time.sleep(rng.uniform(0, _START_S))
         return
-    step = rng.randint(_last_step(workdir), tiny_runs.STEPS - 1)
+    step = rng.randint(last, tiny_runs.STEPS - 1)
     while process.poll() is None:
         if _is_saving(workdir) if kind == "checkpoint" else _last_step(workdir) > step:
             time.sleep(rng.uniform(0, 0.03))
