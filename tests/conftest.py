@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -64,6 +65,14 @@ def bounded_memory():
     if jax := sys.modules.get("jax"):
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture
+def hangup():
+    """SIGHUP as programs of a terminal have it; what `nohup` starts, and all below, ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def start(program: str, **options) -> subprocess.Popen:
     return process
 
 
+@pytest.mark.usefixtures("hangup")
 @pytest.mark.parametrize("signum", signals.STOP_SIGNALS)
 def test_computing_in_c_is_ended_at_once(signum):
     process = start(IN_C.format(context="signals.ending_at_once()"))
@@ -89,6 +90,7 @@ def test_importing_programs_changes_no_handler():
     assert [signal.getsignal(number) for number in signals.STOP_SIGNALS] == before
 
 
+@pytest.mark.usefixtures("hangup")
 def test_repeats_of_a_signal_count_once_and_handlers_come_back(monkeypatch):
     ended = []
     monkeypatch.setattr(signals, "_end", ended.append)

@@ -110,7 +110,7 @@ class TransitionRing:
         at = self._starts + slot
         self._slots["action"][at] = action
         self._slots["is_pair"][at] = True
-        self._slots["segment"][at] = self._segments.add(index, reward, ended)
+        self._slots["segment"][at] = self._segments.add(index, reward, ended) % self._capacity
         self._reward[at] = reward
         self._terminated[at] = terminated
         self._is_last[at] = ended

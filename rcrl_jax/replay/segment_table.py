@@ -59,20 +59,27 @@ class SegmentTable:
           ended: `[R] bool`, whether they are the last of their episodes.
 
         Returns:
-          `[R] int64`, the entries of the segments they belong to.
+          `[R] int64`, the numbers of the segments they belong to, counted from 0.
         """
-        entry = self._number % self._capacity
-        at = self._starts + entry
+        number = self._number
+        at = self._starts + number % self._capacity
         new = np.flatnonzero(self._is_new)
         self._bounds[at[new], 0] = index[new]
         self._bounds[at, 1] = index
         self._accumulated += reward
         self._is_new = self._closes(self._accumulated, reward) | ended
         self._accumulated = np.where(self._is_new, 0.0, self._accumulated)
-        self._number = self._number + self._is_new
-        return entry
+        self._number = number + self._is_new
+        return number
 
     def bounds(self, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and last transition of segments, both inclusive: `[R, N] -> [R, N], [R, N]`."""
+        """First and last transition of segments.
+
+        Args:
+          entry: `[R, N]`, the segments' numbers modulo the capacity.
+
+        Returns:
+          Two arrays `[R, N]`, both inclusive.
+        """
         bounds = self._bounds.take(entry + self._starts[:, None], axis=0)
         return bounds[..., 0], bounds[..., 1]

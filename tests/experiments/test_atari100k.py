@@ -76,6 +76,7 @@ def plan_of(workdir) -> Plan:
         seeds=(SEED,),
         config=fields.replace(presets.ATARI_PRESETS["rcrl"], SMALL),
         game=GAME,
+        total_steps=STEPS,
         make_environment=lambda seeds: atari.make_atari(GAME, seeds.reshape(-1)),
     )
 

@@ -244,7 +244,7 @@ DAMAGE = {
     "other seed": (change("scores.json", seed=1), "seed is 1, but seed is 0"),
     "other game": (change("scores.json", game="Hero"), "game is 'Hero', but game is 'Pong'"),
     "other preset": (change("scores.json", preset="curl"), "preset is 'curl', but preset is 'rcrl"),
-    "evaluations": (put("evaluations.jsonl", b"\0\n{}\n"), "evaluations.jsonl, line 1: not a rec"),
+    "evaluations": (put("evaluations.jsonl", b"\0\n{}\n"), "evaluations.jsonl, line 1 is dam"),
     "torn end": (put("evaluations.jsonl", b'{"agent_steps": 500, "returns": [1], "mean": 1}\n{"'),
                  "ends at agent step 500 of 1000, but the run is finished"),
     "evaluation mean": (put("evaluations.jsonl", b'{"agent_steps":1000,"returns":[1],"mean":2}\n'),

@@ -226,6 +226,7 @@ def sizes(size: int) -> dict[str, object]:
         "auxiliary": ("return_contrast",),
         "batch_size": size,
         "return_contrast.batch_size": size,
+        "replay.capacity": size,
     }
 
 

@@ -191,6 +191,7 @@ class Interruption:
         return environment
 
 
+@pytest.mark.usefixtures("hangup")
 def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     plan = toy.make_plan(tmp_path / "interrupted")
     evaluating = plan.config.periodic_episodes

@@ -1,5 +1,6 @@
 """Fleets in parallel: a failing fleet stops no other, and no kill loses or repeats a run."""
 
+import contextlib
 import dataclasses
 import fcntl
 import os
@@ -307,14 +308,17 @@ def test_a_fleet_waits_for_an_older_process_of_its_own(tmp_path):
     with open(log, "w") as older:
         fcntl.flock(older, fcntl.LOCK_EX)
         newer = subprocess.Popen([sys.executable, "-m", child.__name__, *arguments], cwd=toy.ROOT)
-        opened = pathlib.Path(f"/proc/{newer.pid}/fd")
-        wait_until(newer, lambda: str(log) in {os.readlink(fd) for fd in _list(opened)})
+        wait_until(newer, lambda: _has_open(newer, log))
         assert newer.poll() is None and not started.exists()
     assert newer.wait() == 0 and started.exists()
 
 
-def _list(directory):
-    return [path for path in directory.iterdir() if path.is_symlink()]
+def _has_open(process, path):
+    for handle in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has been closed meanwhile
+            if os.readlink(handle) == str(path):
+                return True
+    return False
 
 
 @pytest.mark.skipif(
