@@ -159,14 +159,17 @@ class _QuietLoops(asyncio.DefaultEventLoopPolicy):
 
 @contextlib.contextmanager
 def _quiet_library() -> Iterator[None]:
-    """In the block, the storage library raises its errors and prints none."""
+    """In the block, the storage library raises its errors and prints none.
+
+    Nor does it after a block that has failed: its threads go on, and fail in their turn.
+    """
     before, logger = asyncio.get_event_loop_policy(), logging.getLogger("absl")
     asyncio.set_event_loop_policy(_QuietLoops())
     logger.addFilter(_is_not_of_library)
     try:
         yield
-    finally:
         logger.removeFilter(_is_not_of_library)
+    finally:
         asyncio.set_event_loop_policy(before)
 
 

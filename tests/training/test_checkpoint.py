@@ -1,5 +1,7 @@
 """A checkpoint is restored bit for bit, and a kill while writing leaves a complete one."""
 
+import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -153,3 +155,19 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
     store.close()
     assert all(path.name.isdigit() for path in directory.iterdir())
     assert checkpoint.kept_steps(directory)[-1] == step + 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_after_a_failure_the_storage_library_stays_quiet(fails):
+    """Its threads outlive the call that has raised, and fail later."""
+    logger = logging.getLogger("absl")
+    with contextlib.suppress(OSError), checkpoint._quiet_library():
+        if fails:
+            raise OSError("no space left")
+    later = logging.LogRecord("absl", logging.ERROR, "/x/orbax/future.py", 1, "failed", None, None)
+    own = logging.LogRecord("absl", logging.ERROR, "/x/experiment.py", 1, "failed", None, None)
+    try:
+        assert bool(logger.filter(later)) != fails
+        assert logger.filter(own)
+    finally:
+        logger.removeFilter(checkpoint._is_not_of_library)
