@@ -8,8 +8,6 @@ results/compiler_settings/<device>.json: milliseconds of an update in every roun
 over the rounds of the ratio to XLA's defaults. Nothing else should be running meanwhile.
 """
 
-import pathlib
-import platform
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import presets
@@ -121,24 +120,23 @@ def main(argv: list[str]) -> None:
             f"--presets: {', '.join(unknown) or 'none given'}; "
             f"choose from {', '.join(presets.ATARI_PRESETS)}"
         )
-    if not all(text.isdecimal() and int(text) for text in flags.FLAGS.runs):
-        command_line.refuse(f"--runs: must be positive integers, got {','.join(flags.FLAGS.runs)}")
-    host_memory.keep_freed_memory(large_blocks=False)
+    try:
+        fleets = command_line.read_numbers("runs", 1000)
+        host_memory.keep_freed_memory(large_blocks=False)
+        path = device_file.prepare(flags.FLAGS.output)
+    except (ValueError, OSError) as error:
+        command_line.refuse(str(error))
     tables = []
     for preset in flags.FLAGS.presets:
-        for runs in map(int, flags.FLAGS.runs):
+        for runs in fleets:
             own = measure(preset, runs, flags.FLAGS.rounds, flags.FLAGS.updates, SETTINGS)
             print(report(preset, runs, own), flush=True)
             tables.append({"preset": preset, "runs": runs, "milliseconds": own})
 
     from rcrl_jax.training import manifest
 
-    circumstances = manifest.circumstances()
-    kind = circumstances["device"]["kind"]
-    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(flags.FLAGS.output) / f"{name.replace(' ', '_')}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json_atomically(path, {"settings": SETTINGS, "tables": tables, **circumstances})
+    measured = {"settings": SETTINGS, "tables": tables, **manifest.circumstances()}
+    files.write_json_atomically(path, measured)
     print(f"written to {path}")
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, protocol
@@ -277,14 +278,6 @@ def _define_flags() -> None:
     command_line.define_config(presets.ATARI_PRESETS, "rcrl", sys.argv)
 
 
-def _numbers(name: str, largest: int) -> list[int]:
-    """The positive integers of a list flag, at most `largest`."""
-    values = flags.FLAGS[name].value
-    if not values or not all(v.isdigit() and 1 <= int(v) <= largest for v in values):
-        raise ValueError(f"--{name}: numbers from 1 to {largest}, got {','.join(values)!r}")
-    return [int(v) for v in values]
-
-
 def _processor() -> str:
     """Name of the CPU's model, or of its architecture."""
     try:
@@ -301,15 +294,14 @@ def main(argv: list[str]) -> None:
     try:
         settings = command_line.read_config(presets.ATARI_PRESETS)
         settings = fields.replace(settings, {"replay.capacity": flags.FLAGS.capacity})
-        runs = _numbers("runs", 10_000)
+        runs = command_line.read_numbers("runs", 10_000)
         if wrong := [r for r in runs if r > 26 and r % 26]:
             raise ValueError(f"--runs: from 26 on multiples of 26, got {wrong[0]}")
-        cores = _numbers("cores", len(os.sched_getaffinity(0)))
-        output = pathlib.Path(flags.FLAGS.output)
-        output.mkdir(parents=True, exist_ok=True)
+        cores = command_line.read_numbers("cores", len(os.sched_getaffinity(0)))
+        host_memory.keep_freed_memory(large_blocks=False)
+        path = device_file.prepare(flags.FLAGS.output)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
-    host_memory.keep_freed_memory(large_blocks=False)
 
     from rcrl_jax import files
     from rcrl_jax.replay import sum_tree
@@ -326,9 +318,8 @@ def main(argv: list[str]) -> None:
     )
     text = f"{report(fleets)}\n\n{about}"
     print(text)
-    name = f"{platform.machine()}-{around['device']['kind']}".replace(" ", "_")
     files.write_json_atomically(
-        output / f"{name}.json",
+        path,
         {
             "preset": flags.FLAGS.preset,
             "capacity": settings.replay.capacity,
@@ -340,9 +331,9 @@ def main(argv: list[str]) -> None:
             **around,
         },
     )
-    with files.replacing(output / f"{name}.md") as path:
-        path.write_text(text + "\n")
-    print(f"written to {output}")
+    with files.replacing(path.with_suffix(".md")) as page:
+        page.write_text(text + "\n")
+    print(f"written to {path}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ of ours to theirs within a round. Nothing else should be running meanwhile.
 """
 
 import pathlib
-import platform
 import statistics
 import subprocess
 import time
@@ -22,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import app, flags
 
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import presets
@@ -179,6 +179,7 @@ def main(argv: list[str]) -> None:
     programs: dict[str, Advance] = {}
     peers: dict[str, Peer] = {}
     try:
+        path = device_file.prepare(flags.FLAGS.output)
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
             peers[name] = programs[name] = Peer(
@@ -202,11 +203,6 @@ def main(argv: list[str]) -> None:
 
     from rcrl_jax.training import manifest
 
-    circumstances = manifest.circumstances()
-    kind = circumstances["device"]["kind"]
-    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(flags.FLAGS.output) / f"{name.replace(' ', '_')}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     measured = {
         "game": flags.FLAGS.game,
         "steps": flags.FLAGS.steps,
@@ -216,7 +212,7 @@ def main(argv: list[str]) -> None:
             name: {"git_commit": _commit(directory), "torch": peers[name].torch}
             for name, directory in directories.items()
         },
-        **circumstances,
+        **manifest.circumstances(),
     }
     files.write_json_atomically(path, measured)
     print(f"written to {path}")

@@ -14,10 +14,10 @@ inputs of every matrix product are rounded to the format's mantissa instead.
 import dataclasses
 import functools
 import pathlib
-import platform
 
 from absl import app, flags
 
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax.config import presets
 from rcrl_jax.envs import atari
@@ -175,9 +175,7 @@ def main(argv: list[str]) -> None:
         )
     kind = jax.devices()[0].device_kind
     how = "rounded inputs on a CPU" if kind == "cpu" else "measured"
-    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind.replace(" ", "_")
-    path = pathlib.Path(_OUTPUT.value) / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = device_file.prepare(_OUTPUT.value)
     files.write_json_atomically(
         path, {"how": how, "game": _GAME.value, "table": table, **manifest.circumstances()}
     )

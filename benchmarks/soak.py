@@ -12,8 +12,6 @@ as it fills.
 """
 
 import os
-import pathlib
-import platform
 import shlex
 import signal
 import subprocess
@@ -26,6 +24,7 @@ import numpy as np
 import psutil
 from absl import app, flags
 
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax import files
 
@@ -121,6 +120,8 @@ def main(argv: list[str]) -> None:
     del argv
     if not flags.FLAGS.command:
         command_line.refuse("--command: name the program to watch, as --help shows")
+    # A stop signal ends the training too, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     command = [sys.executable, "-m", *shlex.split(flags.FLAGS.command)]
     try:
         files.make_writable(flags.FLAGS.output)
@@ -143,18 +144,15 @@ def main(argv: list[str]) -> None:
 
     from rcrl_jax.training import manifest
 
-    circumstances = manifest.circumstances()
-    kind = circumstances["device"]["kind"]
-    name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-    path = pathlib.Path(flags.FLAGS.output) / f"{name.replace(' ', '_')}.json"
     measured = {
         "hours": looks[-1].hours,
         "load": os.getloadavg()[2],
         "ended_early": ended,
         "trends": {name: trend._asdict() for name, trend in found.items()},
         "looks": [look_._asdict() for look_ in looks[:: max(1, len(looks) // 300)]],
-        **circumstances,
+        **manifest.circumstances(),
     }
+    path = device_file.prepare(flags.FLAGS.output)  # late: JAX would take the device from training
     files.write_json_atomically(path, measured)
     print(f"written to {path}")
 

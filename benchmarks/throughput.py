@@ -13,7 +13,6 @@ Nothing else should be running meanwhile.
 import functools
 import json
 import pathlib
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 
 from absl import app, flags
 
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
@@ -145,8 +145,13 @@ def predict_memory(plan):
     return prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
 
 
-def measure_fleet(plan) -> dict[str, float]:
-    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds."""
+def measure_fleet(plan, memory) -> dict[str, float]:
+    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds.
+
+    Args:
+      plan: of the fleet.
+      memory: what the fleet needs, for the report.
+    """
     import jax
     import numpy as np
 
@@ -156,7 +161,7 @@ def measure_fleet(plan) -> dict[str, float]:
 
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet = build.make_fleet(plan)
-    agent, memory = fleet.agent, predict_memory(plan)
+    agent = fleet.agent
     replay = build.make_replay(fleet, plan.frame_store)
     steps = loop.train(
         loop.LoopState(0, fleet.init(), environment.reset(), None),
@@ -272,21 +277,18 @@ def main(argv: list[str]) -> None:
     try:
         settings = command_line.read_config(_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-        import jax
-
         from rcrl_jax import files
         from rcrl_jax.training import manifest, prediction
 
-        plans = [make_plan(preset, settings, runs) for runs in _read_runs()]
-        for plan in plans:
-            prediction.check(predict_memory(plan), len(plan.runs))
-        kind = jax.devices()[0].device_kind
-        name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind
-        path = pathlib.Path(_OUTPUT.value) / f"{name.replace(' ', '_')}.json"
-        files.make_writable(path.parent)
+        runs = command_line.read_numbers("runs", _MOST_RUNS)
+        plans = [make_plan(preset, settings, number) for number in runs]
+        memories = [predict_memory(plan) for plan in plans]
+        for plan, memory in zip(plans, memories, strict=True):
+            prediction.check(memory, len(plan.runs))
+        path = device_file.prepare(_OUTPUT.value)
         measured = json.loads(path.read_text()) if path.exists() else {}
         machine = measure_machine(_REPEATS.value)
-        fleets = [measure_fleet(plan) for plan in plans]
+        fleets = [measure_fleet(plan, memory) for plan, memory in zip(plans, memories, strict=True)]
     except (ValueError, ImportError, OSError) as error:
         command_line.refuse(str(error))
     print(report(machine, fleets))
@@ -300,20 +302,6 @@ def main(argv: list[str]) -> None:
     }
     files.write_json_atomically(path, measured)
     print(f"written to {path}")
-
-
-def _read_runs() -> list[int]:
-    """The numbers of runs that --runs names.
-
-    Raises:
-      ValueError: they are no numbers, or out of range.
-    """
-    if not all(text.isdecimal() and 1 <= int(text) <= _MOST_RUNS for text in _RUNS.value):
-        raise ValueError(
-            f"--runs: expected numbers from 1 to {_MOST_RUNS} like 1,5,26, got "
-            f"{','.join(_RUNS.value)}"
-        )
-    return [int(text) for text in _RUNS.value]
 
 
 if __name__ == "__main__":

@@ -85,6 +85,20 @@ def read_overrides(preset: Config) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != values[name]}
 
 
+def read_numbers(name: str, most: int) -> list[int]:
+    """The numbers that a list flag names.
+
+    Raises:
+      ValueError: they are not whole numbers from 1 to `most`.
+    """
+    texts = flags.FLAGS[name].value
+    if not all(text.isdecimal() and 1 <= int(text) <= most for text in texts):
+        raise ValueError(
+            f"--{name}: expected numbers from 1 to {most} like 1,5,26, got {','.join(texts)}"
+        )
+    return [int(text) for text in texts]
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
     """The seeds that --seeds names: 0,1,2 or 0:5.
 

@@ -62,6 +62,7 @@ def main(argv: list[str]) -> None:
     del argv
     host_memory.keep_freed_memory(large_blocks=presets.ATARI_PRESETS[_BASE].needs_large_blocks)
     from rcrl_jax.representation import analysis
+    from rcrl_jax.training import experiment
     from rcrl_jax.training.workdir import is_finished
 
     game = atari100k.GAME.value
@@ -80,7 +81,7 @@ def main(argv: list[str]) -> None:
             if not is_finished(plan):
                 launch.check(plan, atari.LARGEST_SPEC)
         for plan in plans:
-            launch.run(plan, atari.LARGEST_SPEC)
+            experiment.run(plan)
         analysis.analyse(
             plans,
             workdir / game,

@@ -1,10 +1,13 @@
 """Watching a process, and the slopes of what it holds."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks import soak
@@ -52,6 +55,27 @@ def test_a_leak_is_seen(tmp_path):
     memory = next(line for line in done.stdout.splitlines() if "memory_mib" in line).split()
     slope, error = float(memory[4]), float(memory[-1])
     assert slope > 1000 and slope > 5 * error
+
+
+def test_a_stop_signal_ends_the_training_too(tmp_path):
+    written = tmp_path / "pid"
+    (tmp_path / "endless.py").write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(written)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "benchmarks.soak", "--period=0.05", f"--output={tmp_path}",
+            "--command=endless",
+        ],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not (written.exists() and written.read_text()):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    assert not psutil.pid_exists(int(written.read_text()))
 
 
 def test_a_missing_command_is_refused():

@@ -31,14 +31,6 @@ from tests.training.test_experiment import Interruption, assert_same_result, con
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run that nobody disturbs."""
-    plan = toy.make_plan(tmp_path_factory.mktemp("finished"))
-    run(plan)
-    return plan
-
-
-@pytest.fixture(scope="module")
 def half(tmp_path_factory):
     """A run with the checkpoints of steps 150 and 170."""
     directory = tmp_path_factory.mktemp("half")
@@ -68,8 +60,10 @@ REFUSED = [trial for trial in damage_trials.TRIALS if not trial.goes_on]
 
 
 @pytest.mark.parametrize("trial", REFUSED, ids=lambda trial: trial.what)
-def test_damage_is_refused_in_one_line_that_names_the_file(trial, half, finished, tmp_path, capsys):
-    copy = shutil.copytree(finished.workdir if trial.is_finished else half, tmp_path / "W")
+def test_damage_is_refused_in_one_line_that_names_the_file(
+    trial, half, reference, tmp_path, capsys
+):
+    copy = shutil.copytree(reference.workdir if trial.is_finished else half, tmp_path / "W")
     trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
     code, _, last = ends(toy.make_plan(copy), capsys)
     assert code == 2 and re.match(rf"error: .*{copy}/", last)
@@ -95,7 +89,7 @@ GOES_ON = {
 
 
 @pytest.mark.parametrize("what", GOES_ON)
-def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, finished, tmp_path, capsys):
+def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_path, capsys):
     (trial,) = (trial for trial in damage_trials.TRIALS if trial.what == what)
     copy = shutil.copytree(half, tmp_path / "W")
     trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
@@ -107,11 +101,11 @@ def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, finished, tmp_p
     if trial.loses_metrics:
         own, expected = (
             toy.last_checkpoint(plan)._replace(records=None)
-            for plan in (toy.make_plan(copy), finished)
+            for plan in (toy.make_plan(copy), reference)
         )
         toy.assert_equal_trees(own, expected)
     else:
-        assert_same_result(toy.make_plan(copy), finished)
+        assert_same_result(toy.make_plan(copy), reference)
 
 
 # --- checkpoints ------------------------------------------------------------------------------
@@ -237,10 +231,10 @@ values = st.recursive(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), name=st.sampled_from(sorted(READERS)))
-def test_readers_return_or_raise_one_line_that_names_a_file(finished, tmp_path, data, name):
+def test_readers_return_or_raise_one_line_that_names_a_file(reference, tmp_path, data, name):
     target = tmp_path / "rcrl" / toy.GAME / "seed_3"
     shutil.copytree(
-        toy.paths_of(finished).directory, target, dirs_exist_ok=True,
+        toy.paths_of(reference).directory, target, dirs_exist_ok=True,
         ignore=shutil.ignore_patterns("tensorboard", "*.png"),
     )  # fmt: skip
     (tmp_path / "checkpoints").mkdir(exist_ok=True)

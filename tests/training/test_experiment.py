@@ -24,14 +24,6 @@ def run(plan) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    """A run that is never interrupted."""
-    plan = toy.make_plan(tmp_path_factory.mktemp("reference"))
-    run(plan)
-    return plan
-
-
-@pytest.fixture(scope="module")
 def reference_fleet(tmp_path_factory):
     """A fleet that is never interrupted."""
     plan = toy.make_plan(tmp_path_factory.mktemp("fleet"), seeds=(3, 5))
