@@ -11,6 +11,7 @@ TASK ?= cheetah_run
 SEED ?= 0
 SPEC ?= campaigns/claim.toml
 ARGS ?=
+KERNELS := rcrl_jax/replay/sum_tree.c rcrl_jax/networks/convolution.cc
 # A browser for the tests of the report's page.
 BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
@@ -66,9 +67,10 @@ test-training: .venv/installed
 test-others: .venv/installed
 	$(BIN)/python -m pytest --durations=8 $(ARGS) $(addprefix --ignore=,$(TRAINING))
 
-# Rebuilt when requirements or setup.py change, or when an earlier installation did not finish.
-# pip refuses every file whose hash is not in the lock. The package is built with what is installed.
-.venv/installed: requirements.lock setup.py
+# Rebuilt when requirements, setup.py or what it compiles change, or when an earlier installation
+# did not finish. pip refuses every file whose hash is not in the lock. The package is built with
+# what is installed.
+.venv/installed: requirements.lock setup.py $(KERNELS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) --require-hashes -r requirements.lock

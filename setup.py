@@ -1,5 +1,6 @@
 """Package definition; `requirements.txt` holds the exact versions the tests run with."""
 
+import importlib.util
 import pathlib
 import re
 
@@ -7,6 +8,31 @@ from setuptools import Extension, find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
+
+# Both are optional: without a compiler, or without JAX at the time of the build for the second one,
+# NumPy and XLA do the same more slowly.
+KERNELS = [
+    Extension(
+        "rcrl_jax.replay._sum_tree",
+        ["rcrl_jax/replay/sum_tree.c"],
+        # No fused multiply-add: the kernel gives the same bits as NumPy.
+        extra_compile_args=["-O2", "-ffp-contract=off"],
+        py_limited_api=True,
+        optional=True,
+    )
+]
+if jaxlib := importlib.util.find_spec("jaxlib"):
+    KERNELS.append(
+        Extension(
+            "rcrl_jax.networks._convolution",
+            ["rcrl_jax/networks/convolution.cc"],
+            include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
+            extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi"],
+            language="c++",
+            py_limited_api=True,
+            optional=True,
+        )
+    )
 
 setup(
     name="rcrl-jax",
@@ -17,16 +43,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
-    ext_modules=[
-        Extension(
-            "rcrl_jax.replay._sum_tree",
-            ["rcrl_jax/replay/sum_tree.c"],
-            # No fused multiply-add: the kernel gives the same bits as NumPy.
-            extra_compile_args=["-O2", "-ffp-contract=off"],
-            py_limited_api=True,
-            optional=True,  # without a C compiler, NumPy does the same
-        )
-    ],
+    ext_modules=KERNELS,
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     package_data={
         "rcrl_jax.reference": ["data/*.csv", "data/*.csv.gz", "README.md"],

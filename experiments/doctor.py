@@ -101,6 +101,21 @@ def find_ffmpeg() -> str:
     return video.find_ffmpeg()
 
 
+def find_kernels() -> str:
+    """The parts of the package that a compiler has made faster."""
+    from rcrl_jax.networks import compiled_convolution
+    from rcrl_jax.replay import sum_tree
+
+    kernels = {
+        "sum tree": sum_tree.is_compiled(),
+        "convolution": compiled_convolution.is_compiled(),
+    }
+    missing = [name for name, compiled in kernels.items() if not compiled]
+    if missing:
+        raise ImportError(f"{' and '.join(missing)} not compiled")
+    return f"compiled: {', '.join(kernels)}"
+
+
 def find_space() -> str:
     """Free space on the disk of the current directory, if it is enough for a run of `rcrl`."""
     from rcrl_jax.training import prediction, workdir
@@ -131,6 +146,13 @@ CHECKS = (
     Check("ROMs", find_games, f"the emulator packages bring them; {_INSTALL}"),
     Check("disk", find_space, "free some, or work in a directory on another disk"),
     Check("memory", find_memory, "end other programs, or lower --config.replay.capacity"),
+    Check(
+        "kernels",
+        find_kernels,
+        "install a C++ compiler and Python's headers, then run 'pip install --no-build-isolation "
+        "--no-deps --force-reinstall -e .'",
+        only_for="speed",
+    ),
     Check("dm_control", find_dm_control, only_for="DMControl"),
     Check("renderer", find_renderer, only_for="DMControl"),
     Check("ffmpeg", find_ffmpeg, only_for="videos"),

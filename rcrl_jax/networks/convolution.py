@@ -1,21 +1,8 @@
-"""A 3x3 convolution with fast gradients on the CPU, inside loops as well.
+"""A 3x3 convolution with bias and ReLU, fast on the CPU, inside loops as well.
 
-XLA's CPU compiler uses its fast convolution kernel inside a loop only if the dimensions are in one
-particular order. A fleet calls an update inside a loop, and the gradients of `jax.grad` use other
-orders: they ran at a fiftieth of the kernel's rate. On the CPU, the forward pass and both gradients
-below are therefore written in that order. Some padding, cut off again, keeps XLA from choosing
-another library's kernel, which took twice the time.
-
-Two computations process a few images at a time, so that the operands of a product stay in the
-cache: the gradient of the kernel, and the forward pass with few channels, as a product of patches.
-
-GFLOP/s on one core, which multiplies large matrices at 211; in brackets, all images at once:
-
-    input                        forward     image gradient   kernel gradient
-    [N, 39, 39, 32], stride 1    180         130              120 (90 at N = 32, 50 at N = 128)
-    [N, 84, 84, 9], stride 2     73 (40)                      65 (30)
-
-Other platforms use `jax.lax.conv_general_dilated` and its own gradients.
+On the CPU the convolution and its gradients are kernels of our own (`convolution.cc`), compiled
+when the package is installed. Where that was impossible, XLA does the same more slowly. Other
+platforms use `jax.lax.conv_general_dilated` and its gradients.
 """
 
 import functools
@@ -25,37 +12,68 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-_ORDER = ("NHWC", "HWIO", "NHWC")
-_IMAGES = 4  # number of images computed at a time
-_FEW_CHANNELS = 16  # up to this number of input channels, the forward pass is a product of patches
+from rcrl_jax.networks import compiled_convolution, xla_cpu_convolution
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """Convolution without padding: `[N, H, W, I], [3, 3, I, O] -> [N, H', W', O]`.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def convolve(
+    x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int, relu: bool
+) -> jax.Array:
+    """Convolution without padding: `[N, H, W, I], [3, 3, I, O], [O] -> [N, H', W', O]`.
 
     H' = (H - 3) // stride + 1; W' follows from W in the same way.
+
+    Args:
+      x: images.
+      kernel: axes row, column, channel in, channel out.
+      bias: of each channel out.
+      stride: in pixels.
+      relu: whether negative outputs become 0.
     """
     chex.assert_rank([x, kernel], 4)
     chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
+    chex.assert_shape(bias, kernel.shape[-1:])
+
+    def by(product):
+        def outputs(x, kernel, bias):
+            y = product(x, kernel, stride=stride) + bias[None, None, None]
+            return jax.nn.relu(y) if relu else y
+
+        return outputs
+
+    on_cpu = by(xla_cpu_convolution.convolve)
+    if compiled_convolution.is_compiled():
+        on_cpu = functools.partial(compiled_convolution.convolve, stride=stride, relu=relu)
+    return lax.platform_dependent(x, kernel, bias, cpu=on_cpu, default=by(_convolve))
+
+
+def _forward(x, kernel, bias, stride, relu):
+    y = convolve(x, kernel, bias, stride, relu)
+    return y, (x, kernel, y)
+
+
+def _backward(stride, relu, saved, gradient):
+    def by(image_gradient, kernel_gradient):
+        def gradients(x, kernel, y, gradient):
+            passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient
+            images = image_gradient(x, kernel, passed, stride=stride)
+            return images, kernel_gradient(x, kernel, passed, stride=stride), passed.sum((0, 1, 2))
+
+        return gradients
+
+    def compiled(x, kernel, y, gradient):
+        images, _, _ = by_xla(x, kernel, y, gradient)
+        if stride == 1:
+            images = compiled_convolution.image_gradient(kernel, y, gradient, relu=relu)
+        parameters = compiled_convolution.kernel_gradient(
+            x, y, gradient, side=len(kernel), stride=stride, relu=relu
+        )
+        return images, *parameters
+
+    by_xla = by(xla_cpu_convolution.image_gradient, xla_cpu_convolution.kernel_gradient)
+    on_cpu = compiled if compiled_convolution.is_compiled() else by_xla
     return lax.platform_dependent(
-        x,
-        kernel,
-        cpu=functools.partial(_convolve_cpu, stride=stride),
-        default=functools.partial(_convolve, stride=stride),
-    )
-
-
-def _forward(x, kernel, stride):
-    return convolve(x, kernel, stride), (x, kernel)
-
-
-def _backward(stride, saved, gradient):
-    return lax.platform_dependent(
-        *saved,
-        gradient,
-        cpu=functools.partial(_gradients_cpu, stride=stride),
-        default=functools.partial(_gradients, stride=stride),
+        *saved, gradient, cpu=on_cpu, default=by(_image_gradient, _kernel_gradient)
     )
 
 
@@ -63,72 +81,13 @@ convolve.defvjp(_forward, _backward)
 
 
 def _convolve(x, kernel, *, stride):
-    return lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=_ORDER)
+    order = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=order)
 
 
-def _gradients(x, kernel, gradient, *, stride):
-    return jax.vjp(functools.partial(_convolve, stride=stride), x, kernel)[1](gradient)
+def _image_gradient(x, kernel, gradient, *, stride):
+    return jax.vjp(lambda x: _convolve(x, kernel, stride=stride), x)[1](gradient)[0]
 
 
-def _convolve_cpu(x, kernel, *, stride):
-    if x.shape[3] <= _FEW_CHANNELS:
-        multiply = functools.partial(_multiply_patches, kernel=kernel, stride=stride)
-        return lax.map(multiply, x, batch_size=_IMAGES)
-    width = (x.shape[2] - 3) // stride + 1
-    padding = ((0, 0), (0, stride))
-    y = lax.conv_general_dilated(x, kernel, (stride, stride), padding, dimension_numbers=_ORDER)
-    return y[:, :, :width]
-
-
-def _multiply_patches(image, kernel, *, stride):
-    """The convolution of one image as a product: `[H, W, I] -> [H', W', O]`."""
-    height, width = ((size - 3) // stride + 1 for size in image.shape[:2])
-    patches = jnp.concatenate(
-        [
-            image[row : row + height * stride : stride, column : column + width * stride : stride]
-            for row in range(3)
-            for column in range(3)
-        ],
-        axis=-1,
-    )
-    # Without the barrier, XLA gathers the patches again inside the loops of the product.
-    patches = lax.optimization_barrier(patches.reshape(height * width, -1))
-    return (patches @ kernel.reshape(patches.shape[1], -1)).reshape(height, width, -1)
-
-
-def _gradients_cpu(x, kernel, gradient, *, stride):
-    # Trailing rows and columns that no window covers.
-    rest = [(size - 3) % stride for size in x.shape[1:3]]
-    mirrored = kernel[::-1, ::-1].swapaxes(2, 3)
-    x_gradient = lax.conv_general_dilated(
-        gradient,
-        mirrored,
-        (1, 1),
-        [(2, 2 + size) for size in rest],
-        lhs_dilation=(stride, stride),
-        dimension_numbers=_ORDER,
-    )
-    whole = len(x) // _IMAGES * _IMAGES
-    in_parts = [a[:whole].reshape(-1, _IMAGES, *a.shape[1:]) for a in (x, gradient)]
-    remainder = (
-        _kernel_gradient(x[whole:], gradient[whole:], stride)
-        if whole < len(x)
-        else jnp.zeros_like(kernel)
-    )
-    kernel_gradient, _ = lax.scan(
-        lambda total, part: (total + _kernel_gradient(*part, stride), None), remainder, in_parts
-    )
-    return x_gradient, kernel_gradient
-
-
-def _kernel_gradient(x, gradient, stride):
-    """Correlates the images with the output's gradient; channels and batch swap their axes."""
-    kernel_gradient = lax.conv_general_dilated(
-        x.transpose(3, 1, 2, 0),
-        gradient.transpose(1, 2, 0, 3),
-        (1, 1),
-        ((0, 0), (0, 1)),
-        rhs_dilation=(stride, stride),
-        dimension_numbers=_ORDER,
-    )
-    return kernel_gradient[:, :3, :3].transpose(1, 2, 0, 3)
+def _kernel_gradient(x, kernel, gradient, *, stride):
+    return jax.vjp(lambda kernel: _convolve(x, kernel, stride=stride), kernel)[1](gradient)[0]

@@ -46,17 +46,18 @@ def _dense(features: int, name: str | None = None) -> nn.Dense:
 
 
 class _Convolution(nn.Module):
-    """A 3x3 convolution without padding, with a bias."""
+    """A 3x3 convolution without padding, with a bias and maybe a ReLU."""
 
     filters: int
     stride: int = 1
+    relu: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         init = initializers.delta_orthogonal(math.sqrt(2.0))
         kernel = self.param("kernel", init, (3, 3, x.shape[-1], self.filters))
         bias = self.param("bias", nn.initializers.zeros, (self.filters,))
-        return convolution.convolve(x, kernel, self.stride) + bias[None, None, None]
+        return convolution.convolve(x, kernel, bias, self.stride, self.relu)
 
 
 class Convolutions(nn.Module):
@@ -72,7 +73,7 @@ class Convolutions(nn.Module):
         # Without the barrier, XLA on the CPU repeats the cast inside the loops of the convolution.
         x = jax.lax.optimization_barrier(as_channels(observation).astype(jnp.float32) / 255.0)
         for stride in STRIDES:
-            x = nn.relu(_Convolution(self.filters, stride)(x))
+            x = _Convolution(self.filters, stride)(x)
         return x.reshape(x.shape[0], -1)
 
 
@@ -153,8 +154,8 @@ class Decoder(nn.Module):
         x = nn.relu(_dense(side * side * self.filters)(embedding))
         x = x.reshape(-1, side, side, self.filters)
         for _ in STRIDES[1:]:
-            x = nn.relu(_Convolution(self.filters)(_spread(x, 1)))
-        x = _Convolution(self.channels)(_spread(x, STRIDES[0]))
+            x = _Convolution(self.filters)(_spread(x, 1))
+        x = _Convolution(self.channels, relu=False)(_spread(x, STRIDES[0]))
         # With an even size, the first convolution does not read the last row and column.
         return jnp.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, : self.size, : self.size]
 

@@ -115,6 +115,8 @@ def circumstances() -> dict[str, Any]:
     """Versions, device and command of this process: sections `versions`, `device`, `launch`."""
     import jax  # here, because a program that only reads manifests does not need it
 
+    from rcrl_jax.networks import compiled_convolution
+
     devices = jax.devices()
     return {
         "versions": {
@@ -129,6 +131,7 @@ def circumstances() -> dict[str, Any]:
             "count": len(devices),
             "host_cores": os.cpu_count(),
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
+            "compiled_convolution": compiled_convolution.is_compiled(),
         },
         "launch": {
             # The interpreter's path depends on the machine, not on the run.

@@ -8,15 +8,22 @@ import pytest
 
 from experiments import doctor
 from rcrl_jax.envs import atari, dmc_rendering
+from rcrl_jax.networks import compiled_convolution
+from rcrl_jax.replay import sum_tree
 from rcrl_jax.training import video, workdir
 from tests.experiments.test_command_line import ROOT, assert_refused
 
-NAMES = ["Python", "JAX", "emulators", "ROMs", "disk", "memory", "dm_control", "renderer", "ffmpeg"]
+NAMES = [
+    "Python", "JAX", "emulators", "ROMs", "disk", "memory", "kernels", "dm_control", "renderer",
+    "ffmpeg",
+]  # fmt: skip
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Runs the doctor on two games and without looking for a renderer; exit code and lines."""
+    monkeypatch.setattr(sum_tree, "is_compiled", lambda: True)
+    monkeypatch.setattr(compiled_convolution, "is_compiled", lambda: True)
     monkeypatch.setattr(dmc_rendering, "find_renderer", lambda: "egl")
     monkeypatch.setattr(atari, "ATARI_GAMES", ("Alien", "UpNDown"))
 
@@ -45,12 +52,14 @@ def test_where_atari_training_runs_the_exit_code_is_0(run):
     assert "a run of rcrl needs" in lines["disk"] and "a run of rcrl needs" in lines["memory"]
 
 
-def test_what_only_dmcontrol_and_videos_need_leaves_the_exit_code_alone(run, monkeypatch):
+def test_what_atari_training_can_do_without_leaves_the_exit_code_alone(run, monkeypatch):
     unavailable = dmc_rendering.RendererUnavailable("nothing renders: run 'apt-get install x'")
     monkeypatch.setattr(dmc_rendering, "find_renderer", raising(unavailable))
     monkeypatch.setattr(video, "find_ffmpeg", raising(video.VideoFailed("no ffmpeg: reinstall")))
+    monkeypatch.setattr(compiled_convolution, "is_compiled", lambda: False)
     code, lines = run()
     assert code == 0
+    assert lines["kernels"].startswith("missing  convolution not compiled: install a C++ compiler")
     assert lines["renderer"].startswith("missing  nothing renders: run 'apt-get install x'")
     assert lines["renderer"].endswith("(DMControl)")
     assert lines["ffmpeg"].startswith("missing  no ffmpeg") and lines["ffmpeg"].endswith("(videos)")

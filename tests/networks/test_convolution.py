@@ -1,43 +1,163 @@
-"""The convolution and its gradients equal those of jax.lax."""
+"""The convolution and its gradients equal those of jax.lax, compiled here or by XLA."""
+
+import hashlib
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import lax
 
-from rcrl_jax.networks import convolution
+from rcrl_jax.networks import compiled_convolution, convolution
+
+needs_kernels = pytest.mark.skipif(
+    not compiled_convolution.is_compiled(),
+    reason="convolution.cc was not compiled when the package was installed",
+)
 
 
-def reference(x, kernel, stride):
-    return lax.conv_general_dilated(
+def reference(x, kernel, bias, stride, relu):
+    y = lax.conv_general_dilated(
         x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
+    y = y + bias[None, None, None]
+    return jax.nn.relu(y) if relu else y
 
 
-@pytest.mark.parametrize("channels", [3, 20])  # few and many channels take different paths
-@pytest.mark.parametrize("images", [2, 8, 9])  # whole and partial groups of four
-@pytest.mark.parametrize("stride, height, width", [(1, 7, 5), (2, 8, 9), (2, 9, 8)])
-def test_output_and_gradients_equal_those_of_lax(stride, height, width, images, channels):
+def inputs(images, height, width, channels, filters, stride):
+    """Images, kernel, bias and a gradient of the output, all random."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(images, height, width, channels)).astype(np.float32)
-    kernel = rng.normal(size=(3, 3, channels, 4)).astype(np.float32)
-    shape = reference(x, kernel, stride).shape
-    gradient = rng.normal(size=shape).astype(np.float32)
-    results = []
-    for function in (convolution.convolve, reference):
+    shapes = (
+        (images, height, width, channels), (3, 3, channels, filters), (filters,),
+        (images, (height - 3) // stride + 1, (width - 3) // stride + 1, filters),
+    )  # fmt: skip
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
-        def both(x, kernel, function=function):
-            y, backwards = jax.vjp(lambda x, kernel: function(x, kernel, stride), x, kernel)
-            return y, backwards(gradient)
 
-        results.append(jax.tree.leaves(jax.jit(both)(x, kernel)))
-    for mine, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
+def results(function, arrays, stride, relu):
+    """Outputs and all gradients."""
+
+    @jax.jit
+    def compute(x, kernel, bias, gradient):
+        y, backwards = jax.vjp(lambda *a: function(*a, stride, relu), x, kernel, bias)
+        return y, *backwards(gradient)
+
+    return [np.asarray(a) for a in compute(*arrays)]
+
+
+def digest(arrays) -> str:
+    return hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest()
+
+
+def assert_equal_those_of_lax(arrays, stride, relu):
+    mine = results(convolution.convolve, arrays, stride, relu)
+    theirs = results(reference, arrays, stride, relu)
+    for name, one, other in zip(("y", "x", "kernel", "bias"), mine, theirs, strict=True):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(one, other, atol=1e-5 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("kernels", [pytest.param("ours", marks=needs_kernels), "xla"])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("channels", [3, 20])  # few and many channels take different paths
+@pytest.mark.parametrize("images", [2, 9])  # whole and partial groups of images
+@pytest.mark.parametrize("stride, height, width", [(1, 7, 5), (2, 8, 9), (2, 9, 8)])
+def test_outputs_and_gradients_equal_those_of_lax(
+    stride, height, width, images, channels, relu, kernels, monkeypatch
+):
+    if kernels == "xla":
+        monkeypatch.setattr(compiled_convolution, "_convolution", None)
+    assert_equal_those_of_lax(inputs(images, height, width, channels, 4, stride), stride, relu)
+
+
+@needs_kernels
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.tuples(
+        st.integers(1, 18), st.integers(3, 9), st.integers(3, 33), st.integers(1, 37),
+        st.integers(1, 70), st.integers(1, 3),
+    ),
+    relu=st.booleans(),
+)  # fmt: skip
+def test_any_shape_equals_that_of_lax(sizes, relu):
+    assert_equal_those_of_lax(inputs(*sizes), sizes[-1], relu)
+
+
+@needs_kernels
+def test_every_set_of_instructions_gives_the_same_numbers():
+    compiled = compiled_convolution._convolution
+    names = compiled.instructions()
+    arrays = inputs(9, 6, 31, 20, 40, 1)
+    found = {}
+    try:
+        for name in names:
+            compiled.use(name)
+            found[name] = results(convolution.convolve, arrays, 1, True)
+    finally:
+        compiled.use(names[-1])
+    for name in names:
+        for one, other in zip(found[name], found[names[-1]], strict=True):
+            if name == "generic":  # maybe without fused multiply-add
+                np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+            else:
+                np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="no instructions abacus"):
+        compiled.use("abacus")
+
+
+_ON_CORES = """
+import os, sys
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
+from tests.networks import test_convolution as t
+arrays = t.inputs(19, 6, 31, 20, 40, 1)
+found = t.results(t.convolution.convolve, arrays, 1, True)
+print(t.digest(found))
+"""
+
+
+@needs_kernels
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_numbers_do_not_depend_on_the_number_of_cores():
+    one, two = (
+        subprocess.run(
+            [sys.executable, "-c", _ON_CORES, cores], capture_output=True, text=True, check=True
+        ).stdout
+        for cores in ("1", "2")
+    )
+    assert one == two
+
+
+@needs_kernels
+def test_a_batch_of_convolutions_equals_one_after_the_other():
+    x, kernel, bias, _ = inputs(2, 5, 6, 3, 4, 1)
+    batched = jax.vmap(lambda x, k, b: convolution.convolve(x, k, b, 1, True))
+    stacked = [np.stack([a, 2 * a]) for a in (x, kernel, bias)]
+    for i, y in enumerate(batched(*stacked)):
+        own = convolution.convolve(*(a[i] for a in stacked), 1, True)
+        np.testing.assert_array_equal(y, own)
 
 
 def test_shapes_are_checked():
     images, kernel = np.zeros((1, 5, 5, 3), np.float32), np.zeros((3, 3, 4, 2), np.float32)
+    bias = np.zeros(2, np.float32)
     with pytest.raises(AssertionError):
-        convolution.convolve(images, kernel, 1)  # 3 channels, 4 expected
+        convolution.convolve(images, kernel, bias, 1, True)  # 3 channels, 4 expected
     with pytest.raises(AssertionError):
-        convolution.convolve(images[0], kernel[:, :, :3], 1)
+        convolution.convolve(images[0], kernel[:, :, :3], bias, 1, True)
+    with pytest.raises(AssertionError):
+        convolution.convolve(images, kernel[:, :, :3], bias[:1], 1, True)
+
+
+@needs_kernels
+def test_the_kernels_refuse_shapes_that_do_not_fit():
+    x, kernel, bias, gradient = inputs(2, 5, 6, 3, 4, 1)
+    with pytest.raises(Exception, match="a bias for each filter"):
+        compiled_convolution.convolve(x, kernel, bias[:2], stride=1, relu=True)
+    with pytest.raises(Exception, match="not those of a convolution"):
+        compiled_convolution.convolve(x[..., :2], kernel, bias, stride=1, relu=True)
+    with pytest.raises(Exception, match="differ"):
+        compiled_convolution.kernel_gradient(x, gradient[:1], gradient, side=3, stride=1, relu=True)

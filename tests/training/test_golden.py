@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.networks import compiled_convolution
 from rcrl_jax.training import experiment, records
 from rcrl_jax.training.plan import Moment, Plan
 from tests.training import toy, toy_control
@@ -39,6 +40,7 @@ def machine() -> dict[str, object]:
         "cpu": sorted(models) or platform.processor(),
         "cores": os.cpu_count(),
         "jaxlib": jaxlib.__version__,
+        "compiled_convolution": compiled_convolution.is_compiled(),
     }
 
 

@@ -1,0 +1,538 @@
+// A convolution without padding and its gradients on the CPU, as calls of XLA programs.
+//
+// Layouts are those of convolution.py: images [N, H, W, C], kernels [K, K, C, F], row after row.
+// Every number is the sum of its products in one fixed order, so results depend neither on the
+// number of threads nor on the width of vectors (a processor without fused multiply-add rounds
+// more often).
+//
+// A tile is what the registers hold at a time: up to MOST_ROWS x 2 vectors of sums. A product of a
+// tile reads one number for each row and two vectors, so it needs fewer loads than multiplications.
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000  // one binary for Python 3.11 and later
+#include <Python.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace {
+
+namespace ffi = xla::ffi;
+using Floats = ffi::Buffer<ffi::F32>;
+using Result = ffi::Result<Floats>;
+
+// Inlined into functions that are compiled for more instructions than the rest.
+#define FORCED __attribute__((always_inline))
+#define INLINE inline FORCED
+#define UNROLL _Pragma("GCC unroll 16")
+
+// Vectors may lie anywhere in memory.
+struct Generic {
+  typedef float Vector __attribute__((vector_size(16), aligned(4)));
+  static constexpr int MOST_ROWS = 6;
+};
+struct Avx2 {
+  typedef float Vector __attribute__((vector_size(32), aligned(4)));
+  static constexpr int MOST_ROWS = 6;
+};
+struct Avx512 {
+  typedef float Vector __attribute__((vector_size(64), aligned(4)));
+  static constexpr int MOST_ROWS = 14;
+};
+
+template <typename Isa>
+constexpr int kLanes = sizeof(typename Isa::Vector) / sizeof(float);
+template <typename Isa>
+constexpr int kColumns = 2 * kLanes<Isa>;  // of a tile
+
+struct Shape {
+  int64_t images, height, width, channels;
+  int64_t side, stride;  // of the kernel
+  int64_t out_height, out_width, filters;
+
+  int64_t image() const { return height * width * channels; }
+  int64_t output() const { return out_height * out_width * filters; }
+  int64_t row() const { return width * channels; }
+  int64_t step() const { return stride * channels; }  // from window to window
+  int64_t products() const { return side * side * channels; }  // a sum of an output
+};
+
+// --- tiles ---------------------------------------------------------------------------------------
+
+// sums[row][:] += inputs[row * step] * vectors, for `count` consecutive numbers of `lines` lines.
+template <typename Isa, int ROWS>
+INLINE void multiply(typename Isa::Vector (&sums)[ROWS][2], const float* inputs, int64_t step,
+                     const float* vectors, int64_t count) {
+  using Vector = typename Isa::Vector;
+  for (int64_t k = 0; k < count; ++k) {
+    const Vector low = *reinterpret_cast<const Vector*>(vectors);
+    const Vector high = *reinterpret_cast<const Vector*>(vectors + kLanes<Isa>);
+    vectors += kColumns<Isa>;
+    UNROLL for (int row = 0; row < ROWS; ++row) {
+      const Vector input = inputs[row * step + k] - Vector{};
+      sums[row][0] += input * low;
+      sums[row][1] += input * high;
+    }
+  }
+}
+
+template <typename Isa, int ROWS>
+INLINE void load(typename Isa::Vector (&sums)[ROWS][2], const float* from, int64_t stride) {
+  using Vector = typename Isa::Vector;
+  UNROLL for (int row = 0; row < ROWS; ++row) {
+    sums[row][0] = *reinterpret_cast<const Vector*>(from + row * stride);
+    sums[row][1] = *reinterpret_cast<const Vector*>(from + row * stride + kLanes<Isa>);
+  }
+}
+
+template <typename Isa, int ROWS>
+INLINE void store(const typename Isa::Vector (&sums)[ROWS][2], float* to, int64_t stride) {
+  using Vector = typename Isa::Vector;
+  UNROLL for (int row = 0; row < ROWS; ++row) {
+    *reinterpret_cast<Vector*>(to + row * stride) = sums[row][0];
+    *reinterpret_cast<Vector*>(to + row * stride + kLanes<Isa>) = sums[row][1];
+  }
+}
+
+template <typename Isa, int ROWS>
+INLINE void rectify(typename Isa::Vector (&sums)[ROWS][2]) {
+  using Vector = typename Isa::Vector;
+  UNROLL for (int row = 0; row < ROWS; ++row) {
+    for (Vector& sum : sums[row]) sum = sum > Vector{} ? sum : Vector{};
+  }
+}
+
+// Calls `tile` with the number of rows as a compile-time constant.
+template <typename Isa, int ROWS, typename Tile>
+INLINE void with_rows(int64_t rows, const Tile& tile) {
+  if (rows == ROWS) {
+    tile(std::integral_constant<int, ROWS>());
+  } else if constexpr (ROWS > 1) {
+    with_rows<Isa, ROWS - 1>(rows, tile);
+  }
+}
+
+// Splits `total` rows into as few tiles as possible, of nearly equal size.
+template <typename Isa, typename Tile>
+INLINE void in_tiles(int64_t total, const Tile& tile) {
+  int64_t done = 0;
+  for (int64_t left = (total + Isa::MOST_ROWS - 1) / Isa::MOST_ROWS; left > 0; --left) {
+    const int64_t rows = (total - done) / left;
+    with_rows<Isa, Isa::MOST_ROWS>(rows, [&](auto constant) FORCED { tile(constant, done); });
+    done += rows;
+  }
+}
+
+// --- one image -----------------------------------------------------------------------------------
+
+// Outputs of one image.
+//
+// kernel: [blocks of columns, products, columns], the last block filled up with zeros.
+// bias: [blocks of columns, columns].
+template <typename Isa>
+INLINE void convolve_image(const Shape& shape, const float* image, const float* kernel,
+                           const float* bias, bool relu, float* output) {
+  using Vector = typename Isa::Vector;
+  constexpr int64_t columns = kColumns<Isa>;
+  for (int64_t first = 0; first < shape.filters; first += columns) {
+    const float* block = kernel + first * shape.products();
+    const int64_t width = std::min(columns, shape.filters - first);
+    for (int64_t h = 0; h < shape.out_height; ++h) {
+      const float* lines = image + h * shape.stride * shape.row();
+      float* out = output + h * shape.out_width * shape.filters + first;
+      in_tiles<Isa>(shape.out_width, [&](auto rows, int64_t w) FORCED {
+        Vector sums[rows][2];
+        load<Isa>(sums, bias + first, 0);
+        for (int64_t a = 0; a < shape.side; ++a) {
+          const int64_t count = shape.side * shape.channels;
+          multiply<Isa>(sums, lines + a * shape.row() + w * shape.step(), shape.step(),
+                        block + a * count * columns, count);
+        }
+        if (relu) rectify<Isa>(sums);
+        float* to = out + w * shape.filters;
+        if (width == columns) {
+          store<Isa>(sums, to, shape.filters);
+        } else {
+          float whole[rows * columns];
+          store<Isa>(sums, whole, columns);
+          for (int row = 0; row < rows; ++row) {
+            std::memcpy(to + row * shape.filters, whole + row * columns, width * sizeof(float));
+          }
+        }
+      });
+    }
+  }
+}
+
+// Adds the kernel's gradient of one image to `sums`, laid out as `kernel` in `convolve_image`.
+//
+// gradients: [blocks of columns, out_height * out_width, columns].
+template <typename Isa>
+INLINE void correlate_image(const Shape& shape, const float* image, const float* gradients,
+                            float* sums) {
+  constexpr int64_t columns = kColumns<Isa>;
+  constexpr int64_t rows_at_once = 4;  // so that what they read stays in the nearest cache
+  const int64_t pixels = shape.out_height * shape.out_width, line = shape.side * shape.channels;
+  for (int64_t top = 0; top < shape.out_height; top += rows_at_once) {
+    const int64_t bottom = std::min(top + rows_at_once, shape.out_height);
+    for (int64_t first = 0; first < shape.filters; first += columns) {
+      const float* block = gradients + first * pixels;
+      for (int64_t a = 0; a < shape.side; ++a) {
+        in_tiles<Isa>(line, [&](auto rows, int64_t k) FORCED {
+          using Vector = typename Isa::Vector;
+          float* own = sums + first * shape.products() + (a * line + k) * columns;
+          Vector tile[rows][2];
+          load<Isa>(tile, own, columns);
+          for (int64_t h = top; h < bottom; ++h) {
+            const float* inputs = image + (h * shape.stride + a) * shape.row() + k;
+            const float* vectors = block + h * shape.out_width * columns;
+            for (int64_t w = 0; w < shape.out_width; ++w) {
+              multiply<Isa>(tile, inputs, 1, vectors, 1);
+              inputs += shape.step();
+              vectors += columns;
+            }
+          }
+          store<Isa>(tile, own, columns);
+        });
+      }
+    }
+  }
+}
+
+// The functions above, compiled for a set of instructions.
+struct Instructions {
+  const char* name;
+  int64_t columns;
+  void (*convolve)(const Shape&, const float*, const float*, const float*, bool, float*);
+  void (*correlate)(const Shape&, const float*, const float*, float*);
+};
+
+#define COMPILE_FOR(ISA, TARGET)                                                              \
+  TARGET void convolve_##ISA(const Shape& shape, const float* image, const float* kernel,     \
+                             const float* bias, bool relu, float* output) {                   \
+    convolve_image<ISA>(shape, image, kernel, bias, relu, output);                            \
+  }                                                                                           \
+  TARGET void correlate_##ISA(const Shape& shape, const float* image, const float* gradients, \
+                              float* sums) {                                                  \
+    correlate_image<ISA>(shape, image, gradients, sums);                                      \
+  }
+
+COMPILE_FOR(Generic, )
+#if defined(__x86_64__)
+COMPILE_FOR(Avx2, __attribute__((target("avx2,fma"))))
+COMPILE_FOR(Avx512, __attribute__((target("avx512f,fma"))))
+#endif
+
+// Those that this processor has, the fastest last.
+std::vector<Instructions> available() {
+  std::vector<Instructions> sets;
+  sets.push_back({"generic", kColumns<Generic>, convolve_Generic, correlate_Generic});
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    sets.push_back({"avx2", kColumns<Avx2>, convolve_Avx2, correlate_Avx2});
+    if (__builtin_cpu_supports("avx512f")) {
+      sets.push_back({"avx512", kColumns<Avx512>, convolve_Avx512, correlate_Avx512});
+    }
+  }
+#endif
+  return sets;
+}
+
+const std::vector<Instructions> sets = available();
+std::atomic<const Instructions*> chosen{&sets.back()};
+
+// --- all images ----------------------------------------------------------------------------------
+
+// Calls work(i) for every i below `count`, on the threads that are free and on this one.
+template <typename Work>
+void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
+  struct Job {
+    std::atomic<int64_t> next{0};
+    int64_t done = 0;
+    std::mutex mutex;
+    std::condition_variable all_done;
+  };
+  auto job = std::make_shared<Job>();
+  // A thread that starts late finds nothing left to do, and must not touch `work`.
+  auto take_part = [job, count, &work] {
+    for (int64_t i; (i = job->next++) < count;) {
+      work(i);
+      std::lock_guard<std::mutex> lock(job->mutex);
+      if (++job->done == count) job->all_done.notify_one();
+    }
+  };
+  for (int64_t helpers = std::min(pool.num_threads(), count) - 1; helpers > 0; --helpers) {
+    pool.Schedule(std::function<void()>(take_part));
+  }
+  take_part();
+  std::unique_lock<std::mutex> lock(job->mutex);
+  job->all_done.wait(lock, [&] { return job->done == count; });
+}
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Lays out `rows` rows of `width` numbers in blocks of columns, filled up with zeros.
+std::vector<float> in_blocks(const float* rows, int64_t count, int64_t width, int64_t columns) {
+  std::vector<float> blocks(round_up(width, columns) * count);
+  for (int64_t first = 0; first < width; first += columns) {
+    const int64_t own = std::min(columns, width - first);
+    float* block = blocks.data() + first * count;
+    for (int64_t row = 0; row < count; ++row) {
+      std::memcpy(block + row * columns, rows + row * width + first, own * sizeof(float));
+    }
+  }
+  return blocks;
+}
+
+// A gradient behind a ReLU: what it let pass.
+INLINE float passed(float gradient, float output, bool relu) {
+  return !relu || output > 0 ? gradient : 0;
+}
+
+void convolve_all(const Instructions& set, ffi::ThreadPool& pool, const Shape& shape,
+                  const float* images, const float* kernel, const float* bias, bool relu,
+                  float* outputs) {
+  const auto blocks = in_blocks(kernel, shape.products(), shape.filters, set.columns);
+  const auto biases = in_blocks(bias, 1, shape.filters, set.columns);
+  in_parallel(pool, shape.images, [&](int64_t n) {
+    set.convolve(shape, images + n * shape.image(), blocks.data(), biases.data(), relu,
+                 outputs + n * shape.output());
+  });
+}
+
+bool differ(const Floats& a, const Floats& b) {
+  const auto own = a.dimensions(), other = b.dimensions();
+  return !std::equal(own.begin(), own.end(), other.begin(), other.end());
+}
+
+ffi::Error check(bool fits, const char* what) {
+  return fits ? ffi::Error::Success() : ffi::Error::InvalidArgument(what);
+}
+
+// The shape of a convolution of `images` that gives `outputs`.
+ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& outputs,
+                      int64_t stride, Shape& shape) {
+  const auto in = images.dimensions(), k = kernel.dimensions(), out = outputs.dimensions();
+  if (in.size() != 4 || k.size() != 4 || out.size() != 4 || stride < 1) {
+    return ffi::Error::InvalidArgument("images, kernel and outputs need four axes");
+  }
+  shape = {in[0], in[1], in[2], in[3], k[0], stride, out[1], out[2], out[3]};
+  return check(k[0] == k[1] && k[2] == in[3] && k[3] == out[3] && out[0] == in[0] &&
+                   in[1] >= k[0] && in[2] >= k[0] && out[1] == (in[1] - k[0]) / stride + 1 &&
+                   out[2] == (in[2] - k[0]) / stride + 1,
+               "the shapes are not those of a convolution");
+}
+
+ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats bias,
+                    Result outputs, int64_t stride, bool relu) {
+  Shape shape;
+  if (auto error = read_shape(images, kernel, *outputs, stride, shape); error.failure()) {
+    return error;
+  }
+  if (int64_t(bias.element_count()) != shape.filters) {
+    return ffi::Error::InvalidArgument("a bias for each filter is needed");
+  }
+  convolve_all(*chosen, pool, shape, images.typed_data(), kernel.typed_data(), bias.typed_data(),
+               relu, outputs->typed_data());
+  return ffi::Error::Success();
+}
+
+// The gradient by the images, for a stride of 1: a convolution of the padded gradients.
+ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs, Floats kernel,
+                         Result images, bool relu) {
+  Shape shape;
+  if (auto error = read_shape(*images, kernel, gradients, 1, shape); error.failure()) return error;
+  if (differ(gradients, outputs)) {
+    return ffi::Error::InvalidArgument("gradients and outputs differ in shape");
+  }
+  const Instructions& set = *chosen;
+  const int64_t border = shape.side - 1, taps = shape.side * shape.side;
+  const int64_t filters = shape.filters, channels = shape.channels;
+  const Shape padded = {shape.images, shape.out_height + 2 * border, shape.out_width + 2 * border,
+                        filters, shape.side, 1, shape.height, shape.width, channels};
+  std::vector<float> mirrored(kernel.element_count());
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    const float* from = kernel.typed_data() + tap * channels * filters;
+    float* to = mirrored.data() + (taps - 1 - tap) * channels * filters;
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t f = 0; f < filters; ++f) to[f * channels + c] = from[c * filters + f];
+    }
+  }
+  const auto blocks = in_blocks(mirrored.data(), padded.products(), channels, set.columns);
+  const std::vector<float> no_bias(round_up(channels, set.columns));
+  in_parallel(pool, shape.images, [&](int64_t n) {
+    static thread_local std::vector<float> scratch;
+    scratch.assign(padded.image(), 0.0f);
+    const float* gradient = gradients.typed_data() + n * shape.output();
+    const float* output = outputs.typed_data() + n * shape.output();
+    const int64_t line = shape.out_width * filters;
+    for (int64_t h = 0; h < shape.out_height; ++h) {
+      float* to = scratch.data() + (h + border) * padded.row() + border * filters;
+      for (int64_t k = 0; k < line; ++k) {
+        to[k] = passed(gradient[h * line + k], output[h * line + k], relu);
+      }
+    }
+    set.convolve(padded, scratch.data(), blocks.data(), no_bias.data(), false,
+                 images->typed_data() + n * shape.image());
+  });
+  return ffi::Error::Success();
+}
+
+// The gradients by kernel and bias. A group of images is summed by one thread, and then the groups.
+ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients, Floats outputs,
+                          Result kernel, Result bias, int64_t stride, bool relu) {
+  constexpr int64_t group_size = 8;
+  Shape shape;
+  if (auto error = read_shape(images, *kernel, gradients, stride, shape); error.failure()) {
+    return error;
+  }
+  if (differ(gradients, outputs) ||
+      int64_t(bias->element_count()) != shape.filters) {
+    return ffi::Error::InvalidArgument("gradients, outputs and bias differ in shape");
+  }
+  const Instructions& set = *chosen;
+  const int64_t filters = shape.filters, pixels = shape.out_height * shape.out_width;
+  const int64_t columns = set.columns, padded = round_up(filters, columns);
+  const int64_t size = padded * (shape.products() + 1);  // of the kernel's sums and the bias's
+  const int64_t groups = (shape.images + group_size - 1) / group_size;
+  std::vector<float> sums(groups * size);
+  in_parallel(pool, groups, [&](int64_t group) {
+    static thread_local std::vector<float> scratch;
+    scratch.assign(padded * pixels, 0.0f);
+    float* own = sums.data() + group * size;
+    float* own_bias = own + padded * shape.products();
+    const int64_t end = std::min((group + 1) * group_size, shape.images);
+    for (int64_t n = group * group_size; n < end; ++n) {
+      const float* gradient = gradients.typed_data() + n * shape.output();
+      const float* output = outputs.typed_data() + n * shape.output();
+      for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+        for (int64_t first = 0; first < filters; first += columns) {
+          float* to = scratch.data() + first * pixels + pixel * columns;
+          const int64_t width = std::min(columns, filters - first), at = pixel * filters + first;
+          for (int64_t f = 0; f < width; ++f) {
+            to[f] = passed(gradient[at + f], output[at + f], relu);
+            own_bias[first + f] += to[f];
+          }
+        }
+      }
+      set.correlate(shape, images.typed_data() + n * shape.image(), scratch.data(), own);
+    }
+  });
+  for (int64_t group = 1; group < groups; ++group) {
+    for (int64_t k = 0; k < size; ++k) sums[k] += sums[group * size + k];
+  }
+  for (int64_t first = 0; first < filters; first += columns) {
+    const int64_t width = std::min(columns, filters - first);
+    const float* block = sums.data() + first * shape.products();
+    for (int64_t row = 0; row < shape.products(); ++row) {
+      std::memcpy(kernel->typed_data() + row * filters + first, block + row * columns,
+                  width * sizeof(float));
+    }
+  }
+  std::memcpy(bias->typed_data(), sums.data() + padded * shape.products(),
+              filters * sizeof(float));
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER(convolve_handler, Convolve,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Ret<Floats>()
+                           .Attr<int64_t>("stride")
+                           .Attr<bool>("relu"));
+
+XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Ret<Floats>()
+                           .Attr<bool>("relu"));
+
+XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::ThreadPool>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Arg<Floats>()
+                           .Ret<Floats>()
+                           .Ret<Floats>()
+                           .Attr<int64_t>("stride")
+                           .Attr<bool>("relu"));
+
+// --- the Python module ---------------------------------------------------------------------------
+
+// instructions() -> the names of the sets that this processor has.
+PyObject* instructions(PyObject*, PyObject*) {
+  PyObject* names = PyList_New(0);
+  for (const Instructions& set : sets) {
+    PyObject* name = names == nullptr ? nullptr : PyUnicode_FromString(set.name);
+    if (name == nullptr || PyList_Append(names, name) != 0) {
+      Py_XDECREF(name);
+      Py_XDECREF(names);
+      return nullptr;
+    }
+    Py_DECREF(name);
+  }
+  return names;
+}
+
+// use(name): computes with these instructions from now on; for tests.
+PyObject* use(PyObject*, PyObject* argument) {
+  const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
+  if (name == nullptr) return nullptr;
+  for (const Instructions& set : sets) {
+    if (std::strcmp(set.name, name) == 0) {
+      chosen = &set;
+      Py_RETURN_NONE;
+    }
+  }
+  return PyErr_Format(PyExc_ValueError, "this processor has no instructions %s", name);
+}
+
+PyMethodDef methods[] = {
+    {"instructions", instructions, METH_NOARGS, nullptr},
+    {"use", use, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_convolution", nullptr, -1, methods,
+                          nullptr,               nullptr,        nullptr, nullptr};
+
+template <typename Handler>
+int add(PyObject* module, const char* name, Handler* handler) {
+  PyObject* capsule =
+      PyCapsule_New(reinterpret_cast<void*>(handler), "xla._CUSTOM_CALL_TARGET", nullptr);
+  if (capsule == nullptr) return -1;
+  const int failed = PyModule_AddObjectRef(module, name, capsule);
+  Py_DECREF(capsule);
+  return failed;
+}
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__convolution(void) {
+  PyObject* module = PyModule_Create(&definition);
+  if (module == nullptr || add(module, "convolve", convolve_handler) != 0 ||
+      add(module, "image_gradient", image_gradient_handler) != 0 ||
+      add(module, "kernel_gradient", kernel_gradient_handler) != 0) {
+    Py_XDECREF(module);
+    return nullptr;
+  }
+  return module;
+}
