@@ -40,11 +40,14 @@ class Resources(NamedTuple):
     Attributes:
       batches_over_runs: whether batching over runs makes the agent faster on an accelerator. False
         for convolutions, which turn into slow grouped ones.
+      logs_frames: whether a training run keeps its frames on the disk, so that it need not render
+        them again when it is resumed.
       activation_bytes: about how many bytes of activations one update of one run holds for its
         gradients.
     """
 
     batches_over_runs: bool
+    logs_frames: bool
     activation_bytes: int
 
 

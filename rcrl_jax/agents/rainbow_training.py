@@ -84,5 +84,7 @@ def resources(config: RainbowConfig) -> Resources:
     if "curl" in config.tasks:
         images += 2 * config.batch_size
     return Resources(
-        batches_over_runs=True, activation_bytes=images * _BYTES_AN_IMAGE[config.encoder]
+        batches_over_runs=True,
+        logs_frames=False,
+        activation_bytes=images * _BYTES_AN_IMAGE[config.encoder],
     )

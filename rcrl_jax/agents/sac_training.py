@@ -88,9 +88,11 @@ def resources(config: SacConfig) -> Resources:
         images += config.batch_size
     if config.observation == "state":
         activations = images * 8 * config.hidden_size * 4
-        return Resources(batches_over_runs=True, activation_bytes=activations)
+        return Resources(batches_over_runs=True, logs_frames=False, activation_bytes=activations)
     pixels = config.crop_size**2 * 3 * config.frame_stack
     outputs = sum(side**2 for side in networks.conv_sizes(config.crop_size)) * config.filters
     return Resources(
-        batches_over_runs=False, activation_bytes=images * 4 * (2 * pixels + 2 * outputs)
+        batches_over_runs=False,
+        logs_frames=config.replay.resumed_frames == "stored",
+        activation_bytes=images * 4 * (2 * pixels + 2 * outputs),
     )

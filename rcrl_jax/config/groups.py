@@ -149,6 +149,13 @@ class UniformReplayConfig:
     capacity: int = setting(
         100_000, "transitions kept in one run's replay", "CURL", fields.at_least(1)
     )
+    resumed_frames: str = setting(
+        "stored",
+        "where a resumed run takes its pixels from: 'stored' (on the disk, compressed) or "
+        "'rendered' (again)",
+        "ours",
+        fields.one_of("stored", "rendered"),
+    )
 
 
 def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:

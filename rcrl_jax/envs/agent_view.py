@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec, VectorEnvironment
 
 
@@ -106,6 +107,14 @@ class AgentEnvironment:
             **dataclasses.asdict(self._protocol),
             "stack_start": "zeros",
         }
+
+    def log_frames(self, log: FrameLog) -> None:
+        """Takes frames from `log` as far as it goes, and adds those that follow.
+
+        Args:
+            log: closed with the environments. Called before the first `reset`.
+        """
+        self._environment = LoggedEnvironment(self._environment, log)
 
     def reset(self) -> np.ndarray:
         """Starts the next game in all environments; returns stacks [R, C, *frame_shape]."""

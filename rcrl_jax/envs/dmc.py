@@ -237,7 +237,7 @@ class _ControlSuite(VectorEnvironment):
             if mask[rows].any()
         ]
         for _, connection in concerned:
-            _ask(connection, "reset")
+            _ask(connection, "reset", self.renders)
         for rows, connection in concerned:
             # A worker makes its environments one after the other before its first answer.
             _wait(connection, _ANSWER_TIMEOUT_S * (len(rows) if first else 1))
@@ -250,7 +250,7 @@ class _ControlSuite(VectorEnvironment):
         validate_actions(actions, self.spec, self.num_valid_actions)
         self._arrays.action[...] = actions
         for connection in self._connections:
-            _ask(connection, "step")
+            _ask(connection, "step", self.renders)
 
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
@@ -296,14 +296,14 @@ def _describe(tasks: Sequence[str], spec: EnvironmentSpec, backend: str, rendere
     }
 
 
-def _ask(connection, request: str) -> None:
-    """Sends a worker a request.
+def _ask(connection, request: str, renders: bool) -> None:
+    """Sends a worker a request, and whether frames are wanted.
 
     Raises:
         SimulatorFailed: the worker has ended.
     """
     try:
-        connection.send(request)
+        connection.send((request, renders))
     except ConnectionError:
         raise SimulatorFailed(_ENDED) from None
 

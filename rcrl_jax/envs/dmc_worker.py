@@ -93,7 +93,9 @@ def work(
     backend: str,
     renderer: str,
 ) -> None:
-    """Serves the requests `step` and `reset` until the connection closes.
+    """Serves requests until the connection closes.
+
+    A request is `step` or `reset`, and whether to observe: without it, frames keep what they show.
 
     Args:
       connection: answers every request with None, or with the text of an exception.
@@ -114,21 +116,23 @@ def work(
     simulators = None
     with contextlib.suppress(EOFError, ConnectionError):  # the parent closed the connection
         while True:
-            request, failure = connection.recv(), None
+            (request, observes), failure = connection.recv(), None
             try:
                 if simulators is None:
                     simulators = [_make(backend, renderer, s, spec) for s in simulations]
                 served = enumerate(zip(simulators, simulations, strict=True), first_row)
                 for row, (simulator, simulation) in served:
+                    time_step = None
                     if request == "step":
                         action = arrays.action[row, : simulation.action_size]
                         time_step = _repeat(simulator, action, spec.action_repeat)
                         arrays.reward[row] = time_step.reward
                         arrays.discount[row] = time_step.discount
                         arrays.step_type[row] = time_step.step_type
-                        simulator.observe(time_step, arrays.frame[row])
                     elif arrays.restart[row]:
-                        simulator.observe(simulator.reset(), arrays.frame[row])
+                        time_step = simulator.reset()
+                    if observes and time_step is not None:
+                        simulator.observe(time_step, arrays.frame[row])
             except Exception:
                 failure = traceback.format_exc(limit=-2)
             connection.send(failure)

@@ -147,6 +147,9 @@ class VectorEnvironment(Protocol):
     `spec.max_num_actions`."""
     description: dict[str, Any]
     """For the manifest: backend, versions and every setting that changes a frame or a score."""
+    renders: bool = True
+    """Whether frames are wanted from now on. Without them a simulator that renders slowly is fast,
+    and the `frame` of its time steps means nothing. Others need not look at this."""
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """Starts the next game in the masked environments.

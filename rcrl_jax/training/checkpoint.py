@@ -1,5 +1,7 @@
 """Checkpoints of a whole fleet. They hold no frames: frames are rebuilt from the actions.
 
+Where rendering is slow, frames come from a log beside the checkpoints (`envs/frame_log.py`).
+
 <directory>/<agent steps>/   a checkpoint: `learner`, `progress`, and `digests` of both
 <directory>/<n>.damaged      a checkpoint that could not be read, or what else lay in its place
 """
@@ -37,6 +39,7 @@ class Checkpoint(NamedTuple):
     replay: ReplayState
     history: HistoryState
     records: np.ndarray | None  # [R, 2] int64, lines of metrics and evaluations; None if unknown
+    frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
 
 
 def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
@@ -131,10 +134,11 @@ def snapshot(
     replay: ReplayState,
     history: HistoryState,
     records: np.ndarray | None,
+    frame_log: int | None,
 ) -> Checkpoint:
     """Copies to the host all that a checkpoint keeps; waits for the update under way."""
     learner, pending = fleet.to_host((state.learner, state.pending_update))
-    return Checkpoint(state.step, learner, pending, replay, history, records)
+    return Checkpoint(state.step, learner, pending, replay, history, records, frame_log)
 
 
 class _QuietLoop(asyncio.SelectorEventLoop):
@@ -199,6 +203,8 @@ def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
         }
     if checkpoint.records is not None:
         progress["records"] = checkpoint.records
+    if checkpoint.frame_log is not None:
+        progress["frame_log"] = np.int64(checkpoint.frame_log)
     return progress
 
 
@@ -208,6 +214,7 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
     if pending is not None:
         result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
         pending = loop.Update(pending["index"], result, pending["positive_is_anchor"])
+    frame_log = progress.get("frame_log")
     return Checkpoint(
         step,
         learner,
@@ -215,6 +222,7 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
         ReplayState(**progress["replay"]),
         HistoryState(**progress["history"]),
         progress.get("records"),
+        None if frame_log is None else int(frame_log),
     )
 
 

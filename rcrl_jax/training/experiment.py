@@ -1,6 +1,7 @@
 """Runs one experiment, from its plan to its scores."""
 
 import contextlib
+import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ import numpy as np
 
 from rcrl_jax import files, reference
 from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.envs.frame_log import FrameLog
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, checkpoint, curves, loop, prediction, video, workdir
@@ -89,14 +91,16 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         store = CheckpointStore(plan.paths[0].checkpoints, say)
         stack.callback(store.close)
-        state, recorded = _start_or_resume(plan, fleet, environment, replay, history, store, say)
+        state, recorded, frame_log = _start_or_resume(
+            plan, fleet, environment, replay, history, store, say
+        )
         batch = replay.example_batch()
         say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, recorded, say)
         )
-        saves = _Saves(plan, fleet, replay, history, recording, store)
+        saves = _Saves(plan, fleet, replay, history, recording, store, frame_log)
         progress = stack.enter_context(Progress(plan.total_steps, start=state.step))
         received = stack.enter_context(stop_signals(ends_after_s=_SAME_STOP_S))
         stack.enter_context(saves.keeping_diverged())
@@ -136,6 +140,8 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         progress.close()
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = assessor.assess_finally(state)
+        if frame_log is not None:
+            frame_log.delete()  # nothing is left to resume
     for film in result.films:
         video.write_video(plan.paths[0].video, film)
     return _report(plan, say)
@@ -159,17 +165,22 @@ def _start_or_resume(
     history: History,
     store: CheckpointStore,
     say: Say,
-) -> tuple[loop.LoopState, np.ndarray | None]:
+) -> tuple[loop.LoopState, np.ndarray | None, FrameLog | None]:
     """The state at step 0, or that of the last checkpoint, with replay and history rebuilt.
 
     Returns:
-      The state, and how many records there were, see `Checkpoint.records`.
+      The state, how many records there were (see `Checkpoint.records`), and the log that the
+      environments keep of their frames, if the agent wants one.
     """
     learner = fleet.init()
     like = (fleet.to_host(learner), None, replay.state, history.state, None)
     saved = store.restore(checkpoint.Checkpoint(0, *like))
+    frame_log = None
+    if fleet.agent.resources.logs_frames:
+        frame_log = _open_frame_log(plan.workdir / "frames.log", saved, say)
+        environment.log_frames(frame_log)
     if saved is None:
-        return loop.LoopState(0, learner, environment.reset(), None), None
+        return loop.LoopState(0, learner, environment.reset(), None), None, frame_log
     say(f"resuming at step {saved.step} of {plan.total_steps}: rebuilding the replay")
     observation = loop.rebuild(
         saved.history.actions[:, : saved.step],
@@ -186,7 +197,17 @@ def _start_or_resume(
     state = loop.LoopState(
         saved.step, fleet.place(saved.learner), observation, saved.pending_update
     )
-    return state, saved.records
+    return state, saved.records, frame_log
+
+
+def _open_frame_log(path: pathlib.Path, saved: checkpoint.Checkpoint | None, say: Say) -> FrameLog:
+    """The log as it was at a checkpoint; an empty one if there is none, or if it is damaged."""
+    size = saved.frame_log if saved is not None and saved.frame_log is not None else 0
+    try:
+        return FrameLog(path, size)
+    except files.Damaged as error:
+        say(f"warning: {error}: all frames are rendered again")
+        return FrameLog(path, 0)
 
 
 class _Saves:
@@ -200,9 +221,10 @@ class _Saves:
         history: History,
         recording: Recording,
         store: CheckpointStore,
+        frame_log: FrameLog | None,
     ) -> None:
         self._plan, self._fleet, self._replay, self._history = plan, fleet, replay, history
-        self._recording, self._store = recording, store
+        self._recording, self._store, self._frame_log = recording, store, frame_log
         self._saved_s = time.monotonic()
 
     def _snapshot(self, state: loop.LoopState) -> checkpoint.Checkpoint:
@@ -213,6 +235,7 @@ class _Saves:
             self._replay.state,
             self._history.state,
             self._recording.line_counts,
+            None if self._frame_log is None else self._frame_log.sync(),
         )
 
     def save_if_due(self, state: loop.LoopState) -> None:

@@ -23,6 +23,7 @@ from rcrl_jax.training.plan import Plan
 _BYTES_A_SLOT = 80  # of a replay without its frames: stack, action, window, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
+_COMPRESSED = 0.3  # size of a logged frame, as a share of it; 0.03 to 0.28 on the six tasks
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
 
 
@@ -144,7 +145,7 @@ def count_updates(schedule: Schedule, start: int, end: int) -> int:
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
-    """Bytes that a fleet's work directory needs at most: checkpoints and the records.
+    """Bytes that a fleet's work directory needs: checkpoints, records and the log of frames.
 
     While a checkpoint is written, the last two are still there.
 
@@ -154,7 +155,11 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
     """
     progress = total_steps * (_bytes(fleet.agent.action) + _PRIORITY_BYTES)
     learner = _bytes(jax.eval_shape(fleet.init))
-    return 3 * (learner + fleet.num_runs * progress) + fleet.num_runs * _RECORD_BYTES_A_RUN
+    of_a_run = 3 * progress + _RECORD_BYTES_A_RUN
+    if fleet.agent.resources.logs_frames:
+        layout = fleet.agent.observations.stored
+        of_a_run += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
+    return 3 * learner + fleet.num_runs * of_a_run
 
 
 def check(memory: Memory, num_runs: int) -> None:

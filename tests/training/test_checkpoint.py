@@ -112,7 +112,7 @@ def test_what_was_saved_does_not_change_when_the_arrays_do(tmp_path):
     _, fleet = toy.make_fleet(toy.make_config(), range(RUNS))
     state = loop.LoopState(3, make_checkpoint(3).learner, None, make_checkpoint(3).pending_update)
     saved = make_checkpoint(3)
-    copied = checkpoint.snapshot(fleet, state, saved.replay, saved.history, saved.records)
+    copied = checkpoint.snapshot(fleet, state, saved.replay, saved.history, saved.records, None)
     for leaf in jax.tree.leaves((state.learner, state.pending_update)):
         leaf[...] = 0
     toy.assert_equal_trees(copied, saved)

@@ -22,11 +22,15 @@ from rcrl_jax.training import build, experiment, loop, prediction, records
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import RunId
+from tests.envs import test_frame_log
 from tests.training import test_golden, toy, toy_control
 
 
-def run(plan) -> None:
-    experiment.run(plan, lambda line: None)
+def run(plan) -> list[str]:
+    """Runs an experiment; returns the lines that it printed."""
+    lines = []
+    experiment.run(plan, lines.append)
+    return lines
 
 
 def run_and_stop(plan, step) -> None:
@@ -75,6 +79,40 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     scores = json.loads(whole.paths[0].scores.read_text())
     assert len(scores["returns"]) == 2 and scores["env_steps"] == 2 * 84
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
+
+
+@pytest.mark.parametrize("frames", ["stored", "lost", "rendered"])
+def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path):
+    """While frames are not wanted the simulator shows noise, so none is used that was not read."""
+    overrides = {"replay.resumed_frames": "rendered"} if frames == "rendered" else {}
+    whole = toy_control.make_plan(tmp_path / "whole", "sac_aug", total_steps=84)
+    run(whole)
+    parts = toy_control.make_plan(
+        tmp_path / "parts", "sac_aug", total_steps=84, overrides=overrides
+    )
+    run_and_stop(parts, 63)
+    log = parts.workdir / "frames.log"
+    assert log.exists() == (frames != "rendered")
+    if frames == "lost":
+        log.unlink()
+
+    made = []
+
+    def make_blind(seeds):
+        made.append(test_frame_log.Blind(seeds.reshape(-1), [2] * seeds.size, "pixels"))
+        assert made[-1].renders
+        return made[-1]
+
+    lines = run(dataclasses.replace(parts, make_environment=make_blind))
+    warnings = [line for line in lines if line.startswith("warning")]
+    assert len(warnings) == (frames == "lost")
+    assert all("frames.log is damaged: it is missing" in line for line in warnings)
+    mine, other = toy.last_checkpoint(parts), toy.last_checkpoint(whole)
+    if frames == "rendered":
+        other = other._replace(frame_log=None)  # rendered runs keep none
+    toy.assert_equal_trees(mine, other)
+    assert toy.recorded(parts) == toy.recorded(whole)
+    assert not log.exists()  # a finished run needs it no more
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,15 @@ def test_the_disk_holds_three_checkpoints_of_every_learner():
     assert 3 * (learner + actions) < needed < 3 * (learner + actions) + 3 * 64 * 2**20
 
 
+def test_the_disk_holds_logged_frames_only_where_they_are_stored():
+    needed = {}
+    for source in ("stored", "rendered"):
+        config = fields.replace(DMC_PRESETS["sac_aug"], {"replay.resumed_frames": source})
+        agent = make_agent(config, control_spec((100, 100, 3), 6))
+        needed[source] = prediction.predict_disk(fleet_of(agent, 2), 1000)
+    assert needed["stored"] - needed["rendered"] == 2 * 1000 * 100 * 100 * 3 * 3 // 10
+
+
 def test_predicting_memory_allocates_nothing_of_what_it_predicts():
     spec = discrete_spec((84, 84), 6)
     config = fields.replace(ATARI_PRESETS["rcrl"], {"batch_size": 100_000})

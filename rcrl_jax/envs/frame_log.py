@@ -1,0 +1,151 @@
+"""A log of the frames that environments have shown, for simulators that render slowly.
+
+A resumed run plays its actions again, which brings the simulators back to where they were. Its
+frames come from the log: reading one takes less than a hundredth of the time of rendering it.
+
+The log is a file of records, one for each call that shows frames. A record is the length and the
+CRC-32 of its content, and the content: the differences of the new frames from the last ones of the
+same environments, modulo 256, compressed by zlib. Differences compress far better than frames.
+"""
+
+import os
+import pathlib
+import struct
+import zlib
+
+import numpy as np
+
+from rcrl_jax import files
+from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment
+
+_HEADER = struct.Struct("<II")
+_LEVEL = 1  # of zlib; level 6 takes twice the time and saves a tenth
+
+
+class FrameLog:
+    """A file of records that is read up to where it was when it was opened, and then written."""
+
+    def __init__(self, path: pathlib.Path, size: int) -> None:
+        """Opens the log and cuts off what follows its first `size` bytes.
+
+        Args:
+          path: the file; made if `size` is 0.
+          size: as `sync` returned it; 0 for an empty log.
+
+        Raises:
+          Damaged: the file does not hold that many bytes of whole records.
+          OSError: it cannot be opened or written.
+        """
+        self._path = path
+        self._unread = size
+        if size:
+            _check_records(path, size)
+        self._file = open(path, "r+b" if size else "w+b")
+        self._file.truncate(size)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are records to read before new ones are added."""
+        return self._unread > 0
+
+    def read(self) -> np.ndarray:
+        """Content of the next record, flat uint8."""
+        length, _ = _HEADER.unpack(self._file.read(_HEADER.size))
+        self._unread -= _HEADER.size + length
+        return np.frombuffer(zlib.decompress(self._file.read(length)), np.uint8)
+
+    def append(self, content: np.ndarray) -> None:
+        """Adds a record of any uint8 array.
+
+        Raises:
+          OSError: it cannot be written.
+        """
+        packed = zlib.compress(np.ascontiguousarray(content), _LEVEL)
+        with files.naming(self._path):
+            self._file.write(_HEADER.pack(len(packed), zlib.crc32(packed)) + packed)
+
+    def sync(self) -> int:
+        """Waits until all records are on disk; returns their size in bytes.
+
+        Raises:
+          OSError: they cannot be written.
+        """
+        with files.naming(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            return self._file.tell()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def delete(self) -> None:
+        """Closes the file and deletes it."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _check_records(path: pathlib.Path, size: int) -> None:
+    """Raises Damaged unless the first `size` bytes of a file are whole records."""
+    try:
+        file = open(path, "rb")
+    except FileNotFoundError:
+        raise files.Damaged(path, "it is missing") from None
+    with file:
+        position = 0
+        while position < size:
+            header = file.read(_HEADER.size)
+            if len(header) < _HEADER.size:
+                raise files.Damaged(path, f"it ends after {position} of {size} bytes")
+            length, checksum = _HEADER.unpack(header)
+            position += _HEADER.size + length
+            if position > size or zlib.crc32(file.read(length)) != checksum:
+                raise files.Damaged(path, f"the record before byte {position} has changed")
+
+
+class LoggedEnvironment(VectorEnvironment):
+    """Environments whose frames come from a log as far as it goes, and are added to it then."""
+
+    def __init__(self, environment: VectorEnvironment, log: FrameLog) -> None:
+        """Takes ownership of both.
+
+        Args:
+          environment: shows uint8 frames; not yet reset.
+          log: empty, or the log of these environments under the actions that will follow.
+        """
+        self._environment, self._log = environment, log
+        self.spec, self.num_envs = environment.spec, environment.num_envs
+        self.num_valid_actions = environment.num_valid_actions
+        self.description = environment.description
+        self._last = np.zeros((self.num_envs, *self.spec.frame.shape), np.uint8)
+        environment.renders = not log.has_more
+
+    def reset(self, mask: np.ndarray | None = None) -> TimeStep:
+        """See `VectorEnvironment.reset`."""
+        shown = np.ones(self.num_envs, bool) if mask is None else mask
+        return self._with_frames(self._environment.reset(mask), shown)
+
+    def send(self, actions: np.ndarray) -> None:
+        """See `VectorEnvironment.send`."""
+        self._environment.send(actions)
+
+    def recv(self) -> TimeStep:
+        """See `VectorEnvironment.recv`."""
+        return self._with_frames(self._environment.recv(), np.ones(self.num_envs, bool))
+
+    def _with_frames(self, step: TimeStep, shown: np.ndarray) -> TimeStep:
+        """Replaces or logs the frames of the environments in `shown [R]`; others repeat theirs."""
+        if self._log.has_more:
+            frame = self._last.copy()
+            frame[shown] += self._log.read().reshape(-1, *frame.shape[1:])
+            step = step._replace(frame=frame)
+            self._environment.renders = not self._log.has_more
+        else:
+            self._log.append(step.frame[shown] - self._last[shown])
+        self._last = step.frame
+        return step
+
+    def close(self) -> None:
+        """Ends the environments and closes the log."""
+        self._environment.close()
+        self._log.close()

@@ -1,0 +1,110 @@
+"""The log of frames: records that come back, what is refused, and environments that read it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcrl_jax import files
+from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment
+from tests.training import toy_control
+
+contents = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
+
+
+def write(path, records) -> list[int]:
+    """Writes a log; returns its size after each record."""
+    log = FrameLog(path, 0)
+    sizes = []
+    for record in records:
+        log.append(np.frombuffer(record, np.uint8))
+        sizes.append(log.sync())
+    log.close()
+    return sizes
+
+
+@settings(max_examples=30, deadline=None)
+@given(records=contents, data=st.data())
+def test_records_up_to_a_size_come_back_and_new_ones_follow(tmp_path_factory, records, data):
+    path = tmp_path_factory.mktemp("log") / "frames.log"
+    sizes = write(path, records)
+    kept = data.draw(st.integers(1, len(records)))
+    log = FrameLog(path, sizes[kept - 1])
+    found = []
+    while log.has_more:
+        found.append(log.read().tobytes())
+    assert found == records[:kept]
+    for record in records[kept:]:
+        log.append(np.frombuffer(record, np.uint8))
+    assert log.sync() == sizes[-1]
+    log.delete()
+    assert not path.exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=contents, data=st.data())
+def test_any_flipped_bit_of_the_part_that_is_read_is_noticed(tmp_path_factory, records, data):
+    path = tmp_path_factory.mktemp("log") / "frames.log"
+    size = write(path, records)[-1]
+    octets = bytearray(path.read_bytes())
+    octets[data.draw(st.integers(0, size - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(octets)
+    with pytest.raises(files.Damaged, match=r"frames\.log is damaged"):
+        FrameLog(path, size)
+
+
+def test_a_log_that_is_too_short_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "frames.log"
+    sizes = write(path, [b"one", b"two"])
+    before = path.read_bytes()
+    with pytest.raises(files.Damaged, match=f"ends after {sizes[1]} of {sizes[1] + 5} bytes"):
+        FrameLog(path, sizes[1] + 5)
+    with pytest.raises(files.Damaged, match="has changed"):
+        FrameLog(path, sizes[1] - 1)
+    with pytest.raises(files.Damaged, match="it is missing"):
+        FrameLog(tmp_path / "nothing.log", 1)
+    assert path.read_bytes() == before
+
+
+class Blind(toy_control.Reach):
+    """Shows noise while frames are not wanted."""
+
+    def _frame(self):
+        frame = super()._frame()
+        return (
+            frame
+            if self.renders
+            else np.random.default_rng().permutation(frame.ravel()).reshape(frame.shape)
+        )
+
+
+def play(environment, num_steps):
+    """All time steps; environments restart where they end, the second one once more alone."""
+    seen = [environment.reset()]
+    for t in range(num_steps):
+        actions = np.zeros((2, toy_control.MAX_NUM_ACTIONS), np.float32)
+        actions[:, 0] = np.sin(t * np.arange(1, 3))
+        seen.append(environment.step(actions))
+        ended = seen[-1].truncated | np.array([False, t == 4])
+        if ended.any():
+            seen.append(environment.reset(ended))
+    return seen
+
+
+@pytest.mark.parametrize("logged", [1, 5, 13, 25])
+def test_logged_frames_equal_rendered_ones_and_new_ones_follow(tmp_path, logged):
+    def make():
+        return Blind(np.array([3, 8]), [1, 2], "pixels")
+
+    expected = play(make(), 25)
+    path = tmp_path / "frames.log"
+    log = FrameLog(path, 0)
+    play(LoggedEnvironment(make(), log), logged)
+    size = log.sync()
+    play(LoggedEnvironment(make(), log), 3)  # what a killed run may have added
+    log.close()
+    environment = LoggedEnvironment(make(), FrameLog(path, size))
+    for found, step in zip(play(environment, 25), expected, strict=True):
+        for name, one, other in zip(step._fields, found, step, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+    environment.close()
