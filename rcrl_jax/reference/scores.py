@@ -159,12 +159,17 @@ def comparison(game: str, preset: str, mean_score: float) -> str:
     Returns:
         A table of several lines, without a newline at its end.
     """
-    control = _control_rows(game)
-    if control:
-        rows = [(game, "return"), *control, (f"this run, {preset} (1 seed)", f"{mean_score:.1f}")]
-        width = max(len(label) for label, _ in rows)
-        lines = [f"{label:<{width}}  {score}" for label, score in rows]
-        return "\n".join([*lines, "the paper prints no numbers for DMControl"])
+    if game in tasks():
+        rows = [(game, "100k steps", "500k steps"), *_control_rows(game)]
+        width = max(len(label) for label, *_ in rows)
+        lines = [f"{label:<{width}}  {first:<10}  {last}" for label, first, last in rows]
+        return "\n".join(
+            [
+                *lines,
+                "(returns after that many environment steps; the paper prints no numbers)",
+                f"this run, {preset} (1 seed): {mean_score:.1f}",
+            ]
+        )
     if game not in games():
         return f"{game}: no published scores; this run, {preset}, scored {mean_score:.4g}"
     rows = [("random", published(game, "Random")), ("human", published(game, "Human"))]
@@ -183,14 +188,20 @@ def comparison(game: str, preset: str, mean_score: float) -> str:
     return "\n".join(lines)
 
 
-def _control_rows(task: str) -> list[tuple[str, str]]:
-    """Label and score of the systems of CURL's paper that are presets here, on `task`."""
-    return [
-        (f"{row.agent} (published by CURL's paper, 500k environment steps)", _spread(row))
-        for agent in ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
+def _control_rows(task: str) -> list[tuple[str, str, str]]:
+    """Label and scores at both budgets of the systems of CURL's paper that are presets here."""
+    found = {
+        (row.agent, row.env_steps): _spread(row)
         for row in dmc_scores()
-        if (row.task, row.agent, row.env_steps) == (task, agent, 500_000)
-        and row.source.startswith("CURL paper")
+        if row.task == task and row.source.startswith("CURL paper")
+    }
+    return [
+        (
+            f"{agent} (published by CURL's paper)",
+            found.get((agent, 100_000), "-"),
+            found.get((agent, 500_000), "-"),
+        )
+        for agent in ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
     ]
 
 

@@ -178,13 +178,13 @@ def test_damaged_tables_are_rejected_with_the_place(tmp_path, text, message):
 
 
 def test_comparison_on_a_control_task():
-    label = "(published by CURL's paper, 500k environment steps)"
+    label = "(published by CURL's paper)"
     assert reference.comparison("cheetah_run", "rcrl_sac", 512.34).splitlines() == [
-        f"cheetah_run{' ' * (len(label) - 1)}  return",
-        f"State SAC {label}  795 +- 30",
-        f"Pixel SAC {label}  197 +- 15",
-        f"SAC+AE {label}     550 +- 34",
-        f"CURL {label}       518 +- 28",
-        f"this run, rcrl_sac (1 seed){' ' * (len(label) - 17)}  512.3",
-        "the paper prints no numbers for DMControl",
+        f"cheetah_run{' ' * (len(label) - 1)}  100k steps  500k steps",
+        f"State SAC {label}  616 +- 18   795 +- 30",
+        f"Pixel SAC {label}  197 +- 15   197 +- 15",
+        f"SAC+AE {label}     267 +- 24   550 +- 34",
+        f"CURL {label}       299 +- 48   518 +- 28",
+        "(returns after that many environment steps; the paper prints no numbers)",
+        "this run, rcrl_sac (1 seed): 512.3",
     ]
