@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from benchmarks import peer_process, peers
+from benchmarks import control_peer_process, peer_process, peers
+from rcrl_jax.config import fields, presets
 
 FAKE_TORCH = "__version__ = '0.0'\ndef manual_seed(seed): pass\ndef device(name): return name\n"
 # Each part prints what is asked of it, with the number of the step.
@@ -71,6 +72,63 @@ def test_a_peer_steps_as_often_as_it_is_told(tmp_path):
     assert counts == {"train": 1, "reset_noise": steps, "act": steps, "learn": learning}
 
 
+FAKE_CONTROL = {
+    "torch.py": FAKE_TORCH,
+    "encoder.py": "",
+    "utils.py": """
+import gym, numpy as np
+from skimage.util.shape import view_as_windows
+class FrameStack(gym.Wrapper): pass
+def set_seed_everywhere(seed): pass
+class ReplayBuffer:
+    added = 0
+    def __init__(self, obs_shape, action_shape, capacity, batch_size, device, image_size):
+        assert (obs_shape, batch_size, image_size) == ((9, 100, 100), 12, 84)
+        images = np.arange(2 * 5 * 5 * 3).reshape(2, 5, 5, 3)
+        windows = view_as_windows(images, (1, 4, 4, 1))[..., 0, :, :, 0]
+        assert (windows[1, 1, 0, 2] == images[1, 1:, :4, 2]).all()
+    def add(self, obs, action, reward, next_obs, done):
+        assert obs.shape == next_obs.shape == (9, 100, 100) and (obs != next_obs).any()
+        self.added += 1
+""",
+    "curl_sac.py": """
+import atexit, json, utils
+class CurlSacAgent:
+    steps = []
+    def __init__(self, obs_shape, action_shape, device, **settings):
+        assert settings['encoder_tau'] == 0.05
+        atexit.register(lambda: json.dump(self.steps, open('steps', 'w')))
+    def update(self, replay, log, step):
+        assert replay.added == 1000 and step % 10**9
+        log.anything('x', 1, step)
+        self.steps.append(step)
+""",
+}
+
+
+def test_a_peer_of_sac_updates_as_often_as_it_is_told(tmp_path):
+    for name, text in FAKE_CONTROL.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, control_peer_process.__file__, tmp_path, "12"],
+        input="7\n5\n", capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    ready, first, second = done.stdout.splitlines()
+    assert ready == "ready 0.0" and float(first) > 0 and float(second) > 0, done.stderr
+    updates = control_peer_process.WARM_UPDATES + 12
+    assert json.loads((tmp_path / "steps").read_text()) == list(range(1, updates + 1))
+
+
+def test_our_updates_of_sac_are_timed(monkeypatch):
+    small = fields.replace(
+        presets.DMC_PRESETS["curl_sac"], {"filters": 4, "hidden_size": 8, "embedding_size": 4}
+    )
+    monkeypatch.setitem(presets.DMC_PRESETS, "curl_sac", small)
+    monkeypatch.setattr(peers, "_FILLED", 20)
+    assert peers.our_updates("curl_sac", 4)(2) > 0
+
+
 def fake_python(path, program):
     path.write_text(f"#!{sys.executable}\n{program}")
     path.chmod(0o700)
@@ -80,17 +138,18 @@ def fake_python(path, program):
 def test_a_peer_that_ends_is_said(tmp_path):
     python = fake_python(tmp_path / "python", "raise SystemExit(3)")
     with pytest.raises(peers.PeerFailed, match="kaixhin has ended with exit code 3"):
-        peers.Peer("kaixhin", "somewhere", python, "Pong")
+        peers.Peer("kaixhin", python, "peer_process.py", "somewhere", "pong")
 
 
-def test_a_peer_gets_the_name_of_the_game_and_answers_with_seconds(tmp_path):
+def test_a_peer_gets_its_arguments_and_answers_with_seconds(tmp_path):
     program = """
 import sys
 print('ready', sys.argv[-1], flush=True)
 for line in sys.stdin:
     print(int(line) / 8, flush=True)
 """
-    peer = peers.Peer("kaixhin", "somewhere", fake_python(tmp_path / "python", program), "MsPacman")
+    python = fake_python(tmp_path / "python", program)
+    peer = peers.Peer("kaixhin", python, "peer_process.py", "somewhere", "ms_pacman")
     assert peer.torch == "ms_pacman"
     assert peer(4) == 0.5
     peer.process.stdin.close()
