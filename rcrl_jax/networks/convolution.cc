@@ -208,12 +208,60 @@ INLINE void correlate_image(const Shape& shape, const float* image, const float*
   }
 }
 
+// The gradients of a row of outputs before the ReLU: those that it let pass.
+template <typename Isa>
+INLINE void pass_row(const float* gradients, const float* outputs, int64_t count, bool relu,
+                     float* passed) {
+  if (!relu) {
+    std::memcpy(passed, gradients, count * sizeof(float));
+    return;
+  }
+  using Vector = typename Isa::Vector;
+  constexpr int64_t lanes = kLanes<Isa>;
+  int64_t k = 0;
+  for (; k + lanes <= count; k += lanes) {
+    const Vector output = *reinterpret_cast<const Vector*>(outputs + k);
+    const Vector gradient = *reinterpret_cast<const Vector*>(gradients + k);
+    *reinterpret_cast<Vector*>(passed + k) = output > Vector{} ? gradient : Vector{};
+  }
+  for (; k < count; ++k) passed[k] = outputs[k] > 0 ? gradients[k] : 0;
+}
+
+// The same for one image, laid out as `correlate_image` reads it; adds them to those of the bias.
+//
+// passed: as `gradients` in `correlate_image`; what fills up the last block stays as it is.
+// bias: [blocks of columns, columns].
+template <typename Isa>
+INLINE void pass_image(const Shape& shape, const float* gradients, const float* outputs, bool relu,
+                       float* passed, float* bias) {
+  using Vector = typename Isa::Vector;
+  constexpr int64_t columns = kColumns<Isa>;
+  const int64_t pixels = shape.out_height * shape.out_width;
+  for (int64_t first = 0; first < shape.filters; first += columns) {
+    const int64_t width = std::min(columns, shape.filters - first);
+    Vector sums[1][2];
+    load<Isa>(sums, bias + first, 0);
+    for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+      float* to = passed + first * pixels + pixel * columns;
+      const int64_t at = pixel * shape.filters + first;
+      pass_row<Isa>(gradients + at, outputs + at, width == columns ? columns : width, relu, to);
+      Vector own[1][2];
+      load<Isa>(own, to, 0);
+      sums[0][0] += own[0][0];
+      sums[0][1] += own[0][1];
+    }
+    store<Isa>(sums, bias + first, 0);
+  }
+}
+
 // The functions above, compiled for a set of instructions.
 struct Instructions {
   const char* name;
   int64_t columns;
   void (*convolve)(const Shape&, const float*, const float*, const float*, bool, float*);
   void (*correlate)(const Shape&, const float*, const float*, float*);
+  void (*pass_row)(const float*, const float*, int64_t, bool, float*);
+  void (*pass_image)(const Shape&, const float*, const float*, bool, float*, float*);
 };
 
 #define COMPILE_FOR(ISA, TARGET)                                                              \
@@ -224,7 +272,17 @@ struct Instructions {
   TARGET void correlate_##ISA(const Shape& shape, const float* image, const float* gradients, \
                               float* sums) {                                                  \
     correlate_image<ISA>(shape, image, gradients, sums);                                      \
-  }
+  }                                                                                           \
+  TARGET void pass_row_##ISA(const float* gradients, const float* outputs, int64_t count,     \
+                             bool relu, float* passed) {                                      \
+    pass_row<ISA>(gradients, outputs, count, relu, passed);                                   \
+  }                                                                                           \
+  TARGET void pass_image_##ISA(const Shape& shape, const float* gradients,                    \
+                               const float* outputs, bool relu, float* passed, float* bias) { \
+    pass_image<ISA>(shape, gradients, outputs, relu, passed, bias);                           \
+  }                                                                                           \
+  const Instructions instructions_##ISA = {#ISA,           kColumns<ISA>,  convolve_##ISA,    \
+                                           correlate_##ISA, pass_row_##ISA, pass_image_##ISA};
 
 COMPILE_FOR(Generic, )
 #if defined(__x86_64__)
@@ -235,13 +293,11 @@ COMPILE_FOR(Avx512, __attribute__((target("avx512f,fma"))))
 // Those that this processor has, the fastest last.
 std::vector<Instructions> available() {
   std::vector<Instructions> sets;
-  sets.push_back({"generic", kColumns<Generic>, convolve_Generic, correlate_Generic});
+  sets.push_back(instructions_Generic);
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    sets.push_back({"avx2", kColumns<Avx2>, convolve_Avx2, correlate_Avx2});
-    if (__builtin_cpu_supports("avx512f")) {
-      sets.push_back({"avx512", kColumns<Avx512>, convolve_Avx512, correlate_Avx512});
-    }
+    sets.push_back(instructions_Avx2);
+    if (__builtin_cpu_supports("avx512f")) sets.push_back(instructions_Avx512);
   }
 #endif
   return sets;
@@ -293,11 +349,6 @@ std::vector<float> in_blocks(const float* rows, int64_t count, int64_t width, in
     }
   }
   return blocks;
-}
-
-// A gradient behind a ReLU: what it let pass.
-INLINE float passed(float gradient, float output, bool relu) {
-  return !relu || output > 0 ? gradient : 0;
 }
 
 void convolve_all(const Instructions& set, ffi::ThreadPool& pool, const Shape& shape,
@@ -373,15 +424,19 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
   const std::vector<float> no_bias(round_up(channels, set.columns));
   in_parallel(pool, shape.images, [&](int64_t n) {
     static thread_local std::vector<float> scratch;
-    scratch.assign(padded.image(), 0.0f);
-    const float* gradient = gradients.typed_data() + n * shape.output();
-    const float* output = outputs.typed_data() + n * shape.output();
-    const int64_t line = shape.out_width * filters;
-    for (int64_t h = 0; h < shape.out_height; ++h) {
-      float* to = scratch.data() + (h + border) * padded.row() + border * filters;
-      for (int64_t k = 0; k < line; ++k) {
-        to[k] = passed(gradient[h * line + k], output[h * line + k], relu);
+    scratch.resize(padded.image());
+    const int64_t line = shape.out_width * filters, margin = border * filters;
+    for (int64_t h = 0; h < padded.height; ++h) {
+      float* to = scratch.data() + h * padded.row();
+      const int64_t own = h - border;
+      if (own < 0 || own >= shape.out_height) {
+        std::fill_n(to, padded.row(), 0.0f);
+        continue;
       }
+      const int64_t at = n * shape.output() + own * line;
+      std::fill_n(to, margin, 0.0f);
+      set.pass_row(gradients.typed_data() + at, outputs.typed_data() + at, line, relu, to + margin);
+      std::fill_n(to + margin + line, margin, 0.0f);
     }
     set.convolve(padded, scratch.data(), blocks.data(), no_bias.data(), false,
                  images->typed_data() + n * shape.image());
@@ -411,21 +466,11 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients,
     static thread_local std::vector<float> scratch;
     scratch.assign(padded * pixels, 0.0f);
     float* own = sums.data() + group * size;
-    float* own_bias = own + padded * shape.products();
     const int64_t end = std::min((group + 1) * group_size, shape.images);
     for (int64_t n = group * group_size; n < end; ++n) {
-      const float* gradient = gradients.typed_data() + n * shape.output();
-      const float* output = outputs.typed_data() + n * shape.output();
-      for (int64_t pixel = 0; pixel < pixels; ++pixel) {
-        for (int64_t first = 0; first < filters; first += columns) {
-          float* to = scratch.data() + first * pixels + pixel * columns;
-          const int64_t width = std::min(columns, filters - first), at = pixel * filters + first;
-          for (int64_t f = 0; f < width; ++f) {
-            to[f] = passed(gradient[at + f], output[at + f], relu);
-            own_bias[first + f] += to[f];
-          }
-        }
-      }
+      const int64_t at = n * shape.output();
+      set.pass_image(shape, gradients.typed_data() + at, outputs.typed_data() + at, relu,
+                     scratch.data(), own + padded * shape.products());
       set.correlate(shape, images.typed_data() + n * shape.image(), scratch.data(), own);
     }
   });

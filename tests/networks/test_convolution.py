@@ -101,7 +101,7 @@ def test_every_set_of_instructions_gives_the_same_numbers():
         compiled.use(names[-1])
     for name in names:
         for one, other in zip(found[name], found[names[-1]], strict=True):
-            if name == "generic":  # maybe without fused multiply-add
+            if name == "Generic":  # maybe without fused multiply-add
                 np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
             else:
                 np.testing.assert_array_equal(one, other)
