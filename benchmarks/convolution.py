@@ -1,7 +1,7 @@
 """Measures SAC's convolutions on the CPU: our kernels beside XLA.
 
     python -m benchmarks.convolution
-    taskset --cpu-list 0 python -m benchmarks.convolution --output=runs/one_core
+    taskset --cpu-list 0 python -m benchmarks.convolution --output=results/convolution/one_core
 
 Prints the GFLOP/s of the forward pass and of both gradients for layers of the encoder, in turns,
 and the rate of a large matrix product, and writes them to results/convolution/<device>.json.
