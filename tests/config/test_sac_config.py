@@ -61,6 +61,7 @@ SAC_BAD_VALUES = [
     ("learn_start", 2),
     ("update_period", 0),
     ("replay.capacity", 7),
+    ("replay.resumed_frames", "forgotten"),
     ("evaluation_period", 0),
     ("periodic_episodes", 0),
     ("batch_size", 100_001),  # more than the replay holds

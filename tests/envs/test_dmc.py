@@ -523,7 +523,7 @@ def test_a_worker_that_fails_hangs_or_ends_raises(make, monkeypatch):
     environment = make(["cheetah_run"], [0], observation="state")
     failing = make(["cheetah_run"], [0], observation="state")
     failing._arrays.restart[:] = 0
-    failing._connections[0].send("step")  # before any reset
+    failing._connections[0].send(("step", True))  # before any reset
     with pytest.raises(SimulatorFailed, match="a simulator failed"):
         failing.recv()
 
