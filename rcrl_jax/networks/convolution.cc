@@ -68,7 +68,7 @@ struct Shape {
 
 // --- tiles ---------------------------------------------------------------------------------------
 
-// sums[row][:] += inputs[row * step] * vectors, for `count` consecutive numbers of `lines` lines.
+// sums[row] += inputs[row * step + k] * vectors[k] for every k below `count`.
 template <typename Isa, int ROWS>
 INLINE void multiply(typename Isa::Vector (&sums)[ROWS][2], const float* inputs, int64_t step,
                      const float* vectors, int64_t count) {
@@ -103,11 +103,12 @@ INLINE void store(const typename Isa::Vector (&sums)[ROWS][2], float* to, int64_
   }
 }
 
+// The ReLU. Like that of JAX it keeps NaN, by which a run notices that it diverges.
 template <typename Isa, int ROWS>
 INLINE void rectify(typename Isa::Vector (&sums)[ROWS][2]) {
   using Vector = typename Isa::Vector;
   UNROLL for (int row = 0; row < ROWS; ++row) {
-    for (Vector& sum : sums[row]) sum = sum > Vector{} ? sum : Vector{};
+    for (Vector& sum : sums[row]) sum = sum < Vector{} ? Vector{} : sum;
   }
 }
 
@@ -229,7 +230,7 @@ INLINE void pass_row(const float* gradients, const float* outputs, int64_t count
 
 // The same for one image, laid out as `correlate_image` reads it; adds them to those of the bias.
 //
-// passed: as `gradients` in `correlate_image`; what fills up the last block stays as it is.
+// passed: as `gradients` in `correlate_image`; columns beyond the last filter are not written.
 // bias: [blocks of columns, columns].
 template <typename Isa>
 INLINE void pass_image(const Shape& shape, const float* gradients, const float* outputs, bool relu,
@@ -460,7 +461,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients,
   const int64_t filters = shape.filters, pixels = shape.out_height * shape.out_width;
   const int64_t columns = set.columns, padded = round_up(filters, columns);
   const int64_t size = padded * (shape.products() + 1);  // of the kernel's sums and the bias's
-  const int64_t groups = (shape.images + group_size - 1) / group_size;
+  const int64_t groups = std::max<int64_t>((shape.images + group_size - 1) / group_size, 1);
   std::vector<float> sums(groups * size);
   in_parallel(pool, groups, [&](int64_t group) {
     static thread_local std::vector<float> scratch;

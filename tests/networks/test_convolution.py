@@ -141,6 +141,26 @@ def test_a_batch_of_convolutions_equals_one_after_the_other():
         np.testing.assert_array_equal(y, own)
 
 
+@needs_kernels
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_shows_where_that_of_lax_does(bad):
+    x, kernel, bias, gradient = inputs(2, 6, 7, 3, 5, 1)
+    x[1, 2, 3, 1] = bad
+    mine = results(convolution.convolve, (x, kernel, bias, gradient), 1, True)
+    theirs = results(reference, (x, kernel, bias, gradient), 1, True)
+    assert not np.isfinite(mine[0]).all() and not np.isfinite(mine[2]).all()
+    for one, other in zip(mine, theirs, strict=True):
+        np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
+
+
+@needs_kernels
+def test_no_images_give_no_outputs_and_no_gradient():
+    x, kernel, bias, gradient = inputs(0, 6, 7, 3, 5, 1)
+    y, *gradients = results(convolution.convolve, (x, kernel, bias, gradient), 1, True)
+    assert y.shape == (0, 4, 5, 5)
+    assert all(not g.any() for g in gradients)
+
+
 def test_shapes_are_checked():
     images, kernel = np.zeros((1, 5, 5, 3), np.float32), np.zeros((3, 3, 4, 2), np.float32)
     bias = np.zeros(2, np.float32)
