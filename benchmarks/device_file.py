@@ -7,7 +7,9 @@ from rcrl_jax import files
 
 
 def prepare(directory: str) -> pathlib.Path:
-    """Makes the directory, before the benchmark measures; returns `<directory>/<device>.json`.
+    """Makes the directory; returns `<directory>/<device>.json`.
+
+    Call it before anything is measured, so that a bad directory costs no measurement.
 
     Raises:
       OSError: the directory cannot be made or written.

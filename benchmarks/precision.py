@@ -166,6 +166,10 @@ def main(argv: list[str]) -> None:
     from rcrl_jax import files
     from rcrl_jax.training import manifest
 
+    try:
+        path = device_file.prepare(_OUTPUT.value)
+    except OSError as error:
+        command_line.refuse(str(error))
     table = [row for preset in presets.ATARI_PRESETS for row in measure(preset)]
     for row in table:
         print(
@@ -175,7 +179,6 @@ def main(argv: list[str]) -> None:
         )
     kind = jax.devices()[0].device_kind
     how = "rounded inputs on a CPU" if kind == "cpu" else "measured"
-    path = device_file.prepare(_OUTPUT.value)
     files.write_json_atomically(
         path, {"how": how, "game": _GAME.value, "table": table, **manifest.circumstances()}
     )

@@ -123,16 +123,16 @@ def main(argv: list[str]) -> None:
     # A stop signal ends the training too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     command = [sys.executable, "-m", *shlex.split(flags.FLAGS.command)]
+    process, ended = None, None
     try:
         files.make_writable(flags.FLAGS.output)
         process = subprocess.Popen(command, stdout=sys.stderr)
+        looks = watch(process)
+        ended = process.poll()
     except OSError as error:
         command_line.refuse(str(error))
-    try:
-        looks = watch(process)
     finally:
-        ended = process.poll()
-        if ended is None:
+        if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait()
     if len(looks) < BLOCKS:

@@ -89,13 +89,11 @@ def read_numbers(name: str, most: int) -> list[int]:
     """The numbers that a list flag names.
 
     Raises:
-      ValueError: they are not whole numbers from 1 to `most`.
+      ValueError: there is none, or they are not whole numbers from 1 to `most`.
     """
     texts = flags.FLAGS[name].value
-    if not all(text.isdecimal() and 1 <= int(text) <= most for text in texts):
-        raise ValueError(
-            f"--{name}: expected numbers from 1 to {most} like 1,5,26, got {','.join(texts)}"
-        )
+    if not texts or not all(text.isdecimal() and 1 <= int(text) <= most for text in texts):
+        raise ValueError(f"--{name}: expected numbers from 1 to {most}, got {','.join(texts)!r}")
     return [int(text) for text in texts]
 
 

@@ -151,8 +151,8 @@ class UniformReplayConfig:
     )
     resumed_frames: str = setting(
         "stored",
-        "where a resumed run takes its pixels from: 'stored' (on the disk, compressed) or "
-        "'rendered' (again)",
+        "where a resumed run from pixels takes its frames from: 'stored' (on the disk, "
+        "compressed) or 'rendered' (again)",
         "ours",
         fields.one_of("stored", "rendered"),
     )

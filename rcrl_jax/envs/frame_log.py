@@ -4,8 +4,10 @@ A resumed run plays its actions again, which brings the simulators back to where
 frames come from the log: reading one takes less than a hundredth of the time of rendering it.
 
 The log is a file of records, one for each call that shows frames. A record is the length and the
-CRC-32 of its content, and the content: the differences of the new frames from the last ones of the
-same environments, modulo 256, compressed by zlib. Differences compress far better than frames.
+CRC-32 of its content, and the content, compressed by zlib: all rewards, and the differences of the
+new frames from the last ones of the same environments, modulo 256. Differences compress far better
+than frames. Whether the simulators repeat what they did is seen by the rewards, and by the frames
+of the last record, which are rendered as well.
 """
 
 import os
@@ -18,8 +20,15 @@ import numpy as np
 from rcrl_jax import files
 from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment
 
+FRAME_LOG = "frames.log"
+"""Of the file in a work directory."""
+
 _HEADER = struct.Struct("<II")
 _LEVEL = 1  # of zlib; level 6 takes twice the time and saves a tenth
+
+
+class NotRepeated(Exception):  # noqa: N818 - says what is the matter
+    """A simulator does something else than the log says."""
 
 
 class FrameLog:
@@ -37,21 +46,19 @@ class FrameLog:
           OSError: it cannot be opened or written.
         """
         self._path = path
-        self._unread = size
-        if size:
-            _check_records(path, size)
+        self._unread = _count_records(path, size) if size else 0
         self._file = open(path, "r+b" if size else "w+b")
         self._file.truncate(size)
 
     @property
-    def has_more(self) -> bool:
-        """Whether there are records to read before new ones are added."""
-        return self._unread > 0
+    def unread(self) -> int:
+        """How many records there are to read before new ones are added."""
+        return self._unread
 
     def read(self) -> np.ndarray:
         """Content of the next record, flat uint8."""
         length, _ = _HEADER.unpack(self._file.read(_HEADER.size))
-        self._unread -= _HEADER.size + length
+        self._unread -= 1
         return np.frombuffer(zlib.decompress(self._file.read(length)), np.uint8)
 
     def append(self, content: np.ndarray) -> None:
@@ -76,31 +83,37 @@ class FrameLog:
             return self._file.tell()
 
     def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+        """Closes the file.
 
-    def delete(self) -> None:
-        """Closes the file and deletes it."""
-        self.close()
-        self._path.unlink(missing_ok=True)
+        Raises:
+          OSError: the last records cannot be written.
+        """
+        with files.naming(self._path):
+            self._file.close()
 
 
-def _check_records(path: pathlib.Path, size: int) -> None:
-    """Raises Damaged unless the first `size` bytes of a file are whole records."""
+def _count_records(path: pathlib.Path, size: int) -> int:
+    """How many records the first `size` bytes of a file are.
+
+    Raises:
+      Damaged: they are not whole records.
+    """
     try:
         file = open(path, "rb")
     except FileNotFoundError:
         raise files.Damaged(path, "it is missing") from None
     with file:
-        position = 0
+        position, count = 0, 0
         while position < size:
             header = file.read(_HEADER.size)
             if len(header) < _HEADER.size:
                 raise files.Damaged(path, f"it ends after {position} of {size} bytes")
             length, checksum = _HEADER.unpack(header)
-            position += _HEADER.size + length
-            if position > size or zlib.crc32(file.read(length)) != checksum:
+            position, count = position + _HEADER.size + length, count + 1
+            # Zeros, as lost blocks have, would be a record of length 0.
+            if not length or position > size or zlib.crc32(file.read(length)) != checksum:
                 raise files.Damaged(path, f"the record before byte {position} has changed")
+        return count
 
 
 class LoggedEnvironment(VectorEnvironment):
@@ -118,7 +131,7 @@ class LoggedEnvironment(VectorEnvironment):
         self.num_valid_actions = environment.num_valid_actions
         self.description = environment.description
         self._last = np.zeros((self.num_envs, *self.spec.frame.shape), np.uint8)
-        environment.renders = not log.has_more
+        self._choose_rendering()
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
@@ -134,16 +147,32 @@ class LoggedEnvironment(VectorEnvironment):
         return self._with_frames(self._environment.recv(), np.ones(self.num_envs, bool))
 
     def _with_frames(self, step: TimeStep, shown: np.ndarray) -> TimeStep:
-        """Replaces or logs the frames of the environments in `shown [R]`; others repeat theirs."""
-        if self._log.has_more:
+        """Replaces or logs the frames of the environments in `shown [R]`; others repeat theirs.
+
+        Raises:
+          NotRepeated: rewards, or rendered frames, are not those of the log.
+        """
+        rewards = step.reward.view(np.uint8)
+        if self._log.unread:
+            content = self._log.read()
             frame = self._last.copy()
-            frame[shown] += self._log.read().reshape(-1, *frame.shape[1:])
+            frame[shown] += content[rewards.size :].reshape(-1, *frame.shape[1:])
+            rendered = self._environment.renders
+            if not np.array_equal(content[: rewards.size], rewards) or (
+                rendered and not np.array_equal(step.frame[shown], frame[shown])
+            ):
+                raise NotRepeated
             step = step._replace(frame=frame)
-            self._environment.renders = not self._log.has_more
+            self._choose_rendering()
         else:
-            self._log.append(step.frame[shown] - self._last[shown])
+            changes = step.frame[shown] - self._last[shown]
+            self._log.append(np.concatenate([rewards, changes.reshape(-1)]))
         self._last = step.frame
         return step
+
+    def _choose_rendering(self) -> None:
+        """The last record is rendered, to compare the simulators' states with it."""
+        self._environment.renders = self._log.unread <= 1
 
     def close(self) -> None:
         """Ends the environments and closes the log."""

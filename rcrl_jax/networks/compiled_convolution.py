@@ -6,11 +6,11 @@ import numpy as np
 
 try:
     from rcrl_jax.networks import _convolution
-except ImportError:
-    _convolution = None
-else:
+
     for _name in ("convolve", "image_gradient", "kernel_gradient"):
         jax.ffi.register_ffi_target(f"rcrl_{_name}", getattr(_convolution, _name), platform="cpu")
+except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
+    _convolution = None
 
 
 def is_compiled() -> bool:

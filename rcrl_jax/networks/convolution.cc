@@ -245,6 +245,7 @@ INLINE void pass_image(const Shape& shape, const float* gradients, const float* 
     for (int64_t pixel = 0; pixel < pixels; ++pixel) {
       float* to = passed + first * pixels + pixel * columns;
       const int64_t at = pixel * shape.filters + first;
+      // A length that the compiler knows makes the usual case two operations without a loop.
       pass_row<Isa>(gradients + at, outputs + at, width == columns ? columns : width, relu, to);
       Vector own[1][2];
       load<Isa>(own, to, 0);
@@ -320,7 +321,7 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
   };
   auto job = std::make_shared<Job>();
   // A thread that starts late finds nothing left to do, and must not touch `work`.
-  auto take_part = [job, count, &work] {
+  auto take_part = [job, count, &work]() noexcept {
     for (int64_t i; (i = job->next++) < count;) {
       work(i);
       std::lock_guard<std::mutex> lock(job->mutex);
@@ -339,7 +340,7 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Lays out `rows` rows of `width` numbers in blocks of columns, filled up with zeros.
+// Lays out `count` rows of `width` numbers in blocks of columns, filled up with zeros.
 std::vector<float> in_blocks(const float* rows, int64_t count, int64_t width, int64_t columns) {
   std::vector<float> blocks(round_up(width, columns) * count);
   for (int64_t first = 0; first < width; first += columns) {

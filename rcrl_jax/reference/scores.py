@@ -166,7 +166,7 @@ def comparison(game: str, preset: str, mean_score: float) -> str:
         return "\n".join(
             [
                 *lines,
-                "(returns after that many environment steps; the paper prints no numbers)",
+                "(returns after that many environment steps; RCRL's paper prints none)",
                 f"this run, {preset} (1 seed): {mean_score:.1f}",
             ]
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from rcrl_jax import files, reference
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.envs.frame_log import FrameLog
+from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, checkpoint, curves, loop, prediction, video, workdir
@@ -84,6 +84,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         workdir.claim(plan, fleet.agent, environment.description, say)
         if finished_before:
             say("this run is finished already: nothing to do")
+            _delete_frames(plan)
             return _report(plan, say)
         say("compiling, about a minute")
 
@@ -140,11 +141,15 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         progress.close()
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = assessor.assess_finally(state)
-        if frame_log is not None:
-            frame_log.delete()  # nothing is left to resume
     for film in result.films:
         video.write_video(plan.paths[0].video, film)
+    _delete_frames(plan)
     return _report(plan, say)
+
+
+def _delete_frames(plan: Plan) -> None:
+    """Deletes the log of frames: a finished run resumes no more."""
+    (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
 
 
 def _report(plan: Plan, say: Say) -> list[float]:
@@ -177,18 +182,22 @@ def _start_or_resume(
     saved = store.restore(checkpoint.Checkpoint(0, *like))
     frame_log = None
     if fleet.agent.resources.logs_frames:
-        frame_log = _open_frame_log(plan.workdir / "frames.log", saved, say)
+        frame_log = _open_frame_log(plan.workdir / FRAME_LOG, saved, say)
         environment.log_frames(frame_log)
     if saved is None:
         return loop.LoopState(0, learner, environment.reset(), None), None, frame_log
     say(f"resuming at step {saved.step} of {plan.total_steps}: rebuilding the replay")
-    observation = loop.rebuild(
-        saved.history.actions[:, : saved.step],
-        environment=environment,
-        replay=replay,
-        history=history,
-    )
-    if np.any(history.checksum != saved.history.checksum):
+    try:
+        observation = loop.rebuild(
+            saved.history.actions[:, : saved.step],
+            environment=environment,
+            replay=replay,
+            history=history,
+        )
+        repeated = np.array_equal(history.checksum, saved.history.checksum)
+    except NotRepeated:
+        repeated = False
+    if not repeated:
         raise NotReproduced(
             "the emulator did not repeat the frames of the checkpoint (another version or "
             "backend?): install the versions in manifest.json, or start in another --workdir"
@@ -206,7 +215,8 @@ def _open_frame_log(path: pathlib.Path, saved: checkpoint.Checkpoint | None, say
     try:
         return FrameLog(path, size)
     except files.Damaged as error:
-        say(f"warning: {error}: all frames are rendered again")
+        why = error if path.exists() else f"{path} is gone"
+        say(f"warning: {why}: all frames are rendered again")
         return FrameLog(path, 0)
 
 

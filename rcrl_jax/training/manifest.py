@@ -32,6 +32,9 @@ Raise it with every change to those. A work directory of another format is refus
 work directories from before manifests had the number.
 """
 
+_CHANGES_NO_RESULT = "config.replay.resumed_frames "
+"""Begins the difference of a field that may change when a run is resumed."""
+
 _DEPENDENCIES = (
     "jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py",
     "dm_control", "mujoco",
@@ -188,7 +191,11 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         return None
     old = read(path)
     old_format = old["run"].get("format", 1)
-    differing = list(_differences(old["run"], files.to_json_value(manifest["run"])))
+    differing = [
+        difference
+        for difference in _differences(old["run"], files.to_json_value(manifest["run"]))
+        if not difference.startswith(_CHANGES_NO_RESULT)
+    ]
     if old_format != FORMAT:
         raise WorkdirMismatch(
             f"{path.parent} was written in format {old_format} by another version of this program, "

@@ -12,6 +12,7 @@ import psutil
 
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent, Schedule
+from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
@@ -125,7 +126,9 @@ def check_resources(
       DoesNotFit: too little memory.
       OSError: too little space on the disk.
     """
-    workdir.check_space(directory, predict_disk(fleet, total_steps))
+    log = directory / FRAME_LOG
+    written = log.stat().st_size if log.exists() else 0
+    workdir.check_space(directory, predict_disk(fleet, total_steps) - written)
     memory = predict_memory(fleet, spec, frame_store, total_steps)
     check(memory, fleet.num_runs)
     return memory

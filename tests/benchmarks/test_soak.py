@@ -72,6 +72,7 @@ def test_a_stop_signal_ends_the_training_too(tmp_path):
         env={**os.environ, "PYTHONPATH": str(tmp_path)}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     while not (written.exists() and written.read_text()):
+        assert process.poll() is None
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM

@@ -590,3 +590,26 @@ dmc_worker.make_pool("cheetah", "run", 0, (8, 8, 3))
 assert not any(name.startswith("jax") for name, module in sys.modules.items() if module)
 """
     run_script(script)
+
+
+@pytest.mark.usefixtures("renderer", "envpool_renderer")
+@pytest.mark.parametrize("backend", dmc.DMC_BACKENDS)
+def test_steps_without_frames_lead_to_the_same_frames(make, backend):
+    def play(blind):
+        """Rewards of all steps; frames after `renders` is True again, and those before."""
+        environment = make(["cheetah_run"], [3], backend=backend, render_size=24)
+        rng = np.random.default_rng(0)
+        environment.renders = not blind
+        steps = [environment.reset()]
+        steps += [environment.step(random_actions(rng, 1)) for _ in range(3)]
+        steps.append(environment.reset())
+        environment.renders = True
+        steps += [environment.step(random_actions(rng, 1)), environment.reset()]
+        frames = [step.frame for step in steps]
+        return [step.reward for step in steps], frames[-2:], frames[:-2]
+
+    rewards, frames, unseen = play(blind=True)
+    all_rewards, all_frames, seen = play(blind=False)
+    np.testing.assert_array_equal(rewards, all_rewards)
+    np.testing.assert_array_equal(frames, all_frames)
+    assert all(frame.any() for frame in seen) and not any(frame.any() for frame in unseen)

@@ -1,12 +1,15 @@
 """The log of frames: records that come back, what is refused, and environments that read it."""
 
+import resource
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax import files
-from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment
+from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment, NotRepeated
 from tests.training import toy_control
 
 contents = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
@@ -31,14 +34,13 @@ def test_records_up_to_a_size_come_back_and_new_ones_follow(tmp_path_factory, re
     kept = data.draw(st.integers(1, len(records)))
     log = FrameLog(path, sizes[kept - 1])
     found = []
-    while log.has_more:
+    while log.unread:
         found.append(log.read().tobytes())
     assert found == records[:kept]
     for record in records[kept:]:
         log.append(np.frombuffer(record, np.uint8))
     assert log.sync() == sizes[-1]
-    log.delete()
-    assert not path.exists()
+    log.close()
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,6 +53,32 @@ def test_any_flipped_bit_of_the_part_that_is_read_is_noticed(tmp_path_factory, r
     path.write_bytes(octets)
     with pytest.raises(files.Damaged, match=r"frames\.log is damaged"):
         FrameLog(path, size)
+
+
+@pytest.mark.parametrize("zeros", [8, 800])
+def test_zeros_are_no_records(tmp_path, zeros):
+    """Lost blocks of a file read as zeros; the CRC-32 of nothing is 0."""
+    path = tmp_path / "frames.log"
+    size = write(path, [b"one"])[-1]
+    path.write_bytes(path.read_bytes() + bytes(zeros))
+    with pytest.raises(files.Damaged, match="has changed"):
+        FrameLog(path, size + zeros)
+
+
+def test_a_full_disk_is_reported_with_the_file_also_when_it_is_closed(tmp_path):
+    log = FrameLog(tmp_path / "frames.log", 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        log.append(np.random.default_rng(0).integers(0, 256, 1000, np.uint8))
+        for call in (log.sync, log.close):
+            with pytest.raises(OSError, match="frames.log") as full:
+                call()
+            assert full.value.filename is not None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_log_that_is_too_short_is_refused_and_left_alone(tmp_path):
@@ -107,4 +135,25 @@ def test_logged_frames_equal_rendered_ones_and_new_ones_follow(tmp_path, logged)
     for found, step in zip(play(environment, 25), expected, strict=True):
         for name, one, other in zip(step._fields, found, step, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=name)
+    environment.close()
+
+
+@pytest.mark.parametrize("what", ["reward", "frame"])
+def test_another_simulator_is_noticed_by_a_reward_or_by_the_last_frames(tmp_path, what):
+    class Other(Blind):
+        def recv(self):
+            step = super().recv()
+            return step._replace(**{what: getattr(step, what) + 1})
+
+    def make(kind):
+        return kind(np.array([3, 8]), [1, 2], "pixels")
+
+    path = tmp_path / "frames.log"
+    log = FrameLog(path, 0)
+    play(LoggedEnvironment(make(Blind), log), 9)
+    size = log.sync()
+    log.close()
+    environment = LoggedEnvironment(make(Other), FrameLog(path, size))
+    with pytest.raises(NotRepeated):
+        play(environment, 9)
     environment.close()

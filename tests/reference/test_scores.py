@@ -185,6 +185,6 @@ def test_comparison_on_a_control_task():
         f"Pixel SAC {label}  197 +- 15   197 +- 15",
         f"SAC+AE {label}     267 +- 24   550 +- 34",
         f"CURL {label}       299 +- 48   518 +- 28",
-        "(returns after that many environment steps; the paper prints no numbers)",
+        "(returns after that many environment steps; RCRL's paper prints none)",
         "this run, rcrl_sac (1 seed): 512.3",
     ]

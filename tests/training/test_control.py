@@ -81,20 +81,27 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
 
 
-@pytest.mark.parametrize("frames", ["stored", "lost", "rendered"])
+@pytest.mark.parametrize("frames", ["stored", "older", "lost", "rendered", "from now on stored"])
 def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path):
     """While frames are not wanted the simulator shows noise, so none is used that was not read."""
-    overrides = {"replay.resumed_frames": "rendered"} if frames == "rendered" else {}
-    whole = toy_control.make_plan(tmp_path / "whole", "sac_aug", total_steps=84)
+
+    def make_plan(name, source):
+        return toy_control.make_plan(
+            tmp_path / name, "sac_aug", overrides={"replay.resumed_frames": source},
+            total_steps=84, checkpoint_period=30,
+        )  # fmt: skip
+
+    whole = make_plan("whole", "stored")
     run(whole)
-    parts = toy_control.make_plan(
-        tmp_path / "parts", "sac_aug", total_steps=84, overrides=overrides
-    )
-    run_and_stop(parts, 63)
+    begun = "stored" if frames in ("stored", "older", "lost") else "rendered"
+    run_and_stop(make_plan("parts", begun), 63)
+    parts = make_plan("parts", "rendered" if frames == "rendered" else "stored")
     log = parts.workdir / "frames.log"
-    assert log.exists() == (frames != "rendered")
+    assert log.exists() == (begun == "stored")
     if frames == "lost":
         log.unlink()
+    if frames == "older":  # the checkpoint of step 60 knows less of the log
+        (parts.workdir / "checkpoints" / "63" / "digests.json").write_text("{")
 
     made = []
 
@@ -105,8 +112,8 @@ def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path):
 
     lines = run(dataclasses.replace(parts, make_environment=make_blind))
     warnings = [line for line in lines if line.startswith("warning")]
-    assert len(warnings) == (frames == "lost")
-    assert all("frames.log is damaged: it is missing" in line for line in warnings)
+    assert len(warnings) == (frames in ("lost", "older"))
+    assert all(("frames.log is gone" in line) == (frames == "lost") for line in warnings)
     mine, other = toy.last_checkpoint(parts), toy.last_checkpoint(whole)
     if frames == "rendered":
         other = other._replace(frame_log=None)  # rendered runs keep none
