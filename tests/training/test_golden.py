@@ -38,7 +38,7 @@ def machine() -> dict[str, object]:
     models = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
     return {
         "cpu": sorted(models) or platform.processor(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),  # XLA splits sums between them
         "jaxlib": jaxlib.__version__,
         "compiled_convolution": compiled_convolution.is_compiled(),
     }
