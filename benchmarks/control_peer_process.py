@@ -10,7 +10,6 @@ the answer is the seconds that they took. The first answer, "ready", comes after
 
 import pathlib
 import sys
-import time
 import types
 
 import numpy as np
@@ -78,14 +77,9 @@ def main() -> None:
     training = updates(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
     for _ in range(WARM_UPDATES):
         next(training)
-    import torch
+    import peer_answers  # beside this script, which another Python runs
 
-    print(f"ready {torch.__version__}", flush=True)
-    for line in sys.stdin:
-        start = time.perf_counter()
-        for _ in range(int(line)):
-            next(training)
-        print(time.perf_counter() - start, flush=True)
+    peer_answers.answer(training)
 
 
 if __name__ == "__main__":

@@ -353,24 +353,9 @@ std::vector<float> in_blocks(const float* rows, int64_t count, int64_t width, in
   return blocks;
 }
 
-void convolve_all(const Instructions& set, ffi::ThreadPool& pool, const Shape& shape,
-                  const float* images, const float* kernel, const float* bias, bool relu,
-                  float* outputs) {
-  const auto blocks = in_blocks(kernel, shape.products(), shape.filters, set.columns);
-  const auto biases = in_blocks(bias, 1, shape.filters, set.columns);
-  in_parallel(pool, shape.images, [&](int64_t n) {
-    set.convolve(shape, images + n * shape.image(), blocks.data(), biases.data(), relu,
-                 outputs + n * shape.output());
-  });
-}
-
 bool differ(const Floats& a, const Floats& b) {
   const auto own = a.dimensions(), other = b.dimensions();
   return !std::equal(own.begin(), own.end(), other.begin(), other.end());
-}
-
-ffi::Error check(bool fits, const char* what) {
-  return fits ? ffi::Error::Success() : ffi::Error::InvalidArgument(what);
 }
 
 // The shape of a convolution of `images` that gives `outputs`.
@@ -381,10 +366,12 @@ ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& 
     return ffi::Error::InvalidArgument("images, kernel and outputs need four axes");
   }
   shape = {in[0], in[1], in[2], in[3], k[0], stride, out[1], out[2], out[3]};
-  return check(k[0] == k[1] && k[2] == in[3] && k[3] == out[3] && out[0] == in[0] &&
-                   in[1] >= k[0] && in[2] >= k[0] && out[1] == (in[1] - k[0]) / stride + 1 &&
-                   out[2] == (in[2] - k[0]) / stride + 1,
-               "the shapes are not those of a convolution");
+  if (k[0] != k[1] || k[2] != in[3] || k[3] != out[3] || out[0] != in[0] || in[1] < k[0] ||
+      in[2] < k[0] || out[1] != (in[1] - k[0]) / stride + 1 ||
+      out[2] != (in[2] - k[0]) / stride + 1) {
+    return ffi::Error::InvalidArgument("the shapes are not those of a convolution");
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats bias,
@@ -396,8 +383,13 @@ ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats b
   if (int64_t(bias.element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("a bias for each filter is needed");
   }
-  convolve_all(*chosen, pool, shape, images.typed_data(), kernel.typed_data(), bias.typed_data(),
-               relu, outputs->typed_data());
+  const Instructions& set = *chosen;
+  const auto blocks = in_blocks(kernel.typed_data(), shape.products(), shape.filters, set.columns);
+  const auto biases = in_blocks(bias.typed_data(), 1, shape.filters, set.columns);
+  in_parallel(pool, shape.images, [&](int64_t n) {
+    set.convolve(shape, images.typed_data() + n * shape.image(), blocks.data(), biases.data(), relu,
+                 outputs->typed_data() + n * shape.output());
+  });
   return ffi::Error::Success();
 }
 

@@ -55,16 +55,18 @@ def _forward(x, kernel, bias, stride, relu):
 def _backward(stride, relu, saved, gradient):
     def by(image_gradient, kernel_gradient):
         def gradients(x, kernel, y, gradient):
-            passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient
+            passed = _passed(y, gradient, relu)
             images = image_gradient(x, kernel, passed, stride=stride)
             return images, kernel_gradient(x, kernel, passed, stride=stride), passed.sum((0, 1, 2))
 
         return gradients
 
     def compiled(x, kernel, y, gradient):
-        images, _, _ = by_xla(x, kernel, y, gradient)
         if stride == 1:
             images = compiled_convolution.image_gradient(kernel, y, gradient, relu=relu)
+        else:  # of the first layer, which nobody reads
+            passed = _passed(y, gradient, relu)
+            images = xla_cpu_convolution.image_gradient(x, kernel, passed, stride=stride)
         parameters = compiled_convolution.kernel_gradient(
             x, y, gradient, side=len(kernel), stride=stride, relu=relu
         )
@@ -78,6 +80,11 @@ def _backward(stride, relu, saved, gradient):
 
 
 convolve.defvjp(_forward, _backward)
+
+
+def _passed(y, gradient, relu):
+    """The gradient before the ReLU."""
+    return jnp.where(y > 0, gradient, 0.0) if relu else gradient
 
 
 def _convolve(x, kernel, *, stride):

@@ -163,7 +163,7 @@ def _values_of_today(config: Mapping[str, Any], has_format: bool) -> dict[str, A
 def _is_used(name: str, values: Mapping[str, Any]) -> bool:
     """Whether the agent with these values reads the field, and its training depends on it."""
     tasks, group = values["auxiliary"], name.partition(".")[0]
-    if name in (*MEASURING, "replay.resumed_frames"):
+    if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
         return False
     if group in ("return_contrast", "curl"):
         return group in tasks

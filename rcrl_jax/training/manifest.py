@@ -32,8 +32,8 @@ Raise it with every change to those. A work directory of another format is refus
 work directories from before manifests had the number.
 """
 
-_CHANGES_NO_RESULT = "config.replay.resumed_frames "
-"""Begins the difference of a field that may change when a run is resumed."""
+CHANGES_NO_RESULT = "replay.resumed_frames"
+"""Field of a configuration that may change when a run is resumed."""
 
 _DEPENDENCIES = (
     "jax", "jaxlib", "flax", "optax", "rlax", "numpy", "envpool", "ale_py",
@@ -194,7 +194,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     differing = [
         difference
         for difference in _differences(old["run"], files.to_json_value(manifest["run"]))
-        if not difference.startswith(_CHANGES_NO_RESULT)
+        if not difference.startswith(f"config.{CHANGES_NO_RESULT} ")
     ]
     if old_format != FORMAT:
         raise WorkdirMismatch(

@@ -56,16 +56,21 @@ class ReplayMemory:
 }
 
 
-def test_a_peer_steps_as_often_as_it_is_told(tmp_path):
-    for name, text in {**FAKE_CODE, "torch.py": FAKE_TORCH}.items():
-        (tmp_path / name).write_text(text)
+def step_twelve_times(program, code, directory, argument) -> None:
+    """Runs a peer's program on fake code, and checks its answers."""
+    for name, text in {**code, "torch.py": FAKE_TORCH}.items():
+        (directory / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, peer_process.__file__, tmp_path, "pong"],
-        input="7\n5\n", capture_output=True, text=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, program.__file__, directory, argument],
+        input="7\n5\n", capture_output=True, text=True, cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(directory)},
     )  # fmt: skip
-    ready, first, second = done.stdout.split("\n")[-4:-1]
+    ready, first, second = done.stdout.splitlines()[-3:]
     assert ready == "ready 0.0" and float(first) > 0 and float(second) > 0, done.stderr
+
+
+def test_a_peer_steps_as_often_as_it_is_told(tmp_path):
+    step_twelve_times(peer_process, FAKE_CODE, tmp_path, "pong")
     learning = 1 + peer_process.WARM_STEPS + 12
     steps = peer_process.SETTINGS["learn_start"] - 1 + learning
     counts = json.loads((tmp_path / "counts").read_text())
@@ -73,7 +78,6 @@ def test_a_peer_steps_as_often_as_it_is_told(tmp_path):
 
 
 FAKE_CONTROL = {
-    "torch.py": FAKE_TORCH,
     "encoder.py": "",
     "utils.py": """
 import gym, numpy as np
@@ -107,15 +111,7 @@ class CurlSacAgent:
 
 
 def test_a_peer_of_sac_updates_as_often_as_it_is_told(tmp_path):
-    for name, text in FAKE_CONTROL.items():
-        (tmp_path / name).write_text(text)
-    done = subprocess.run(
-        [sys.executable, control_peer_process.__file__, tmp_path, "12"],
-        input="7\n5\n", capture_output=True, text=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
-    ready, first, second = done.stdout.splitlines()
-    assert ready == "ready 0.0" and float(first) > 0 and float(second) > 0, done.stderr
+    step_twelve_times(control_peer_process, FAKE_CONTROL, tmp_path, "12")
     updates = control_peer_process.WARM_UPDATES + 12
     assert json.loads((tmp_path / "steps").read_text()) == list(range(1, updates + 1))
 
