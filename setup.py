@@ -26,6 +26,10 @@ if jaxlib := importlib.util.find_spec("jaxlib"):
         Extension(
             "rcrl_jax.networks._convolution",
             ["rcrl_jax/networks/convolution.cc"],
+            depends=[
+                "rcrl_jax/networks/convolution_amx.h",
+                "rcrl_jax/networks/convolution_shape.h",
+            ],
             include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
             extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi"],
             language="c++",

@@ -1,5 +1,7 @@
 """Calls the kernels of `convolution.cc`, a convolution for the CPU."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -69,4 +71,11 @@ def kernel_gradient(
 
 
 def _call(name: str, results):
-    return jax.ffi.ffi_call(f"rcrl_{name}", results, vmap_method="sequential")
+    call = jax.ffi.ffi_call(f"rcrl_{name}", results, vmap_method="sequential")
+    return functools.partial(call, parts=np.int64(_parts()))
+
+
+def _parts() -> int:
+    """How many bfloat16 a number becomes in a matrix unit; see convolution_amx.h."""
+    parts = {"tensorfloat32": 2, "BF16_BF16_F32": 1}
+    return parts.get(jax.config.jax_default_matmul_precision, 3)

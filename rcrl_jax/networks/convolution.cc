@@ -3,7 +3,7 @@
 // Layouts are those of convolution.py: images [N, H, W, C], kernels [K, K, C, F], row after row.
 // Every number is the sum of its products in one fixed order, so results depend neither on the
 // number of threads nor on the width of vectors (a processor without fused multiply-add rounds
-// more often).
+// more often, and the matrix unit of convolution_amx.h rounds elsewhere).
 //
 // A tile is what the registers hold at a time: up to MOST_ROWS x 2 vectors of sums. A product of a
 // tile reads one number for each row and two vectors, so it needs fewer loads than multiplications.
@@ -22,6 +22,8 @@
 #include <mutex>
 #include <vector>
 
+#include "convolution_amx.h"
+#include "convolution_shape.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace {
@@ -53,18 +55,6 @@ template <typename Isa>
 constexpr int kLanes = sizeof(typename Isa::Vector) / sizeof(float);
 template <typename Isa>
 constexpr int kColumns = 2 * kLanes<Isa>;  // of a tile
-
-struct Shape {
-  int64_t images, height, width, channels;
-  int64_t side, stride;  // of the kernel
-  int64_t out_height, out_width, filters;
-
-  int64_t image() const { return height * width * channels; }
-  int64_t output() const { return out_height * out_width * filters; }
-  int64_t row() const { return width * channels; }
-  int64_t step() const { return stride * channels; }  // from window to window
-  int64_t products() const { return side * side * channels; }  // a sum of an output
-};
 
 // --- tiles ---------------------------------------------------------------------------------------
 
@@ -137,7 +127,7 @@ INLINE void in_tiles(int64_t total, const Tile& tile) {
 
 // Outputs of one image.
 //
-// kernel: [blocks of columns, products, columns], the last block filled up with zeros.
+// kernel: [blocks of columns, products, columns], as `in_blocks` lays it out.
 // bias: [blocks of columns, columns].
 template <typename Isa>
 INLINE void convolve_image(const Shape& shape, const float* image, const float* kernel,
@@ -256,10 +246,24 @@ INLINE void pass_image(const Shape& shape, const float* gradients, const float* 
   }
 }
 
+// Lays out `count` rows of `width` numbers in blocks of columns, filled up with zeros.
+Lines in_blocks(const float* rows, int64_t count, int64_t width, int64_t columns) {
+  Lines blocks(lines_of(round_up(width, columns) * count * sizeof(float)));
+  for (int64_t first = 0; first < width; first += columns) {
+    const int64_t own = std::min(columns, width - first);
+    float* block = floats(blocks) + first * count;
+    for (int64_t row = 0; row < count; ++row) {
+      std::memcpy(block + row * columns, rows + row * width + first, own * sizeof(float));
+    }
+  }
+  return blocks;
+}
+
 // The functions above, compiled for a set of instructions.
 struct Instructions {
   const char* name;
   int64_t columns;
+  Lines (*arrange)(const Shape&, const float*);  // a kernel [products, filters] for `convolve`
   void (*convolve)(const Shape&, const float*, const float*, const float*, bool, float*);
   void (*correlate)(const Shape&, const float*, const float*, float*);
   void (*pass_row)(const float*, const float*, int64_t, bool, float*);
@@ -267,6 +271,9 @@ struct Instructions {
 };
 
 #define COMPILE_FOR(ISA, TARGET)                                                              \
+  Lines arrange_##ISA(const Shape& shape, const float* kernel) {                              \
+    return in_blocks(kernel, shape.products(), shape.filters, kColumns<ISA>);                 \
+  }                                                                                           \
   TARGET void convolve_##ISA(const Shape& shape, const float* image, const float* kernel,     \
                              const float* bias, bool relu, float* output) {                   \
     convolve_image<ISA>(shape, image, kernel, bias, relu, output);                            \
@@ -283,8 +290,9 @@ struct Instructions {
                                const float* outputs, bool relu, float* passed, float* bias) { \
     pass_image<ISA>(shape, gradients, outputs, relu, passed, bias);                           \
   }                                                                                           \
-  const Instructions instructions_##ISA = {#ISA,           kColumns<ISA>,  convolve_##ISA,    \
-                                           correlate_##ISA, pass_row_##ISA, pass_image_##ISA};
+  const Instructions instructions_##ISA = {                                                   \
+      #ISA,            kColumns<ISA>,  arrange_##ISA,   convolve_##ISA,                        \
+      correlate_##ISA, pass_row_##ISA, pass_image_##ISA};
 
 COMPILE_FOR(Generic, )
 #if defined(__x86_64__)
@@ -292,21 +300,50 @@ COMPILE_FOR(Avx2, __attribute__((target("avx2,fma"))))
 COMPILE_FOR(Avx512, __attribute__((target("avx512f,fma"))))
 #endif
 
+#if defined(HAS_AMX)
+template <int PARTS>
+Lines arrange_Amx(const Shape& shape, const float* kernel) {
+  return amx::arrange<PARTS>(shape, floats(arrange_Avx512(shape, kernel)));
+}
+
+template <int PARTS>
+const Instructions instructions_Amx = {
+    "Amx",                 kColumns<Avx512>, arrange_Amx<PARTS>, amx::convolve<PARTS>,
+    amx::correlate<PARTS>, pass_row_Avx512,  pass_image_Avx512};
+#endif
+
 // Those that this processor has, the fastest last.
-std::vector<Instructions> available() {
-  std::vector<Instructions> sets;
-  sets.push_back(instructions_Generic);
+std::vector<const Instructions*> available() {
+  std::vector<const Instructions*> sets = {&instructions_Generic};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    sets.push_back(instructions_Avx2);
-    if (__builtin_cpu_supports("avx512f")) sets.push_back(instructions_Avx512);
+    sets.push_back(&instructions_Avx2);
+    if (__builtin_cpu_supports("avx512f")) {
+      sets.push_back(&instructions_Avx512);
+#if defined(HAS_AMX)
+      if (amx::is_available()) sets.push_back(&instructions_Amx<3>);
+#endif
+    }
   }
 #endif
   return sets;
 }
 
-const std::vector<Instructions> sets = available();
-std::atomic<const Instructions*> chosen{&sets.back()};
+const std::vector<const Instructions*> sets = available();
+std::atomic<const Instructions*> chosen{sets.back()};
+
+// The instructions for a shape; `parts` is how many bfloat16 a number becomes in the matrix unit.
+const Instructions& instructions_for(const Shape& shape, int64_t parts) {
+  const Instructions* set = chosen;
+#if defined(HAS_AMX)
+  if (set == &instructions_Amx<3>) {
+    if (!amx::fits(shape)) return instructions_Avx512;
+    if (parts == 1) return instructions_Amx<1>;
+    if (parts == 2) return instructions_Amx<2>;
+  }
+#endif
+  return *set;
+}
 
 // --- all images ----------------------------------------------------------------------------------
 
@@ -336,23 +373,6 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
   job->all_done.wait(lock, [&] { return job->done == count; });
 }
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// Lays out `count` rows of `width` numbers in blocks of columns, filled up with zeros.
-std::vector<float> in_blocks(const float* rows, int64_t count, int64_t width, int64_t columns) {
-  std::vector<float> blocks(round_up(width, columns) * count);
-  for (int64_t first = 0; first < width; first += columns) {
-    const int64_t own = std::min(columns, width - first);
-    float* block = blocks.data() + first * count;
-    for (int64_t row = 0; row < count; ++row) {
-      std::memcpy(block + row * columns, rows + row * width + first, own * sizeof(float));
-    }
-  }
-  return blocks;
-}
-
 bool differ(const Floats& a, const Floats& b) {
   const auto own = a.dimensions(), other = b.dimensions();
   return !std::equal(own.begin(), own.end(), other.begin(), other.end());
@@ -375,7 +395,7 @@ ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& 
 }
 
 ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats bias,
-                    Result outputs, int64_t stride, bool relu) {
+                    Result outputs, int64_t stride, bool relu, int64_t parts) {
   Shape shape;
   if (auto error = read_shape(images, kernel, *outputs, stride, shape); error.failure()) {
     return error;
@@ -383,29 +403,29 @@ ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats b
   if (int64_t(bias.element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("a bias for each filter is needed");
   }
-  const Instructions& set = *chosen;
-  const auto blocks = in_blocks(kernel.typed_data(), shape.products(), shape.filters, set.columns);
-  const auto biases = in_blocks(bias.typed_data(), 1, shape.filters, set.columns);
+  const Instructions& set = instructions_for(shape, parts);
+  const Lines arranged = set.arrange(shape, kernel.typed_data());
+  const Lines biases = in_blocks(bias.typed_data(), 1, shape.filters, set.columns);
   in_parallel(pool, shape.images, [&](int64_t n) {
-    set.convolve(shape, images.typed_data() + n * shape.image(), blocks.data(), biases.data(), relu,
-                 outputs->typed_data() + n * shape.output());
+    set.convolve(shape, images.typed_data() + n * shape.image(), floats(arranged), floats(biases),
+                 relu, outputs->typed_data() + n * shape.output());
   });
   return ffi::Error::Success();
 }
 
 // The gradient by the images, for a stride of 1: a convolution of the padded gradients.
 ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs, Floats kernel,
-                         Result images, bool relu) {
+                         Result images, bool relu, int64_t parts) {
   Shape shape;
   if (auto error = read_shape(*images, kernel, gradients, 1, shape); error.failure()) return error;
   if (differ(gradients, outputs)) {
     return ffi::Error::InvalidArgument("gradients and outputs differ in shape");
   }
-  const Instructions& set = *chosen;
   const int64_t border = shape.side - 1, taps = shape.side * shape.side;
   const int64_t filters = shape.filters, channels = shape.channels;
   const Shape padded = {shape.images, shape.out_height + 2 * border, shape.out_width + 2 * border,
                         filters, shape.side, 1, shape.height, shape.width, channels};
+  const Instructions& set = instructions_for(padded, parts);
   std::vector<float> mirrored(kernel.element_count());
   for (int64_t tap = 0; tap < taps; ++tap) {
     const float* from = kernel.typed_data() + tap * channels * filters;
@@ -414,8 +434,8 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
       for (int64_t f = 0; f < filters; ++f) to[f * channels + c] = from[c * filters + f];
     }
   }
-  const auto blocks = in_blocks(mirrored.data(), padded.products(), channels, set.columns);
-  const std::vector<float> no_bias(round_up(channels, set.columns));
+  const Lines arranged = set.arrange(padded, mirrored.data());
+  const Lines no_bias(lines_of(round_up(channels, set.columns) * sizeof(float)));
   in_parallel(pool, shape.images, [&](int64_t n) {
     static thread_local std::vector<float> scratch;
     scratch.resize(padded.image());
@@ -432,7 +452,7 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
       set.pass_row(gradients.typed_data() + at, outputs.typed_data() + at, line, relu, to + margin);
       std::fill_n(to + margin + line, margin, 0.0f);
     }
-    set.convolve(padded, scratch.data(), blocks.data(), no_bias.data(), false,
+    set.convolve(padded, scratch.data(), floats(arranged), floats(no_bias), false,
                  images->typed_data() + n * shape.image());
   });
   return ffi::Error::Success();
@@ -440,7 +460,8 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
 
 // The gradients by kernel and bias. A group of images is summed by one thread, and then the groups.
 ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients, Floats outputs,
-                          Result kernel, Result bias, int64_t stride, bool relu) {
+                          Result kernel, Result bias, int64_t stride, bool relu,
+                          int64_t parts) {
   constexpr int64_t group_size = 8;
   Shape shape;
   if (auto error = read_shape(images, *kernel, gradients, stride, shape); error.failure()) {
@@ -450,7 +471,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients,
       int64_t(bias->element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("gradients, outputs and bias differ in shape");
   }
-  const Instructions& set = *chosen;
+  const Instructions& set = instructions_for(shape, parts);
   const int64_t filters = shape.filters, pixels = shape.out_height * shape.out_width;
   const int64_t columns = set.columns, padded = round_up(filters, columns);
   const int64_t size = padded * (shape.products() + 1);  // of the kernel's sums and the bias's
@@ -492,7 +513,8 @@ XLA_FFI_DEFINE_HANDLER(convolve_handler, Convolve,
                            .Arg<Floats>()
                            .Ret<Floats>()
                            .Attr<int64_t>("stride")
-                           .Attr<bool>("relu"));
+                           .Attr<bool>("relu")
+                           .Attr<int64_t>("parts"));
 
 XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
                        ffi::Ffi::Bind()
@@ -501,7 +523,8 @@ XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
                            .Arg<Floats>()
                            .Arg<Floats>()
                            .Ret<Floats>()
-                           .Attr<bool>("relu"));
+                           .Attr<bool>("relu")
+                           .Attr<int64_t>("parts"));
 
 XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
                        ffi::Ffi::Bind()
@@ -512,15 +535,16 @@ XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
                            .Ret<Floats>()
                            .Ret<Floats>()
                            .Attr<int64_t>("stride")
-                           .Attr<bool>("relu"));
+                           .Attr<bool>("relu")
+                           .Attr<int64_t>("parts"));
 
 // --- the Python module ---------------------------------------------------------------------------
 
 // instructions() -> the names of the sets that this processor has.
 PyObject* instructions(PyObject*, PyObject*) {
   PyObject* names = PyList_New(0);
-  for (const Instructions& set : sets) {
-    PyObject* name = names == nullptr ? nullptr : PyUnicode_FromString(set.name);
+  for (const Instructions* set : sets) {
+    PyObject* name = names == nullptr ? nullptr : PyUnicode_FromString(set->name);
     if (name == nullptr || PyList_Append(names, name) != 0) {
       Py_XDECREF(name);
       Py_XDECREF(names);
@@ -535,9 +559,9 @@ PyObject* instructions(PyObject*, PyObject*) {
 PyObject* use(PyObject*, PyObject* argument) {
   const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
   if (name == nullptr) return nullptr;
-  for (const Instructions& set : sets) {
-    if (std::strcmp(set.name, name) == 0) {
-      chosen = &set;
+  for (const Instructions* set : sets) {
+    if (std::strcmp(set->name, name) == 0) {
+      chosen = set;
       Py_RETURN_NONE;
     }
   }

@@ -78,7 +78,8 @@ def test_outputs_and_gradients_equal_those_of_lax(
 @settings(max_examples=25, deadline=None)
 @given(
     sizes=st.tuples(
-        st.integers(1, 18), st.integers(3, 9), st.integers(3, 33), st.integers(1, 37),
+        st.integers(1, 18), st.integers(3, 9), st.integers(3, 33),
+        st.integers(1, 37) | st.sampled_from([32, 64]),  # matrix units take these
         st.integers(1, 70), st.integers(1, 3),
     ),
     relu=st.booleans(),
@@ -87,35 +88,79 @@ def test_any_shape_equals_that_of_lax(sizes, relu):
     assert_equal_those_of_lax(inputs(*sizes), sizes[-1], relu)
 
 
-@needs_kernels
-def test_every_set_of_instructions_gives_the_same_numbers():
+@pytest.fixture
+def by_instructions():
+    """Computes outputs and gradients with each set of instructions that this processor has."""
     compiled = compiled_convolution._convolution
     names = compiled.instructions()
-    arrays = inputs(9, 6, 31, 20, 40, 1)
-    found = {}
-    try:
+
+    def compute(arrays):
+        found = {}
         for name in names:
             compiled.use(name)
             found[name] = results(convolution.convolve, arrays, 1, True)
-    finally:
-        compiled.use(names[-1])
-    for name in names:
-        for one, other in zip(found[name], found[names[-1]], strict=True):
-            if name == "Generic":  # maybe without fused multiply-add
+        return found
+
+    yield compute
+    compiled.use(names[-1])
+
+
+@needs_kernels
+@pytest.mark.parametrize("channels", [20, 32])
+def test_every_set_of_instructions_gives_the_same_numbers(channels, by_instructions):
+    found = by_instructions(inputs(9, 6, 31, channels, 40, 1))
+    exact = found.get("Avx512") or found.get("Avx2") or found["Generic"]
+    for name, own in found.items():
+        for one, other in zip(own, exact, strict=True):
+            # Without fused multiply-add, or in a matrix unit, numbers are rounded elsewhere.
+            if name == "Generic" or (name == "Amx" and channels == 32):
                 np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
             else:
                 np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="no instructions abacus"):
-        compiled.use("abacus")
+        compiled_convolution._convolution.use("abacus")
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "precision, error", [("highest", 1.0), ("tensorfloat32", 30.0), ("BF16_BF16_F32", 3e4)]
+)
+def test_errors_of_a_matrix_unit_are_those_of_its_precision(precision, error, by_instructions):
+    """As multiples of the error of float32 in vectors, which no precision changes.
+
+    TF32 itself rounds inputs to 11 bits, an error of some thousand times that of float32.
+    """
+    x, kernel, bias, gradient = inputs(9, 12, 12, 32, 32, 1)
+    bias += 200  # so that the ReLU passes everything, whatever the rounding
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(float), (3, 3), axis=(1, 2))
+    exact = [
+        np.einsum("nhwcab,abcf->nhwf", windows, kernel) + bias,
+        np.einsum("nhwcab,nhwf->abcf", windows, gradient),
+    ]
+    with jax.default_matmul_precision(precision):
+        found = by_instructions((x, kernel, bias, gradient))
+    errors = {
+        name: [np.std(one - other) for one, other in zip(own[::2], exact, strict=True)]
+        for name, own in found.items()
+    }
+    if "Amx" not in errors:
+        pytest.skip("this processor has no matrix unit")
+    for own, vectors in zip(errors["Amx"], errors["Avx512"], strict=True):
+        assert own < error * vectors
+        assert own > error * vectors / 100
+    with jax.default_matmul_precision("highest"):
+        in_float32 = by_instructions((x, kernel, bias, gradient))["Avx512"]
+    for one, other in zip(found["Avx512"], in_float32, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 _ON_CORES = """
 import os, sys
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
 from tests.networks import test_convolution as t
-arrays = t.inputs(19, 6, 31, 20, 40, 1)
-found = t.results(t.convolution.convolve, arrays, 1, True)
-print(t.digest(found))
+for channels in (20, 32):
+    arrays = t.inputs(19, 6, 31, channels, 40, 1)
+    print(t.digest(t.results(t.convolution.convolve, arrays, 1, True)))
 """
 
 
@@ -142,15 +187,19 @@ def test_a_batch_of_convolutions_equals_one_after_the_other():
 
 
 @needs_kernels
+@pytest.mark.parametrize("channels", [3, 32])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_shows_where_that_of_lax_does(bad):
-    x, kernel, bias, gradient = inputs(2, 6, 7, 3, 5, 1)
+def test_what_is_not_finite_shows_where_that_of_lax_does(bad, channels):
+    x, kernel, bias, gradient = inputs(2, 6, 7, channels, 5, 1)
     x[1, 2, 3, 1] = bad
     mine = results(convolution.convolve, (x, kernel, bias, gradient), 1, True)
     theirs = results(reference, (x, kernel, bias, gradient), 1, True)
     assert not np.isfinite(mine[0]).all() and not np.isfinite(mine[2]).all()
     for one, other in zip(mine, theirs, strict=True):
-        np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
+        if channels == 3:
+            np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
+        else:  # a matrix unit makes NaN of an infinity, which the ReLU keeps
+            assert not np.isfinite(one[~np.isfinite(other)]).any()
 
 
 @needs_kernels

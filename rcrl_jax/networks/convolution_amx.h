@@ -1,0 +1,283 @@
+// The convolution on the matrix unit of Intel processors (AMX).
+//
+// The unit multiplies matrices of bfloat16 and adds the products in float32. A float32 has 24
+// significant bits, so it is the sum of three bfloat16 of 8 bits and their signs. A product of two
+// numbers is then that of their parts: with three parts six products, without those below 2^-24 of
+// the whole; with two parts three products, without those below 2^-17; with one part one. Even six
+// take less time than one of float32 in vectors. Other than in float32, an infinity becomes NaN.
+//
+// A tile is a register of 16 rows of 64 bytes. Tiles 0 to 3 hold sums, 32 rows by 32 columns.
+
+#pragma once
+
+#include "convolution_shape.h"
+
+#if defined(__x86_64__) && defined(__linux__) && \
+    (__has_include(<amxtileintrin.h>) || __has_include(<amxintrin.h>))
+#define HAS_AMX 1
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace amx {
+
+#define AMX_TARGET __attribute__((target("amx-tile,amx-bf16,avx512bf16,avx512vl")))
+#define AMX_INLINE inline __attribute__((always_inline)) AMX_TARGET
+
+using Bits = uint16_t;                 // of a bfloat16
+constexpr int64_t kSide = 32;          // rows and columns of the sums, and products of a step
+constexpr int64_t kTile = 16 * kSide;  // numbers in a tile
+
+// Numbers in the columns that a step reads.
+template <int PARTS>
+constexpr int64_t kStep = 2 * PARTS * kTile;
+
+// Whether this processor has the unit and the system lets this program use it.
+inline bool is_available() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  const bool has_products = d >> 22 & 1, has_tiles = d >> 24 & 1;
+  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return false;
+  const bool has_rounding = a >> 5 & 1;
+  constexpr long request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return has_products && has_tiles && has_rounding &&
+         syscall(SYS_arch_prctl, request, tile_data) == 0;
+}
+
+// What the unit can convolve: its steps are 32 channels long.
+inline bool fits(const Shape& shape) { return shape.stride == 1 && shape.channels % kSide == 0; }
+
+// Configures the tiles of this thread for as long as it exists.
+class Tiles {
+ public:
+  AMX_TARGET Tiles() {
+    struct {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t bytes_of_a_row[16] = {};
+      uint8_t rows[16] = {};
+    } configuration;
+    std::fill_n(configuration.bytes_of_a_row, 8, 64);
+    std::fill_n(configuration.rows, 8, 16);
+    _tile_loadconfig(&configuration);
+  }
+  AMX_TARGET ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+};
+
+// sums += rows * columns, over the 32 products of a step.
+//
+// rows: the first parts of 32 rows, `stride` apart; the other parts follow, `plane` apart.
+// columns: [2 halves, parts, 16 pairs of products, 16 columns, 2].
+template <int PARTS>
+AMX_INLINE void add_products(const Bits* rows, int64_t stride, int64_t plane,
+                             const Bits* columns) {
+  const int64_t bytes = stride * sizeof(Bits);
+#define ROWS(PART)                                                   \
+  _tile_loadd(4, rows + (PART) * plane, bytes);                      \
+  _tile_loadd(5, rows + (PART) * plane + 16 * stride, bytes)
+#define COLUMNS(PART)                                                \
+  _tile_loadd(6, columns + (PART) * kTile, Line::bytes);             \
+  _tile_loadd(7, columns + (PARTS + (PART)) * kTile, Line::bytes)
+#define MULTIPLY                                                     \
+  _tile_dpbf16ps(0, 4, 6);                                           \
+  _tile_dpbf16ps(1, 4, 7);                                           \
+  _tile_dpbf16ps(2, 5, 6);                                           \
+  _tile_dpbf16ps(3, 5, 7)
+  ROWS(0);
+  if constexpr (PARTS > 2) {
+    COLUMNS(2);
+    MULTIPLY;
+  }
+  if constexpr (PARTS > 1) {
+    COLUMNS(1);
+    MULTIPLY;
+  }
+  COLUMNS(0);
+  MULTIPLY;
+  if constexpr (PARTS > 1) {
+    ROWS(1);
+    MULTIPLY;
+  }
+  if constexpr (PARTS > 2) {
+    COLUMNS(1);
+    MULTIPLY;
+    COLUMNS(0);
+    ROWS(2);
+    MULTIPLY;
+  }
+#undef ROWS
+#undef COLUMNS
+#undef MULTIPLY
+}
+
+// Loads or stores the sums, as 32 rows of floats `bytes` apart.
+AMX_INLINE void load_sums(const float* from, int64_t bytes) {
+  const float* lower = from + 16 * bytes / int64_t(sizeof(float));
+  _tile_loadd(0, from, bytes);
+  _tile_loadd(1, from + 16, bytes);
+  _tile_loadd(2, lower, bytes);
+  _tile_loadd(3, lower + 16, bytes);
+}
+AMX_INLINE void store_sums(float* to, int64_t bytes) {
+  float* lower = to + 16 * bytes / int64_t(sizeof(float));
+  _tile_stored(0, to, bytes);
+  _tile_stored(1, to + 16, bytes);
+  _tile_stored(2, lower, bytes);
+  _tile_stored(3, lower + 16, bytes);
+}
+
+// The next part of 16 numbers, in the upper half of each; leaves what is missing to the numbers.
+AMX_INLINE __m512i take_part(__m512& numbers) {
+  const __m256bh rounded = _mm512_cvtneps_pbh(numbers);
+  const __m512i part = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)rounded), 16);
+  numbers = _mm512_sub_ps(numbers, _mm512_castsi512_ps(part));
+  return part;
+}
+
+// Writes the parts of 16 numbers, `plane` apart.
+template <int PARTS>
+AMX_INLINE void store_parts(__m512 numbers, Bits* to, int64_t plane) {
+  for (int part = 0; part < PARTS; ++part) {
+    const __m512i own = _mm512_srli_epi32(take_part(numbers), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + part * plane),
+                        _mm512_cvtepi32_epi16(own));
+  }
+}
+
+// Writes the parts of two rows of 32 numbers as a pair of products of a step's columns; a row that
+// does not exist is zero.
+template <int PARTS>
+AMX_INLINE void store_pair(const float* even, const float* odd, Bits* to) {
+  for (int half = 0; half < 2; ++half) {
+    __m512 first = even ? _mm512_loadu_ps(even + half * 16) : _mm512_setzero_ps();
+    __m512 second = odd ? _mm512_loadu_ps(odd + half * 16) : _mm512_setzero_ps();
+    for (int part = 0; part < PARTS; ++part) {
+      const __m512i lower = _mm512_srli_epi32(take_part(first), 16);
+      const __m512i pair = _mm512_or_si512(lower, take_part(second));
+      _mm512_store_si512(to + (half * PARTS + part) * kTile, pair);
+    }
+  }
+}
+
+inline Bits* bits(Lines& lines) { return reinterpret_cast<Bits*>(lines.data()); }
+
+// Lays out the kernel as the columns of `add_products`: [blocks of filters, steps, ...].
+//
+// blocks: [blocks of 32 filters, products, 32].
+template <int PARTS>
+AMX_TARGET Lines arrange(const Shape& shape, const float* blocks) {
+  const int64_t rows = round_up(shape.filters, kSide) / kSide * shape.products();
+  Lines lines(lines_of(rows / kSide * kStep<PARTS> * sizeof(Bits)));
+  for (int64_t row = 0; row < rows; row += 2) {
+    const float* even = blocks + row * kSide;
+    Bits* step = bits(lines) + row / kSide * kStep<PARTS>;
+    store_pair<PARTS>(even, even + kSide, step + row % kSide * 16);
+  }
+  return lines;
+}
+
+// As `convolve_image`, with the kernel as `arrange` returns it. Windows follow one another through
+// all rows of the image; those that reach into the next row are computed and left out.
+template <int PARTS>
+AMX_TARGET void convolve(const Shape& shape, const float* image, const float* kernel,
+                                const float* bias, bool relu, float* output) {
+  static thread_local Lines scratch;
+  const int64_t steps = shape.products() / kSide, steps_of_a_row = steps / shape.side;
+  const int64_t windows = shape.out_height * shape.width;
+  const int64_t plane = round_up(shape.image() + (kSide + shape.side) * shape.channels, kSide);
+  scratch.resize(lines_of(PARTS * plane * sizeof(Bits)));
+  for (int64_t k = 0; k < shape.image(); k += 16) {
+    store_parts<PARTS>(_mm512_loadu_ps(image + k), bits(scratch) + k, plane);
+  }
+  const Tiles tiles;
+  for (int64_t first = 0; first < shape.filters; first += kSide) {
+    const Bits* block =
+        reinterpret_cast<const Bits*>(kernel) + first / kSide * steps * kStep<PARTS>;
+    const int64_t width = std::min(kSide, shape.filters - first);
+    int64_t h = 0, w = 0;  // of the next window
+    for (int64_t window = 0; window < windows; window += kSide) {
+      load_sums(bias + first, 0);
+      for (int64_t step = 0; step < steps; ++step) {
+        const int64_t a = step / steps_of_a_row, k = step % steps_of_a_row * kSide;
+        add_products<PARTS>(bits(scratch) + (window + a * shape.width) * shape.channels + k,
+                            shape.channels, plane, block + step * kStep<PARTS>);
+      }
+      alignas(64) float sums[kSide * kSide];
+      store_sums(sums, kSide * sizeof(float));
+      const int64_t count = std::min(kSide, windows - window);
+      for (int64_t row = 0; row < count; ++row) {
+        if (w < shape.out_width) {
+          float* own = sums + row * kSide;
+          if (relu) {
+            for (int64_t k = 0; k < kSide; ++k) own[k] = own[k] < 0 ? 0 : own[k];
+          }
+          float* to = output + (h * shape.out_width + w) * shape.filters + first;
+          std::memcpy(to, own, width * sizeof(float));
+        }
+        if (++w == shape.width) w = 0, ++h;
+      }
+    }
+  }
+}
+
+// As `correlate_image`, with the windows of `convolve`: the gradients of those left out are zero.
+template <int PARTS>
+AMX_TARGET void correlate(const Shape& shape, const float* image, const float* gradients,
+                          float* sums) {
+  static thread_local Lines of_images, of_gradients;
+  const int64_t channels = shape.channels, pixels = shape.height * shape.width;
+  const int64_t windows = round_up(shape.out_height * shape.width, kSide);
+
+  // Parts of the image, [parts, channels, pixels]; zeros behind the last pixel.
+  const int64_t line = round_up(pixels + kSide + shape.side, kSide), plane = channels * line;
+  of_images.resize(lines_of(PARTS * plane * sizeof(Bits)));
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i offsets = _mm512_mullo_epi32(lane, _mm512_set1_epi32(int(channels)));
+  for (int64_t pixel = 0; pixel < line; pixel += 16) {
+    const int64_t count = std::clamp<int64_t>(pixels - pixel, 0, 16);
+    const __mmask16 exist = (1u << count) - 1;
+    for (int64_t c = 0; c < channels; ++c) {
+      const __m512 numbers = _mm512_mask_i32gather_ps(
+          _mm512_setzero_ps(), exist, offsets, image + pixel * channels + c, sizeof(float));
+      store_parts<PARTS>(numbers, bits(of_images) + c * line + pixel, plane);
+    }
+  }
+
+  of_gradients.resize(lines_of(windows / kSide * kStep<PARTS> * sizeof(Bits)));
+  const Tiles tiles;
+  for (int64_t first = 0; first < shape.filters; first += kSide) {
+    const float* block = gradients + first * shape.out_height * shape.out_width;
+    const auto at = [&](int64_t window) -> const float* {
+      const int64_t h = window / shape.width, w = window % shape.width;
+      const bool is_left_out = h >= shape.out_height || w >= shape.out_width;
+      return is_left_out ? nullptr : block + (h * shape.out_width + w) * kSide;
+    };
+    for (int64_t window = 0; window < windows; window += 2) {
+      Bits* step = bits(of_gradients) + window / kSide * kStep<PARTS>;
+      store_pair<PARTS>(at(window), at(window + 1), step + window % kSide * 16);
+    }
+    for (int64_t row = 0; row < shape.products(); row += kSide) {
+      const int64_t tap = row / channels, a = tap / shape.side, b = tap % shape.side;
+      const Bits* rows = bits(of_images) + row % channels * line + a * shape.width + b;
+      float* own = sums + first * shape.products() + row * kSide;
+      load_sums(own, kSide * sizeof(float));
+      for (int64_t window = 0; window < windows; window += kSide) {
+        add_products<PARTS>(rows + window, line, plane,
+                            bits(of_gradients) + window / kSide * kStep<PARTS>);
+      }
+      store_sums(own, kSide * sizeof(float));
+    }
+  }
+}
+
+#undef AMX_TARGET
+#undef AMX_INLINE
+
+}  // namespace amx
+
+#endif
