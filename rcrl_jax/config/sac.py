@@ -69,7 +69,7 @@ class SacConfig:
     precision: str = setting(
         "tf32",
         "inputs of products and convolutions: 'float32' or 'tf32' (10 bits of mantissa); "
-        "parameters and sums are float32; a CPU computes both in float32",
+        "parameters and sums are float32; a CPU rounds less than TF32 or not at all",
         "ours",
         fields.one_of("float32", "tf32"),
     )

@@ -72,10 +72,5 @@ def kernel_gradient(
 
 def _call(name: str, results):
     call = jax.ffi.ffi_call(f"rcrl_{name}", results, vmap_method="sequential")
-    return functools.partial(call, parts=np.int64(_parts()))
-
-
-def _parts() -> int:
-    """How many bfloat16 a number becomes in a matrix unit; see convolution_amx.h."""
-    parts = {"tensorfloat32": 2, "BF16_BF16_F32": 1}
-    return parts.get(jax.config.jax_default_matmul_precision, 3)
+    # A matrix unit computes in TF32 alone.
+    return functools.partial(call, tf32=jax.config.jax_default_matmul_precision == "tensorfloat32")

@@ -3,7 +3,7 @@
 // Layouts are those of convolution.py: images [N, H, W, C], kernels [K, K, C, F], row after row.
 // Every number is the sum of its products in one fixed order, so results depend neither on the
 // number of threads nor on the width of vectors (a processor without fused multiply-add rounds
-// more often, and the matrix unit of convolution_amx.h rounds elsewhere).
+// more often, and the matrix unit of convolution_amx.h, for TF32, elsewhere).
 //
 // A tile is what the registers hold at a time: up to MOST_ROWS x 2 vectors of sums. A product of a
 // tile reads one number for each row and two vectors, so it needs fewer loads than multiplications.
@@ -301,15 +301,13 @@ COMPILE_FOR(Avx512, __attribute__((target("avx512f,fma"))))
 #endif
 
 #if defined(HAS_AMX)
-template <int PARTS>
 Lines arrange_Amx(const Shape& shape, const float* kernel) {
-  return amx::arrange<PARTS>(shape, floats(arrange_Avx512(shape, kernel)));
+  return amx::arrange(shape, floats(arrange_Avx512(shape, kernel)));
 }
 
-template <int PARTS>
 const Instructions instructions_Amx = {
-    "Amx",                 kColumns<Avx512>, arrange_Amx<PARTS>, amx::convolve<PARTS>,
-    amx::correlate<PARTS>, pass_row_Avx512,  pass_image_Avx512};
+    "Amx",          kColumns<Avx512>, arrange_Amx,      amx::convolve,
+    amx::correlate, pass_row_Avx512,  pass_image_Avx512};
 #endif
 
 // Those that this processor has, the fastest last.
@@ -321,7 +319,7 @@ std::vector<const Instructions*> available() {
     if (__builtin_cpu_supports("avx512f")) {
       sets.push_back(&instructions_Avx512);
 #if defined(HAS_AMX)
-      if (amx::is_available()) sets.push_back(&instructions_Amx<3>);
+      if (amx::is_available()) sets.push_back(&instructions_Amx);
 #endif
     }
   }
@@ -332,15 +330,11 @@ std::vector<const Instructions*> available() {
 const std::vector<const Instructions*> sets = available();
 std::atomic<const Instructions*> chosen{sets.back()};
 
-// The instructions for a shape; `parts` is how many bfloat16 a number becomes in the matrix unit.
-const Instructions& instructions_for(const Shape& shape, int64_t parts) {
+// The instructions for a shape, in the precision TF32 or float32.
+const Instructions& instructions_for(const Shape& shape, bool tf32) {
   const Instructions* set = chosen;
 #if defined(HAS_AMX)
-  if (set == &instructions_Amx<3>) {
-    if (!amx::fits(shape)) return instructions_Avx512;
-    if (parts == 1) return instructions_Amx<1>;
-    if (parts == 2) return instructions_Amx<2>;
-  }
+  if (set == &instructions_Amx && !(tf32 && amx::fits(shape))) return instructions_Avx512;
 #endif
   return *set;
 }
@@ -395,7 +389,7 @@ ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& 
 }
 
 ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats bias,
-                    Result outputs, int64_t stride, bool relu, int64_t parts) {
+                    Result outputs, int64_t stride, bool relu, bool tf32) {
   Shape shape;
   if (auto error = read_shape(images, kernel, *outputs, stride, shape); error.failure()) {
     return error;
@@ -403,7 +397,7 @@ ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats b
   if (int64_t(bias.element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("a bias for each filter is needed");
   }
-  const Instructions& set = instructions_for(shape, parts);
+  const Instructions& set = instructions_for(shape, tf32);
   const Lines arranged = set.arrange(shape, kernel.typed_data());
   const Lines biases = in_blocks(bias.typed_data(), 1, shape.filters, set.columns);
   in_parallel(pool, shape.images, [&](int64_t n) {
@@ -415,7 +409,7 @@ ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats b
 
 // The gradient by the images, for a stride of 1: a convolution of the padded gradients.
 ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs, Floats kernel,
-                         Result images, bool relu, int64_t parts) {
+                         Result images, bool relu, bool tf32) {
   Shape shape;
   if (auto error = read_shape(*images, kernel, gradients, 1, shape); error.failure()) return error;
   if (differ(gradients, outputs)) {
@@ -425,7 +419,7 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
   const int64_t filters = shape.filters, channels = shape.channels;
   const Shape padded = {shape.images, shape.out_height + 2 * border, shape.out_width + 2 * border,
                         filters, shape.side, 1, shape.height, shape.width, channels};
-  const Instructions& set = instructions_for(padded, parts);
+  const Instructions& set = instructions_for(padded, tf32);
   std::vector<float> mirrored(kernel.element_count());
   for (int64_t tap = 0; tap < taps; ++tap) {
     const float* from = kernel.typed_data() + tap * channels * filters;
@@ -461,7 +455,7 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
 // The gradients by kernel and bias. A group of images is summed by one thread, and then the groups.
 ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients, Floats outputs,
                           Result kernel, Result bias, int64_t stride, bool relu,
-                          int64_t parts) {
+                          bool tf32) {
   constexpr int64_t group_size = 8;
   Shape shape;
   if (auto error = read_shape(images, *kernel, gradients, stride, shape); error.failure()) {
@@ -471,7 +465,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients,
       int64_t(bias->element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("gradients, outputs and bias differ in shape");
   }
-  const Instructions& set = instructions_for(shape, parts);
+  const Instructions& set = instructions_for(shape, tf32);
   const int64_t filters = shape.filters, pixels = shape.out_height * shape.out_width;
   const int64_t columns = set.columns, padded = round_up(filters, columns);
   const int64_t size = padded * (shape.products() + 1);  // of the kernel's sums and the bias's
@@ -514,7 +508,7 @@ XLA_FFI_DEFINE_HANDLER(convolve_handler, Convolve,
                            .Ret<Floats>()
                            .Attr<int64_t>("stride")
                            .Attr<bool>("relu")
-                           .Attr<int64_t>("parts"));
+                           .Attr<bool>("tf32"));
 
 XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
                        ffi::Ffi::Bind()
@@ -524,7 +518,7 @@ XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
                            .Arg<Floats>()
                            .Ret<Floats>()
                            .Attr<bool>("relu")
-                           .Attr<int64_t>("parts"));
+                           .Attr<bool>("tf32"));
 
 XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
                        ffi::Ffi::Bind()
@@ -536,7 +530,7 @@ XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
                            .Ret<Floats>()
                            .Attr<int64_t>("stride")
                            .Attr<bool>("relu")
-                           .Attr<int64_t>("parts"));
+                           .Attr<bool>("tf32"));
 
 // --- the Python module ---------------------------------------------------------------------------
 

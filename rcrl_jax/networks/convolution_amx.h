@@ -1,10 +1,9 @@
 // The convolution on the matrix unit of Intel processors (AMX).
 //
-// The unit multiplies matrices of bfloat16 and adds the products in float32. A float32 has 24
-// significant bits, so it is the sum of three bfloat16 of 8 bits and their signs. A product of two
-// numbers is then that of their parts: with three parts six products, without those below 2^-24 of
-// the whole; with two parts three products, without those below 2^-17; with one part one. Even six
-// take less time than one of float32 in vectors. Other than in float32, an infinity becomes NaN.
+// The unit multiplies matrices of bfloat16, which has 8 significant bits, and adds the products in
+// float32. For TF32, whose inputs have 11 bits, a number is split into two bfloat16, together 17
+// bits. Of the four products of the parts of two numbers the smallest is left out: it is below
+// 2^-17 of the whole. Other than in float32, an infinity becomes NaN.
 //
 // A tile is a register of 16 rows of 64 bytes. Tiles 0 to 3 hold sums, 32 rows by 32 columns.
 
@@ -32,10 +31,7 @@ namespace amx {
 using Bits = uint16_t;                 // of a bfloat16
 constexpr int64_t kSide = 32;          // rows and columns of the sums, and products of a step
 constexpr int64_t kTile = 16 * kSide;  // numbers in a tile
-
-// Numbers in the columns that a step reads.
-template <int PARTS>
-constexpr int64_t kStep = 2 * PARTS * kTile;
+constexpr int64_t kStep = 4 * kTile;   // numbers in the columns that a step reads
 
 // Whether this processor has the unit and the system lets this program use it.
 inline bool is_available() {
@@ -71,9 +67,8 @@ class Tiles {
 
 // sums += rows * columns, over the 32 products of a step.
 //
-// rows: the first parts of 32 rows, `stride` apart; the other parts follow, `plane` apart.
-// columns: [2 halves, parts, 16 pairs of products, 16 columns, 2].
-template <int PARTS>
+// rows: the first parts of 32 rows, `stride` apart; the second parts lie `plane` behind them.
+// columns: [2 halves, 2 parts, 16 pairs of products, 16 columns, 2].
 AMX_INLINE void add_products(const Bits* rows, int64_t stride, int64_t plane,
                              const Bits* columns) {
   const int64_t bytes = stride * sizeof(Bits);
@@ -82,34 +77,19 @@ AMX_INLINE void add_products(const Bits* rows, int64_t stride, int64_t plane,
   _tile_loadd(5, rows + (PART) * plane + 16 * stride, bytes)
 #define COLUMNS(PART)                                                \
   _tile_loadd(6, columns + (PART) * kTile, Line::bytes);             \
-  _tile_loadd(7, columns + (PARTS + (PART)) * kTile, Line::bytes)
+  _tile_loadd(7, columns + (2 + (PART)) * kTile, Line::bytes)
 #define MULTIPLY                                                     \
   _tile_dpbf16ps(0, 4, 6);                                           \
   _tile_dpbf16ps(1, 4, 7);                                           \
   _tile_dpbf16ps(2, 5, 6);                                           \
   _tile_dpbf16ps(3, 5, 7)
   ROWS(0);
-  if constexpr (PARTS > 2) {
-    COLUMNS(2);
-    MULTIPLY;
-  }
-  if constexpr (PARTS > 1) {
-    COLUMNS(1);
-    MULTIPLY;
-  }
+  COLUMNS(1);
+  MULTIPLY;
   COLUMNS(0);
   MULTIPLY;
-  if constexpr (PARTS > 1) {
-    ROWS(1);
-    MULTIPLY;
-  }
-  if constexpr (PARTS > 2) {
-    COLUMNS(1);
-    MULTIPLY;
-    COLUMNS(0);
-    ROWS(2);
-    MULTIPLY;
-  }
+  ROWS(1);
+  MULTIPLY;
 #undef ROWS
 #undef COLUMNS
 #undef MULTIPLY
@@ -139,10 +119,9 @@ AMX_INLINE __m512i take_part(__m512& numbers) {
   return part;
 }
 
-// Writes the parts of 16 numbers, `plane` apart.
-template <int PARTS>
+// Writes the parts of 16 numbers, the second `plane` behind the first.
 AMX_INLINE void store_parts(__m512 numbers, Bits* to, int64_t plane) {
-  for (int part = 0; part < PARTS; ++part) {
+  for (int part = 0; part < 2; ++part) {
     const __m512i own = _mm512_srli_epi32(take_part(numbers), 16);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + part * plane),
                         _mm512_cvtepi32_epi16(own));
@@ -151,15 +130,14 @@ AMX_INLINE void store_parts(__m512 numbers, Bits* to, int64_t plane) {
 
 // Writes the parts of two rows of 32 numbers as a pair of products of a step's columns; a row that
 // does not exist is zero.
-template <int PARTS>
 AMX_INLINE void store_pair(const float* even, const float* odd, Bits* to) {
   for (int half = 0; half < 2; ++half) {
     __m512 first = even ? _mm512_loadu_ps(even + half * 16) : _mm512_setzero_ps();
     __m512 second = odd ? _mm512_loadu_ps(odd + half * 16) : _mm512_setzero_ps();
-    for (int part = 0; part < PARTS; ++part) {
+    for (int part = 0; part < 2; ++part) {
       const __m512i lower = _mm512_srli_epi32(take_part(first), 16);
       const __m512i pair = _mm512_or_si512(lower, take_part(second));
-      _mm512_store_si512(to + (half * PARTS + part) * kTile, pair);
+      _mm512_store_si512(to + (half * 2 + part) * kTile, pair);
     }
   }
 }
@@ -169,43 +147,41 @@ inline Bits* bits(Lines& lines) { return reinterpret_cast<Bits*>(lines.data()); 
 // Lays out the kernel as the columns of `add_products`: [blocks of filters, steps, ...].
 //
 // blocks: [blocks of 32 filters, products, 32].
-template <int PARTS>
-AMX_TARGET Lines arrange(const Shape& shape, const float* blocks) {
+AMX_TARGET inline Lines arrange(const Shape& shape, const float* blocks) {
   const int64_t rows = round_up(shape.filters, kSide) / kSide * shape.products();
-  Lines lines(lines_of(rows / kSide * kStep<PARTS> * sizeof(Bits)));
+  Lines lines(lines_of(rows / kSide * kStep * sizeof(Bits)));
   for (int64_t row = 0; row < rows; row += 2) {
     const float* even = blocks + row * kSide;
-    Bits* step = bits(lines) + row / kSide * kStep<PARTS>;
-    store_pair<PARTS>(even, even + kSide, step + row % kSide * 16);
+    Bits* step = bits(lines) + row / kSide * kStep;
+    store_pair(even, even + kSide, step + row % kSide * 16);
   }
   return lines;
 }
 
 // As `convolve_image`, with the kernel as `arrange` returns it. Windows follow one another through
 // all rows of the image; those that reach into the next row are computed and left out.
-template <int PARTS>
-AMX_TARGET void convolve(const Shape& shape, const float* image, const float* kernel,
+AMX_TARGET inline void convolve(const Shape& shape, const float* image, const float* kernel,
                                 const float* bias, bool relu, float* output) {
   static thread_local Lines scratch;
   const int64_t steps = shape.products() / kSide, steps_of_a_row = steps / shape.side;
   const int64_t windows = shape.out_height * shape.width;
   const int64_t plane = round_up(shape.image() + (kSide + shape.side) * shape.channels, kSide);
-  scratch.resize(lines_of(PARTS * plane * sizeof(Bits)));
+  scratch.resize(lines_of(2 * plane * sizeof(Bits)));
   for (int64_t k = 0; k < shape.image(); k += 16) {
-    store_parts<PARTS>(_mm512_loadu_ps(image + k), bits(scratch) + k, plane);
+    store_parts(_mm512_loadu_ps(image + k), bits(scratch) + k, plane);
   }
   const Tiles tiles;
   for (int64_t first = 0; first < shape.filters; first += kSide) {
     const Bits* block =
-        reinterpret_cast<const Bits*>(kernel) + first / kSide * steps * kStep<PARTS>;
+        reinterpret_cast<const Bits*>(kernel) + first / kSide * steps * kStep;
     const int64_t width = std::min(kSide, shape.filters - first);
     int64_t h = 0, w = 0;  // of the next window
     for (int64_t window = 0; window < windows; window += kSide) {
       load_sums(bias + first, 0);
       for (int64_t step = 0; step < steps; ++step) {
         const int64_t a = step / steps_of_a_row, k = step % steps_of_a_row * kSide;
-        add_products<PARTS>(bits(scratch) + (window + a * shape.width) * shape.channels + k,
-                            shape.channels, plane, block + step * kStep<PARTS>);
+        add_products(bits(scratch) + (window + a * shape.width) * shape.channels + k,
+                     shape.channels, plane, block + step * kStep);
       }
       alignas(64) float sums[kSide * kSide];
       store_sums(sums, kSide * sizeof(float));
@@ -226,16 +202,15 @@ AMX_TARGET void convolve(const Shape& shape, const float* image, const float* ke
 }
 
 // As `correlate_image`, with the windows of `convolve`: the gradients of those left out are zero.
-template <int PARTS>
-AMX_TARGET void correlate(const Shape& shape, const float* image, const float* gradients,
-                          float* sums) {
+AMX_TARGET inline void correlate(const Shape& shape, const float* image, const float* gradients,
+                                 float* sums) {
   static thread_local Lines of_images, of_gradients;
   const int64_t channels = shape.channels, pixels = shape.height * shape.width;
   const int64_t windows = round_up(shape.out_height * shape.width, kSide);
 
   // Parts of the image, [parts, channels, pixels]; zeros behind the last pixel.
   const int64_t line = round_up(pixels + kSide + shape.side, kSide), plane = channels * line;
-  of_images.resize(lines_of(PARTS * plane * sizeof(Bits)));
+  of_images.resize(lines_of(2 * plane * sizeof(Bits)));
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i offsets = _mm512_mullo_epi32(lane, _mm512_set1_epi32(int(channels)));
   for (int64_t pixel = 0; pixel < line; pixel += 16) {
@@ -244,11 +219,11 @@ AMX_TARGET void correlate(const Shape& shape, const float* image, const float* g
     for (int64_t c = 0; c < channels; ++c) {
       const __m512 numbers = _mm512_mask_i32gather_ps(
           _mm512_setzero_ps(), exist, offsets, image + pixel * channels + c, sizeof(float));
-      store_parts<PARTS>(numbers, bits(of_images) + c * line + pixel, plane);
+      store_parts(numbers, bits(of_images) + c * line + pixel, plane);
     }
   }
 
-  of_gradients.resize(lines_of(windows / kSide * kStep<PARTS> * sizeof(Bits)));
+  of_gradients.resize(lines_of(windows / kSide * kStep * sizeof(Bits)));
   const Tiles tiles;
   for (int64_t first = 0; first < shape.filters; first += kSide) {
     const float* block = gradients + first * shape.out_height * shape.out_width;
@@ -258,8 +233,8 @@ AMX_TARGET void correlate(const Shape& shape, const float* image, const float* g
       return is_left_out ? nullptr : block + (h * shape.out_width + w) * kSide;
     };
     for (int64_t window = 0; window < windows; window += 2) {
-      Bits* step = bits(of_gradients) + window / kSide * kStep<PARTS>;
-      store_pair<PARTS>(at(window), at(window + 1), step + window % kSide * 16);
+      Bits* step = bits(of_gradients) + window / kSide * kStep;
+      store_pair(at(window), at(window + 1), step + window % kSide * 16);
     }
     for (int64_t row = 0; row < shape.products(); row += kSide) {
       const int64_t tap = row / channels, a = tap / shape.side, b = tap % shape.side;
@@ -267,8 +242,8 @@ AMX_TARGET void correlate(const Shape& shape, const float* image, const float* g
       float* own = sums + first * shape.products() + row * kSide;
       load_sums(own, kSide * sizeof(float));
       for (int64_t window = 0; window < windows; window += kSide) {
-        add_products<PARTS>(rows + window, line, plane,
-                            bits(of_gradients) + window / kSide * kStep<PARTS>);
+        add_products(rows + window, line, plane,
+                     bits(of_gradients) + window / kSide * kStep);
       }
       store_sums(own, kSide * sizeof(float));
     }
