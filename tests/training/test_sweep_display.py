@@ -104,7 +104,8 @@ def test_lines_are_plain_and_a_minute_apart(capsys, monkeypatch):
     assert out.splitlines() == [display.describe(STATUSES, 20)] * 2 + ["started [red]x[/]"]
 
 
-def test_the_live_table_is_drawn_in_place_below_the_lines():
+def test_the_live_table_is_drawn_in_place_below_the_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal cannot be drawn on
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     with display.LiveTable(console) as table:
         table.update(STATUSES, 20)
