@@ -20,6 +20,11 @@ def is_compiled() -> bool:
     return _convolution is not None
 
 
+def instructions() -> str:
+    """What convolves on the CPU: the kernels' instructions, such as 'Avx512' or 'Amx', or 'XLA'."""
+    return _convolution.instructions()[-1] if is_compiled() else "XLA"
+
+
 def convolve(
     x: jax.Array, kernel: jax.Array, bias: jax.Array, *, stride: int, relu: bool
 ) -> jax.Array:

@@ -74,7 +74,7 @@ class Curve(NamedTuple):
     runs: int
 
 
-def dmc_curves(runs: Sequence[Run], *, published: bool = True) -> Figure:
+def dmc_curves(runs: Sequence[Run], *, published: bool = True, end: int = 500_000) -> Figure:
     """Learning curves on the six tasks: ours over published ones.
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
@@ -84,15 +84,16 @@ def dmc_curves(runs: Sequence[Run], *, published: bool = True) -> Figure:
     Args:
         runs: finished or not; those without evaluations and those of Atari are left out.
         published: whether to draw the published results.
+        end: environment steps of the axis; longer runs make it longer.
     """
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     panels = figure.subplots(nrows=2, ncols=3, sharex=True, sharey=True)
     runs = [run for run in runs if run.family == "dmc" and run.evaluations]
     groups = _groups(runs)
-    end = max([500_000, *(run.evaluations[-1].env_steps for run in runs)])
+    end = max([end, *(run.evaluations[-1].env_steps for run in runs)])
     for panel, task in zip(panels.flat, reference.tasks(), strict=True):
         if published:
-            _draw_published(panel, task)
+            _draw_published(panel, task, end)
         for label, (color, own) in groups.items():
             of_task = [run for run in own if run.game == task]
             if of_task:
@@ -200,7 +201,7 @@ def _draw_curve(panel: Axes, curve: Curve, color: str, label: str) -> None:
         )
 
 
-def _draw_published(panel: Axes, task: str) -> None:
+def _draw_published(panel: Axes, task: str, end: int) -> None:
     for agent, name in PUBLISHED_CURVES.items():
         curve = published_curve(agent, task)
         if curve is not None:
@@ -210,7 +211,8 @@ def _draw_published(panel: Axes, task: str) -> None:
                 zorder=2, label=f"{name}, published",
             )  # fmt: skip
     for row in reference.dmc_scores():
-        if row.task == task and row.agent in PUBLISHED_POINTS:
+        # Points are not clipped: one at the end of the axis would lose half of its marker.
+        if row.task == task and row.agent in PUBLISHED_POINTS and row.env_steps <= end:
             marker, color = _MARKERS[row.agent]
             panel.plot(
                 row.env_steps, row.mean, marker, color=color, markersize=6, fillstyle="none",

@@ -134,7 +134,7 @@ def circumstances() -> dict[str, Any]:
             "count": len(devices),
             "host_cores": os.cpu_count(),
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
-            "compiled_convolution": compiled_convolution.is_compiled(),
+            "cpu_convolution": compiled_convolution.instructions(),
         },
         "launch": {
             # The interpreter's path depends on the machine, not on the run.

@@ -71,6 +71,7 @@ def test_outputs_and_gradients_equal_those_of_lax(
 ):
     if kernels == "xla":
         monkeypatch.setattr(compiled_convolution, "_convolution", None)
+        assert compiled_convolution.instructions() == "XLA"
     assert_equal_those_of_lax(inputs(images, height, width, channels, 4, stride), stride, relu)
 
 
@@ -121,6 +122,7 @@ def test_every_set_of_instructions_gives_the_same_numbers(channels, precision, b
                 np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
             else:
                 np.testing.assert_array_equal(one, other)
+    assert compiled_convolution.instructions() == list(found)[-1]
     with pytest.raises(ValueError, match="no instructions abacus"):
         compiled_convolution._convolution.use("abacus")
 

@@ -81,6 +81,16 @@ def test_runs_of_different_conditions_make_different_lines(tmp_path):
     assert len({line.get_color() for line in shown.values()}) == 3
 
 
+def test_the_axis_ends_at_the_budget_or_with_the_longest_run(tmp_path):
+    finish(tmp_path, steps=300)
+    runs = store.read_runs(tmp_path).runs
+    for end, drawn in ((600, 1200), (100_000, 100_000)):
+        panel = figures.dmc_curves(runs, end=end).axes[0]
+        assert panel.get_xlim()[1] == pytest.approx(1.03 * drawn)
+        unclipped = [line.get_xdata()[-1] for line in panel.lines if not line.get_clip_on()]
+        assert all(step <= drawn for step in unclipped)
+
+
 def test_published_results_are_labelled_and_thinner_than_ours(tmp_path):
     finish(tmp_path)
     shown = lines_of(figures.dmc_curves(store.read_runs(tmp_path).runs))

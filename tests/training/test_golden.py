@@ -40,7 +40,7 @@ def machine() -> dict[str, object]:
         "cpu": sorted(models) or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),  # XLA splits sums between them
         "jaxlib": jaxlib.__version__,
-        "compiled_convolution": compiled_convolution.is_compiled(),
+        "cpu_convolution": compiled_convolution.instructions(),
     }
 
 

@@ -82,7 +82,7 @@ def test_the_contents_of_a_manifest(monkeypatch):
         "count": jax.device_count(),
         "host_cores": os.cpu_count(),
         "xla_flags": "--xla_gpu_deterministic_ops=true",
-        "compiled_convolution": compiled_convolution.is_compiled(),
+        "cpu_convolution": compiled_convolution.instructions(),
     }
     assert made["launch"]["command"] == "python -m experiments.atari100k '--game=My Game'"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", made["launch"]["started_utc"])
