@@ -53,7 +53,7 @@ def run(
     )
     table = dmc_table.dmc_table(selection.shown, columns)
     table = table._replace(notes=[*table.notes, *figures.published_notes()])
-    figure = figures.dmc_curves(selection.shown, end=steps or 500_000)
+    figure = figures.dmc_curves(selection.shown, end=steps)
     table_command.show(table, judged, selection.lines, output, "figure_dmc", figure)
     return judged
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcrl_jax.networks import precision
+
 try:
     from rcrl_jax.networks import _convolution
 
@@ -78,4 +80,4 @@ def kernel_gradient(
 def _call(name: str, results):
     call = jax.ffi.ffi_call(f"rcrl_{name}", results, vmap_method="sequential")
     # A matrix unit computes in TF32 alone.
-    return functools.partial(call, tf32=jax.config.jax_default_matmul_precision == "tensorfloat32")
+    return functools.partial(call, tf32=precision.is_tf32())

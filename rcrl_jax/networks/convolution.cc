@@ -291,7 +291,7 @@ struct Instructions {
     pass_image<ISA>(shape, gradients, outputs, relu, passed, bias);                           \
   }                                                                                           \
   const Instructions instructions_##ISA = {                                                   \
-      #ISA,            kColumns<ISA>,  arrange_##ISA,   convolve_##ISA,                        \
+      #ISA,            kColumns<ISA>,  arrange_##ISA,   convolve_##ISA,                       \
       correlate_##ISA, pass_row_##ISA, pass_image_##ISA};
 
 COMPILE_FOR(Generic, )

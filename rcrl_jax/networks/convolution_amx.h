@@ -111,20 +111,18 @@ AMX_INLINE void store_sums(float* to, int64_t bytes) {
   _tile_stored(3, lower + 16, bytes);
 }
 
-// The next part of 16 numbers, in the upper half of each; leaves what is missing to the numbers.
-AMX_INLINE __m512i take_part(__m512& numbers) {
-  const __m256bh rounded = _mm512_cvtneps_pbh(numbers);
-  const __m512i part = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)rounded), 16);
-  numbers = _mm512_sub_ps(numbers, _mm512_castsi512_ps(part));
+// The next part of 16 numbers; leaves what is missing to the numbers.
+AMX_INLINE __m256i take_part(__m512& numbers) {
+  const __m256i part = (__m256i)_mm512_cvtneps_pbh(numbers);
+  const __m512i as_floats = _mm512_slli_epi32(_mm512_cvtepu16_epi32(part), 16);
+  numbers = _mm512_sub_ps(numbers, _mm512_castsi512_ps(as_floats));
   return part;
 }
 
 // Writes the parts of 16 numbers, the second `plane` behind the first.
 AMX_INLINE void store_parts(__m512 numbers, Bits* to, int64_t plane) {
   for (int part = 0; part < 2; ++part) {
-    const __m512i own = _mm512_srli_epi32(take_part(numbers), 16);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + part * plane),
-                        _mm512_cvtepi32_epi16(own));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + part * plane), take_part(numbers));
   }
 }
 
@@ -135,9 +133,9 @@ AMX_INLINE void store_pair(const float* even, const float* odd, Bits* to) {
     __m512 first = even ? _mm512_loadu_ps(even + half * 16) : _mm512_setzero_ps();
     __m512 second = odd ? _mm512_loadu_ps(odd + half * 16) : _mm512_setzero_ps();
     for (int part = 0; part < 2; ++part) {
-      const __m512i lower = _mm512_srli_epi32(take_part(first), 16);
-      const __m512i pair = _mm512_or_si512(lower, take_part(second));
-      _mm512_store_si512(to + (half * 2 + part) * kTile, pair);
+      const __m512i lower = _mm512_cvtepu16_epi32(take_part(first));
+      const __m512i upper = _mm512_slli_epi32(_mm512_cvtepu16_epi32(take_part(second)), 16);
+      _mm512_store_si512(to + (half * 2 + part) * kTile, _mm512_or_si512(lower, upper));
     }
   }
 }

@@ -27,3 +27,8 @@ def at_precision(function: Callable, precision: str) -> Callable:
             return function(*arguments)
 
     return at_its_precision
+
+
+def is_tf32() -> bool:
+    """Whether matrix products that are traced now have the precision 'tf32'."""
+    return jax.config.jax_default_matmul_precision == _MATMUL_PRECISION["tf32"]

@@ -74,7 +74,7 @@ class Curve(NamedTuple):
     runs: int
 
 
-def dmc_curves(runs: Sequence[Run], *, published: bool = True, end: int = 500_000) -> Figure:
+def dmc_curves(runs: Sequence[Run], *, published: bool = True, end: int | None = None) -> Figure:
     """Learning curves on the six tasks: ours over published ones.
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
@@ -84,13 +84,14 @@ def dmc_curves(runs: Sequence[Run], *, published: bool = True, end: int = 500_00
     Args:
         runs: finished or not; those without evaluations and those of Atari are left out.
         published: whether to draw the published results.
-        end: environment steps of the axis; longer runs make it longer.
+        end: environment steps of the axis, by default those of the paper, 500,000; longer runs
+            make it longer.
     """
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     panels = figure.subplots(nrows=2, ncols=3, sharex=True, sharey=True)
     runs = [run for run in runs if run.family == "dmc" and run.evaluations]
     groups = _groups(runs)
-    end = max([end, *(run.evaluations[-1].env_steps for run in runs)])
+    end = max([end or 500_000, *(run.evaluations[-1].env_steps for run in runs)])
     for panel, task in zip(panels.flat, reference.tasks(), strict=True):
         if published:
             _draw_published(panel, task, end)

@@ -128,7 +128,7 @@ def test_every_set_of_instructions_gives_the_same_numbers(channels, precision, b
 
 
 @needs_kernels
-def test_the_error_of_a_matrix_unit_is_a_fiftieth_of_that_of_tf32(by_instructions):
+def test_the_error_of_a_matrix_unit_is_far_below_that_of_tf32(by_instructions):
     """That is, of the error which comes from rounding the inputs to 11 bits."""
     x, kernel, bias, gradient = inputs(9, 12, 12, 32, 32, 1)
 
