@@ -29,7 +29,7 @@ _COLUMNS = {
     "unseen_cosine_positive_equal_action": "cosine, positive",
     "unseen_cosine_negative_equal_action": "cosine, negative",
 }
-_COLORS = ("#d84315", "#0b5394", "#00695c", "#6a1b9a", "#424242")
+_COLORS = ("C0", "C1", "C2", "C3", "C4", "black", "C9", "C8")  # easily told apart
 
 
 class Run(NamedTuple):
@@ -103,26 +103,31 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
-    """Draws the measure over training: one row per stage, one column per game, one line per run."""
-    stages = list(dict.fromkeys(run.stage for run in runs))
-    games = list(dict.fromkeys(run.game for run in runs))
-    arms = list(dict.fromkeys(run.arm for run in runs))
-    size = (1.5 + 3.5 * len(games), 1 + 2.6 * len(stages))
-    figure = Figure(figsize=size, dpi=100, layout="constrained")
-    panels = figure.subplots(len(stages), len(games), squeeze=False, sharey=True)
+    """Draws the measure over training: a row for each stage, a panel for each of its games."""
+    games: dict[str, dict[str, None]] = {}  # of each stage, in their order
     for run in runs:
-        panel = panels[stages.index(run.stage), games.index(run.game)]
+        games.setdefault(run.stage, {})[run.game] = None
+    stages, most = list(games), max(len(of_stage) for of_stage in games.values())
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    size = (1.5 + 3.5 * most, 1 + 2.6 * len(stages))
+    figure = Figure(figsize=size, dpi=100, layout="constrained")
+    panels = figure.subplots(len(stages), most, squeeze=False, sharey=True)
+    for run in runs:
+        panel = panels[stages.index(run.stage), list(games[run.stage]).index(run.game)]
         steps = [record["agent_steps"] for record in run.evaluations]
         values = [_number(record.get(MEASURE)) for record in run.evaluations]
         color = _COLORS[arms.index(run.arm) % len(_COLORS)]
         panel.plot(steps, values, "o-", color=color, markersize=3, label=run.arm)
         panel.set_title(f"{run.game}, stage {run.stage}")
+    handles = {line.get_label(): line for panel in panels.flat for line in panel.lines}
     for panel in panels.flat:
+        if not panel.lines:
+            panel.remove()
+            continue
         panel.axhline(0.5, color="#888888", linewidth=0.8)
         panel.axhline(0.9, color="#888888", linewidth=0.8, linestyle="--")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.grid(color="#eeeeee")
-    handles = {line.get_label(): line for panel in panels.flat for line in panel.lines}
     named = [arm for arm in arms if arm in handles]
     figure.legend([handles[arm] for arm in named], named, loc="outside lower center", ncols=3)
     figure.supylabel("AUC, equal action", fontsize=10)
