@@ -9,7 +9,7 @@ from setuptools import Extension, find_packages, setup
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
 
-# Both are optional: without a compiler, or without JAX at the time of the build for the second one,
+# All are optional: without a compiler, or without JAX at the time of the build for the last two,
 # NumPy and XLA do the same more slowly.
 KERNELS = [
     Extension(
@@ -22,21 +22,19 @@ KERNELS = [
     )
 ]
 if jaxlib := importlib.util.find_spec("jaxlib"):
-    KERNELS.append(
+    KERNELS += [
         Extension(
-            "rcrl_jax.networks._convolution",
-            ["rcrl_jax/networks/convolution.cc"],
-            depends=[
-                "rcrl_jax/networks/convolution_amx.h",
-                "rcrl_jax/networks/convolution_shape.h",
-            ],
+            f"rcrl_jax.networks._{name}",
+            [f"rcrl_jax/networks/{name}.cc"],
+            depends=[str(path.relative_to(ROOT)) for path in ROOT.glob("rcrl_jax/networks/*.h")],
             include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
             extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi"],
             language="c++",
             py_limited_api=True,
             optional=True,
         )
-    )
+        for name in ("convolution", "patch_encoder")
+    ]
 
 setup(
     name="rcrl-jax",

@@ -7,8 +7,8 @@ how far loss and gradient are from float32, and how far the gradients of two dif
 from each other; writes both to results/precision/<device>.json. An error far below the difference
 of batches is negligible in training. The gradient is computed from Adam's first moment.
 
-On an accelerator, its own arithmetic is measured. A CPU always computes in float32, so there the
-inputs of every matrix product are rounded to the format's mantissa instead.
+On an accelerator, its own arithmetic is measured. A CPU does not round as much, so there the inputs
+of every matrix product are rounded to the format's mantissa instead.
 """
 
 import dataclasses
@@ -117,9 +117,11 @@ def measure(preset: str) -> list[dict]:
         return float(np.mean(result.transition_loss)), np.concatenate(moment)
 
     def updates(precision):
-        agent = make_agent(dataclasses.replace(settings, precision=precision), spec)
-        on_cpu = jax.default_backend() == "cpu"
-        update = rounded(agent.update, MANTISSA_BITS[precision]) if on_cpu else agent.update
+        if jax.default_backend() == "cpu":
+            update = rounded(fleet.agent.update, MANTISSA_BITS[precision])
+        else:
+            agent = make_agent(dataclasses.replace(settings, precision=precision), spec)
+            update = agent.update
         update = jax.jit(update)
         return [loss_and_gradient(update, batch) for batch in batches]
 

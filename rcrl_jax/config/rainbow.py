@@ -58,7 +58,7 @@ class RainbowConfig:
     precision: str = setting(
         "tf32",
         "inputs of matrix products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); "
-        "parameters and sums are float32; a CPU computes every choice in float32",
+        "parameters and sums are float32; a CPU rounds less than TF32 or not at all",
         "ours",
         fields.one_of("float32", "tf32", "bfloat16"),
     )

@@ -5,7 +5,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import initializers
+from rcrl_jax.networks import compiled_patch_encoder, initializers, precision
 from rcrl_jax.observations import CELLS, GRID, PATCH
 
 
@@ -31,18 +31,47 @@ class DataEfficientEncoder(nn.Module):
         w1, b1 = self._convolution("conv1", frame_stack, first)
         w2, b2 = self._convolution("conv2", first, second)
 
-        pixels = observation.reshape(n * CELLS, frame_stack * PATCH**2).astype(jnp.float32)
-        # Without the barrier, XLA on the CPU repeats the cast inside every product that reads it.
-        pixels = jax.lax.optimization_barrier(pixels)
         # [y, x, c, out] -> rows (c, y, x). Dividing the weights by 255, not the pixels, saves a
         # pass over the largest array of the update.
         w1 = (w1 / 255.0).transpose(2, 0, 1, 3).reshape(frame_stack * PATCH**2, first)
-        cells = nn.relu(pixels @ w1 + b1[None])  # [N * 225, 32], rows (n, I, J, i, j)
-        cells = cells.reshape(n * GRID**2, PATCH**2 * first)
-        features = nn.relu(cells @ w2.reshape(PATCH**2 * first, second) + b2[None])  # [N * 9, 64]
-        return features.reshape(n, GRID**2 * second)
+        pixels = observation.reshape(n, CELLS, frame_stack * PATCH**2)
+        return encode_patches(pixels, w1, b1, w2.reshape(PATCH**2 * first, second), b2)
 
     def _convolution(self, name: str, channels_in: int, channels_out: int):
         init = initializers.uniform_fan_in(PATCH * PATCH * channels_in)
         kernel = self.param(f"{name}_kernel", init, (PATCH, PATCH, channels_in, channels_out))
         return kernel, self.param(f"{name}_bias", init, (channels_out,))
+
+
+def encode_patches(
+    pixels: jax.Array, w1: jax.Array, b1: jax.Array, w2: jax.Array, b2: jax.Array
+) -> jax.Array:
+    """Two layers, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * O]`.
+
+    Processors with a matrix unit have kernels of our own for TF32 (`patch_encoder.cc`).
+
+    Args:
+      pixels: P pixels of each patch.
+      w1: `[P, I]`, of a pixel from 0 to 255.
+      b1: `[I]`.
+      w2: `[25 * I, O]`.
+      b2: `[O]`.
+    """
+    chex.assert_shape(pixels, (None, CELLS, len(w1)))
+    arguments = (pixels, w1, b1, w2, b2)
+    if not (compiled_patch_encoder.instructions() == "Amx" and precision.is_tf32()):
+        return _encode_by_xla(*arguments)
+    return jax.lax.platform_dependent(
+        *arguments, cpu=compiled_patch_encoder.encode, default=_encode_by_xla
+    )
+
+
+def _encode_by_xla(pixels, w1, b1, w2, b2):
+    n = len(pixels)
+    # Without the barrier, XLA on the CPU repeats the cast inside every product that reads it.
+    rows = pixels.reshape(n * CELLS, -1).astype(jnp.float32)
+    rows = jax.lax.optimization_barrier(rows)
+    cells = nn.relu(rows @ w1 + b1[None])  # [N * 225, I], rows (n, I, J, i, j)
+    cells = cells.reshape(n * GRID**2, -1)
+    features = nn.relu(cells @ w2 + b2[None])  # [N * 9, O]
+    return features.reshape(n, -1)

@@ -118,7 +118,7 @@ def circumstances() -> dict[str, Any]:
     """Versions, device and command of this process: sections `versions`, `device`, `launch`."""
     import jax  # here, because a program that only reads manifests does not need it
 
-    from rcrl_jax.networks import compiled_convolution
+    from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
 
     devices = jax.devices()
     return {
@@ -135,6 +135,7 @@ def circumstances() -> dict[str, Any]:
             "host_cores": os.cpu_count(),
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "cpu_convolution": compiled_convolution.instructions(),
+            "cpu_encoder": compiled_patch_encoder.instructions(),
         },
         "launch": {
             # The interpreter's path depends on the machine, not on the run.

@@ -182,7 +182,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_two_updates_by_hand(case):
     preset, changes = CASES[case]
-    changes = {"learning_rate": 1e-2} | changes
+    # In TF32 another rounding may choose another action where two are nearly equal.
+    changes = {"learning_rate": 1e-2, "precision": "float32"} | changes
     config = config_of(preset, **changes)
     state = fresh(preset, **changes)
     state = state._replace(target_params=shaken(state.target_params))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
-from rcrl_jax.networks import compiled_convolution
+from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
 from rcrl_jax.training import experiment, records
 from rcrl_jax.training.plan import Moment, Plan
 from tests.training import toy, toy_control
@@ -41,6 +41,7 @@ def machine() -> dict[str, object]:
         "cores": len(os.sched_getaffinity(0)),  # XLA splits sums between them
         "jaxlib": jaxlib.__version__,
         "cpu_convolution": compiled_convolution.instructions(),
+        "cpu_encoder": compiled_patch_encoder.instructions(),
     }
 
 

@@ -1,0 +1,56 @@
+// What the calls of XLA programs share: threads, and how Python gets to know a call.
+
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000  // one binary for Python 3.11 and later
+#include <Python.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+// Calls work(i) for every i below `count`, on the threads that are free and on this one.
+template <typename Work>
+void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
+  struct Job {
+    std::atomic<int64_t> next{0};
+    int64_t done = 0;
+    std::mutex mutex;
+    std::condition_variable all_done;
+  };
+  auto job = std::make_shared<Job>();
+  // A thread that starts late finds nothing left to do, and must not touch `work`.
+  auto take_part = [job, count, &work]() noexcept {
+    for (int64_t i; (i = job->next++) < count;) {
+      work(i);
+      std::lock_guard<std::mutex> lock(job->mutex);
+      if (++job->done == count) job->all_done.notify_one();
+    }
+  };
+  for (int64_t helpers = std::min(pool.num_threads(), count) - 1; helpers > 0; --helpers) {
+    pool.Schedule(std::function<void()>(take_part));
+  }
+  take_part();
+  std::unique_lock<std::mutex> lock(job->mutex);
+  job->all_done.wait(lock, [&] { return job->done == count; });
+}
+
+// Adds a call to a module, as JAX registers it.
+template <typename Handler>
+int add(PyObject* module, const char* name, Handler* handler) {
+  PyObject* capsule =
+      PyCapsule_New(reinterpret_cast<void*>(handler), "xla._CUSTOM_CALL_TARGET", nullptr);
+  if (capsule == nullptr) return -1;
+  const int failed = PyModule_AddObjectRef(module, name, capsule);
+  Py_DECREF(capsule);
+  return failed;
+}
