@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from rcrl_jax import types
+from rcrl_jax import threefry, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.replay.frames import detach_frames, resolve_references
 
@@ -216,7 +216,7 @@ _INIT, _ACT = 0, 1  # purposes of a run's key
 
 
 def _key(key_data: jax.Array, *counters: jax.Array) -> jax.Array:
-    key = jax.random.wrap_key_data(key_data)
+    key = threefry.wrap(key_data)
     for counter in counters:
         key = jax.random.fold_in(key, counter)
     return key
