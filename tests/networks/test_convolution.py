@@ -224,9 +224,11 @@ def test_shapes_are_checked():
 @needs_kernels
 def test_the_kernels_refuse_shapes_that_do_not_fit():
     x, kernel, bias, gradient = inputs(2, 5, 6, 3, 4, 1)
+    wait = jax.block_until_ready  # an error may come after the call returns
     with pytest.raises(Exception, match="a bias for each filter"):
-        compiled_convolution.convolve(x, kernel, bias[:2], stride=1, relu=True)
+        wait(compiled_convolution.convolve(x, kernel, bias[:2], stride=1, relu=True))
     with pytest.raises(Exception, match="not those of a convolution"):
-        compiled_convolution.convolve(x[..., :2], kernel, bias, stride=1, relu=True)
+        wait(compiled_convolution.convolve(x[..., :2], kernel, bias, stride=1, relu=True))
     with pytest.raises(Exception, match="differ"):
-        compiled_convolution.kernel_gradient(x, gradient[:1], gradient, side=3, stride=1, relu=True)
+        options = {"side": 3, "stride": 1, "relu": True}
+        wait(compiled_convolution.kernel_gradient(x, gradient[:1], gradient, **options))
