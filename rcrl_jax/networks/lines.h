@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-inline int64_t round_up(int64_t value, int64_t multiple) {
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 

@@ -32,9 +32,8 @@ def scaled_noise(key: chex.PRNGKey, size: int) -> jax.Array:
 def draw_noise(key: chex.PRNGKey, layers: dict[str, tuple[int, int]]) -> dict[str, LayerNoise]:
     """Draws the noise of several layers with two calls of the random number generator.
 
-    On the CPU a call is a loop of many small kernels, so few calls are faster. One call draws the
-    inputs of all layers and another the outputs. More outputs of the last layer leave all other
-    draws unchanged.
+    Few calls are faster: one draws the inputs of all layers and another the outputs. More outputs
+    of the last layer leave all other draws unchanged.
 
     Args:
       key: decides the noise.

@@ -36,8 +36,7 @@ constexpr int64_t kImages = 16;               // of a group
 using namespace amx;
 
 static_assert(kFirst == kSide && kSecond % kSide == 0);
-constexpr int64_t kRows = kImages * kOutputs;                       // outputs of a group
-constexpr int64_t kPaddedRows = (kRows + kSide - 1) / kSide * kSide;  // in whole steps
+constexpr int64_t kPaddedRows = round_up(kImages * kOutputs, kSide);  // outputs of a group
 constexpr int64_t kRowSteps = kPaddedRows / kSide;
 constexpr int64_t kSecondSteps = kSecond / kSide;
 constexpr int64_t kHalfStep = 2 * kTile;  // numbers in the columns of a step that have one part
@@ -48,33 +47,37 @@ int64_t steps_of(int64_t width) { return round_up(width, kSide) / kSide; }
 
 // Weights of one run as columns of products.
 struct Weights {
-  Lines first;        // of the cells: [steps of a patch, ...]
-  Lines second;       // of the outputs: [blocks of channels, taps, ...]
-  Lines transposed;   // of the gradients of cells: [taps, steps of channels, ...]
+  Lines first;   // [steps of a patch, ...]
+  Lines second;  // as the forward or the backward pass reads them
 };
 
-// first: [P, 32]. second: [800, 64].
-AMX_TARGET void arrange(const float* first, int64_t width, const float* second, bool backward,
-                        Weights& weights) {
-  weights.first.resize(lines_of(steps_of(width) * kStep * sizeof(Bits)));
+// Of the cells. first: [P, 32].
+AMX_TARGET Lines first_columns(const float* first, int64_t width) {
+  Lines columns(lines_of(steps_of(width) * kStep * sizeof(Bits)));
   for (int64_t row = 0; row < steps_of(width) * kSide; row += 2) {
     const auto at = [&](int64_t k) { return k < width ? first + k * kFirst : nullptr; };
-    Bits* step = bits(weights.first) + row / kSide * kStep;
+    Bits* step = bits(columns) + row / kSide * kStep;
     store_pair(at(row), at(row + 1), step + row % kSide * 16);
   }
-  const int64_t size = lines_of(kSecondSteps * kTaps * kStep * sizeof(Bits));
-  if (!backward) {
-    weights.second.resize(size);
-    for (int64_t block = 0; block < kSecondSteps; ++block) {
-      for (int64_t row = 0; row < kRead; row += 2) {
-        const float* even = second + row * kSecond + block * kSide;
-        Bits* step = bits(weights.second) + (block * kTaps + row / kSide) * kStep;
-        store_pair(even, even + kSecond, step + row % kSide * 16);
-      }
+  return columns;
+}
+
+// Of the outputs: [blocks of channels, taps, ...]. second: [800, 64].
+AMX_TARGET Lines second_columns(const float* second) {
+  Lines columns(lines_of(kSecondSteps * kTaps * kStep * sizeof(Bits)));
+  for (int64_t block = 0; block < kSecondSteps; ++block) {
+    for (int64_t row = 0; row < kRead; row += 2) {
+      const float* even = second + row * kSecond + block * kSide;
+      Bits* step = bits(columns) + (block * kTaps + row / kSide) * kStep;
+      store_pair(even, even + kSecond, step + row % kSide * 16);
     }
-    return;
   }
-  weights.transposed.resize(size);
+  return columns;
+}
+
+// Of the gradients of cells: [taps, steps of channels, ...]. second: [800, 64].
+AMX_TARGET Lines transposed_columns(const float* second) {
+  Lines columns(lines_of(kSecondSteps * kTaps * kStep * sizeof(Bits)));
   for (int64_t tap = 0; tap < kTaps; ++tap) {
     for (int64_t block = 0; block < kSecondSteps; ++block) {
       alignas(64) Bits parts[2 * kSide * kSide];  // [parts, 32 channels of a cell, 32 of an output]
@@ -83,12 +86,28 @@ AMX_TARGET void arrange(const float* first, int64_t width, const float* second, 
         store_parts(_mm512_loadu_ps(from), parts + row * kSide, kSide * kSide);
         store_parts(_mm512_loadu_ps(from + 16), parts + row * kSide + 16, kSide * kSide);
       }
-      Bits* step = bits(weights.transposed) + (tap * kSecondSteps + block) * kStep;
+      Bits* step = bits(columns) + (tap * kSecondSteps + block) * kStep;
       for (int64_t tile = 0; tile < 4; ++tile) {  // [2 halves of the channels, parts]
         const Bits* from = parts + tile % 2 * kSide * kSide + tile / 2 * kTile;
         transpose_pairs(from, kSide, step + tile * kTile, kSide);
       }
     }
+  }
+  return columns;
+}
+
+// Writes the parts of 32 rows of 32 numbers, `from_stride` apart, as columns; the second parts
+// `plane` behind the first.
+AMX_INLINE void store_transposed(const float* from, int64_t from_stride, Bits* to,
+                                 int64_t to_stride, int64_t plane) {
+  alignas(64) Bits step[kStep];
+  for (int64_t row = 0; row < kSide; row += 2) {
+    const float* even = from + row * from_stride;
+    store_pair(even, even + from_stride, step + row * 16);
+  }
+  for (int64_t tile = 0; tile < 4; ++tile) {  // [2 halves of the columns, parts]
+    Bits* own = to + tile % 2 * plane + tile / 2 * 16 * to_stride;
+    transpose_pairs(step + tile * kTile, kSide, own, to_stride);
   }
 }
 
@@ -211,16 +230,8 @@ AMX_TARGET void differentiate_group(const uint8_t* pixels, const float* outputs,
   }
   for (int64_t block = 0; block < kSecondSteps; ++block) {
     for (int64_t top = 0; top < kPaddedRows; top += kSide) {
-      alignas(64) Bits step[kStep];
-      for (int64_t row = top; row < top + kSide; row += 2) {
-        const float* even = passed + row * kSecond + block * kSide;
-        store_pair(even, even + kSecond, step + row % kSide * 16);
-      }
-      for (int64_t tile = 0; tile < 4; ++tile) {
-        const int64_t channel = block * kSide + tile / 2 * 16;
-        Bits* to = passed_columns + tile % 2 * plane + channel * kPaddedRows + top;
-        transpose_pairs(step + tile * kTile, kSide, to, kPaddedRows);
-      }
+      store_transposed(passed + top * kSecond + block * kSide, kSecond,
+                       passed_columns + block * kSide * kPaddedRows + top, kPaddedRows, plane);
     }
   }
 
@@ -260,11 +271,10 @@ AMX_TARGET void differentiate_group(const uint8_t* pixels, const float* outputs,
     alignas(64) Bits cell_rows[2 * kFirst * kPaddedRows];  // [parts, 32, rows]
     for (int64_t top = 0; top < row_steps * kSide; top += kSide) {
       alignas(64) float tile[kSide * kSide];
-      alignas(64) Bits step[kStep];
       clear_sums();
       for (int64_t k = 0; k < kSecondSteps; ++k) {
         add_products(passed_rows + top * kSecond + k * kSide, kSecond, plane,
-                     bits(weights.transposed) + (tap * kSecondSteps + k) * kStep);
+                     bits(weights.second) + (tap * kSecondSteps + k) * kStep);
       }
       store_sums(tile, kSide * sizeof(float));
       for (int64_t row = 0; row < kSide; ++row) {
@@ -276,13 +286,7 @@ AMX_TARGET void differentiate_group(const uint8_t* pixels, const float* outputs,
           bias[c] += gradient[c];
         }
       }
-      for (int64_t row = 0; row < kSide; row += 2) {
-        store_pair(tile + row * kSide, tile + (row + 1) * kSide, step + row * 16);
-      }
-      for (int64_t k = 0; k < 4; ++k) {  // [2 halves of the channels, parts]
-        Bits* to = cell_rows + (k % 2 * kFirst + k / 2 * 16) * kPaddedRows + top;
-        transpose_pairs(step + k * kTile, kSide, to, kPaddedRows);
-      }
+      store_transposed(tile, kSide, cell_rows + top, kPaddedRows, kFirst * kPaddedRows);
     }
 
     // The gradient by the first kernel. Rows that do not exist have the gradient 0.
@@ -347,11 +351,11 @@ ffi::Error read_shape(const Pixels& pixels, const Floats& first, const Floats& f
 }
 
 std::vector<Weights> arrange_all(ffi::ThreadPool& pool, const Shape& shape, const Floats& first,
-                                 const Floats& second, bool backward) {
+                                 const Floats& second, Lines (*arrange_second)(const float*)) {
   std::vector<Weights> weights(shape.runs);
   in_parallel(pool, shape.runs, [&](int64_t run) {
-    arrange(first.typed_data() + run * shape.width * kFirst, shape.width,
-            second.typed_data() + run * kRead * kSecond, backward, weights[run]);
+    weights[run] = {first_columns(first.typed_data() + run * shape.width * kFirst, shape.width),
+                    arrange_second(second.typed_data() + run * kRead * kSecond)};
   });
   return weights;
 }
@@ -374,7 +378,7 @@ ffi::Error Encode(ffi::ThreadPool pool, Pixels pixels, Floats first, Floats firs
   if (int64_t(second_bias.element_count()) != shape.runs * kSecond) {
     return ffi::Error::InvalidArgument("the second bias has another shape");
   }
-  const std::vector<Weights> weights = arrange_all(pool, shape, first, second, false);
+  const std::vector<Weights> weights = arrange_all(pool, shape, first, second, second_columns);
   for_groups(pool, shape, [&](int64_t run, int64_t, int64_t image, int64_t count) {
     encode_group(pixels.typed_data() + image * kCells * shape.width, count, shape.width,
                  weights[run], first_bias.typed_data() + run * kFirst,
@@ -398,7 +402,8 @@ ffi::Error Differentiate(ffi::ThreadPool pool, Pixels pixels, Floats first, Floa
       int64_t(by_second_bias->element_count()) != shape.runs * kSecond) {
     return ffi::Error::InvalidArgument("gradients have other shapes than weights or outputs");
   }
-  const std::vector<Weights> weights = arrange_all(pool, shape, first, second, true);
+  const std::vector<Weights> weights =
+      arrange_all(pool, shape, first, second, transposed_columns);
   const Sums at(shape.width);
   const int64_t groups = shape.groups();
   const std::unique_ptr<float[]> sums(new float[shape.runs * groups * at.size]);
