@@ -206,7 +206,13 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
             for greedy in (False, True)
         },
-        update=jax.jit(over_runs(agent.update, in_place=1, reads_frames=True), donate_argnums=2),
+        update=jax.jit(
+            over_runs(agent.update, in_place=1, reads_frames=True),
+            donate_argnums=2,
+            # This pass would move what depends on the batch alone out of the inner loop of
+            # `_one_after_the_other`, where the code depends on R.
+            compiler_options={"xla_disable_hlo_passes": "while-loop-invariant-code-motion"},
+        ),
         embed=jax.jit(over_runs(agent.embed, reads_frames=True)),
         compare=jax.jit(over_runs(agent.compare, reads_frames=True)),
     )
@@ -285,24 +291,37 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
     A run alone must equal, bit for bit, the same run in a fleet. `lax.map` does not ensure this:
     XLA unrolls a one-iteration loop, drops the slice of an array with one row, and fuses the rest
     differently, which changes rounding. Two measures prevent it. The length of the loop is not a
-    compile-time constant. And the function is a branch of a condition that is unknown at compile
-    time: XLA does not fuse across the border of a branch, so its code is the same for every R.
-    (An `optimization_barrier` is not enough: XLA on the CPU removes it before fusion.)
+    compile-time constant. And the function is a branch of a condition, or the body of an inner loop
+    of one iteration, that is unknown at compile time: XLA does not fuse across the border of a
+    branch or a loop, so its code is the same for every R. XLA copies what a branch returns; a loop
+    may replace what it carries in place. (An `optimization_barrier` is not enough: XLA on the CPU
+    removes it before fusion.)
     """
+
+    def row(tree, i):
+        return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), tree)
 
     def arguments_of(i):
         own = [
-            argument if k in shared else jax.tree.map(lambda x: x[i], argument)
-            for k, argument in enumerate(arguments)
+            argument if k in shared else row(argument, i) for k, argument in enumerate(arguments)
         ]
         return own if frames is None else resolve_references(own, frames, i)
 
     def call(i, results):
         own = arguments_of(i)
-        if in_place is not None:
-            own[in_place] = jax.tree.map(lambda x: x[i], results[0])
-        new = jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, own)
-        return jax.tree.map(lambda all_, one: all_.at[i].set(one), results, new)
+        if in_place is None:
+            new = jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, own)
+        else:
+
+            def once(_, carried):
+                own[in_place] = carried[0]
+                return function(*own)
+
+            before = row(results[0], i), blank[1]
+            new = jax.lax.fori_loop(0, jnp.minimum(runs_here, 1), once, before)
+        return jax.tree.map(
+            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, i, 0), results, new
+        )
 
     first = next(k for k in range(len(arguments)) if k not in shared)
     size = jax.tree.leaves(arguments[first])[0].shape[0]
