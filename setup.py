@@ -24,16 +24,20 @@ KERNELS = [
 if jaxlib := importlib.util.find_spec("jaxlib"):
     KERNELS += [
         Extension(
-            f"rcrl_jax.networks._{name}",
-            [f"rcrl_jax/networks/{name}.cc"],
-            depends=[str(path.relative_to(ROOT)) for path in ROOT.glob("rcrl_jax/networks/*.h")],
+            f"rcrl_jax.{room}._{name}",
+            [f"rcrl_jax/{room}/{name}.cc"],
+            depends=[str(path.relative_to(ROOT)) for path in ROOT.glob("rcrl_jax/**/*.h")],
             include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
-            extra_compile_args=["-O3", "-std=c++17", "-ffp-contract=fast", "-Wno-psabi"],
+            extra_compile_args=["-O3", "-std=c++17", "-fno-math-errno", "-Wno-psabi", contraction],
             language="c++",
             py_limited_api=True,
             optional=True,
         )
-        for name in ("convolution", "patch_encoder")
+        for room, name, contraction in (
+            ("networks", "convolution", "-ffp-contract=fast"),
+            ("networks", "patch_encoder", "-ffp-contract=fast"),
+            ("optimizer", "adam", "-ffp-contract=off"),
+        )
     ]
 
 setup(

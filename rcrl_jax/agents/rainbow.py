@@ -17,6 +17,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import precision, rainbow
 from rcrl_jax.observations import ObservationFormat, leading_patches
+from rcrl_jax.optimizer import adam
 
 
 def make_agent(
@@ -41,9 +42,8 @@ def make_agent(
     formats = training.observation_format(config)
     explores_by_noise = config.exploration == "noise"
     atoms = c51.support(config.v_max, config.num_atoms)
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm),
-        optax.adam(config.learning_rate, eps=config.adam_eps),
+    optimizer = adam.make_adam(
+        config.learning_rate, eps=config.adam_eps, max_norm=config.max_gradient_norm
     )
 
     def encode(params, observation):
@@ -139,13 +139,13 @@ def make_agent(
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key
         )
-        deltas, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, deltas)
+        params, opt_state, metrics["gradient_norm"] = optimizer.step(
+            gradients, state.opt_state, state.params
+        )
         updates = state.updates + 1
         target_params = optax.periodic_update(
             params.agent, state.target_params, updates, config.target_period
         )
-        metrics["gradient_norm"] = optax.tree.norm(gradients)
         task_state = task.next_states(tasks, state.task_state, params)
         state = types.LearnerState(
             params, target_params, opt_state, jax.random.key_data(key), updates, task_state

@@ -15,7 +15,7 @@ observation are computed once for critic, actor and auxiliary tasks.
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -33,6 +33,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
 from rcrl_jax.networks import precision
 from rcrl_jax.networks import sac as networks
+from rcrl_jax.optimizer import adam
 
 
 class OptimizerStates(NamedTuple):
@@ -85,8 +86,10 @@ def make_agent(
     parts = task.AgentParts(encode, embed_pairs, model.psi_size, model.psi_size + max_num_actions)
     tasks = _make_tasks(config, parts, model.psi, crop)
     tasks |= {name: make(parts) for name, make in extra_tasks.items()}
-    adam = optax.adam(config.learning_rate)
-    temperature_adam = optax.adam(config.temperature_learning_rate, b1=config.temperature_beta1)
+    optimizer = adam.make_adam(config.learning_rate)
+    temperature_optimizer = adam.make_adam(
+        config.temperature_learning_rate, b1=config.temperature_beta1
+    )
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         del run  # the networks do not depend on the run
@@ -100,9 +103,9 @@ def make_agent(
             },
         )
         opt_state = OptimizerStates(
-            adam.init((agent_params.critic, params.auxiliary)),
-            adam.init(agent_params.actor),
-            temperature_adam.init(agent_params.log_temperature),
+            optimizer.init((agent_params.critic, params.auxiliary)),
+            optimizer.init(agent_params.actor),
+            temperature_optimizer.init(agent_params.log_temperature),
         )
         return types.LearnerState(
             params=params,
@@ -207,16 +210,14 @@ def make_agent(
         actor_due = updates % config.actor_period == 0
         target_due = updates % config.target_period == 0
         p, g, o = state.params, gradients, state.opt_state
-        (critic, auxiliary), critic_opt = _step(
-            adam, (g.agent.critic, g.auxiliary), o.critic, (p.agent.critic, p.auxiliary)
+        (critic, auxiliary), critic_opt, gradient_norm = optimizer.step(
+            (g.agent.critic, g.auxiliary), o.critic, (p.agent.critic, p.auxiliary)
         )
-        actor_params, actor_opt = _step_if(actor_due, adam, g.agent.actor, o.actor, p.agent.actor)
-        log_temperature, temperature_opt = _step_if(
-            actor_due,
-            temperature_adam,
-            g.agent.log_temperature,
-            o.temperature,
-            p.agent.log_temperature,
+        actor_params, actor_opt, _ = optimizer.step(
+            g.agent.actor, o.actor, p.agent.actor, actor_due
+        )
+        log_temperature, temperature_opt, _ = temperature_optimizer.step(
+            g.agent.log_temperature, o.temperature, p.agent.log_temperature, actor_due
         )
         encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
         target = optax.incremental_update(critic, state.target_params, encoder_tau)
@@ -225,7 +226,7 @@ def make_agent(
                 critic.critics, state.target_params.critics, critic_tau
             )
         )
-        metrics["gradient_norm"] = optax.tree.norm((g.agent.critic, g.auxiliary))
+        metrics["gradient_norm"] = gradient_norm
         params = types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary)
         state = types.LearnerState(
             params=params,
@@ -252,17 +253,6 @@ def make_agent(
         evaluation=training.evaluation_settings(config),
         resources=training.resources(config),
     )
-
-
-def _step(optimizer: optax.GradientTransformation, gradients: Any, opt_state: Any, params: Any):
-    deltas, opt_state = optimizer.update(gradients, opt_state, params)
-    return optax.apply_updates(params, deltas), opt_state
-
-
-def _step_if(due: jax.Array, optimizer, gradients, opt_state, params):
-    """Takes a step if `due [] bool`; else parameters and moments stay unchanged."""
-    new = _step(optimizer, gradients, opt_state, params)
-    return jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, opt_state))
 
 
 def _make_tasks(

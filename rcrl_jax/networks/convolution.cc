@@ -8,7 +8,7 @@
 // A tile is what the registers hold at a time: up to MOST_ROWS x 2 vectors of sums. A product of a
 // tile reads one number for each row and two vectors, so it needs fewer loads than multiplications.
 
-#include "xla_calls.h"  // includes Python.h, which comes first
+#include "../xla_calls.h"  // includes Python.h, which comes first
 
 #include <algorithm>
 #include <atomic>

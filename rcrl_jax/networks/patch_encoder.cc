@@ -11,7 +11,7 @@
 // takes less time than to write and read them. Every sum has one fixed order, whatever the number
 // of threads or of runs.
 
-#include "xla_calls.h"  // includes Python.h, which comes first
+#include "../xla_calls.h"  // includes Python.h, which comes first
 
 #include <algorithm>
 #include <cstdint>

@@ -119,6 +119,7 @@ def circumstances() -> dict[str, Any]:
     import jax  # here, because a program that only reads manifests does not need it
 
     from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
+    from rcrl_jax.optimizer import compiled_adam
 
     devices = jax.devices()
     return {
@@ -136,6 +137,7 @@ def circumstances() -> dict[str, Any]:
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "cpu_convolution": compiled_convolution.instructions(),
             "cpu_encoder": compiled_patch_encoder.instructions(),
+            "cpu_adam": "compiled" if compiled_adam.is_compiled() else "XLA",
         },
         "launch": {
             # The interpreter's path depends on the machine, not on the run.

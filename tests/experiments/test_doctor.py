@@ -9,6 +9,7 @@ import pytest
 from experiments import doctor
 from rcrl_jax.envs import atari, dmc_rendering
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
+from rcrl_jax.optimizer import compiled_adam
 from rcrl_jax.replay import sum_tree
 from rcrl_jax.training import video, workdir
 from tests.experiments.test_command_line import ROOT, assert_refused
@@ -25,6 +26,7 @@ def run(monkeypatch, capsys):
     monkeypatch.setattr(sum_tree, "is_compiled", lambda: True)
     monkeypatch.setattr(compiled_convolution, "is_compiled", lambda: True)
     monkeypatch.setattr(compiled_patch_encoder, "is_compiled", lambda: True)
+    monkeypatch.setattr(compiled_adam, "is_compiled", lambda: True)
     monkeypatch.setattr(dmc_rendering, "find_renderer", lambda: "egl")
     monkeypatch.setattr(atari, "ATARI_GAMES", ("Alien", "UpNDown"))
 

@@ -20,6 +20,7 @@ import pytest
 
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
+from rcrl_jax.optimizer import compiled_adam
 from rcrl_jax.training import experiment, records
 from rcrl_jax.training.plan import Moment, Plan
 from tests.training import toy, toy_control
@@ -42,6 +43,7 @@ def machine() -> dict[str, object]:
         "jaxlib": jaxlib.__version__,
         "cpu_convolution": compiled_convolution.instructions(),
         "cpu_encoder": compiled_patch_encoder.instructions(),
+        "cpu_adam": "compiled" if compiled_adam.is_compiled() else "XLA",
     }
 
 

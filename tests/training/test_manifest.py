@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import rcrl_jax
 from rcrl_jax import files
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
+from rcrl_jax.optimizer import compiled_adam
 from rcrl_jax.training import manifest
 
 
@@ -84,6 +85,7 @@ def test_the_contents_of_a_manifest(monkeypatch):
         "xla_flags": "--xla_gpu_deterministic_ops=true",
         "cpu_convolution": compiled_convolution.instructions(),
         "cpu_encoder": compiled_patch_encoder.instructions(),
+        "cpu_adam": "compiled" if compiled_adam.is_compiled() else "XLA",
     }
     assert made["launch"]["command"] == "python -m experiments.atari100k '--game=My Game'"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", made["launch"]["started_utc"])

@@ -1,0 +1,1 @@
+"""Adam, with a kernel for the CPU."""

@@ -1,0 +1,73 @@
+"""The optimizer of both agent families: Adam, with gradients clipped to a norm."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from rcrl_jax.optimizer import compiled_adam
+
+
+class Adam(NamedTuple):
+    """An optimizer as two functions.
+
+    Attributes:
+      init: parameters -> state, that of `optax.adam`, in a chain where gradients are clipped.
+      step: (gradients, state, parameters, due) -> (parameters, state, norm of the gradients).
+        Parameters and state stay unchanged unless `due`, `[] bool`, which may be left out.
+    """
+
+    init: Callable[[Any], optax.OptState]
+    step: Callable[..., tuple[Any, optax.OptState, jax.Array]]
+
+
+def make_adam(
+    learning_rate: float,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    max_norm: float = math.inf,
+) -> Adam:
+    """Makes Adam (Kingma and Ba, 2015), whose first argument is the step size.
+
+    The CPU has a kernel of our own, which differs from optax in rounding: a step of optax takes
+    several passes over all parameters, the kernel one.
+
+    Args:
+      learning_rate: size of a step.
+      b1: decay rate of the first moment.
+      b2: decay rate of the second moment.
+      eps: added to the root of the second moment.
+      max_norm: gradients of a larger Euclidean norm are scaled to it.
+    """
+    adam = optax.adam(learning_rate, b1, b2, eps)
+    if math.isfinite(max_norm):
+        adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
+
+    def step_by_optax(gradients, state, params, due):
+        deltas, stepped = adam.update(gradients, state, params)
+        new = optax.apply_updates(params, deltas), stepped
+        params, state = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, state))
+        return params, state, optax.tree.norm(gradients)
+
+    def step_by_kernel(gradients, state, params, due):
+        count, mu, nu = (optax.tree.get(state, name) for name in ("count", "mu", "nu"))
+        norm, params, mu, nu = compiled_adam.step(
+            jnp.where(due, count + 1, 0), gradients, params, mu, nu,
+            learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, max_norm=max_norm,
+        )  # fmt: skip
+        return params, optax.tree.set(state, count=count + due, mu=mu, nu=nu), norm
+
+    def step(gradients, state, params, due=True):
+        due = jnp.asarray(due)
+        if not compiled_adam.is_compiled():
+            return step_by_optax(gradients, state, params, due)
+        return jax.lax.platform_dependent(
+            gradients, state, params, due, cpu=step_by_kernel, default=step_by_optax
+        )
+
+    return Adam(adam.init, step)

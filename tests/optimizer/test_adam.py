@@ -1,0 +1,205 @@
+"""Adam, in one pass by the kernel on the CPU and by optax elsewhere."""
+
+import math
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcrl_jax.optimizer import adam, compiled_adam
+
+needs_kernel = pytest.mark.skipif(not compiled_adam.is_compiled(), reason="adam.cc is not compiled")
+SHAPES = {"kernel": (130, 128), "bias": (3,), "scale": ()}  # more numbers than one task has
+
+
+@pytest.fixture(params=[pytest.param("kernel", marks=needs_kernel), "optax"])
+def path(request, monkeypatch) -> str:
+    if request.param == "optax":
+        monkeypatch.setattr(compiled_adam, "is_compiled", lambda: False)
+    return request.param
+
+
+def draw(seed: int, scale: float = 1.0):
+    rng = np.random.default_rng(seed)
+    return {k: jnp.asarray(scale * rng.normal(size=s), jnp.float32) for k, s in SHAPES.items()}
+
+
+def assert_equal(found, expected):
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+class Slow:
+    """Adam of one array in float64, as its paper writes it."""
+
+    def __init__(self, params, learning_rate=0.01, b1=0.9, b2=0.999, eps=1e-8, max_norm=math.inf):
+        self.params = np.asarray(params, np.float64)
+        self.mu, self.nu, self.count = np.zeros_like(self.params), np.zeros_like(self.params), 0
+        self.constants = learning_rate, b1, b2, eps, max_norm
+
+    def step(self, gradients) -> float:
+        learning_rate, b1, b2, eps, max_norm = self.constants
+        g = np.asarray(gradients, np.float64)
+        norm = np.sqrt(np.sum(g**2))
+        g = g * min(1.0, max_norm / norm)
+        self.count += 1
+        self.mu = b1 * self.mu + (1 - b1) * g
+        self.nu = b2 * self.nu + (1 - b2) * g**2
+        mu_hat, nu_hat = self.mu / (1 - b1**self.count), self.nu / (1 - b2**self.count)
+        self.params = self.params - learning_rate * mu_hat / (np.sqrt(nu_hat) + eps)
+        return norm
+
+
+def flat(tree) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [
+        {},
+        {"max_norm": 50.0},  # the gradients below have norms of 13, 129 and 1290
+        {"b1": 0.5, "b2": 0.9, "eps": 1.5e-4, "max_norm": 10.0},
+    ],
+)
+def test_steps_are_those_of_the_paper(path, constants):
+    params = draw(0)
+    optimizer = adam.make_adam(0.01, **constants)
+    slow, state, step = (
+        Slow(flat(params), **constants),
+        optimizer.init(params),
+        jax.jit(optimizer.step),
+    )
+    for i, scale in enumerate((0.1, 1.0, 10.0, 1.0, 0.1)):
+        gradients = draw(1 + i, scale)
+        params, state, norm = step(gradients, state, params)
+        np.testing.assert_allclose(norm, slow.step(flat(gradients)), rtol=1e-6)
+        # Optax computes the corrections of the moments in float32; a step is 0.01.
+        error = 1e-7 if path == "kernel" else 1e-6
+        np.testing.assert_allclose(flat(params), slow.params, rtol=2e-7, atol=error)
+        np.testing.assert_allclose(flat(optax.tree.get(state, "mu")), slow.mu, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(flat(optax.tree.get(state, "nu")), slow.nu, rtol=1e-5, atol=1e-9)
+        assert optax.tree.get(state, "count") == i + 1
+
+
+def test_the_first_step_of_every_parameter_has_the_size_of_the_learning_rate(path):
+    params = {"x": jnp.array([1.0, 2.0, 3.0])}
+    optimizer = adam.make_adam(0.25, eps=0.0)
+    gradients = {"x": jnp.array([0.125, -3.0, 1000.0])}
+    params, _, norm = optimizer.step(gradients, optimizer.init(params), params)
+    np.testing.assert_allclose(params["x"], [0.75, 2.25, 2.75], rtol=1e-5)
+    assert norm == pytest.approx(math.sqrt(0.125**2 + 9 + 1e6))
+
+
+def test_the_state_is_that_of_optax():
+    params = draw(0)
+    plain = optax.adam(0.1)
+    clipped = optax.chain(optax.clip_by_global_norm(1.0), plain)
+    for made, right in ((adam.make_adam(0.1), plain), (adam.make_adam(0.1, max_norm=1.0), clipped)):
+        state = made.init(params)
+        assert jax.tree.structure(state) == jax.tree.structure(right.init(params))
+        _, after, _ = made.step(draw(1), state, params)
+        assert jax.tree.structure(after) == jax.tree.structure(state)
+
+
+def test_what_is_not_due_changes_nothing(path):
+    params, optimizer = draw(0), adam.make_adam(0.1, max_norm=1.0)
+    step = jax.jit(optimizer.step)
+    params, state, _ = step(draw(1), optimizer.init(params), params, True)
+    found = step(draw(2), state, params, False)
+    assert_equal(found[:2], (params, state))
+    assert found[2] > 0  # the norm is told all the same
+    moved = step(draw(2), state, params, True)
+    assert np.all(flat(moved[0]) != flat(params))
+    assert optax.tree.get(moved[1], "count") == 2
+
+
+def test_arguments_are_kept_unless_donated(path):
+    params, optimizer = draw(0), adam.make_adam(0.1)
+    state, step = optimizer.init(params), jax.jit(optimizer.step)
+    first, second = (step(draw(1), state, params) for _ in range(2))
+    assert_equal(first, second)
+    assert_equal(params, draw(0))
+
+
+def test_numbers_that_are_not_finite_show(path):
+    params, optimizer = draw(0), adam.make_adam(0.1, max_norm=1.0)
+    gradients = draw(1) | {"bias": jnp.array([0.0, jnp.nan, 0.0])}
+    new, _, norm = optimizer.step(gradients, optimizer.init(params), params)
+    assert np.isnan(norm) and np.all(np.isnan(flat(new)))
+
+
+@needs_kernel
+@given(st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_each_run_of_a_fleet_steps_as_if_alone(num_runs, seed):
+    """Bit for bit, with a norm, a number of steps and a due step of its own."""
+    optimizer = adam.make_adam(0.1, max_norm=100.0)
+    runs = []
+    for i in range(num_runs):
+        params = draw((seed, i))
+        state = optax.tree.set(optimizer.init(params), count=jnp.int32(i))
+        runs.append((draw((seed, i, 1), 10.0**i), state, params, jnp.array(i != 2)))
+    together = jax.vmap(optimizer.step)(*jax.tree.map(lambda *rows: jnp.stack(rows), *runs))
+    for i, run in enumerate(runs):
+        assert_equal(jax.tree.map(lambda x, i=i: x[i], together), optimizer.step(*run))
+
+
+PROGRAM = """
+import hashlib, os
+os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:{cores}]))
+import jax
+from tests.optimizer.test_adam import adam, draw, flat
+optimizer = adam.make_adam(0.01, max_norm=1.0)
+params = draw(0)
+numbers = flat(optimizer.step(draw(1), optimizer.init(params), params))
+print(hashlib.sha256(numbers.tobytes()).hexdigest())
+"""
+
+
+@needs_kernel
+def test_results_do_not_depend_on_the_number_of_threads():
+    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    programs = [[sys.executable, "-c", PROGRAM.format(cores=cores)] for cores in (1, 2)]
+    one, two = (subprocess.check_output(program) for program in programs)
+    assert one == two
+
+
+@needs_kernel
+def test_what_does_not_fit_together_is_refused():
+    call = jax.ffi.ffi_call(
+        "rcrl_adam_step",
+        [jax.ShapeDtypeStruct((), jnp.float32), *[jax.ShapeDtypeStruct((3,), jnp.float32)] * 3],
+    )
+    constants = dict.fromkeys(("learning_rate", "b1", "b2", "eps", "max_norm"), np.float64(0.5))
+
+    def step(*arguments):  # an error may come after the call returns
+        return jax.block_until_ready(call(*arguments, **constants))
+
+    x = jnp.ones(3)
+    with pytest.raises(Exception, match="four arrays a leaf"):
+        step(jnp.int32(1), x, x, x)
+    with pytest.raises(Exception, match="count must be int32"):
+        step(jnp.float32(1), x, x, x, x)
+    with pytest.raises(Exception, match="each run needs a norm"):
+        step(jnp.ones(2, jnp.int32), x, x, x, x)
+    with pytest.raises(Exception, match="same shape"):
+        step(jnp.int32(1), jnp.ones(2), x, x, x)
+    with pytest.raises(Exception, match="float32"):
+        step(jnp.int32(1), jnp.ones(3, jnp.int32), x, x, x)
+    with pytest.raises(Exception, match="in place"):
+        step(jnp.int32(1), x, x, x, x)
+
+
+@needs_kernel
+def test_the_kernel_is_for_the_cpu_alone():
+    optimizer, params = adam.make_adam(0.1), draw(0)
+    traced = jax.jit(optimizer.step).trace(draw(1), optimizer.init(params), params)
+    assert "rcrl_adam_step" in traced.lower(lowering_platforms=("cpu",)).as_text()
+    assert "rcrl_adam_step" not in traced.lower(lowering_platforms=("cuda",)).as_text()
