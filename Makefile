@@ -11,7 +11,7 @@ TASK ?= cheetah_run
 SEED ?= 0
 SPEC ?= campaigns/claim.toml
 ARGS ?=
-KERNELS := rcrl_jax/replay/sum_tree.c $(wildcard rcrl_jax/*.h rcrl_jax/*/*.cc rcrl_jax/*/*.h)
+KERNELS := $(wildcard rcrl_jax/*/*.c rcrl_jax/*.h rcrl_jax/*/*.cc rcrl_jax/*/*.h)
 # A browser for the tests of the report's page.
 BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.

@@ -9,17 +9,18 @@ from setuptools import Extension, find_packages, setup
 ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
 
-# All are optional: without a compiler, or without JAX at the time of the build for the last two,
+# All are optional: without a compiler, or without JAX at the time of the build for those in C++,
 # NumPy and XLA do the same more slowly.
 KERNELS = [
     Extension(
-        "rcrl_jax.replay._sum_tree",
-        ["rcrl_jax/replay/sum_tree.c"],
-        # No fused multiply-add: the kernel gives the same bits as NumPy.
+        f"rcrl_jax.replay._{name}",
+        [f"rcrl_jax/replay/{name}.c"],
+        # No fused multiply-add: the kernels give the same bits as NumPy.
         extra_compile_args=["-O2", "-ffp-contract=off"],
         py_limited_api=True,
         optional=True,
     )
+    for name in ("sum_tree", "stacks")
 ]
 if jaxlib := importlib.util.find_spec("jaxlib"):
     KERNELS += [

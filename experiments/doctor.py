@@ -105,10 +105,11 @@ def find_kernels() -> str:
     """The parts of the package that a compiler has made faster."""
     from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
     from rcrl_jax.optimizer import compiled_adam
-    from rcrl_jax.replay import sum_tree
+    from rcrl_jax.replay import stacks, sum_tree
 
     kernels = {
         "sum tree": sum_tree.is_compiled(),
+        "stacks": stacks.is_compiled(),
         "convolution": compiled_convolution.is_compiled(),
         "encoder": compiled_patch_encoder.is_compiled(),
         "Adam": compiled_adam.is_compiled(),

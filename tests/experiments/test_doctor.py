@@ -10,7 +10,7 @@ from experiments import doctor
 from rcrl_jax.envs import atari, dmc_rendering
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
 from rcrl_jax.optimizer import compiled_adam
-from rcrl_jax.replay import sum_tree
+from rcrl_jax.replay import stacks, sum_tree
 from rcrl_jax.training import video, workdir
 from tests.experiments.test_command_line import ROOT, assert_refused
 
@@ -24,6 +24,7 @@ NAMES = [
 def run(monkeypatch, capsys):
     """Runs the doctor on two games and without looking for a renderer; exit code and lines."""
     monkeypatch.setattr(sum_tree, "is_compiled", lambda: True)
+    monkeypatch.setattr(stacks, "is_compiled", lambda: True)
     monkeypatch.setattr(compiled_convolution, "is_compiled", lambda: True)
     monkeypatch.setattr(compiled_patch_encoder, "is_compiled", lambda: True)
     monkeypatch.setattr(compiled_adam, "is_compiled", lambda: True)

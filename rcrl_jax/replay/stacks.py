@@ -1,0 +1,37 @@
+"""Copies stacks of frames out of a ring, in NumPy or, several times faster, in C (`stacks.c`)."""
+
+import numpy as np
+
+try:
+    from rcrl_jax.replay import _stacks
+except ImportError:
+    _stacks = None
+
+
+def is_compiled() -> bool:
+    """Whether `stacks.c` was compiled when the package was installed."""
+    return _stacks is not None
+
+
+def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) -> None:
+    """Writes stacks of frames, each in pieces: piece 0 of all its frames, then piece 1, and so on.
+
+    Args:
+      stored: `[slots, B] uint8`, contiguous.
+      slots: `[..., C]`, the frames of each stack.
+      pieces: P, of equal size p; P * p bytes of a frame are read, its first ones.
+      out: `[...]`, contiguous, of `P * C * p` bytes for each stack; overwritten.
+
+    Raises:
+      ValueError: the sizes do not fit together.
+      IndexError: there is no such slot.
+    """
+    piece = out.nbytes // max(slots.size * pieces, 1)
+    if is_compiled():
+        slots = np.ascontiguousarray(slots, np.int64)
+        _stacks.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)
+        return
+    # Copies the bytes of a piece as one void item: a third less time for 25-byte patches.
+    item = np.dtype((np.void, piece))
+    stacks = out.reshape(-1).view(item).reshape(*slots.shape[:-1], pieces, slots.shape[-1])
+    np.moveaxis(stacks, -1, -2)[...] = stored[:, : pieces * piece].view(item)[slots]

@@ -1,0 +1,72 @@
+"""Stacks of frames, copied in NumPy and in C."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rcrl_jax.replay import stacks
+
+needs_kernel = pytest.mark.skipif(not stacks.is_compiled(), reason="stacks.c is not compiled")
+
+
+def slowly(stored, slots, pieces: int, piece: int) -> np.ndarray:
+    """`[N, P, C, p]`."""
+    out = np.empty((len(slots), pieces, slots.shape[1], piece), np.uint8)
+    for n, i, k in np.ndindex(out.shape[:3]):
+        out[n, i, k] = stored[slots[n, k], i * piece : (i + 1) * piece]
+    return out
+
+
+@pytest.fixture(params=[pytest.param("C", marks=needs_kernel), "NumPy"])
+def way(request, monkeypatch):
+    if request.param == "NumPy":
+        monkeypatch.setattr(stacks, "_stacks", None)
+
+
+def check(num_slots, count, frames, pieces, piece, unread, seed):
+    rng = np.random.default_rng(seed)
+    stored = rng.integers(0, 256, (num_slots, pieces * piece + unread), np.uint8)
+    slots = rng.integers(0, num_slots, (count, frames))
+    slots[-1, -1] = num_slots - 1  # bytes after the last frame are not ours to read
+    guarded = np.full(count * pieces * frames * piece + 64, 7, np.uint8)
+    stacks.gather(stored, slots, pieces, guarded[:-64])
+    found = guarded[:-64].reshape(count, pieces, frames, piece)
+    np.testing.assert_array_equal(found, slowly(stored, slots, pieces, piece))
+    assert np.all(guarded[-64:] == 7)
+
+
+SIZES = (st.integers(1, n) for n in (9, 5, 5, 6, 40))
+
+
+@needs_kernel
+@example(3, 2, 4, 225, 25, 0, 0)  # a stack of Atari
+@given(*SIZES, st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_stacks_of_any_shape_in_c(num_slots, count, frames, pieces, piece, unread, seed):
+    check(num_slots, count, frames, pieces, piece, unread, seed)
+
+
+@pytest.mark.parametrize(
+    "pieces, piece", [(225, 25), (1, 7056), (84, 84), (7, 1), (3, 16), (3, 32)]
+)
+@pytest.mark.parametrize("unread", [0, 31])
+def test_stacks_of_shapes_in_use(way, pieces, piece, unread):
+    check(5, 4, 4, pieces, piece, unread, seed=0)
+
+
+@needs_kernel
+def test_what_does_not_fit_together_is_refused():
+    stored, slots = np.zeros((3, 50), np.uint8), np.zeros((2, 4), np.int64)
+    out = np.zeros((2, 2, 4, 25), np.uint8)
+    for outside in (-1, 3):
+        with pytest.raises(IndexError, match="slot out of range"):
+            stacks.gather(stored, np.full((2, 4), outside), 2, out)
+    call = stacks._stacks.gather
+    for stride, frames, pieces, piece in [
+        (50, 3, 2, 25), (50, 0, 2, 25), (50, 65, 2, 25), (50, 4, 0, 25), (50, 4, 2, 0),
+        (0, 4, 2, 25), (49, 4, 2, 25), (50, 4, 3, 25), (50, 4, 2, 26), (50, 4, 2, 24),
+        (50, 4, 1, 25),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match="do not fit together"):
+            call(stored, stride, slots, frames, pieces, piece, out)
+    call(stored, 50, slots, 4, 2, 25, out)
