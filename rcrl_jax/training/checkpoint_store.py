@@ -1,5 +1,6 @@
 """The checkpoints of a run that is being trained: saved, restored, at most two kept."""
 
+import os
 import pathlib
 import re
 import shutil
@@ -110,7 +111,7 @@ class CheckpointStore:
         except Exception as error:  # of the disk, of the storage library
             newest = "there is none" if self._newest is None else f"that of step {self._newest}"
             raise OSError(
-                f"a checkpoint cannot be written to {self._directory}: {files.one_line(error)}; "
+                f"a checkpoint cannot be written to {self._directory}: {_reason(error)}; "
                 f"the newest whole one: {newest}"
             ) from error
 
@@ -154,3 +155,9 @@ class CheckpointStore:
             aside = files.set_aside(path, "damaged")
             self._say(f"warning: {path} was in the way and is now {aside.name}")
         checkpoint.write_checkpoint(path, state)
+
+
+def _reason(error: Exception) -> str:
+    """Why a write failed; the storage library hides the system's reason in a long message."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else files.one_line(error)

@@ -254,7 +254,7 @@ def git_commit() -> str | None:
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here.parent), *arguments],
+            ["git", "--no-optional-locks", "-C", str(here.parent), *arguments],
             check=True, capture_output=True, text=True, timeout=10,
         ).stdout.strip()  # fmt: skip
 

@@ -270,6 +270,15 @@ def test_commit_of_a_clean_and_of_an_edited_tree(repository):
     assert manifest.git_commit() == f"{clean}-dirty"
 
 
+def test_the_repository_is_only_read(repository):
+    """Git would write times of files into its index, and leave a lock if it cannot."""
+    index = repository / ".git" / "index"
+    before = index.read_bytes()
+    os.utime(repository / "manifest.py", (1, 1))
+    assert manifest.git_commit() is not None
+    assert index.read_bytes() == before
+
+
 def test_a_copy_installed_inside_another_repository_has_no_commit(repository, monkeypatch):
     installed = repository / ".venv" / "manifest.py"
     installed.parent.mkdir()
