@@ -5,7 +5,8 @@
 Compiles the update once with every setting and then runs the compiled updates in turns, so that a
 change of the machine's speed meets all of them alike. Prints, and writes to
 results/compiler_settings/<device>.json: milliseconds of an update in every round, and the median
-over the rounds of the ratio to XLA's defaults. Nothing else should be running meanwhile.
+over the rounds of the ratio to the program's own settings. Nothing else should be running
+meanwhile.
 """
 
 import statistics

@@ -1,12 +1,13 @@
 // A step of Adam on the CPU, as a call of XLA programs.
 //
-// XLA writes the clipped gradient, both moments and the parameters in separate passes over memory,
-// some eighty operations for the leaves of a network. Here one pass reads every number once. The
-// sums of squares are added in one fixed order and no product is fused with a sum, so results do
-// not depend on the number of threads, and hardly on the processor.
+// XLA writes the clipped gradient, both moments and the parameters of every leaf in operations of
+// their own, some eighty for the leaves of a network. Here one pass over the gradients computes
+// their norm and one over all arrays takes the step. The sums of squares are added in one fixed
+// order and no product is fused with a sum, so results do not depend on the number of threads.
 
 #include "../xla_calls.h"  // includes Python.h, which comes first
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -80,7 +81,7 @@ ffi::Error Step(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Remaini
     return ffi::Error::InvalidArgument("the count must be int32 and the norm float32");
   }
   const int64_t runs = counts->element_count();
-  if (int64_t((*norms)->element_count()) != runs) {
+  if (runs < 1 || int64_t((*norms)->element_count()) != runs) {
     return ffi::Error::InvalidArgument("each run needs a norm");
   }
 
@@ -125,7 +126,7 @@ ffi::Error Step(ffi::ThreadPool pool, ffi::RemainingArgs arguments, ffi::Remaini
     (*norms)->typed_data()[run] = norm;
     const double count = counts->typed_data()[run];
     const double mu_bias = 1 - std::pow(b1, count), nu_bias = std::sqrt(1 - std::pow(b2, count));
-    constants[run].scale = norm < max_norm ? 1 : max_norm / norm;
+    constants[run].scale = std::isinf(max_norm) || norm < max_norm ? 1 : max_norm / norm;
     constants[run].b1 = b1;
     constants[run].b2 = b2;
     constants[run].by_b1 = 1 - b1;

@@ -32,10 +32,10 @@ def make_adam(
     eps: float = 1e-8,
     max_norm: float = math.inf,
 ) -> Adam:
-    """Makes Adam (Kingma and Ba, 2015), whose first argument is the step size.
+    """Makes Adam (Kingma and Ba, 2015).
 
-    The CPU has a kernel of our own, which differs from optax in rounding: a step of optax takes
-    several passes over all parameters, the kernel one.
+    The CPU has a kernel of our own, which differs from optax in rounding and reads and writes the
+    parameters and moments once.
 
     Args:
       learning_rate: size of a step.
@@ -45,7 +45,8 @@ def make_adam(
       max_norm: gradients of a larger Euclidean norm are scaled to it.
     """
     adam = optax.adam(learning_rate, b1, b2, eps)
-    if math.isfinite(max_norm):
+    clips = math.isfinite(max_norm)
+    if clips:
         adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
 
     def step_by_optax(gradients, state, params, due):
@@ -55,16 +56,19 @@ def make_adam(
         return params, state, optax.tree.norm(gradients)
 
     def step_by_kernel(gradients, state, params, due):
-        count, mu, nu = (optax.tree.get(state, name) for name in ("count", "mu", "nu"))
+        # Of optax's chains: of clipping and Adam, of the moments and the learning rate.
+        clipping, (moments, scaling) = state if clips else (None, state)
+        count = jnp.where(due, moments.count + 1, 0)
         norm, params, mu, nu = compiled_adam.step(
-            jnp.where(due, count + 1, 0), gradients, params, mu, nu,
+            count, gradients, params, moments.mu, moments.nu,
             learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, max_norm=max_norm,
         )  # fmt: skip
-        return params, optax.tree.set(state, count=count + due, mu=mu, nu=nu), norm
+        stepped = optax.ScaleByAdamState(moments.count + due, mu, nu), scaling
+        return params, (clipping, stepped) if clips else stepped, norm
 
     def step(gradients, state, params, due=True):
         due = jnp.asarray(due)
-        if not compiled_adam.is_compiled():
+        if not (compiled_adam.is_compiled() and jax.tree.leaves(params)):
             return step_by_optax(gradients, state, params, due)
         return jax.lax.platform_dependent(
             gradients, state, params, due, cpu=step_by_kernel, default=step_by_optax

@@ -22,12 +22,12 @@ def is_compiled() -> bool:
 def step(
     count: jax.Array, gradients: Any, params: Any, mu: Any, nu: Any, **constants: float
 ) -> tuple[jax.Array, Any, Any, Any]:
-    """One step; gradients, parameters and moments are pytrees of one structure.
+    """One step; gradients, parameters and moments are pytrees of one structure, all float32.
 
     Args:
       count: `[] int32`, the number of this step, from 1; 0 takes no step.
       gradients: before they are clipped.
-      params: float32.
+      params: with one leaf at least.
       mu: first moments.
       nu: second moments.
       **constants: `learning_rate`, `b1`, `b2`, `eps` and `max_norm`.
@@ -45,10 +45,11 @@ def step(
         # Parameters and moments, after the count and the gradients, are replaced where they lie.
         input_output_aliases={1 + len(leaves) + k: 1 + k for k in range(3 * len(leaves))},
     )
-    arguments = [leaf for tree in (gradients, params, mu, nu) for leaf in jax.tree.leaves(tree)]
+    trees = (gradients, params, mu, nu)
+    arguments = [leaf for tree in trees for leaf in structure.flatten_up_to(tree)]
     norm, *results = call(
         count, *arguments, **{name: np.float64(value) for name, value in constants.items()}
     )
     n = len(leaves)
-    trees = (results[:n], results[n : 2 * n], results[2 * n :])
-    return norm, *(jax.tree.unflatten(structure, tree) for tree in trees)
+    parts = (results[:n], results[n : 2 * n], results[2 * n :])
+    return norm, *(jax.tree.unflatten(structure, part) for part in parts)

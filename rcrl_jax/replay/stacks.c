@@ -1,5 +1,5 @@
 /* Copies stacks of frames out of a ring, see stacks.py. NumPy copies every frame twice and every
-   piece of 25 bytes by a call; here a piece is one load and one store of 32 bytes. */
+   piece by a call; here a piece of 17 to 32 bytes is one copy of 32 bytes. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* one binary for Python 3.11 and later */
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MOST_FRAMES 64 /* of a stack */
+#define MOST_FRAMES 100 /* of a stack, as the configuration allows */
 #define BLOCK 32       /* bytes that are copied at once */
 
 #if defined(__GNUC__)
@@ -17,13 +17,14 @@
 #define PREFETCH(address)
 #endif
 
-/* Writes piece 0 of all frames, then piece 1, and so on; fetches the frames of the next stack. */
+/* Writes piece 0 of all frames, then piece 1, and so on. Meanwhile the frames of the next stack
+   are fetched, if pieces are copied in blocks. */
 static void copy_stack(char *to, const char *const *frame, const char *const *next,
                        Py_ssize_t frames, Py_ssize_t pieces, Py_ssize_t piece) {
   Py_ssize_t blocks = 0;
   if (piece > BLOCK / 2 && piece <= BLOCK) {
-    /* A block ends after its piece: in the next piece of the frame, and where the next one is
-       written. So the last piece of a frame is not copied in a block. */
+    /* A block copies bytes after its piece, too; the next copy overwrites them. The last pieces
+       are copied exactly, so nothing outside a frame or its stack is touched. */
     blocks = pieces - 1;
     for (Py_ssize_t i = 0; i < blocks; i++) {
       for (Py_ssize_t k = 0; k < frames; k++, to += piece) {

@@ -1,4 +1,4 @@
-"""Copies stacks of frames out of a ring, in NumPy or, several times faster, in C (`stacks.c`)."""
+"""Copies stacks of frames out of a ring, in NumPy or, twice as fast, in C (`stacks.c`)."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
 
     Args:
       stored: `[slots, B] uint8`, contiguous.
-      slots: `[..., C]`, the frames of each stack.
+      slots: `[..., C]` integers, the frames of each stack.
       pieces: P, of equal size p; P * p bytes of a frame are read, its first ones.
       out: `[...]`, contiguous, of `P * C * p` bytes for each stack; overwritten.
 
@@ -26,7 +26,13 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
       ValueError: the sizes do not fit together.
       IndexError: there is no such slot.
     """
-    piece = out.nbytes // max(slots.size * pieces, 1)
+    if slots.size == 0:
+        return
+    piece, rest = divmod(out.nbytes, slots.size * pieces)
+    if rest or not 0 < piece * pieces <= stored.shape[1]:
+        raise ValueError("the sizes of frames, slots and stacks do not fit together")
+    if slots.min() < 0 or slots.max() >= len(stored):
+        raise IndexError("slot out of range")
     if is_compiled():
         slots = np.ascontiguousarray(slots, np.int64)
         _stacks.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)

@@ -209,9 +209,7 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         update=jax.jit(
             over_runs(agent.update, in_place=1, reads_frames=True),
             donate_argnums=2,
-            # This pass would move what depends on the batch alone out of the inner loop of
-            # `_one_after_the_other`, where the code depends on R.
-            compiler_options={"xla_disable_hlo_passes": "while-loop-invariant-code-motion"},
+            compiler_options=_LOOP_OPTIONS if batching == "map" else None,
         ),
         embed=jax.jit(over_runs(agent.embed, reads_frames=True)),
         compare=jax.jit(over_runs(agent.compare, reads_frames=True)),
@@ -285,6 +283,11 @@ def _over_runs(
     return sharded
 
 
+# The pass that is disabled would move what depends on the batch alone out of the inner loop of an
+# update, to where the code depends on R.
+_LOOP_OPTIONS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
+
+
 def _one_after_the_other(function, runs_here, arguments, shared, in_place, frames):
     """Calls `function` for each run in a loop; writes results in place where possible.
 
@@ -292,10 +295,11 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
     XLA unrolls a one-iteration loop, drops the slice of an array with one row, and fuses the rest
     differently, which changes rounding. Two measures prevent it. The length of the loop is not a
     compile-time constant. And the function is a branch of a condition, or the body of an inner loop
-    of one iteration, that is unknown at compile time: XLA does not fuse across the border of a
-    branch or a loop, so its code is the same for every R. XLA copies what a branch returns; a loop
-    may replace what it carries in place. (An `optimization_barrier` is not enough: XLA on the CPU
-    removes it before fusion.)
+    of one iteration; XLA knows neither the condition nor the number of iterations at compile time,
+    and does not fuse across the border of a branch or a loop, so its code is the same for every R.
+    (`_LOOP_OPTIONS` keeps that code within the inner loop. An `optimization_barrier` is not enough:
+    XLA on the CPU removes it before fusion.) XLA copies what a branch returns; a loop may replace
+    what it carries in place.
     """
 
     def row(tree, i):
@@ -314,8 +318,7 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
         else:
 
             def once(_, carried):
-                own[in_place] = carried[0]
-                return function(*own)
+                return function(*own[:in_place], carried[0], *own[in_place + 1 :])
 
             before = row(results[0], i), blank[1]
             new = jax.lax.fori_loop(0, jnp.minimum(runs_here, 1), once, before)

@@ -1,4 +1,4 @@
-"""Adam, in one pass by the kernel on the CPU and by optax elsewhere."""
+"""Adam, by the kernel on the CPU and by optax elsewhere."""
 
 import math
 import os
@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax.optimizer import adam, compiled_adam
+from tests.training import toy
 
 needs_kernel = pytest.mark.skipif(not compiled_adam.is_compiled(), reason="adam.cc is not compiled")
 SHAPES = {"kernel": (130, 128), "bias": (3,), "scale": ()}  # more numbers than one task has
@@ -128,6 +129,37 @@ def test_arguments_are_kept_unless_donated(path):
     assert_equal(params, draw(0))
 
 
+def test_a_gradient_too_large_for_its_norm_is_not_clipped_without_a_limit(path):
+    """The norm is infinite in float32; parameters whose gradients are ordinary step as ever."""
+    params, optimizer = draw(0), adam.make_adam(0.25)
+    gradients = draw(1) | {"scale": jnp.float32(1e30)}
+    new, _, norm = optimizer.step(gradients, optimizer.init(params), params)
+    assert np.isinf(norm)
+    moved = np.abs(flat(new) - flat(params))
+    np.testing.assert_allclose(moved[:-1], 0.25, rtol=1e-3)
+
+
+def test_parameters_may_have_the_names_of_moments(path):
+    params = {name: jnp.ones(3) for name in ("mu", "nu", "count")}
+    for max_norm in (math.inf, 1.0):
+        optimizer = adam.make_adam(0.25, max_norm=max_norm)
+        new, state, _ = optimizer.step(params, optimizer.init(params), params)
+        np.testing.assert_allclose(flat(new), 0.75, rtol=1e-5)
+        assert jax.tree.structure(state) == jax.tree.structure(optimizer.init(params))
+
+
+def test_nothing_to_step_is_no_error(path):
+    optimizer = adam.make_adam(0.1)
+    new, _, norm = optimizer.step({}, optimizer.init({}), {})
+    assert new == {} and norm == 0
+
+
+def test_gradients_of_other_parameters_are_refused(path):
+    params, optimizer = {"a": jnp.ones(3)}, adam.make_adam(0.1)
+    with pytest.raises(ValueError):
+        optimizer.step({"b": jnp.ones(3)}, optimizer.init(params), params)
+
+
 def test_numbers_that_are_not_finite_show(path):
     params, optimizer = draw(0), adam.make_adam(0.1, max_norm=1.0)
     gradients = draw(1) | {"bias": jnp.array([0.0, jnp.nan, 0.0])}
@@ -136,6 +168,7 @@ def test_numbers_that_are_not_finite_show(path):
 
 
 @needs_kernel
+@settings(deadline=None, max_examples=20)
 @given(st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_each_run_of_a_fleet_steps_as_if_alone(num_runs, seed):
     """Bit for bit, with a norm, a number of steps and a due step of its own."""
@@ -167,7 +200,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
     programs = [[sys.executable, "-c", PROGRAM.format(cores=cores)] for cores in (1, 2)]
-    one, two = (subprocess.check_output(program) for program in programs)
+    one, two = (subprocess.check_output(program, cwd=toy.ROOT) for program in programs)
     assert one == two
 
 
@@ -187,8 +220,9 @@ def test_what_does_not_fit_together_is_refused():
         step(jnp.int32(1), x, x, x)
     with pytest.raises(Exception, match="count must be int32"):
         step(jnp.float32(1), x, x, x, x)
-    with pytest.raises(Exception, match="each run needs a norm"):
-        step(jnp.ones(2, jnp.int32), x, x, x, x)
+    for count in (jnp.ones(2, jnp.int32), jnp.ones(0, jnp.int32)):
+        with pytest.raises(Exception, match="each run needs a norm"):
+            step(count, x, x, x, x)
     with pytest.raises(Exception, match="same shape"):
         step(jnp.int32(1), jnp.ones(2), x, x, x)
     with pytest.raises(Exception, match="float32"):

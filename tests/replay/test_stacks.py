@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax.replay import stacks
@@ -28,7 +28,7 @@ def check(num_slots, count, frames, pieces, piece, unread, seed):
     rng = np.random.default_rng(seed)
     stored = rng.integers(0, 256, (num_slots, pieces * piece + unread), np.uint8)
     slots = rng.integers(0, num_slots, (count, frames))
-    slots[-1, -1] = num_slots - 1  # bytes after the last frame are not ours to read
+    slots[-1, -1] = num_slots - 1
     guarded = np.full(count * pieces * frames * piece + 64, 7, np.uint8)
     stacks.gather(stored, slots, pieces, guarded[:-64])
     found = guarded[:-64].reshape(count, pieces, frames, piece)
@@ -40,6 +40,7 @@ SIZES = (st.integers(1, n) for n in (9, 5, 5, 6, 40))
 
 
 @needs_kernel
+@settings(deadline=None)
 @example(3, 2, 4, 225, 25, 0, 0)  # a stack of Atari
 @given(*SIZES, st.integers(0, 40), st.integers(0, 2**32 - 1))
 def test_stacks_of_any_shape_in_c(num_slots, count, frames, pieces, piece, unread, seed):
@@ -54,19 +55,37 @@ def test_stacks_of_shapes_in_use(way, pieces, piece, unread):
     check(5, 4, 4, pieces, piece, unread, seed=0)
 
 
-@needs_kernel
-def test_what_does_not_fit_together_is_refused():
-    stored, slots = np.zeros((3, 50), np.uint8), np.zeros((2, 4), np.int64)
-    out = np.zeros((2, 2, 4, 25), np.uint8)
+def test_a_stack_may_have_as_many_frames_as_the_configuration_allows(way):
+    check(5, 2, 100, 3, 25, unread=0, seed=0)
+
+
+def test_no_stacks_are_copied(way):
+    stacks.gather(np.zeros((3, 50), np.uint8), np.zeros((0, 4), np.int64), 2, np.zeros(0, np.uint8))
+
+
+def test_what_does_not_fit_together_is_refused(way):
+    stored, out = np.zeros((3, 50), np.uint8), np.zeros((2, 2, 4, 25), np.uint8)
+    slots = np.zeros((2, 4), np.int64)
     for outside in (-1, 3):
         with pytest.raises(IndexError, match="slot out of range"):
             stacks.gather(stored, np.full((2, 4), outside), 2, out)
-    call = stacks._stacks.gather
+    for pieces, size in ((2, 401), (3, 400), (2, 0), (2, 8 * 52)):
+        with pytest.raises(ValueError, match="do not fit together"):
+            stacks.gather(stored, slots, pieces, np.zeros(size, np.uint8))
+
+
+@needs_kernel
+def test_the_function_in_c_checks_what_it_gets():
+    stored, slots = np.zeros((3, 50), np.uint8), np.zeros((2, 4), np.int64)
+    out, call = np.zeros((2, 2, 4, 25), np.uint8), stacks._stacks.gather
     for stride, frames, pieces, piece in [
-        (50, 3, 2, 25), (50, 0, 2, 25), (50, 65, 2, 25), (50, 4, 0, 25), (50, 4, 2, 0),
+        (50, 3, 2, 25), (50, 0, 2, 25), (50, 101, 2, 25), (50, 4, 0, 25), (50, 4, 2, 0),
         (0, 4, 2, 25), (49, 4, 2, 25), (50, 4, 3, 25), (50, 4, 2, 26), (50, 4, 2, 24),
         (50, 4, 1, 25),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match="do not fit together"):
             call(stored, stride, slots, frames, pieces, piece, out)
+    for outside in (-1, 3):
+        with pytest.raises(IndexError, match="slot out of range"):
+            call(stored, 50, slots + outside, 4, 2, 25, out)
     call(stored, 50, slots, 4, 2, 25, out)

@@ -1,14 +1,17 @@
 """A run's result is independent of fleet composition."""
 
 import dataclasses
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rcrl_jax import types
 from rcrl_jax.replay.frames import FrameReferences
 from rcrl_jax.training import build, evaluation
+from rcrl_jax.training import fleet as fleets
 from rcrl_jax.training.history import History
 from tests.training import toy
 
@@ -161,3 +164,23 @@ def test_references_to_device_frames_give_the_results_of_arrays(together):
         fleet.compare(params, on_host, on_host), strict=True,
     ):  # fmt: skip
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_an_update_replaces_its_state_in_place(num_runs):
+    """XLA copies the row of a run into a loop and back, of a single run not even that."""
+    size = 1000
+
+    def update(run, state, batch):
+        return jnp.tanh(state) + batch, jnp.sum(batch)
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("runs",))
+    over_runs = fleets._over_runs(update, batching="map", mesh=mesh, in_place=1)
+    program = jax.jit(over_runs, donate_argnums=2, compiler_options=fleets._LOOP_OPTIONS)
+    states, batches = np.zeros((num_runs, size), np.float32), np.ones(num_runs, np.float32)
+    compiled = program.lower(np.int32(num_runs), batches, states, batches).compile()
+    assert re.search(rf"f32\[(1,)?{size}\]\S* tanh\(", compiled.as_text())
+    assert not re.search(rf"f32\[(\d,)?{size}\]\S* copy\(", compiled.as_text())
+    memory = compiled.memory_analysis()
+    assert memory.alias_size_in_bytes >= states.nbytes
+    assert memory.temp_size_in_bytes < (num_runs > 1) * 4 * size + 1000
