@@ -260,6 +260,7 @@ def git_commit() -> str | None:
 
     try:
         git("ls-files", "--error-unmatch", here.name)
-        return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        edited = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("-dirty" if edited else "")
     except (OSError, subprocess.SubprocessError):
         return None
