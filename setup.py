@@ -15,6 +15,7 @@ KERNELS = [
     Extension(
         f"rcrl_jax.replay._{name}",
         [f"rcrl_jax/replay/{name}.c"],
+        depends=["rcrl_jax/replay/python_calls.h"],
         # No fused multiply-add: the kernels give the same bits as NumPy.
         extra_compile_args=["-O2", "-ffp-contract=off"],
         py_limited_api=True,

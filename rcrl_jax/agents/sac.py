@@ -210,7 +210,7 @@ def make_agent(
         actor_due = updates % config.actor_period == 0
         target_due = updates % config.target_period == 0
         p, g, o = state.params, gradients, state.opt_state
-        (critic, auxiliary), critic_opt, gradient_norm = optimizer.step(
+        (critic, auxiliary), critic_opt, metrics["gradient_norm"] = optimizer.step(
             (g.agent.critic, g.auxiliary), o.critic, (p.agent.critic, p.auxiliary)
         )
         actor_params, actor_opt, _ = optimizer.step(
@@ -226,7 +226,6 @@ def make_agent(
                 critic.critics, state.target_params.critics, critic_tau
             )
         )
-        metrics["gradient_norm"] = gradient_norm
         params = types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary)
         state = types.LearnerState(
             params=params,

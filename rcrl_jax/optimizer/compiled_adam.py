@@ -19,6 +19,11 @@ def is_compiled() -> bool:
     return _adam is not None
 
 
+def instructions() -> str:
+    """What takes Adam's steps on the CPU: 'compiled', the kernel, or 'XLA'."""
+    return "compiled" if is_compiled() else "XLA"
+
+
 def step(
     count: jax.Array, gradients: Any, params: Any, mu: Any, nu: Any, **constants: float
 ) -> tuple[jax.Array, Any, Any, Any]:

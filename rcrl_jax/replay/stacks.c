@@ -1,21 +1,12 @@
 /* Copies stacks of frames out of a ring, see stacks.py. NumPy copies every frame twice and every
    piece by a call; here a piece of 17 to 32 bytes is one copy of 32 bytes. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one binary for Python 3.11 and later */
-#include <Python.h>
+#include "python_calls.h" /* includes Python.h, which comes first */
 
-#include <stdint.h>
 #include <string.h>
 
 #define MOST_FRAMES 100 /* of a stack, as the configuration allows */
-#define BLOCK 32       /* bytes that are copied at once */
-
-#if defined(__GNUC__)
-#define PREFETCH(address) __builtin_prefetch(address)
-#else
-#define PREFETCH(address)
-#endif
+#define BLOCK 32        /* bytes that are copied at once */
 
 /* Writes piece 0 of all frames, then piece 1, and so on. Meanwhile the frames of the next stack
    are fetched, if pieces are copied in blocks. */

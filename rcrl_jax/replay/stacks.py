@@ -31,12 +31,12 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
     piece, rest = divmod(out.nbytes, slots.size * pieces)
     if rest or not 0 < piece * pieces <= stored.shape[1]:
         raise ValueError("the sizes of frames, slots and stacks do not fit together")
-    if slots.min() < 0 or slots.max() >= len(stored):
-        raise IndexError("slot out of range")
     if is_compiled():
         slots = np.ascontiguousarray(slots, np.int64)
         _stacks.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)
         return
+    if slots.min() < 0 or slots.max() >= len(stored):  # as in C
+        raise IndexError("slot out of range")
     # Copies the bytes of a piece as one void item: a third less time for 25-byte patches.
     item = np.dtype((np.void, piece))
     stacks = out.reshape(-1).view(item).reshape(*slots.shape[:-1], pieces, slots.shape[-1])

@@ -1,20 +1,10 @@
 /* The two loops of the sum tree that limit a fleet. sum_tree.py holds the same in NumPy, with the
    same order of additions, so that both give the same bits. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000 /* one binary for Python 3.11 and later */
-#include <Python.h>
-
-#include <stdint.h>
+#include "python_calls.h" /* includes Python.h, which comes first */
 
 #define WIDTH 16
 #define MAX_LEVELS 16 /* 16^16 leaves */
-
-#if defined(__GNUC__)
-#define PREFETCH(address) __builtin_prefetch(address)
-#else
-#define PREFETCH(address)
-#endif
 
 /* Nodes lie level after level, leaves first; a level is [runs, blocks, WIDTH]. */
 typedef struct {

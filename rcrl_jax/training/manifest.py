@@ -137,7 +137,7 @@ def circumstances() -> dict[str, Any]:
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
             "cpu_convolution": compiled_convolution.instructions(),
             "cpu_encoder": compiled_patch_encoder.instructions(),
-            "cpu_adam": "compiled" if compiled_adam.is_compiled() else "XLA",
+            "cpu_adam": compiled_adam.instructions(),
         },
         "launch": {
             # The interpreter's path depends on the machine, not on the run.

@@ -85,7 +85,7 @@ def test_the_contents_of_a_manifest(monkeypatch):
         "xla_flags": "--xla_gpu_deterministic_ops=true",
         "cpu_convolution": compiled_convolution.instructions(),
         "cpu_encoder": compiled_patch_encoder.instructions(),
-        "cpu_adam": "compiled" if compiled_adam.is_compiled() else "XLA",
+        "cpu_adam": compiled_adam.instructions(),
     }
     assert made["launch"]["command"] == "python -m experiments.atari100k '--game=My Game'"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", made["launch"]["started_utc"])
