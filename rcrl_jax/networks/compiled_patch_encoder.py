@@ -1,18 +1,19 @@
-"""Calls the kernels of `patch_encoder.cc`, an encoder for CPUs with a matrix unit."""
+"""Calls the kernels of `patch_encoder.cc`, the data-efficient encoder on the CPU."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
 
-_has_unit = False
+from rcrl_jax.networks import precision
+
 try:
     from rcrl_jax.networks import _patch_encoder
 
-    if hasattr(_patch_encoder, "encode"):  # the processor has a matrix unit
-        for _name in ("encode", "differentiate"):
-            jax.ffi.register_ffi_target(
-                f"rcrl_patches_{_name}", getattr(_patch_encoder, _name), platform="cpu"
-            )
-        _has_unit = True
+    for _name in ("encode", "differentiate"):
+        jax.ffi.register_ffi_target(
+            f"rcrl_patches_{_name}", getattr(_patch_encoder, _name), platform="cpu"
+        )
 except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
     _patch_encoder = None
 
@@ -23,8 +24,9 @@ def is_compiled() -> bool:
 
 
 def instructions() -> str:
-    """What encodes patches on the CPU in TF32: 'Amx', the kernels, or 'XLA'."""
-    return "Amx" if _has_unit else "XLA"
+    """What encodes patches on the CPU: the kernels' instructions, such as 'Avx512', or 'XLA'."""
+    compiled = _patch_encoder.instructions() if is_compiled() else []
+    return compiled[-1] if compiled else "XLA"
 
 
 @jax.custom_vjp
@@ -45,15 +47,15 @@ def _backward(saved, gradient):
     _, w1, b1, w2, _ = saved
     results = [
         jax.ShapeDtypeStruct(shape, jnp.float32)
-        for shape in (w1.shape[::-1], b1.shape, w2.shape[::-1], w2.shape[1:])
+        for shape in (w1.shape, b1.shape, w2.shape, w2.shape[1:])
     ]
-    by_w1, by_b1, by_w2, by_b2 = _call("differentiate", results)(*saved, gradient)
-    return None, by_w1.T, by_b1, by_w2.T, by_b2
+    return None, *_call("differentiate", results)(*saved, gradient)
 
 
 encode.defvjp(_forward, _backward)
 
 
 def _call(name: str, results):
-    # The kernels take all runs of a fleet at once.
-    return jax.ffi.ffi_call(f"rcrl_patches_{name}", results, vmap_method="broadcast_all")
+    # The kernels take all runs of a fleet at once. A matrix unit computes in TF32 alone.
+    call = jax.ffi.ffi_call(f"rcrl_patches_{name}", results, vmap_method="broadcast_all")
+    return functools.partial(call, tf32=precision.is_tf32())

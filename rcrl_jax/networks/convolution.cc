@@ -4,117 +4,24 @@
 // Every number is the sum of its products in one fixed order, so results depend neither on the
 // number of threads nor on the width of vectors (a processor without fused multiply-add rounds
 // more often, and the matrix unit of convolution_amx.h, for TF32, elsewhere).
-//
-// A tile is what the registers hold at a time: up to MOST_ROWS x 2 vectors of sums. A product of a
-// tile reads one number for each row and two vectors, so it needs fewer loads than multiplications.
 
 #include "../xla_calls.h"  // includes Python.h, which comes first
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "convolution_amx.h"
 #include "convolution_shape.h"
+#include "instruction_sets.h"
 #include "lines.h"
+#include "tiles.h"
 
 namespace {
 
 using Floats = ffi::Buffer<ffi::F32>;
 using Result = ffi::Result<Floats>;
-
-// Inlined into functions that are compiled for more instructions than the rest.
-#define FORCED __attribute__((always_inline))
-#define INLINE inline FORCED
-#define UNROLL _Pragma("GCC unroll 16")
-
-// Vectors may lie anywhere in memory.
-struct Generic {
-  typedef float Vector __attribute__((vector_size(16), aligned(4)));
-  static constexpr int MOST_ROWS = 6;
-};
-struct Avx2 {
-  typedef float Vector __attribute__((vector_size(32), aligned(4)));
-  static constexpr int MOST_ROWS = 6;
-};
-struct Avx512 {
-  typedef float Vector __attribute__((vector_size(64), aligned(4)));
-  static constexpr int MOST_ROWS = 14;
-};
-
-template <typename Isa>
-constexpr int kLanes = sizeof(typename Isa::Vector) / sizeof(float);
-template <typename Isa>
-constexpr int kColumns = 2 * kLanes<Isa>;  // of a tile
-
-// --- tiles ---------------------------------------------------------------------------------------
-
-// sums[row] += inputs[row * step + k] * vectors[k] for every k below `count`.
-template <typename Isa, int ROWS>
-INLINE void multiply(typename Isa::Vector (&sums)[ROWS][2], const float* inputs, int64_t step,
-                     const float* vectors, int64_t count) {
-  using Vector = typename Isa::Vector;
-  for (int64_t k = 0; k < count; ++k) {
-    const Vector low = *reinterpret_cast<const Vector*>(vectors);
-    const Vector high = *reinterpret_cast<const Vector*>(vectors + kLanes<Isa>);
-    vectors += kColumns<Isa>;
-    UNROLL for (int row = 0; row < ROWS; ++row) {
-      const Vector input = inputs[row * step + k] - Vector{};
-      sums[row][0] += input * low;
-      sums[row][1] += input * high;
-    }
-  }
-}
-
-template <typename Isa, int ROWS>
-INLINE void load(typename Isa::Vector (&sums)[ROWS][2], const float* from, int64_t stride) {
-  using Vector = typename Isa::Vector;
-  UNROLL for (int row = 0; row < ROWS; ++row) {
-    sums[row][0] = *reinterpret_cast<const Vector*>(from + row * stride);
-    sums[row][1] = *reinterpret_cast<const Vector*>(from + row * stride + kLanes<Isa>);
-  }
-}
-
-template <typename Isa, int ROWS>
-INLINE void store(const typename Isa::Vector (&sums)[ROWS][2], float* to, int64_t stride) {
-  using Vector = typename Isa::Vector;
-  UNROLL for (int row = 0; row < ROWS; ++row) {
-    *reinterpret_cast<Vector*>(to + row * stride) = sums[row][0];
-    *reinterpret_cast<Vector*>(to + row * stride + kLanes<Isa>) = sums[row][1];
-  }
-}
-
-// The ReLU. Like that of JAX it keeps NaN, by which a run notices that it diverges.
-template <typename Isa, int ROWS>
-INLINE void rectify(typename Isa::Vector (&sums)[ROWS][2]) {
-  using Vector = typename Isa::Vector;
-  UNROLL for (int row = 0; row < ROWS; ++row) {
-    for (Vector& sum : sums[row]) sum = sum < Vector{} ? Vector{} : sum;
-  }
-}
-
-// Calls `tile` with the number of rows as a compile-time constant.
-template <typename Isa, int ROWS, typename Tile>
-INLINE void with_rows(int64_t rows, const Tile& tile) {
-  if (rows == ROWS) {
-    tile(std::integral_constant<int, ROWS>());
-  } else if constexpr (ROWS > 1) {
-    with_rows<Isa, ROWS - 1>(rows, tile);
-  }
-}
-
-// Splits `total` rows into as few tiles as possible, of nearly equal size.
-template <typename Isa, typename Tile>
-INLINE void in_tiles(int64_t total, const Tile& tile) {
-  int64_t done = 0;
-  for (int64_t left = (total + Isa::MOST_ROWS - 1) / Isa::MOST_ROWS; left > 0; --left) {
-    const int64_t rows = (total - done) / left;
-    with_rows<Isa, Isa::MOST_ROWS>(rows, [&](auto constant) FORCED { tile(constant, done); });
-    done += rows;
-  }
-}
 
 // --- one image -----------------------------------------------------------------------------------
 
@@ -303,29 +210,23 @@ const Instructions instructions_Amx = {
     amx::correlate, pass_row_Avx512,  pass_image_Avx512};
 #endif
 
-// Those that this processor has, the fastest last.
 std::vector<const Instructions*> available() {
   std::vector<const Instructions*> sets = {&instructions_Generic};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    sets.push_back(&instructions_Avx2);
-    if (__builtin_cpu_supports("avx512f")) {
-      sets.push_back(&instructions_Avx512);
-#if defined(HAS_AMX)
-      if (amx::is_available()) sets.push_back(&instructions_Amx);
+  if (has_avx2()) sets.push_back(&instructions_Avx2);
+  if (has_avx512()) sets.push_back(&instructions_Avx512);
 #endif
-    }
-  }
+#if defined(HAS_AMX)
+  if (amx::is_available()) sets.push_back(&instructions_Amx);
 #endif
   return sets;
 }
 
-const std::vector<const Instructions*> sets = available();
-std::atomic<const Instructions*> chosen{sets.back()};
+InstructionSets<Instructions> sets(available());
 
 // The instructions for a shape, in the precision TF32 or float32.
 const Instructions& instructions_for(const Shape& shape, bool tf32) {
-  const Instructions* set = chosen;
+  const Instructions* set = sets.chosen;
 #if defined(HAS_AMX)
   if (set == &instructions_Amx && !(tf32 && amx::fits(shape))) return instructions_Avx512;
 #endif
@@ -501,37 +402,9 @@ XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
 
 // --- the Python module ---------------------------------------------------------------------------
 
-// instructions() -> the names of the sets that this processor has.
-PyObject* instructions(PyObject*, PyObject*) {
-  PyObject* names = PyList_New(0);
-  for (const Instructions* set : sets) {
-    PyObject* name = names == nullptr ? nullptr : PyUnicode_FromString(set->name);
-    if (name == nullptr || PyList_Append(names, name) != 0) {
-      Py_XDECREF(name);
-      Py_XDECREF(names);
-      return nullptr;
-    }
-    Py_DECREF(name);
-  }
-  return names;
-}
-
-// use(name): computes with these instructions from now on; for tests.
-PyObject* use(PyObject*, PyObject* argument) {
-  const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
-  if (name == nullptr) return nullptr;
-  for (const Instructions* set : sets) {
-    if (std::strcmp(set->name, name) == 0) {
-      chosen = set;
-      Py_RETURN_NONE;
-    }
-  }
-  return PyErr_Format(PyExc_ValueError, "this processor has no instructions %s", name);
-}
-
 PyMethodDef methods[] = {
-    {"instructions", instructions, METH_NOARGS, nullptr},
-    {"use", use, METH_O, nullptr},
+    {"instructions", instructions<sets>, METH_NOARGS, nullptr},
+    {"use", use<sets>, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -48,7 +48,7 @@ def encode_patches(
 ) -> jax.Array:
     """Two layers, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * O]`.
 
-    Processors with a matrix unit have kernels of our own for TF32 (`patch_encoder.cc`).
+    On the CPU kernels of our own compute it (`patch_encoder.cc`), but not in bfloat16.
 
     Args:
       pixels: P pixels of each patch.
@@ -59,7 +59,7 @@ def encode_patches(
     """
     chex.assert_shape(pixels, (None, CELLS, len(w1)))
     arguments = (pixels, w1, b1, w2, b2)
-    if not (compiled_patch_encoder.instructions() == "Amx" and precision.is_tf32()):
+    if compiled_patch_encoder.instructions() == "XLA" or precision.is_bfloat16():
         return _encode_by_xla(*arguments)
     return jax.lax.platform_dependent(
         *arguments, cpu=compiled_patch_encoder.encode, default=_encode_by_xla
