@@ -58,7 +58,6 @@ def run_and_stop(plan, step) -> None:
 @pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
 def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     digests, whole = test_golden.run_preset(preset, tmp_path / "whole")
-    test_golden.assert_recorded("digests", preset, digests)
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     run_and_stop(parts, 63)
     run(parts)
@@ -79,6 +78,7 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     scores = json.loads(whole.paths[0].scores.read_text())
     assert len(scores["returns"]) == 2 and scores["env_steps"] == 2 * 84
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
+    assert digests == test_golden.recorded("digests")[preset]
 
 
 @pytest.mark.parametrize("frames", ["stored", "older", "lost", "rendered", "from now on stored"])

@@ -84,22 +84,23 @@ def run_preset(preset: str, workdir) -> tuple[dict[str, str], Plan]:
     return seen, plan
 
 
-def assert_recorded(kind: str, preset: str, found: dict[str, str]) -> None:
-    recorded = json.loads(RECORDED.read_text())
-    if found != recorded[kind][preset] and machine() != recorded["machine"]:
-        pytest.skip(f"digests are of {recorded['machine']}, this is {machine()}")
-    assert found == recorded[kind][preset]
+def recorded(kind: str) -> dict[str, dict[str, str]]:
+    """The recorded digests of each preset; skips the test if another machine made them."""
+    of_machine = json.loads(RECORDED.read_text())
+    if machine() != of_machine["machine"]:
+        pytest.skip(f"digests are of {of_machine['machine']}, this is {machine()}")
+    return of_machine[kind]
 
 
 @pytest.mark.parametrize("preset", ATARI_PRESETS)
 def test_preset_matches_its_recorded_digest(preset, tmp_path):
     """Every parameter is trained, too; `test_control.py` has the presets of DMControl."""
     found, plan = run_preset(preset, tmp_path)
-    assert_recorded("digests", preset, found)
     *_, last = (line for line in records.read_records(plan.paths[0].metrics) if "loss_c51" in line)
     assert {name for name in last if name.startswith("loss_")} == {
         "loss_c51", *(f"loss_{task}" for task in plan.config.tasks)
     }  # fmt: skip
+    assert found == recorded("digests")[preset]
 
 
 OPTIMISED = ("rcrl", "rcrl_sac")
@@ -107,14 +108,13 @@ OPTIMISED = ("rcrl", "rcrl_sac")
 
 def test_presets_compiled_as_users_run_them_match_their_recorded_digests():
     """The tests turn the compiler's optimisation off; a separate process has it on."""
+    expected = recorded("optimised")
     done = subprocess.run(
         [sys.executable, "-m", "tests.training.test_golden", *OPTIMISED],
         cwd=toy.ROOT, env={**os.environ, "XLA_FLAGS": ""}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
-    for preset in OPTIMISED:
-        assert_recorded("optimised", preset, found[preset])
+    assert json.loads(done.stdout) == {preset: expected[preset] for preset in OPTIMISED}
 
 
 def digests_of(presets) -> dict[str, dict[str, str]]:
@@ -129,10 +129,10 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["record"]:
         from tests import conftest  # noqa: F401 - sets the compiler's flags, before JAX starts
 
-        recorded = {"machine": machine(), "digests": digests_of([*ATARI_PRESETS, *DMC_PRESETS])}
+        made = {"machine": machine(), "digests": digests_of([*ATARI_PRESETS, *DMC_PRESETS])}
         again = [sys.executable, "-m", "tests.training.test_golden", *OPTIMISED]
         environment = {**os.environ, "XLA_FLAGS": ""}
-        recorded["optimised"] = json.loads(subprocess.check_output(again, env=environment))
-        RECORDED.write_text(json.dumps(recorded, indent=1) + "\n")
+        made["optimised"] = json.loads(subprocess.check_output(again, env=environment))
+        RECORDED.write_text(json.dumps(made, indent=1) + "\n")
     else:
         print(json.dumps(digests_of(sys.argv[1:])))
