@@ -88,7 +88,7 @@ def test_order_is_family_preset_arm_game_seed(tmp_path):
 
 
 def test_every_run_of_the_repository_is_read():
-    reading = store.read_runs(RESULTS, unfinished=True)
+    reading = store.read_runs(RESULTS)
     assert reading.problems == ()
     manifests = {path.parent for path in RESULTS.rglob("manifest.json")}
     assert {run.directory for run in reading.runs} == manifests
