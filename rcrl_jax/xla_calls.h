@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 
@@ -44,13 +45,30 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
   job->all_done.wait(lock, [&] { return job->done == count; });
 }
 
-// Adds a call to a module, as JAX registers it.
-template <typename Handler>
-int add(PyObject* module, const char* name, Handler* handler) {
-  PyObject* capsule =
-      PyCapsule_New(reinterpret_cast<void*>(handler), "xla._CUSTOM_CALL_TARGET", nullptr);
-  if (capsule == nullptr) return -1;
-  const int failed = PyModule_AddObjectRef(module, name, capsule);
-  Py_DECREF(capsule);
-  return failed;
+// methods: ends with an empty one; null where there are none.
+inline PyModuleDef definition_of(const char* name, PyMethodDef* methods) {
+  return {PyModuleDef_HEAD_INIT, name, nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+}
+
+// A call of XLA programs, and its name in Python.
+struct Call {
+  const char* name;
+  XLA_FFI_Handler* handler;
+};
+
+// A module of calls, as JAX registers them; null with Python's error set.
+inline PyObject* make_module(PyModuleDef& definition, std::initializer_list<Call> calls) {
+  PyObject* module = PyModule_Create(&definition);
+  if (module == nullptr) return nullptr;
+  for (const Call& call : calls) {
+    PyObject* capsule = PyCapsule_New(reinterpret_cast<void*>(call.handler),
+                                      "xla._CUSTOM_CALL_TARGET", nullptr);
+    const bool failed = capsule == nullptr || PyModule_AddObjectRef(module, call.name, capsule) != 0;
+    Py_XDECREF(capsule);
+    if (failed) {
+      Py_DECREF(module);
+      return nullptr;
+    }
+  }
+  return module;
 }

@@ -402,24 +402,12 @@ XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
 
 // --- the Python module ---------------------------------------------------------------------------
 
-PyMethodDef methods[] = {
-    {"instructions", instructions<sets>, METH_NOARGS, nullptr},
-    {"use", use<sets>, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_convolution", nullptr, -1, methods,
-                          nullptr,               nullptr,        nullptr, nullptr};
+PyModuleDef definition = definition_of("_convolution", methods<sets>);
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit__convolution(void) {
-  PyObject* module = PyModule_Create(&definition);
-  if (module == nullptr || add(module, "convolve", convolve_handler) != 0 ||
-      add(module, "image_gradient", image_gradient_handler) != 0 ||
-      add(module, "kernel_gradient", kernel_gradient_handler) != 0) {
-    Py_XDECREF(module);
-    return nullptr;
-  }
-  return module;
+  return make_module(definition, {{"convolve", convolve_handler},
+                                  {"image_gradient", image_gradient_handler},
+                                  {"kernel_gradient", kernel_gradient_handler}});
 }

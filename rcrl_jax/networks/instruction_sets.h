@@ -64,3 +64,11 @@ PyObject* use(PyObject*, PyObject* argument) {
   }
   return PyErr_Format(PyExc_ValueError, "this processor has no instructions %s", name);
 }
+
+// Of Python: the functions of a module that has a choice.
+template <auto& sets>
+PyMethodDef methods[] = {
+    {"instructions", instructions<sets>, METH_NOARGS, nullptr},
+    {"use", use<sets>, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};

@@ -34,6 +34,21 @@ namespace {
 using Isa = Avx512;
 #define TARGET __attribute__((target("avx512f,fma")))
 
+// outputs = relu(inputs @ kernel + bias), for the rows of a tile.
+//
+// inputs: `[ROWS, width]`. kernel: `[width, columns]`. bias: `[columns]`. outputs: `[ROWS, columns]`.
+template <int ROWS>
+INLINE void relu_layer(const float* inputs, int64_t width, const float* kernel, const float* bias,
+                       int64_t columns, float* outputs) {
+  for (int64_t first = 0; first < columns; first += kColumns<Isa>) {
+    Isa::Vector sums[ROWS][2];
+    load<Isa>(sums, bias + first, 0);
+    multiply<Isa>(sums, inputs, width, kernel + first, width, columns);
+    rectify<Isa>(sums);
+    store<Isa>(sums, outputs + first, columns);
+  }
+}
+
 // Cells of `count` patches: `[count, P] -> [count, 32]`.
 TARGET INLINE void encode_patches(const uint8_t* pixels, int64_t count, const Weights& weights,
                                   float* cells) {
@@ -44,13 +59,8 @@ TARGET INLINE void encode_patches(const uint8_t* pixels, int64_t count, const We
   in_tiles<Isa>(count, [&](auto rows, int64_t patch) FORCED {
     const uint8_t* bytes = pixels + patch * width;
     for (int64_t k = 0; k < rows * width; ++k) numbers[k] = bytes[k];
-    for (int64_t first = 0; first < kFirst; first += kColumns<Isa>) {
-      Isa::Vector sums[rows][2];
-      load<Isa>(sums, weights.first_bias + first, 0);
-      multiply<Isa>(sums, numbers, width, weights.first + first, width, kFirst);
-      rectify<Isa>(sums);
-      store<Isa>(sums, cells + patch * kFirst + first, kFirst);
-    }
+    relu_layer<rows>(numbers, width, weights.first, weights.first_bias, kFirst,
+                     cells + patch * kFirst);
   });
 }
 
@@ -61,13 +71,8 @@ TARGET void encode_group(const uint8_t* pixels, int64_t count, const Weights& we
   for (int64_t image = 0; image < count; ++image) {
     encode_patches(pixels + image * kCells * weights.width, kCells, weights, cells);
     in_tiles<Isa>(kOutputs, [&](auto rows, int64_t row) FORCED {
-      for (int64_t first = 0; first < kSecond; first += kColumns<Isa>) {
-        Isa::Vector sums[rows][2];
-        load<Isa>(sums, weights.second_bias + first, 0);
-        multiply<Isa>(sums, cells + row * kRead, kRead, weights.second + first, kRead, kSecond);
-        rectify<Isa>(sums);
-        store<Isa>(sums, outputs + (image * kOutputs + row) * kSecond + first, kSecond);
-      }
+      relu_layer<rows>(cells + row * kRead, kRead, weights.second, weights.second_bias, kSecond,
+                       outputs + (image * kOutputs + row) * kSecond);
     });
   }
 }
@@ -81,6 +86,24 @@ void arrange_backward(Weights& weights) {
     for (int64_t c = 0; c < kSecond; ++c) {
       for (int64_t i = 0; i < kFirst; ++i) *arranged++ = own[i * kSecond + c];
     }
+  }
+}
+
+// Adds the gradient by a layer's kernel: sums += inputs.T @ gradients.
+//
+// inputs: `[rows, width]`. gradients: `[rows, columns]`. sums: `[width, columns]`.
+INLINE void add_by_kernel(const float* inputs, int64_t width, const float* gradients,
+                          int64_t columns, int64_t rows, float* sums) {
+  for (int64_t first = 0; first < columns; first += kColumns<Isa>) {
+    in_tiles<Isa>(width, [&](auto own_rows, int64_t k) FORCED {
+      float* own = sums + k * columns + first;
+      Isa::Vector tile[own_rows][2];
+      load<Isa>(tile, own, columns);
+      for (int64_t row = 0; row < rows; ++row) {
+        multiply<Isa>(tile, inputs + row * width + k, 1, gradients + row * columns + first, 1);
+      }
+      store<Isa>(tile, own, columns);
+    });
   }
 }
 
@@ -112,17 +135,7 @@ TARGET INLINE void differentiate_images(const uint8_t* pixels, const float* outp
   of_cells.resize(lines_of(kImagesAtOnce * kCells * kFirst * sizeof(float)));
   float* cells = floats(of_cells);
   encode_patches(pixels, count * kCells, weights, cells);
-  for (int64_t first = 0; first < kSecond; first += kColumns<Isa>) {
-    in_tiles<Isa>(kRead, [&](auto own_rows, int64_t k) FORCED {
-      float* own = sums + at.second + k * kSecond + first;
-      Vector tile[own_rows][2];
-      load<Isa>(tile, own, kSecond);
-      for (int64_t row = 0; row < rows; ++row) {
-        multiply<Isa>(tile, cells + row * kRead + k, 1, passed + row * kSecond + first, 1);
-      }
-      store<Isa>(tile, own, kSecond);
-    });
-  }
+  add_by_kernel(cells, kRead, passed, kSecond, rows, sums + at.second);
 
   // The gradients of the cells before their ReLU, in place of the cells.
   for (int64_t tap = 0; tap < kTaps; ++tap) {
@@ -148,17 +161,7 @@ TARGET INLINE void differentiate_images(const uint8_t* pixels, const float* outp
     const uint8_t* bytes = pixels + patch * width;
     const float* by_cells = cells + patch * kFirst;
     for (int64_t k = 0; k < at_once * width; ++k) numbers[k] = bytes[k];
-    for (int64_t first = 0; first < kFirst; first += kColumns<Isa>) {
-      in_tiles<Isa>(width, [&](auto own_rows, int64_t k) FORCED {
-        float* own = sums + k * kFirst + first;
-        Vector tile[own_rows][2];
-        load<Isa>(tile, own, kFirst);
-        for (int64_t row = 0; row < at_once; ++row) {
-          multiply<Isa>(tile, numbers + row * width + k, 1, by_cells + row * kFirst + first, 1);
-        }
-        store<Isa>(tile, own, kFirst);
-      });
-    }
+    add_by_kernel(numbers, width, by_cells, kFirst, at_once, sums);
     for (int64_t row = 0; row < at_once; ++row) {
       for (int64_t c = 0; c < kFirst; ++c) {
         sums[at.first_bias + c] += by_cells[row * kFirst + c];
@@ -174,8 +177,7 @@ TARGET void differentiate_group(const uint8_t* pixels, const float* outputs,
   for (int64_t image = 0; image < count; image += kImagesAtOnce) {
     const int64_t output = image * kOutputs * kSecond;
     differentiate_images(pixels + image * kCells * weights.width, outputs + output,
-                              gradients + output, std::min(kImagesAtOnce, count - image), weights,
-                              sums);
+                         gradients + output, std::min(kImagesAtOnce, count - image), weights, sums);
   }
 }
 
@@ -411,23 +413,11 @@ XLA_FFI_DEFINE_HANDLER(differentiate_handler, Differentiate,
 
 // --- the Python module ---------------------------------------------------------------------------
 
-PyMethodDef methods[] = {
-    {"instructions", instructions<sets>, METH_NOARGS, nullptr},
-    {"use", use<sets>, METH_O, nullptr},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_patch_encoder", nullptr, -1, methods,
-                          nullptr,               nullptr,          nullptr, nullptr};
+PyModuleDef definition = definition_of("_patch_encoder", methods<sets>);
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit__patch_encoder(void) {
-  PyObject* module = PyModule_Create(&definition);
-  if (module == nullptr || add(module, "encode", encode_handler) != 0 ||
-      add(module, "differentiate", differentiate_handler) != 0) {
-    Py_XDECREF(module);
-    return nullptr;
-  }
-  return module;
+  return make_module(definition,
+                     {{"encode", encode_handler}, {"differentiate", differentiate_handler}});
 }

@@ -154,16 +154,8 @@ XLA_FFI_DEFINE_HANDLER(step_handler, Step,
                            .Attr<double>("eps")
                            .Attr<double>("max_norm"));
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_adam", nullptr, -1, nullptr,
-                          nullptr,               nullptr, nullptr, nullptr};
+PyModuleDef definition = definition_of("_adam", nullptr);
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__adam(void) {
-  PyObject* module = PyModule_Create(&definition);
-  if (module != nullptr && add(module, "step", step_handler) != 0) {
-    Py_DECREF(module);
-    return nullptr;
-  }
-  return module;
-}
+PyMODINIT_FUNC PyInit__adam(void) { return make_module(definition, {{"step", step_handler}}); }
