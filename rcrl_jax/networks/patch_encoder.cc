@@ -18,6 +18,10 @@
 #include <memory>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "instruction_sets.h"
 #include "lines.h"
 #include "patch_encoder_amx.h"
@@ -33,6 +37,16 @@ namespace {
 // With vectors of AVX2, XLA is faster.
 using Isa = Avx512;
 #define TARGET __attribute__((target("avx512f,fma")))
+
+// GCC converts half as many at once.
+TARGET void to_floats(const uint8_t* bytes, int64_t count, float* numbers) {
+  int64_t k = 0;
+  for (; k + 16 <= count; k += 16) {
+    const __m128i own = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + k));
+    _mm512_storeu_ps(numbers + k, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(own)));
+  }
+  for (; k < count; ++k) numbers[k] = bytes[k];
+}
 
 // outputs = relu(inputs @ kernel + bias), for the rows of a tile.
 //
@@ -58,7 +72,9 @@ TARGET INLINE void encode_patches(const uint8_t* pixels, int64_t count, const We
   float* numbers = floats(scratch);
   in_tiles<Isa>(count, [&](auto rows, int64_t patch) FORCED {
     const uint8_t* bytes = pixels + patch * width;
-    for (int64_t k = 0; k < rows * width; ++k) numbers[k] = bytes[k];
+    to_floats(bytes, rows * width, numbers);
+    const uint8_t* next = bytes + rows * width;
+    for (int64_t k = 0; k < rows * width; k += 64) __builtin_prefetch(next + k);
     relu_layer<rows>(numbers, width, weights.first, weights.first_bias, kFirst,
                      cells + patch * kFirst);
   });
@@ -107,6 +123,19 @@ INLINE void add_by_kernel(const float* inputs, int64_t width, const float* gradi
   }
 }
 
+// Adds the gradient by a layer's bias: sums += the sum of `[rows, columns]` over the rows.
+TARGET INLINE void add_by_bias(const float* gradients, int64_t columns, int64_t rows, float* sums) {
+  using Vector = Isa::Vector;
+  for (int64_t first = 0; first < columns; first += kLanes<Isa>) {
+    Vector& own = *reinterpret_cast<Vector*>(sums + first);
+    Vector total = own;
+    for (int64_t row = 0; row < rows; ++row) {
+      total += *reinterpret_cast<const Vector*>(gradients + row * columns + first);
+    }
+    own = total;
+  }
+}
+
 // Images whose gradients by the second kernel are added at once: what they read stays in the cache.
 constexpr int64_t kImagesAtOnce = 4;
 
@@ -123,13 +152,10 @@ TARGET INLINE void differentiate_images(const uint8_t* pixels, const float* outp
 
   // Gradients before the second ReLU.
   alignas(64) float passed[kImagesAtOnce * kOutputs * kSecond];
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t c = 0; c < kSecond; ++c) {
-      const int64_t k = row * kSecond + c;
-      passed[k] = outputs[k] > 0 ? gradients[k] : 0.0f;
-      sums[at.second_bias + c] += passed[k];
-    }
+  for (int64_t k = 0; k < rows * kSecond; ++k) {
+    passed[k] = outputs[k] > 0 ? gradients[k] : 0.0f;
   }
+  add_by_bias(passed, kSecond, rows, sums + at.second_bias);
 
   // The cells again, and the gradient by the second kernel.
   of_cells.resize(lines_of(kImagesAtOnce * kCells * kFirst * sizeof(float)));
@@ -160,13 +186,9 @@ TARGET INLINE void differentiate_images(const uint8_t* pixels, const float* outp
   for (int64_t patch = 0; patch < count * kCells; patch += at_once) {
     const uint8_t* bytes = pixels + patch * width;
     const float* by_cells = cells + patch * kFirst;
-    for (int64_t k = 0; k < at_once * width; ++k) numbers[k] = bytes[k];
+    to_floats(bytes, at_once * width, numbers);
     add_by_kernel(numbers, width, by_cells, kFirst, at_once, sums);
-    for (int64_t row = 0; row < at_once; ++row) {
-      for (int64_t c = 0; c < kFirst; ++c) {
-        sums[at.first_bias + c] += by_cells[row * kFirst + c];
-      }
-    }
+    add_by_bias(by_cells, kFirst, at_once, sums + at.first_bias);
   }
 }
 
