@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy import stats
 
 from rcrl_jax import types
 from rcrl_jax.representation import episodes
@@ -137,9 +136,8 @@ def area_under_roc(same: np.ndarray, different: np.ndarray) -> float:
     """P(different > same) + P(equal) / 2 over all pairs of the two samples; NaN if one is small."""
     if min(len(same), len(different)) < _FEWEST:
         return float("nan")
-    ranks = stats.rankdata(np.concatenate([same, different]))
-    above = ranks[len(same) :].sum() - len(different) * (len(different) + 1) / 2
-    return float(above / (len(same) * len(different)))
+    larger, equal = (compare.outer(different, same).sum() for compare in (np.greater, np.equal))
+    return float((larger + equal / 2) / (len(same) * len(different)))
 
 
 def as_played(games: Sequence[episodes.Episode]) -> Played:
