@@ -302,6 +302,9 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
     what it carries in place.
     """
 
+    # Traced once, although its shapes are asked for before its results are.
+    function = jax.jit(function, inline=True)
+
     def row(tree, i):
         return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), tree)
 
