@@ -10,6 +10,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -19,7 +20,8 @@
 
 namespace ffi = xla::ffi;
 
-// Calls work(i) for every i below `count`, on the threads that are free and on this one.
+// Calls work(i) for every i below `count`, on the threads that are free and on this one. Throws the
+// first exception of them when all have ended; XLA makes an error of it.
 template <typename Work>
 void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
   struct Job {
@@ -27,13 +29,20 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
     int64_t done = 0;
     std::mutex mutex;
     std::condition_variable all_done;
+    std::exception_ptr error;
   };
   auto job = std::make_shared<Job>();
   // A thread that starts late finds nothing left to do, and must not touch `work`.
   auto take_part = [job, count, &work]() noexcept {
     for (int64_t i; (i = job->next++) < count;) {
-      work(i);
+      std::exception_ptr error;
+      try {
+        work(i);
+      } catch (...) {
+        error = std::current_exception();
+      }
       std::lock_guard<std::mutex> lock(job->mutex);
+      if (error && !job->error) job->error = error;
       if (++job->done == count) job->all_done.notify_one();
     }
   };
@@ -43,6 +52,7 @@ void in_parallel(ffi::ThreadPool& pool, int64_t count, const Work& work) {
   take_part();
   std::unique_lock<std::mutex> lock(job->mutex);
   job->all_done.wait(lock, [&] { return job->done == count; });
+  if (job->error) std::rethrow_exception(job->error);
 }
 
 // methods: ends with an empty one; null where there are none.

@@ -3,7 +3,7 @@
 // The unit multiplies matrices of bfloat16, which has 8 significant bits, and adds the products in
 // float32. For TF32, whose inputs have 11 bits, a number is split into two bfloat16, together 17
 // bits. Of the four products of the parts of two numbers the smallest is left out: it is below
-// 2^-17 of the whole. Other than in float32, an infinity becomes NaN.
+// 2^-16 of the whole. Other than in float32, an infinity becomes NaN.
 //
 // A tile is a register of 16 rows of 64 bytes. Tiles 0 to 3 hold sums, 32 rows by 32 columns.
 

@@ -23,7 +23,10 @@ def is_compiled() -> bool:
 
 
 def instructions() -> str:
-    """What convolves on the CPU: the kernels' instructions, such as 'Avx512' or 'Amx', or 'XLA'."""
+    """What convolves on this CPU: the kernels' instructions, such as 'Avx512', or 'XLA'.
+
+    'Amx' is for TF32; in float32 such a processor uses its vectors.
+    """
     return _convolution.instructions()[-1] if is_compiled() else "XLA"
 
 

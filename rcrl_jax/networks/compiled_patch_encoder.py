@@ -24,7 +24,10 @@ def is_compiled() -> bool:
 
 
 def instructions() -> str:
-    """What encodes patches on the CPU: the kernels' instructions, such as 'Avx512', or 'XLA'."""
+    """What encodes patches on this CPU: the kernels' instructions, such as 'Avx512', or 'XLA'.
+
+    'Amx' is for TF32; in float32 such a processor uses its vectors, and in bfloat16 every one XLA.
+    """
     compiled = _patch_encoder.instructions() if is_compiled() else []
     return compiled[-1] if compiled else "XLA"
 
@@ -33,7 +36,7 @@ def instructions() -> str:
 def encode(
     pixels: jax.Array, w1: jax.Array, b1: jax.Array, w2: jax.Array, b2: jax.Array
 ) -> jax.Array:
-    """See `encoders.encode_patches`; the kernels have 225 patches, I = 32 and O = 64."""
+    """See `encoders.encode_patches`; the CPU alone has it."""
     outputs = jax.ShapeDtypeStruct((len(pixels), 9, 64), jnp.float32)
     return _call("encode", outputs)(pixels, w1, b1, w2, b2).reshape(len(pixels), 9 * 64)
 

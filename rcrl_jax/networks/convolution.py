@@ -24,13 +24,14 @@ def convolve(
     H' = (H - 3) // stride + 1; W' follows from W in the same way.
 
     Args:
-      x: images.
+      x: images, float32 like the others.
       kernel: axes row, column, channel in, channel out.
       bias: of each channel out.
       stride: in pixels.
       relu: whether negative outputs become 0.
     """
     chex.assert_rank([x, kernel], 4)
+    chex.assert_type([x, kernel, bias], jnp.float32)
     chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
     chex.assert_shape(bias, kernel.shape[-1:])
 

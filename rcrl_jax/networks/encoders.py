@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from rcrl_jax.networks import compiled_patch_encoder, initializers, precision
 from rcrl_jax.observations import CELLS, GRID, PATCH
 
+_CHANNELS = (32, 64)  # of the two layers
+
 
 class DataEfficientEncoder(nn.Module):
     """The data-efficient Rainbow encoder: two 5x5 convolutions of stride 5, 32 and 64 channels.
@@ -19,15 +21,13 @@ class DataEfficientEncoder(nn.Module):
     github.com/Kaixhin/Rainbow `model.py`.
     """
 
-    channels: tuple[int, int] = (32, 64)
-
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Maps patches `[N, 225, C, 25] uint8` to psi(s) `[N, 576] float32`."""
         chex.assert_shape(observation, (None, CELLS, None, PATCH**2))
         chex.assert_type(observation, jnp.uint8)
         n, _, frame_stack, _ = observation.shape
-        first, second = self.channels
+        first, second = _CHANNELS
         w1, b1 = self._convolution("conv1", frame_stack, first)
         w2, b2 = self._convolution("conv2", first, second)
 
@@ -46,18 +46,21 @@ class DataEfficientEncoder(nn.Module):
 def encode_patches(
     pixels: jax.Array, w1: jax.Array, b1: jax.Array, w2: jax.Array, b2: jax.Array
 ) -> jax.Array:
-    """Two layers, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * O]`.
+    """Two layers, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
 
     On the CPU kernels of our own compute it (`patch_encoder.cc`), but not in bfloat16.
 
     Args:
       pixels: P pixels of each patch.
-      w1: `[P, I]`, of a pixel from 0 to 255.
-      b1: `[I]`.
-      w2: `[25 * I, O]`.
-      b2: `[O]`.
+      w1: `[P, 32]`, of a pixel from 0 to 255.
+      b1: `[32]`.
+      w2: `[25 * 32, 64]`.
+      b2: `[64]`.
     """
-    chex.assert_shape(pixels, (None, CELLS, len(w1)))
+    first, second = _CHANNELS
+    chex.assert_shape(pixels, (None, CELLS, None))
+    chex.assert_shape([w1, b1], [(pixels.shape[-1], first), (first,)])
+    chex.assert_shape([w2, b2], [(PATCH**2 * first, second), (second,)])
     arguments = (pixels, w1, b1, w2, b2)
     if compiled_patch_encoder.instructions() == "XLA" or precision.is_bfloat16():
         return _encode_by_xla(*arguments)

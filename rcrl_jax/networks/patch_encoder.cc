@@ -277,6 +277,9 @@ struct Shape {
 // Whether the arrays have the numbers that `pixels`, `[..., N, 225, P]`, asks for.
 ffi::Error read_shape(const Pixels& pixels, const Floats& first, const Floats& first_bias,
                       const Floats& second, const Floats& outputs, Shape& shape) {
+  if (sets.chosen == nullptr) {
+    return ffi::Error::Internal("this processor has no instructions for the encoder's kernels");
+  }
   const auto in = pixels.dimensions();
   if (in.size() < 3 || in[in.size() - 2] != kCells || in[in.size() - 1] < 1) {
     return ffi::Error::InvalidArgument("pixels need the axes image, 225 cells, pixel");

@@ -7,6 +7,8 @@ try:
 except ImportError:
     _stacks = None
 
+MOST_FRAMES = 100  # of a stack, as the configuration allows; also in stacks.c
+
 
 def is_compiled() -> bool:
     """Whether `stacks.c` was compiled when the package was installed."""
@@ -18,21 +20,24 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
 
     Args:
       stored: `[slots, B] uint8`, contiguous.
-      slots: `[..., C]` integers, the frames of each stack.
+      slots: `[..., C]` integers, the frames of each stack, at most 100.
       pieces: P, of equal size p; P * p bytes of a frame are read, its first ones.
       out: `[...]`, contiguous, of `P * C * p` bytes for each stack; overwritten.
 
     Raises:
-      ValueError: the sizes do not fit together.
+      ValueError: the sizes do not fit together, or `out` is not contiguous.
+      TypeError: `slots` are not integers.
       IndexError: there is no such slot.
     """
     if slots.size == 0:
         return
+    slots = slots.astype(np.int64, order="C", casting="same_kind", copy=False)
     piece, rest = divmod(out.nbytes, slots.size * pieces)
-    if rest or not 0 < piece * pieces <= stored.shape[1]:
+    if rest or not 0 < piece * pieces <= stored.shape[1] or slots.shape[-1] > MOST_FRAMES:
         raise ValueError("the sizes of frames, slots and stacks do not fit together")
+    if not out.flags.c_contiguous:
+        raise ValueError("the stacks must be contiguous")
     if is_compiled():
-        slots = np.ascontiguousarray(slots, np.int64)
         _stacks.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)
         return
     if slots.min() < 0 or slots.max() >= len(stored):  # as in C

@@ -24,8 +24,8 @@ static int lay_out(Tree *tree, const Py_buffer *nodes, Py_ssize_t runs, Py_ssize
     return 0;
   }
   do {
-    int64_t blocks = (size + WIDTH - 1) / WIDTH;
-    if (blocks > (available - used) / (WIDTH * runs)) {
+    int64_t blocks = size / WIDTH + (size % WIDTH > 0);
+    if (runs > available / WIDTH || blocks > (available - used) / (WIDTH * runs)) {
       PyErr_SetString(PyExc_ValueError, "the nodes of the tree do not fit into their buffer");
       return 0;
     }
@@ -121,7 +121,7 @@ static PyObject *find(PyObject *self, PyObject *args) {
       for (int k = tree.count - 1; k >= 0; k--) {
         const double *level = tree.nodes[k] + run * tree.blocks[k] * WIDTH;
         for (int64_t i = 0; i < size; i++) {
-          if (node[i] >= tree.blocks[k]) { /* only where all leaves of a run are zero */
+          if (node[i] >= tree.blocks[k]) { /* where the sums are not those of the leaves */
             PyErr_SetString(PyExc_IndexError, "nothing to find in a tree of zeros");
             goto done;
           }

@@ -86,8 +86,16 @@ class SumTree:
           `[R, B] int64`; never a leaf of value zero.
 
         Raises:
-          IndexError: all leaves of a run are zero, in a tree of several levels.
+          ValueError: `mass` has another shape.
+          IndexError: all leaves of a run are zero.
         """
+        if mass.ndim != 2 or len(mass) != self._num_runs:
+            raise ValueError(f"mass must be [{self._num_runs}, B]; got the shape {mass.shape}")
+        if np.any(self.total == 0):
+            raise IndexError("nothing to find in a tree of zeros")
+        return self._find(mass)
+
+    def _find(self, mass: np.ndarray) -> np.ndarray:
         node = np.zeros(mass.shape, np.int64)
         for level in reversed(self._levels):
             children = level[self._rows, node]  # [R, B, WIDTH]
@@ -109,8 +117,7 @@ class CompiledSumTree(SumTree):
         leaf = np.ascontiguousarray(leaf, np.int64)
         _sum_tree.update(self._nodes, self._num_runs, self._num_leaves, leaf)
 
-    def find(self, mass: np.ndarray) -> np.ndarray:
-        """See `SumTree.find`."""
+    def _find(self, mass: np.ndarray) -> np.ndarray:
         mass, found = np.array(mass, np.float64, order="C"), np.empty(mass.shape, np.int64)
         _sum_tree.find(self._nodes, self._num_runs, self._num_leaves, mass, found)
         return found

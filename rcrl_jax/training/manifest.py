@@ -247,6 +247,9 @@ def _version(distribution: str) -> str | None:
 def git_commit() -> str | None:
     """Returns the commit of this source tree, with `-dirty` if it was edited, or None.
 
+    Edits below `results` do not count: a benchmark that writes there is of the same code as the
+    next one.
+
     Also None for an installed copy inside another repository, for example in a virtual environment:
     that repository's commit does not describe this code.
     """
@@ -260,7 +263,8 @@ def git_commit() -> str | None:
 
     try:
         git("ls-files", "--error-unmatch", here.name)
-        edited = git("status", "--porcelain", "--untracked-files=no")
+        outside_results = ("--", ":/", ":(top,exclude)results")
+        edited = git("status", "--porcelain", "--untracked-files=no", *outside_results)
         return git("rev-parse", "HEAD") + ("-dirty" if edited else "")
     except (OSError, subprocess.SubprocessError):
         return None

@@ -229,6 +229,8 @@ def test_the_kernels_refuse_shapes_that_do_not_fit():
         wait(compiled_convolution.convolve(x, kernel, bias[:2], stride=1, relu=True))
     with pytest.raises(Exception, match="not those of a convolution"):
         wait(compiled_convolution.convolve(x[..., :2], kernel, bias, stride=1, relu=True))
+    with pytest.raises(Exception, match="not those of a convolution"):
+        wait(compiled_convolution.image_gradient(kernel[:0, :0], x, x, relu=False))
     with pytest.raises(Exception, match="differ"):
         options = {"side": 3, "stride": 1, "relu": True}
         wait(compiled_convolution.kernel_gradient(x, gradient[:1], gradient, **options))

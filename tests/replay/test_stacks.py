@@ -72,6 +72,12 @@ def test_what_does_not_fit_together_is_refused(way):
     for pieces, size in ((2, 401), (3, 400), (2, 0), (2, 8 * 52)):
         with pytest.raises(ValueError, match="do not fit together"):
             stacks.gather(stored, slots, pieces, np.zeros(size, np.uint8))
+    with pytest.raises(ValueError, match="do not fit together"):
+        stacks.gather(stored, np.zeros((1, 101), np.int64), 2, np.zeros((2, 101, 25), np.uint8))
+    with pytest.raises(ValueError, match="contiguous"):
+        stacks.gather(stored, slots, 2, np.zeros((2, 2, 4, 50), np.uint8)[..., ::2])
+    with pytest.raises(TypeError):
+        stacks.gather(stored, slots + 0.5, 2, out)
 
 
 @needs_kernel

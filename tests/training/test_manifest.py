@@ -251,13 +251,15 @@ def repository(tmp_path, monkeypatch):
     """A git repository with one committed file, which replaces the manifest module."""
     module = tmp_path / "manifest.py"
     module.write_text("one\n")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "measured.json").write_text("1\n")
 
     def git(*arguments):
         identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, timeout=30)
 
     git("init", "--quiet")
-    git("add", "manifest.py")
+    git("add", "manifest.py", "results")
     git("commit", "--quiet", "-m", "one")
     monkeypatch.setattr(manifest, "__file__", str(module))
     return tmp_path
@@ -266,6 +268,8 @@ def repository(tmp_path, monkeypatch):
 def test_commit_of_a_clean_and_of_an_edited_tree(repository):
     clean = manifest.git_commit()
     assert re.fullmatch(r"[0-9a-f]{40}", clean)
+    (repository / "results" / "measured.json").write_text("2\n")
+    assert manifest.git_commit() == clean
     (repository / "manifest.py").write_text("two\n")
     assert manifest.git_commit() == f"{clean}-dirty"
 
