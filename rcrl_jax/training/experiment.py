@@ -86,7 +86,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             say("this run is finished already: nothing to do")
             _delete_frames(plan)
             return _report(plan, say)
-        say("compiling, about a minute")
+        say("compiling, up to a minute")
 
         replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
