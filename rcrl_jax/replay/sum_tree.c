@@ -78,7 +78,8 @@ done:
   return result;
 }
 
-/* One step down: the child in which the running sum passes `mass`, which becomes the rest. */
+/* One step down: the child in which the running sum passes `mass`, which becomes the rest; -1 if
+   all children are zero. */
 static int descend(const double *children, double *mass) {
   double running[WIDTH];
   int child = children[0] <= *mass;
@@ -88,13 +89,9 @@ static int descend(const double *children, double *mass) {
     child += running[i] <= *mass;
   }
   if (child == WIDTH) { /* rounding: take the last positive child */
-    child = WIDTH - 1;
-    for (int i = WIDTH - 1; i >= 0; i--) {
-      if (children[i] > 0) {
-        child = i;
-        break;
-      }
+    for (child = WIDTH - 1; child >= 0 && !(children[child] > 0); child--) {
     }
+    if (child < 0) return child;
   }
   double rest = *mass - (running[child] - children[child]);
   *mass = rest < 0.0 ? 0.0 : rest;
@@ -121,11 +118,12 @@ static PyObject *find(PyObject *self, PyObject *args) {
       for (int k = tree.count - 1; k >= 0; k--) {
         const double *level = tree.nodes[k] + run * tree.blocks[k] * WIDTH;
         for (int64_t i = 0; i < size; i++) {
-          if (node[i] >= tree.blocks[k]) { /* where the sums are not those of the leaves */
+          int child = node[i] < tree.blocks[k] ? descend(level + node[i] * WIDTH, rest + i) : -1;
+          if (child < 0) {
             PyErr_SetString(PyExc_IndexError, "nothing to find in a tree of zeros");
             goto done;
           }
-          node[i] = node[i] * WIDTH + descend(level + node[i] * WIDTH, rest + i);
+          node[i] = node[i] * WIDTH + child;
           if (k > 0 && node[i] < tree.blocks[k - 1]) {
             const double *next =
                 tree.nodes[k - 1] + (run * tree.blocks[k - 1] + node[i]) * WIDTH;

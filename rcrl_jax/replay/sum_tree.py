@@ -91,8 +91,6 @@ class SumTree:
         """
         if mass.ndim != 2 or len(mass) != self._num_runs:
             raise ValueError(f"mass must be [{self._num_runs}, B]; got the shape {mass.shape}")
-        if np.any(self.total == 0):
-            raise IndexError("nothing to find in a tree of zeros")
         return self._find(mass)
 
     def _find(self, mass: np.ndarray) -> np.ndarray:
@@ -102,7 +100,10 @@ class SumTree:
             cumulative = np.cumsum(children, axis=-1)
             child = np.sum(cumulative <= mass[..., None], axis=-1)
             # Rounding can leave a mass at or past the last sum: take the last positive child.
-            last = WIDTH - 1 - np.argmax(children[..., ::-1] > 0, axis=-1)
+            positive = children > 0
+            if np.any((child == WIDTH) & ~positive.any(axis=-1)):
+                raise IndexError("nothing to find in a tree of zeros")
+            last = WIDTH - 1 - np.argmax(positive[..., ::-1], axis=-1)
             child = np.minimum(child, last)[..., None]
             before = np.take_along_axis(cumulative - children, child, axis=-1)[..., 0]
             mass = np.maximum(mass - before, 0.0)

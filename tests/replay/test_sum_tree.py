@@ -32,9 +32,13 @@ def assert_sums_are_exact(tree: SumTree) -> None:
     fresh.leaves = tree.leaves
     np.testing.assert_array_equal(tree.total, fresh.total)
     # `find` reads every level: equal sums choose equal leaves at every edge of mass.
+    edges = np.cumsum(tree.leaves, axis=1)
     if np.all(tree.total > 0):
-        edges = np.cumsum(tree.leaves, axis=1)
         np.testing.assert_array_equal(tree.find(edges), fresh.find(edges))
+    else:
+        for either in (tree, fresh):
+            with pytest.raises(IndexError):
+                either.find(edges)
 
 
 @of_both_kinds
