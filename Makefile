@@ -56,7 +56,8 @@ test: .venv/installed
 test-fast: .venv/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others \
-	  ARGS='-m "not slow"' TRAINING='$(TRAINING) tests/benchmarks tests/report tests/optimizer tests/theory'
+	  ARGS='-m "not slow"' \
+	  TRAINING='$(TRAINING) $(addprefix tests/,benchmarks report optimizer theory)'
 
 # Most tests keep one core busy, so two processes take little more than half the time of one. These
 # take as long as the others; `test-fast`, which leaves out most of them, adds some.

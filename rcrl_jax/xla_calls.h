@@ -73,7 +73,8 @@ inline PyObject* make_module(PyModuleDef& definition, std::initializer_list<Call
   for (const Call& call : calls) {
     PyObject* capsule = PyCapsule_New(reinterpret_cast<void*>(call.handler),
                                       "xla._CUSTOM_CALL_TARGET", nullptr);
-    const bool failed = capsule == nullptr || PyModule_AddObjectRef(module, call.name, capsule) != 0;
+    const bool failed =
+        capsule == nullptr || PyModule_AddObjectRef(module, call.name, capsule) != 0;
     Py_XDECREF(capsule);
     if (failed) {
       Py_DECREF(module);

@@ -248,8 +248,8 @@ ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& 
     return ffi::Error::InvalidArgument("images, kernel and outputs need four axes");
   }
   shape = {in[0], in[1], in[2], in[3], k[0], stride, out[1], out[2], out[3]};
-  if (k[0] < 1 || k[0] != k[1] || k[2] != in[3] || k[3] != out[3] || out[0] != in[0] || in[1] < k[0] ||
-      in[2] < k[0] || out[1] != (in[1] - k[0]) / stride + 1 ||
+  if (k[0] < 1 || k[0] != k[1] || k[2] != in[3] || k[3] != out[3] || out[0] != in[0] ||
+      in[1] < k[0] || in[2] < k[0] || out[1] != (in[1] - k[0]) / stride + 1 ||
       out[2] != (in[2] - k[0]) / stride + 1) {
     return ffi::Error::InvalidArgument("the shapes are not those of a convolution");
   }

@@ -38,10 +38,10 @@ namespace {
 using Isa = Avx512;
 #define TARGET __attribute__((target("avx512f,fma")))
 
-// GCC converts half as many at once.
+// numbers[k] = bytes[k] for every k below `count`. GCC would convert half as many at once.
 TARGET void to_floats(const uint8_t* bytes, int64_t count, float* numbers) {
   int64_t k = 0;
-  for (; k + 16 <= count; k += 16) {
+  for (; k + kLanes<Isa> <= count; k += kLanes<Isa>) {
     const __m128i own = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + k));
     _mm512_storeu_ps(numbers + k, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(own)));
   }
@@ -50,7 +50,8 @@ TARGET void to_floats(const uint8_t* bytes, int64_t count, float* numbers) {
 
 // outputs = relu(inputs @ kernel + bias), for the rows of a tile.
 //
-// inputs: `[ROWS, width]`. kernel: `[width, columns]`. bias: `[columns]`. outputs: `[ROWS, columns]`.
+// inputs: `[ROWS, width]`. kernel: `[width, columns]`. bias: `[columns]`. outputs: `[ROWS,
+// columns]`.
 template <int ROWS>
 INLINE void relu_layer(const float* inputs, int64_t width, const float* kernel, const float* bias,
                        int64_t columns, float* outputs) {
@@ -73,7 +74,7 @@ TARGET INLINE void encode_patches(const uint8_t* pixels, int64_t count, const We
   in_tiles<Isa>(count, [&](auto rows, int64_t patch) FORCED {
     const uint8_t* bytes = pixels + patch * width;
     to_floats(bytes, rows * width, numbers);
-    const uint8_t* next = bytes + rows * width;
+    const uint8_t* next = bytes + rows * width;  // fetched while this tile is multiplied
     for (int64_t k = 0; k < rows * width; k += 64) __builtin_prefetch(next + k);
     relu_layer<rows>(numbers, width, weights.first, weights.first_bias, kFirst,
                      cells + patch * kFirst);
@@ -274,7 +275,7 @@ struct Shape {
   int64_t groups() const { return (images + kImages - 1) / kImages; }
 };
 
-// Whether the arrays have the numbers that `pixels`, `[..., N, 225, P]`, asks for.
+// Whether there are instructions, and the arrays have the numbers that `pixels`, `[..., N, 225, P]`, asks for.
 ffi::Error read_shape(const Pixels& pixels, const Floats& first, const Floats& first_bias,
                       const Floats& second, const Floats& outputs, Shape& shape) {
   if (sets.chosen == nullptr) {
