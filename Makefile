@@ -5,7 +5,8 @@
 #   make test                           runs the linter and every test
 PYTHON ?= python3
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+# Python compiles a module when it is first imported; few of the installed ones ever are.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0

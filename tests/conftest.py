@@ -62,6 +62,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_collection_finish():
+    """Exempts what is imported by now from collection: it lasts, and there is a lot of it."""
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def bounded_memory():
     """Frees compiled programs after each module: they would add up to gigabytes."""

@@ -7,14 +7,12 @@ import sys
 
 import pytest
 
+from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
 
-def command(module, *arguments) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
+def command(module, *arguments) -> programs.Ended:
+    return programs.call(module, *arguments, directory=ROOT)
 
 
 def throughput(tmp_path, preset, *arguments):
@@ -63,7 +61,10 @@ def test_the_flop_of_an_update_equal_those_of_its_matrix_products(tmp_path):
 
 
 def test_page_faults_are_measured_with_and_without_kept_memory():
-    result = command("benchmarks.page_faults", "--preset=erainbow", "--updates=1")
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks.page_faults", "--preset=erainbow", "--updates=1"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "page faults" in result.stdout
 

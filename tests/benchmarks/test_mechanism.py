@@ -1,13 +1,12 @@
 """The table of the readings by hand, and which results are refused."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from benchmarks import mechanism
+from tests.experiments import programs
 from tests.training import toy
 
 
@@ -41,10 +40,7 @@ def test_the_score_of_a_reading_is_the_mean_of_its_worst_game(tmp_path):
 
 def test_the_command_writes_table_and_figure_and_refuses_an_empty_directory(tmp_path):
     def run():
-        return subprocess.run(
-            [sys.executable, "-m", "benchmarks.mechanism", f"--results={tmp_path}"],
-            cwd=toy.ROOT, capture_output=True, text=True,
-        )  # fmt: skip
+        return programs.call("benchmarks.mechanism", f"--results={tmp_path}", directory=toy.ROOT)
 
     refused = run()
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1

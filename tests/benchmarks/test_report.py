@@ -2,22 +2,19 @@
 
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from benchmarks import smoke
 from rcrl_jax.report import page, score_tables, tables
 from rcrl_jax.results import store
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.experiments import programs
+from tests.experiments.test_command_line import ROOT, assert_refused
 from tests.report import pages
 
 
-def command(*arguments) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.report", *arguments],
-        cwd=ROOT, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
+def command(*arguments) -> programs.Ended:
+    return programs.call("benchmarks.report", *arguments, directory=ROOT)
 
 
 def test_the_page_is_written_and_what_is_left_out_is_named(tmp_path):

@@ -13,17 +13,15 @@ import pytest
 from rcrl_jax.training import manifest
 from rcrl_jax.training.run_paths import RunPaths
 from rcrl_jax.training.sweep import driver
+from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
 RUNS = ("--presets=erainbow,rcrl", "--games=Pong,Alien", "--seeds=0:2", "--results=results/toy")
 
 
-def command(*flags, directory, **changes) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.sweep", *flags],
-        cwd=directory, env=environment() | changes, capture_output=True, text=True,
-    )  # fmt: skip
+def command(*flags, directory) -> programs.Ended:
+    return programs.call("benchmarks.sweep", *flags, directory=directory)
 
 
 def states(*flags, directory):
@@ -179,8 +177,11 @@ def test_the_defaults_are_those_of_the_programs():
 
 
 def test_help_explains_every_flag(tmp_path):
-    text = command("--help", directory=tmp_path).stdout
+    asked = subprocess.run(
+        [sys.executable, "-m", "benchmarks.sweep", "--help"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
     for word in ("--presets", "--games", "--seeds", "--results", "--max_runs_per_fleet",
                  "--attempts", "--launcher", "--address", "--gpus_per_fleet", "dry_run",
                  "failures.jsonl", "--config.n_step"):  # fmt: skip
-        assert word in text
+        assert word in asked.stdout

@@ -5,8 +5,8 @@ import io
 import os
 import runpy
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
 
 from absl import app, flags
 
@@ -34,8 +34,9 @@ def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
     with (
         _nothing_imported(),
         _replaced(sys, "argv", [module, *arguments]),
+        _replaced(sys, "orig_argv", [sys.executable, "-m", module, *arguments]),
         # The library's own would also set up logging for the whole process.
-        _replaced(app, "run", lambda main, flags_parser: main(flags_parser(sys.argv))),
+        _replaced(app, "run", _run),
         # Cannot be taken back.
         _replaced(host_memory, "keep_freed_memory", lambda large_blocks: None),
         contextlib.chdir(directory),
@@ -47,6 +48,10 @@ def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
         except SystemExit as end:
             code = end.code or 0
     return Ended(code, stdout.getvalue(), stderr.getvalue())
+
+
+def _run(main: Callable, flags_parser: Callable) -> NoReturn:
+    sys.exit(main(flags_parser(sys.argv)))
 
 
 @contextlib.contextmanager

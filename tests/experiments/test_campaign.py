@@ -14,6 +14,7 @@ from rcrl_jax.training import manifest
 from rcrl_jax.training.run_paths import RunPaths
 from rcrl_jax.training.sweep import driver
 from rcrl_jax.training.sweep.reading import read_spec
+from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
@@ -41,11 +42,8 @@ seeds = [1]
 """
 
 
-def command(*flags: str, directory) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.campaign", *flags],
-        cwd=directory, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
+def command(*flags: str, directory) -> programs.Ended:
+    return programs.call("experiments.campaign", *flags, directory=directory)
 
 
 @pytest.fixture
@@ -118,7 +116,11 @@ def test_a_locked_campaign_and_another_algorithm_are_refused(spec, tmp_path):
 
 
 def test_help_explains_the_spec_and_every_flag(tmp_path):
-    text = command("--help", directory=tmp_path).stdout
+    asked = subprocess.run(
+        [sys.executable, "-m", "experiments.campaign", "--help"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    text = asked.stdout
     for word in ("[[blocks]]", "[arms.uniform]", "--spec", "--workdir", "--workers", "dry_run",
                  "kill -STOP -- -PGID", "failures.jsonl"):  # fmt: skip
         assert word in text

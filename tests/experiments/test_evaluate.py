@@ -3,8 +3,6 @@
 import dataclasses
 import functools
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -12,18 +10,15 @@ from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training import experiment, prediction, scoring, trained
 from rcrl_jax.training.plan import Plan, RunId
-from tests.experiments import test_atari100k, test_dmc
-from tests.experiments.test_command_line import ROOT, assert_mistake, environment
+from tests.experiments import programs, test_atari100k, test_dmc
+from tests.experiments.test_command_line import ROOT, assert_mistake
 from tests.training.test_scoring import snapshot
 
 GAMES = ("MsPacman", "Breakout")  # with different numbers of actions
 
 
-def command(*arguments, directory=ROOT, **variables) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.evaluate", *arguments],
-        cwd=directory, env={**environment(), **variables}, capture_output=True, text=True,
-    )  # fmt: skip
+def command(*arguments, directory=ROOT) -> programs.Ended:
+    return programs.call("experiments.evaluate", *arguments, directory=directory)
 
 
 def train(workdir, preset, config, runs, make_environment, **changes) -> Plan:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from rcrl_jax.training import records
+from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment
 
@@ -18,6 +19,10 @@ def start(*arguments: str, **options) -> subprocess.Popen:
         cwd=ROOT, env=environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
     )  # fmt: skip
+
+
+def command(*arguments: str) -> programs.Ended:
+    return programs.call("experiments.representation", *arguments, directory=ROOT)
 
 
 def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
@@ -41,7 +46,7 @@ def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
     assert result.returncode == 128 + signal.SIGTERM, result.stderr
     assert not (tmp_path / "Breakout").exists()
 
-    result = finish(start(*arguments))
+    result = command(*arguments)
     assert result.returncode == 0, result.stderr
     assert "finished already" in result.stdout and "resuming at step" in result.stdout
     written = tmp_path / "Breakout"
@@ -74,7 +79,7 @@ def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = finish(start(*arguments, f"--workdir={tmp_path / 'new'}"))
+    result = command(*arguments, f"--workdir={tmp_path / 'new'}")
     assert_refused(result)
     assert says in result.stderr
     assert not list(tmp_path.iterdir())

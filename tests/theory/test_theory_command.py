@@ -2,12 +2,12 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from rcrl_jax.theory import page, theory_figures
+from tests.experiments import programs
+from tests.experiments.test_command_line import assert_mistake
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -17,12 +17,8 @@ ROOT = pathlib.Path(__file__).parents[2]
     [["--seeds=0"], ["--seeds=many"], ["--unknown=1"], ["stray"], ["--page=README.missing"]],
 )
 def test_wrong_arguments_print_one_line_and_exit_with_code_2(arguments, tmp_path):
-    command = [sys.executable, "-m", "experiments.theory", f"--output={tmp_path}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    lines = [line for line in done.stderr.splitlines() if line]
-    assert len(lines) == 1 and lines[0].startswith("error: ")
-    assert not (tmp_path / "theory.json").exists()
+    done = programs.call("experiments.theory", f"--output={tmp_path}", *arguments, directory=ROOT)
+    assert_mistake(done, [], tmp_path)
 
 
 def test_stored_results_give_the_figures_and_the_tables_of_the_page(tmp_path):
