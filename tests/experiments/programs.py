@@ -1,16 +1,25 @@
-"""Runs programs inside the test's process: a process of its own costs seconds."""
+"""Runs programs, and ends them early: inside the test's process, which saves seconds, or beside it.
+
+Plans have fields without a flag, such as the steps between checkpoints; `call` and `start` can
+change them.
+"""
 
 import contextlib
+import functools
 import io
 import os
+import pathlib
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from absl import app, flags
 
-from rcrl_jax.training import host_memory
+from rcrl_jax.training import host_memory, plan
+
+_ROOT = pathlib.Path(__file__).parents[2]
 
 _LIBRARY = ("experiments.command_line",)  # defines no flags
 # How the flag library keeps flags, and who defined them.
@@ -25,8 +34,8 @@ class Ended(NamedTuple):
     stderr: str
 
 
-def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
-    """Runs `python -m module` with `arguments` in `directory`.
+def call(module: str, *arguments: str, directory: os.PathLike | str = _ROOT, **fields) -> Ended:
+    """Runs `python -m module` with `arguments` in `directory`; `fields` are of its plans.
 
     An exception that would end the program with a traceback is raised.
     """
@@ -39,6 +48,7 @@ def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
         _replaced(app, "run", _run),
         # Cannot be taken back.
         _replaced(host_memory, "keep_freed_memory", lambda large_blocks: None),
+        _replaced(plan, "Plan", functools.partial(plan.Plan, **fields)),
         contextlib.chdir(directory),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
@@ -48,6 +58,28 @@ def call(module: str, *arguments: str, directory: os.PathLike | str) -> Ended:
         except SystemExit as end:
             code = end.code or 0
     return Ended(code, stdout.getvalue(), stderr.getvalue())
+
+
+_START = """
+import functools, runpy
+from rcrl_jax.training import plan
+plan.Plan = functools.partial(plan.Plan, **{fields!r})
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+
+
+def start(module: str, *arguments: str, **fields) -> subprocess.Popen:
+    """Starts `python -m module` with `arguments`; `fields` are of its plans."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _START.format(module=module, fields=fields), *arguments],
+        cwd=_ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen) -> Ended:
+    """Waits for the end of what `start` has started."""
+    stdout, stderr = process.communicate()
+    return Ended(process.returncode, stdout, stderr)
 
 
 def _run(main: Callable, flags_parser: Callable) -> NoReturn:

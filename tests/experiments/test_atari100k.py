@@ -14,12 +14,16 @@ import pytest
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
 from rcrl_jax.training import records
+from rcrl_jax.training import workdir as directories
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.run_paths import RunPaths
-from tests.experiments.test_command_line import ROOT, assert_refused, command, environment
+from tests.experiments import programs
+from tests.experiments.test_command_line import ROOT, assert_refused, command
 from tests.training import toy
 
-GAME, SEED, STEPS = "Breakout", 1, 200
+PROGRAM = "experiments.atari100k"
+GAME, SEED, STEPS = "Breakout", 1, 150
+PERIODS = {"checkpoint_period": 50, "record_period": 10}
 SMALL = {
     "hidden_size": 16,
     "num_atoms": 11,
@@ -42,31 +46,6 @@ def arguments(workdir, *more: str, preset="rcrl", game=GAME) -> list[str]:
         f"--preset={preset}", f"--game={game}", f"--seed={SEED}", f"--steps={STEPS}",
         f"--workdir={workdir}", "--eval_episodes=2", *fields, *more,
     ]  # fmt: skip
-
-
-# The program with a shorter checkpoint period, for which there is no flag, or with less free space.
-DRIVER = """
-import functools, runpy
-from rcrl_jax.training import plan, workdir
-plan.Plan = functools.partial(plan.Plan, checkpoint_period=50, record_period=10)
-free_bytes = {free_bytes}
-if free_bytes is not None:
-    workdir.free_bytes = lambda path: free_bytes
-runpy.run_module("experiments.atari100k", run_name="__main__", alter_sys=True)
-"""
-
-
-def start(*flags: str, free_bytes=None, **options) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", DRIVER.format(free_bytes=free_bytes), *flags],
-        cwd=ROOT, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
-
-
-def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
-    stdout, stderr = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
 def plan_of(workdir) -> Plan:
@@ -98,33 +77,33 @@ def wait_for(process, workdir: pathlib.Path, *, checkpoint: int, step: int) -> N
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("uninterrupted")
-    result = finish(start(*arguments(workdir)))
+    result = programs.call(PROGRAM, *arguments(workdir), **PERIODS)
     assert result.returncode == 0, result.stderr
     return workdir, result
 
 
 def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(tmp_path, uninterrupted):
     flags = arguments(tmp_path)
-    killed = start(*flags)
+    killed = programs.start(PROGRAM, *flags, **PERIODS)
     # From the checkpoint of step 50 on, there is a pending update.
     wait_for(killed, tmp_path, checkpoint=50, step=60)
     killed.send_signal(signal.SIGKILL)
-    assert finish(killed).returncode == -signal.SIGKILL
+    assert programs.finish(killed).returncode == -signal.SIGKILL
 
-    terminated = start(*flags)
+    terminated = programs.start(PROGRAM, *flags, **PERIODS)
     time_to_stop = tmp_path / "checkpoints" / "100"
     while not time_to_stop.exists():
         assert terminated.poll() is None, terminated.communicate()[1]
         time.sleep(0.001)
     terminated.send_signal(signal.SIGTERM)
-    result = finish(terminated)
+    result = programs.finish(terminated)
     assert result.returncode == 128 + signal.SIGTERM, result.stderr
     assert "resuming at step" in result.stdout
     last = result.stderr.splitlines()[-1]
     assert last.startswith("stopped by SIGTERM, saved at step ")
     assert last.endswith(": the same command resumes")
 
-    result = finish(start(*flags))
+    result = programs.call(PROGRAM, *flags, **PERIODS)
     assert result.returncode == 0, result.stderr
     plan, reference = plan_of(tmp_path), plan_of(uninterrupted[0])
     toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
@@ -144,12 +123,16 @@ def test_scores_are_printed_beside_the_paper(uninterrupted):
 
 
 @pytest.mark.parametrize(
-    "preset, backend, video", [("erainbow", "ale", True), ("erainbow_sa", "envpool", False)]
+    "preset, backend, video, run",
+    [
+        ("erainbow", "ale", True, command),
+        ("erainbow_sa", "envpool", False, functools.partial(programs.call, PROGRAM)),
+    ],
 )
-def test_each_preset_and_backend_from_start_to_scores(tmp_path, preset, backend, video):
+def test_each_preset_and_backend_from_start_to_scores(tmp_path, preset, backend, video, run):
     flags = arguments("", f"--backend={backend}", *["--video"] * video, preset=preset, game="Pong")
     flags.remove("--workdir=")
-    result = command(*flags, directory=tmp_path)
+    result = run(*flags, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     workdir = tmp_path / "runs" / f"{preset}-Pong-{SEED}"
     paths = RunPaths(workdir, preset, "Pong", SEED)
@@ -165,14 +148,15 @@ def test_a_work_directory_of_another_configuration_is_refused(uninterrupted):
     workdir, _ = uninterrupted
     before = {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
     for other in ("--config.batch_size=9", "--seed=2"):
-        result = command(*arguments(workdir), other)
+        result = programs.call(PROGRAM, *arguments(workdir), other)
         assert_refused(result)
         assert str(workdir) in result.stderr and "another --workdir" in result.stderr
     assert before == {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
 
 
-def test_no_space_left_is_refused_before_anything_is_written(tmp_path):
-    result = finish(start(*arguments(tmp_path / "new"), free_bytes=10 << 20))
+def test_no_space_left_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(directories, "free_bytes", lambda path: 10 << 20)
+    result = programs.call(PROGRAM, *arguments(tmp_path / "new"))
     assert_refused(result)
     assert "no space left: 10 MB free" in result.stderr
     assert not list(tmp_path.iterdir())
@@ -180,14 +164,17 @@ def test_no_space_left_is_refused_before_anything_is_written(tmp_path):
 
 def test_a_work_directory_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "file").write_text("not a directory")
-    assert_refused(command(*arguments(tmp_path / "file" / "workdir")))
+    assert_refused(programs.call(PROGRAM, *arguments(tmp_path / "file" / "workdir")))
     assert (tmp_path / "file").read_text() == "not a directory"
 
 
 def test_a_file_that_cannot_be_written_is_reported_in_one_line(tmp_path):
     """A limit on the size of files simulates a disk that fills up during training."""
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**14, 2**14))
-    result = finish(start(*arguments(tmp_path), preexec_fn=limit))
+    result = subprocess.run(
+        [sys.executable, "-m", PROGRAM, *arguments(tmp_path)],
+        cwd=ROOT, preexec_fn=limit, capture_output=True, text=True,
+    )  # fmt: skip
     assert_refused_after_a_start(result)
     assert "File too large" in result.stderr and str(tmp_path) in result.stderr
 
@@ -200,10 +187,7 @@ def assert_refused_after_a_start(result: subprocess.CompletedProcess) -> None:
 
 
 def test_a_signal_while_the_program_compiles_ends_it_in_one_line(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "experiments.atari100k", *arguments(tmp_path)],
-        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    process = programs.start(PROGRAM, *arguments(tmp_path))
     while not (tmp_path / "checkpoints").exists():  # the learner is initialised after it is made
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.001)

@@ -18,6 +18,7 @@ from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_mistake, assert_refused, environment
 
+PROGRAM = "experiments.dmc"
 SMALL = {
     "render_size": 24,
     "crop_size": 20,
@@ -33,9 +34,9 @@ SMALL = {
 }
 
 
-def command(*arguments, directory=ROOT, **variables) -> subprocess.CompletedProcess:
+def command(*arguments, directory, **variables) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "experiments.dmc", *arguments],
+        [sys.executable, "-m", PROGRAM, *arguments],
         cwd=directory, env={**environment(), **variables}, capture_output=True, text=True,
     )  # fmt: skip
 
@@ -51,20 +52,20 @@ def small(workdir, task, preset, env_steps):
 @pytest.mark.usefixtures("renderer")
 @pytest.mark.parametrize("preset, task", [("rcrl_sac", "cartpole_swingup")])
 def test_the_command_trains_from_start_to_scores(tmp_path, preset, task):
-    """Trains for an episode and a half of frames, which writes one line of metrics."""
-    result = command(*small(tmp_path, task, preset, 8 * 210))
+    """Trains for more than an episode of frames, which writes one line of metrics."""
+    result = programs.call(PROGRAM, *small(tmp_path, task, preset, 8 * 140), record_period=130)
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     paths = RunPaths(tmp_path, preset, task, 1)
     described = json.loads(paths.manifest.read_text())
-    assert described["run"]["steps"] == 210 and described["run"]["backend"] == "dm_control"
+    assert described["run"]["steps"] == 140 and described["run"]["backend"] == "dm_control"
     assert described["environment"]["action_repeat"] == 8
     assert described["environment"]["task"] == task
     scores = json.loads(paths.scores.read_text())
-    assert (scores["agent_steps"], scores["env_steps"], scores["frames"]) == (210, 1680, 210)
+    assert (scores["agent_steps"], scores["env_steps"], scores["frames"]) == (140, 1120, 140)
     assert scores["episodes_cut"] == 1 and 0 <= scores["mean"] <= 1000
     assert any("loss_return_contrast" in line for line in records.read_records(paths.metrics))
-    again = command(*small(tmp_path, task, preset, 8 * 210))
+    again = programs.call(PROGRAM, *small(tmp_path, task, preset, 8 * 140), record_period=130)
     assert "finished already" in again.stdout
 
 
@@ -72,7 +73,7 @@ def test_the_command_trains_from_start_to_scores(tmp_path, preset, task):
 def test_the_command_trains_with_envpool(tmp_path):
     """Trains for a few updates; the work directory then belongs to that backend."""
     arguments = small(tmp_path, "cartpole_swingup", "rcrl_sac", 8 * 30)
-    result = command(*arguments, "--backend=envpool")
+    result = programs.call(PROGRAM, *arguments, "--backend=envpool")
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     paths = RunPaths(tmp_path, "rcrl_sac", "cartpole_swingup", 1)
@@ -82,22 +83,18 @@ def test_the_command_trains_with_envpool(tmp_path):
     scores = json.loads(paths.scores.read_text())
     assert (scores["agent_steps"], scores["env_steps"]) == (30, 240)
     assert 0 < scores["mean"] <= 1000
-    other = command(*arguments)
+    other = programs.call(PROGRAM, *arguments)
     assert_refused(other)
     assert "backend envpool -> dm_control" in other.stderr
 
 
 def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
     def arguments(name):
-        return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 600)
+        return small(tmp_path / name, "cartpole_swingup", "state_sac", 8 * 300)
 
     def interrupt(step, hurt) -> tuple[int, str]:
         """Runs, kills or stops a process after some step; returns exit code and last line."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.dmc", *arguments("parts")],
-            cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True,
-        )  # fmt: skip
+        process = programs.start(PROGRAM, *arguments("parts"), record_period=25)
         try:
             while not (parts.metrics.exists() and last_step(parts.metrics) >= step):
                 assert process.poll() is None, process.stderr.read()
@@ -110,16 +107,16 @@ def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path):
         return process.returncode, said.splitlines()[-1]
 
     parts = RunPaths(tmp_path / "parts", "state_sac", "cartpole_swingup", 1)
-    code, said = interrupt(100, lambda pid: os.kill(pid, signal.SIGTERM))
+    code, said = interrupt(50, lambda pid: os.kill(pid, signal.SIGTERM))
     assert code == 128 + signal.SIGTERM
     saved = said.split("saved at step ")[1].split(":")[0]
-    ended = interrupt(int(saved) + 100, lambda pid: os.kill(worker_of(pid), signal.SIGKILL))
+    ended = interrupt(int(saved) + 50, lambda pid: os.kill(worker_of(pid), signal.SIGKILL))
     assert ended == (1, "error: a simulator's process has ended: the same command resumes")
     assert not parts.scores.exists()
-    resumed = command(*arguments("parts"))
-    assert f"resuming at step {saved} of 600" in resumed.stdout
+    resumed = programs.call(PROGRAM, *arguments("parts"), record_period=25)
+    assert f"resuming at step {saved} of 300" in resumed.stdout
 
-    assert command(*arguments("whole")).returncode == 0
+    assert programs.call(PROGRAM, *arguments("whole"), record_period=25).returncode == 0
     whole = RunPaths(tmp_path / "whole", "state_sac", "cartpole_swingup", 1)
     assert without_clock(parts.metrics) == without_clock(whole.metrics)
     assert parts.evaluations.read_bytes() == whole.evaluations.read_bytes()
@@ -166,7 +163,7 @@ def worker_of(pid: int) -> int:
     ids=lambda value: " ".join(value) if value[0].startswith("-") else None,
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = programs.call("experiments.dmc", *arguments, directory=tmp_path)
+    result = programs.call(PROGRAM, *arguments, directory=tmp_path)
     assert_mistake(result, says, tmp_path)
 
 
@@ -186,8 +183,8 @@ def test_a_task_with_its_own_learning_rate_gets_it():
     assert {p.learning_rate for p in dmc_presets_of("cheetah_run").values()} == {2e-4}
     for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
         assert dmc_presets_of(task) == DMC_PRESETS
-    help_text = command("--helpfull", "--tasks=cheetah_run", COLUMNS="200").stdout
-    assert "--config.learning_rate=0.0002" in help_text
+    asked = command("--helpfull", "--tasks=cheetah_run", directory=ROOT, COLUMNS="200")
+    assert "--config.learning_rate=0.0002" in asked.stdout
 
 
 def test_the_renderer_check_of_make_prints_one_line(renderer):

@@ -1,8 +1,6 @@
 """The command on a real game: trains two presets, stops and resumes, writes lines and figures."""
 
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -10,54 +8,37 @@ import pytest
 from rcrl_jax.training import records
 from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.experiments.test_command_line import assert_refused
 
-
-def start(*arguments: str, **options) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments.representation", *arguments],
-        cwd=ROOT, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
-
-
-def command(*arguments: str) -> programs.Ended:
-    return programs.call("experiments.representation", *arguments, directory=ROOT)
-
-
-def finish(process: subprocess.Popen) -> subprocess.CompletedProcess:
-    stdout, stderr = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+PROGRAM = "experiments.representation"
 
 
 def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
     arguments = [
-        "--game=Breakout", "--seeds=0,1", "--steps=150", "--eval_episodes=2", "--pairs=16",
+        "--game=Breakout", "--seeds=0,1", "--steps=100", "--eval_episodes=2", "--pairs=16",
         "--snapshot_period=50", "--probe_steps=60", f"--workdir={tmp_path}",
         *(f"--config.{name}={value}" for name, value in SMALL.items()),
     ]  # fmt: skip
-    stopped = start(*arguments)
+    stopped = programs.start(PROGRAM, *arguments)
     snapshot = tmp_path / "rcrl" / "rcrl" / "Breakout" / "seed_0" / "snapshots" / "000000050.npz"
     while not snapshot.exists():
         assert stopped.poll() is None, stopped.communicate()[1]
         time.sleep(0.01)
     stopped.send_signal(signal.SIGTERM)
-    result = finish(stopped)
+    result = programs.finish(stopped)
     assert result.returncode == 128 + signal.SIGTERM, result.stderr
     assert not (tmp_path / "Breakout").exists()
 
-    result = command(*arguments)
+    result = programs.call(PROGRAM, *arguments)
     assert result.returncode == 0, result.stderr
     assert "finished already" in result.stdout and "resuming at step" in result.stdout
     written = tmp_path / "Breakout"
     assert f"representation in {written}" in result.stdout
     lines = records.read_records(written / "similarity.jsonl")
     moments = {(line["pairs"], line["agent_steps"]) for line in lines}
-    assert moments == {("held_out", s) for s in (0, 50, 100, 150)} | {
-        ("replay", s) for s in (50, 100, 150)
-    }
+    assert moments == {("held_out", s) for s in (0, 50, 100)} | {("replay", s) for s in (50, 100)}
     unseen = records.read_records(written / "unseen.jsonl")
-    assert len(unseen) == 2 * 2 * 4
+    assert len(unseen) == 2 * 2 * 3
     judged = {line["preset"] for line in unseen if "unseen_auc_equal_action" in line}
     assert judged == {"rcrl"}
     assert {(line["preset"], line["game"], line["seed"]) for line in lines} == {
@@ -79,7 +60,7 @@ def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = command(*arguments, f"--workdir={tmp_path / 'new'}")
+    result = programs.call(PROGRAM, *arguments, f"--workdir={tmp_path / 'new'}")
     assert_refused(result)
     assert says in result.stderr
     assert not list(tmp_path.iterdir())
