@@ -20,7 +20,7 @@ FAST_COMPILATION = (
 )
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_ROOT / ".pytest_cache" / "compiled"))
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must
 # be written, because a batch axis would otherwise align with the wrong one unnoticed.
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax import flatten_util
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
@@ -17,6 +16,7 @@ from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import sac as losses
 from rcrl_jax.networks import discriminator
 from rcrl_jax.networks import sac as networks
+from tests.agents.trees import flattened
 from tests.training import toy_control
 
 ROOM, OWN, BATCH, ANCHORS = 3, 2, 6, 4
@@ -39,7 +39,8 @@ def agent_of(preset: str, **changes):
 
 @functools.cache
 def fresh(preset: str, **changes) -> types.LearnerState:
-    return jax.jit(agent_of(preset, **changes)[0].init)(RUN, jax.random.key(0))
+    # Compiled as a whole, as it is for training, it would take ten times as long.
+    return agent_of(preset, **changes)[0].init(RUN, jax.random.key(0))
 
 
 def observations_of(rng, preset: str, n: int) -> np.ndarray:
@@ -129,7 +130,8 @@ def test_actor_and_critic_losses_do_not_change_each_other_s_parameters():
 def gradients_of(state, optimiser):
     """The gradient of an optimiser's first step, from its first moment."""
     share = 0.5 if optimiser == "temperature" else 0.1
-    return jax.tree.map(lambda m: m / share, getattr(state.opt_state, optimiser)[0].mu)
+    moments = getattr(state.opt_state, optimiser)[0].mu
+    return jax.tree.map(lambda m: np.asarray(m) / np.float32(share), moments)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(prese
     for part, tau in (("convolutions", 0.05), ("embedding", 0.05), ("critics", 0.01)):
         jax.tree.map(
             lambda new, old, now, tau=tau: np.testing.assert_allclose(
-                now, old + tau * (new - old), rtol=1e-4, atol=1e-7
+                now, np.asarray(old) + tau * (np.asarray(new) - old), rtol=1e-4, atol=1e-7
             ),
             getattr(after.params.agent.critic, part),
             getattr(state.target_params, part),
@@ -164,8 +166,7 @@ def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(prese
     alone, _ = agent_of(without)[1](RUN, start, silent)
     for optimiser in ("actor", "temperature"):
         pair = gradients_of(after, optimiser), gradients_of(alone, optimiser)
-        flat, expected = (flatten_util.ravel_pytree(tree)[0] for tree in pair)
-        np.testing.assert_allclose(flat, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(*map(flattened, pair), rtol=1e-4, atol=1e-6)
 
 
 # --- the update by hand -------------------------------------------------------------------------
@@ -193,43 +194,55 @@ def test_two_updates_from_states_by_hand():
         policy = pi_net.apply(actor.actor, s)
         return losses.sample_action(policy, jax.random.normal(key, policy.mean.shape), own)
 
-    for i in (1, 2):
-        batch = batch_of(preset, seed=i)
-        key, _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
-        next_key, actor_key, _ = jax.random.split(loss_key, 3)
-        state, result = update(RUN, state, batch)
-        t = batch.transitions
+    @jax.jit  # for speed alone
+    def by_formula(critic, actor, log_alpha, target, t, next_key, actor_key):
+        """Both losses, and the gradient for each optimiser."""
         s, s_t = t.observation[:, 0], t.next_observation[:, 0]
         alpha = jnp.exp(log_alpha)
         a_t, log_density_t = act(actor, s_t, next_key)
         y = t.reward + 0.99 * (q(target, s_t, a_t).min(-1) - alpha * log_density_t)
 
-        def critic_loss(critic, s=s, y=y, a=t.action):
-            return jnp.mean(jnp.square(q(critic, s, a) - y[:, None]).sum(-1))
+        def critic_loss(critic):
+            return jnp.mean(jnp.square(q(critic, s, t.action) - y[:, None]).sum(-1))
 
-        def actor_loss(actor, s=s, critic=critic, alpha=alpha, key=actor_key):
-            a, log_density = act(actor, s, key)
+        def actor_loss(actor):
+            a, log_density = act(actor, s, actor_key)
             return jnp.mean(alpha * log_density - q(critic, s, a).min(-1))
 
-        def alpha_loss(log_alpha, s=s, actor=actor, key=actor_key):
-            return jnp.mean(jnp.exp(log_alpha) * (-act(actor, s, key)[1] + OWN))
+        def alpha_loss(log_alpha):
+            return jnp.mean(jnp.exp(log_alpha) * (-act(actor, s, actor_key)[1] + OWN))
 
-        value, gradient = jax.value_and_grad(critic_loss)(critic)
-        assert result.metrics["loss_critic"] == pytest.approx(float(value), rel=1e-4)
-        assert result.metrics["loss_actor"] == pytest.approx(float(actor_loss(actor)), rel=1e-4)
-        actor_gradient = jax.grad(actor_loss)(actor)
+        loss_critic, critic_gradient = jax.value_and_grad(critic_loss)(critic)
+        loss_actor, actor_gradient = jax.value_and_grad(actor_loss)(actor)
         alpha_gradient = jax.grad(alpha_loss)(log_alpha)
-        step, critic_opt = adam.update(gradient, critic_opt)
-        critic = optax.apply_updates(critic, step)
+        return loss_critic, loss_actor, critic_gradient, actor_gradient, alpha_gradient
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def stepped(optimiser, params, gradient, optimiser_state):
+        step, optimiser_state = optimiser.update(gradient, optimiser_state)
+        return optax.apply_updates(params, step), optimiser_state
+
+    for i in (1, 2):
+        batch = batch_of(preset, seed=i)
+        key, _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
+        next_key, actor_key, _ = jax.random.split(loss_key, 3)
+        state, result = update(RUN, state, batch)
+        loss_critic, loss_actor, critic_gradient, actor_gradient, alpha_gradient = by_formula(
+            critic, actor, log_alpha, target, batch.transitions, next_key, actor_key
+        )
+        assert result.metrics["loss_critic"] == pytest.approx(float(loss_critic), rel=1e-4)
+        assert result.metrics["loss_actor"] == pytest.approx(float(loss_actor), rel=1e-4)
+        critic, critic_opt = stepped(adam, critic, critic_gradient, critic_opt)
         if i == 2:
-            step, actor_opt = adam.update(actor_gradient, actor_opt)
-            actor = optax.apply_updates(actor, step)
-            step, alpha_opt = alpha_adam.update(alpha_gradient, alpha_opt)
-            log_alpha = optax.apply_updates(log_alpha, step)
-            target = optax.incremental_update(critic, target, settings.critic_tau)
+            actor, actor_opt = stepped(adam, actor, actor_gradient, actor_opt)
+            log_alpha, alpha_opt = stepped(alpha_adam, log_alpha, alpha_gradient, alpha_opt)
+            target = jax.tree.map(
+                lambda old, new, tau=settings.critic_tau: old + tau * (np.asarray(new) - old),
+                target, critic,
+            )  # fmt: skip
     expected = (SacParams(critic, actor, log_alpha), target)
-    flat = flatten_util.ravel_pytree((state.params.agent, state.target_params))[0]
-    np.testing.assert_allclose(flat, flatten_util.ravel_pytree(expected)[0], rtol=1e-3, atol=2e-5)
+    ours = (state.params.agent, state.target_params)
+    np.testing.assert_allclose(flattened(ours), flattened(expected), rtol=1e-3, atol=2e-5)
     assert state.key.tolist() == jax.random.key_data(key).tolist()
 
 
@@ -378,11 +391,9 @@ def test_an_update_from_pixels_with_every_task_by_hand():
             )
         # The first step of Adam has the length of the learning rate, whatever the gradient's.
         rate = 1e-4 if name == "temperature" else 1e-3
-        step = jax.tree.map(
-            lambda p, g, rate=rate: p - rate * g / (abs(g) + 1e-8), before[name], seen
-        )
-        flat, by_hand = (flatten_util.ravel_pytree(tree)[0] for tree in (params[name], step))
-        np.testing.assert_allclose(flat, by_hand, rtol=1e-5, atol=1e-6)
+        g = flattened(seen)
+        by_hand = flattened(before[name]) - rate * g / (abs(g) + 1e-8)
+        np.testing.assert_allclose(flattened(params[name]), by_hand, rtol=1e-5, atol=1e-6)
     assert after.key.tolist() == jax.random.key_data(key).tolist()
 
 
@@ -394,7 +405,7 @@ def test_targets_follow_every_second_update_the_encoder_faster_than_the_critics(
     for part, tau in (("convolutions", 0.05), ("embedding", 0.05), ("critics", 0.01)):
         jax.tree.map(
             lambda new, old, now, tau=tau: np.testing.assert_allclose(
-                now, old + tau * (new - old), rtol=1e-4, atol=1e-7
+                now, np.asarray(old) + tau * (np.asarray(new) - old), rtol=1e-4, atol=1e-7
             ),
             getattr(critic, part), getattr(before, part), getattr(after, part),
         )  # fmt: skip

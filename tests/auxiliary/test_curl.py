@@ -67,9 +67,11 @@ def test_the_loss_equals_slow_loops(small):
     loss, metrics = task.loss(params, view_of(agent_params, batch), momentum, KEY)
 
     first, second = (
-        augmentation.random_shift(k, batch.transitions.observation, "crop_pad_crop")
+        np.asarray(augmentation.random_shift(k, batch.transitions.observation, "crop_pad_crop"))
         for k in jax.random.split(KEY)
     )
+    # In NumPy, where no shape needs a compilation.
+    params, agent_params, momentum = jax.tree.map(np.asarray, (params, agent_params, momentum))
     assert np.any(first != second)
     encoder = agent_params["params"]["encoder"]
     queries = [slow_projection(params["projection"], psi) for psi in linear_encode(encoder, first)]
@@ -100,13 +102,11 @@ def test_the_momentum_network_is_a_moving_average_without_gradient(small):
     new = task.next_state(momentum, params, agent_params)
     jax.tree.map(
         lambda n, m, p: np.testing.assert_allclose(n, 0.999 * m + 0.001 * p, rtol=1e-5, atol=1e-7),
-        new,
-        momentum,
-        start,
+        *(jax.tree.map(np.asarray, tree) for tree in (new, momentum, start)),
     )
     view = view_of(agent_params, batch)
     gradient = jax.grad(lambda m: task.loss(params, view, m, KEY)[0])(momentum)
-    assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient))
+    assert not any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
 def test_settings_of_the_codebase_are_fields():
@@ -135,9 +135,10 @@ def test_the_gradient_reaches_encoder_and_projection_but_no_dueling_stream():
     agent_params = network.init(KEY, observations.PATCHES.stack(stacks), 3)
     params = task.init(KEY)
     momentum = task.init_state(params, agent_params)
-    to_task, to_agent = jax.grad(
+    gradient = jax.grad(
         lambda own, agent: task.loss(own, view_of(agent, batch), momentum, KEY)[0], argnums=(0, 1)
-    )(params, agent_params)
+    )
+    to_task, to_agent = jax.tree.map(np.asarray, jax.jit(gradient)(params, agent_params))
     reached = {
         name
         for name, part in to_agent["params"].items()

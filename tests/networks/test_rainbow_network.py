@@ -23,16 +23,14 @@ def make(head: str):
 
 
 def init(network: RainbowNetwork, num_valid_actions: int = ACTIONS):
-    """Compiled as a whole: operation by operation, compilation would take seconds."""
-    return jax.jit(network.init)(jax.random.key(1), observation(1), num_valid_actions)
+    """Operation by operation, because most operations are the same in all networks."""
+    return network.init(jax.random.key(1), observation(1), num_valid_actions)
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def draw(network: RainbowNetwork, seed: int):
     return network.draw_noise(jax.random.key(seed))
 
 
-@functools.partial(jax.jit, static_argnums=0)
 def logits_of(network: RainbowNetwork, params, obs, noise=None) -> jax.Array:
     return network.apply(params, obs, ACTIONS, noise)
 
@@ -201,7 +199,7 @@ def test_initial_action_embeddings_have_their_distribution(embedding_init, lowes
 def test_with_the_nature_encoder_the_network_reads_whole_frames():
     network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, "state_action", encoder_name="nature")
     frames = np.random.default_rng(0).integers(0, 256, (1, 4, 84, 84), np.uint8)
-    params = jax.jit(network.init)(jax.random.key(1), frames, ACTIONS)
+    params = network.init(jax.random.key(1), frames, ACTIONS)
     psi = NatureEncoder().apply({"params": params["params"]["encoder"]}, frames)
     phi = network.apply(params, frames, np.array([2]), method="embed")
     np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2:3])
@@ -229,7 +227,7 @@ def test_logits_of_valid_actions_do_not_depend_on_padding(head):
         return jnp.stack([network.apply(params, obs, ACTIONS, sample) for sample in samples])
 
     # [mean weights or noisy ones, N, A, atoms]
-    expected, logits = (jax.jit(run, static_argnums=0)(n) for n in (ACTIONS, ACTIONS + 4))
+    expected, logits = (run(n) for n in (ACTIONS, ACTIONS + 4))
     assert logits.shape == (2, 2, ACTIONS + 4, ATOMS)
     np.testing.assert_allclose(logits[:, :, :ACTIONS], expected, rtol=1e-4, atol=1e-5)
 

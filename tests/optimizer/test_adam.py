@@ -2,6 +2,7 @@
 
 import math
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -14,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax.optimizer import adam, compiled_adam
-from tests.training import toy
 
 needs_kernel = pytest.mark.skipif(not compiled_adam.is_compiled(), reason="adam.cc is not compiled")
 SHAPES = {"kernel": (130, 128), "bias": (3,), "scale": ()}  # more numbers than one task has
@@ -183,6 +183,7 @@ def test_each_run_of_a_fleet_steps_as_if_alone(num_runs, seed):
         assert_equal(jax.tree.map(lambda x, i=i: x[i], together), optimizer.step(*run))
 
 
+ROOT = pathlib.Path(__file__).parents[2]  # where `tests` can be imported
 PROGRAM = """
 import hashlib, os
 os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:{cores}]))
@@ -200,7 +201,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
     if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core")
     programs = [[sys.executable, "-c", PROGRAM.format(cores=cores)] for cores in (1, 2)]
-    one, two = (subprocess.check_output(program, cwd=toy.ROOT) for program in programs)
+    one, two = (subprocess.check_output(program, cwd=ROOT) for program in programs)
     assert one == two
 
 

@@ -26,6 +26,16 @@ def along(axis: str) -> np.ndarray:
     return np.concatenate([uniform(7 * one, stream, 3 * one, SIZE) for stream in range(40)])
 
 
+def kolmogorov_smirnov(rows: np.ndarray) -> np.ndarray:
+    """The p-value of `stats.kstest(row, "uniform")` for each row, faster."""
+    ordered, size = np.sort(rows, axis=1), rows.shape[1]
+    steps = np.arange(size + 1) / size
+    farthest = np.maximum(steps[1:] - ordered, ordered - steps[:-1]).max(axis=1)
+    p = stats.kstwo.sf(farthest, size)
+    assert p[0] == pytest.approx(stats.kstest(rows[0], "uniform").pvalue, rel=1e-9)
+    return p
+
+
 @pytest.mark.parametrize("axis", ["seed", "counter", "stream"])
 def test_uniform_and_independent_along(axis):
     u = along(axis)
@@ -35,8 +45,7 @@ def test_uniform_and_independent_along(axis):
     cells = np.histogram(u, bins=100, range=(0, 1))[0]
     assert stats.chisquare(cells).pvalue > 1e-3
     for rows in (u, u.T):  # the first numbers of 40 streams are as uniform as one stream's
-        p = [stats.kstest(row, "uniform").pvalue for row in rows]
-        assert stats.kstest(p, "uniform").pvalue > 1e-3
+        assert stats.kstest(kolmogorov_smirnov(rows), "uniform").pvalue > 1e-3
     # Pairs of neighbours, in either direction, fill the square evenly.
     for first, second in ((u[:-1], u[1:]), (u[:, :-1], u[:, 1:])):
         square = np.histogram2d(first.ravel(), second.ravel(), bins=10, range=[(0, 1)] * 2)[0]

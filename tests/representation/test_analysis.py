@@ -8,18 +8,24 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.losses import contrastive
-from rcrl_jax.representation import analysis, similarity
+from rcrl_jax.representation import analysis, instruments, similarity
 from rcrl_jax.training import experiment, records
 from rcrl_jax.training.plan import Plan
 from tests.training import toy
 from tests.training.test_experiment import Interruption
 
-PERIOD, PAIRS = 40, 16
+STEPS, PERIOD, PAIRS = 120, 40, 16
 SEEDS = (3, 4)
 
 
-def watched(workdir, preset="rcrl", seeds=SEEDS, **changes) -> Plan:
-    plan = toy.make_plan(workdir, preset, seeds, **changes)
+def plain(workdir, preset="rcrl", **changes) -> Plan:
+    """A plan without an observer, whose ring wraps before it is interrupted."""
+    ring = {"replay.capacity": 60}
+    return toy.make_plan(workdir, preset, SEEDS, overrides=ring, total_steps=STEPS, **changes)
+
+
+def watched(workdir, preset="rcrl", **changes) -> Plan:
+    plan = plain(workdir, preset, **changes)
     observer = similarity.Observer(plan, PAIRS)
     return dataclasses.replace(plan, observe=observer, observe_period=PERIOD)
 
@@ -39,7 +45,7 @@ def arms(tmp_path_factory):
 
 
 def assert_equal_snapshots(one, other):
-    assert len(one) == len(other) == 1 + toy.STEPS // PERIOD
+    assert len(one) == len(other) == 1 + STEPS // PERIOD
     for a, b in zip(one, other, strict=True):
         toy.assert_equal_trees(a, b)
 
@@ -47,7 +53,7 @@ def assert_equal_snapshots(one, other):
 def test_snapshots_come_at_their_steps_with_replay_pairs_once_learning_has_started(arms):
     for plan in arms:
         snapshots = similarity.read_snapshots(plan)
-        assert [s.step for s in snapshots] == list(range(0, toy.STEPS + 1, PERIOD))
+        assert [s.step for s in snapshots] == list(range(0, STEPS + 1, PERIOD))
         assert [s.replay is None for s in snapshots] == [True] + [False] * (len(snapshots) - 1)
         for snapshot in snapshots[1:]:
             for value in snapshot.replay:
@@ -57,15 +63,15 @@ def test_snapshots_come_at_their_steps_with_replay_pairs_once_learning_has_start
 
 
 def test_an_observer_does_not_change_training(tmp_path, arms):
-    plain = toy.make_plan(tmp_path, "erainbow_sa", SEEDS)
-    run(plain)
-    toy.assert_equal_trees(toy.last_checkpoint(plain), toy.last_checkpoint(arms[0]))
-    assert toy.recorded(plain) == toy.recorded(arms[0])
+    unwatched = plain(tmp_path, "erainbow_sa")
+    run(unwatched)
+    toy.assert_equal_trees(toy.last_checkpoint(unwatched), toy.last_checkpoint(arms[0]))
+    assert toy.recorded(unwatched) == toy.recorded(arms[0])
 
 
 def test_an_interrupted_run_leaves_the_same_snapshots(tmp_path, arms):
     plan = watched(tmp_path)
-    environment = Interruption(signal.SIGTERM, num_envs=len(SEEDS), step=110)
+    environment = Interruption(signal.SIGTERM, num_envs=len(SEEDS), step=70)
     with pytest.raises(experiment.Interrupted):
         run(watched(tmp_path, make_environment=environment))
     run(plan)
@@ -103,7 +109,8 @@ def test_similarities_by_hand(arms):
             assert value[r] == pytest.approx(np.mean(cosines), rel=1e-4)
 
 
-def test_analysis_writes_lines_and_figures(tmp_path, arms):
+def test_analysis_writes_lines_and_figures(tmp_path, arms, monkeypatch):
+    monkeypatch.setattr(instruments, "_PAIRS", 40)  # for speed alone: one call for each snapshot
     directory = tmp_path / "Catch"
     analysis.analyse(arms, directory, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
     assert {path.name for path in directory.iterdir()} == {
@@ -113,7 +120,7 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms):
     for picture in directory.glob("*.png"):
         assert picture.read_bytes().startswith(b"\x89PNG")
     lines = records.read_records(directory / "similarity.jsonl")
-    moments = 1 + toy.STEPS // PERIOD
+    moments = 1 + STEPS // PERIOD
     assert len(lines) == 2 * len(SEEDS) * (moments + moments - 1)
     held_out = {
         (line["preset"], line["seed"]): line["cosine_negative"]
@@ -132,11 +139,11 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms):
             assert line["cosine_positive"] == float(snapshot.replay.positive[run])
     probes = records.read_records(directory / "probe.jsonl")
     assert {(p["preset"], p["seed"], p["agent_steps"]) for p in probes} == {
-        (plan.preset, seed, step) for plan in arms for seed in SEEDS for step in (0, toy.STEPS)
+        (plan.preset, seed, step) for plan in arms for seed in SEEDS for step in (0, STEPS)
     }
     assert all(p["explained_variance"] <= 1 for p in probes)
     scores = records.read_records(directory / "scores.jsonl")
-    assert {line["agent_steps"] for line in scores} == {60, 120, 180, 240}
+    assert {line["agent_steps"] for line in scores} == {60, 120}
 
     # A repetition gives the same: the analysis is deterministic.
     before = (directory / "similarity.jsonl").read_bytes()
