@@ -7,6 +7,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Python compiles a module when it is first imported; few of the installed ones ever are.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
+# Processes that run tests. Those of a module stay together: they share what they trained.
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder \
+  --durations=8
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0
@@ -18,7 +22,7 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: trial atari dmc campaign test test-fast test-training test-others lock clean
+.PHONY: trial atari dmc campaign test test-fast lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -50,25 +54,12 @@ campaign: .venv/installed
 test: .venv/installed
 	-@$(MAKE) --no-print-directory --keep-going .venv/renders .venv/browses
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
-	@echo "two halves of the tests run side by side; each shows its output when it ends"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others
+	$(PYTEST) $(ARGS)
 
 # For the inner loop: the linter, and every test that takes little time.
 test-fast: .venv/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-training test-others \
-	  ARGS='-m "not slow"' \
-	  TRAINING='$(TRAINING) $(addprefix tests/,benchmarks report optimizer theory)'
-
-# Most tests keep one core busy, so two processes take little more than half the time of one. These
-# take as long as the others; `test-fast`, which leaves out most of them, adds some.
-TRAINING := tests/training tests/envs
-
-test-training: .venv/installed
-	$(BIN)/python -m pytest --durations=8 $(ARGS) $(TRAINING)
-
-test-others: .venv/installed
-	$(BIN)/python -m pytest --durations=8 $(ARGS) $(addprefix --ignore=,$(TRAINING))
+	$(PYTEST) -m "not slow" $(ARGS)
 
 # Rebuilt when requirements, setup.py or what it compiles change, or when an earlier installation
 # did not finish. pip refuses every file whose hash is not in the lock. The package is built with

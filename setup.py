@@ -88,7 +88,7 @@ setup(
         "cuda13": ["jax[cuda13]"],
         "ray": ["ray>=2.60"],
         "tpu": ["jax[tpu]"],
-        "test": ["hypothesis", "pytest", "ruff", "selenium"],
+        "test": ["hypothesis", "pytest", "pytest-xdist", "ruff", "selenium"],
     },
     classifiers=[
         "License :: OSI Approved :: Apache Software License",

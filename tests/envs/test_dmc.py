@@ -46,6 +46,14 @@ def make():
         environment.close()
 
 
+@pytest.fixture(scope="module")
+def idle():
+    """Three environments in one worker, for tests that ask for neither a reset nor a step."""
+    environment = dmc.make_dmc(["cheetah_run"] * 3, range(3), observation="state", num_workers=1)
+    yield environment
+    environment.close()
+
+
 def test_sizes_of_tasks_are_the_suite_s_and_action_repeats_are_curl_s():
     assert REPEAT == {
         "finger_spin": 2, "walker_walk": 2, "cartpole_swingup": 8,
@@ -125,13 +133,12 @@ def test_an_environment_depends_on_its_seed_and_actions_alone(make):
         assert np.any(joined[2] != alone)
 
 
-def test_discount_tells_termination_from_the_time_limit(make, monkeypatch):
-    environment = make(["cheetah_run"] * 3, range(3), observation="state", num_workers=1)
+def test_discount_tells_termination_from_the_time_limit(idle, monkeypatch):
     monkeypatch.setattr(dmc, "_wait", lambda connection, timeout_s: None)
     last = dm_env.StepType.LAST
-    environment._arrays.step_type[:] = [dm_env.StepType.MID, last, last]
-    environment._arrays.discount[:] = [1, 0, 1]
-    step = environment.recv()
+    idle._arrays.step_type[:] = [dm_env.StepType.MID, last, last]
+    idle._arrays.discount[:] = [1, 0, 1]
+    step = idle.recv()
     assert step.terminated.tolist() == [False, True, False]
     assert step.truncated.tolist() == [False, False, True]
 
@@ -191,11 +198,11 @@ np.save(sys.argv[1], np.stack(frames))
     np.testing.assert_array_equal(direct, [kept[0], *(step.frame[0] for step in steps)])
 
 
-def test_description(make):
-    description = make(["cheetah_run"], [0], observation="state").description
+def test_description(idle):
+    description = idle.description
     assert description["backend"] == "dm_control" and description["renderer"] == "disabled"
     assert description["physics"].startswith("MuJoCo ")
-    assert description["pools"] == [{"task": "cheetah_run", "action_repeat": 4, "num_envs": 1}]
+    assert description["pools"] == 3 * [{"task": "cheetah_run", "action_repeat": 4, "num_envs": 1}]
 
 
 # --- envpool ----------------------------------------------------------------------------------
@@ -455,13 +462,12 @@ def test_bad_arguments_are_refused(tasks, seeds, options, message):
         dmc.make_dmc(tasks, seeds, **options)
 
 
-def test_bad_actions_are_refused(make):
-    environment = make(["cheetah_run"], [0], observation="state")
+def test_bad_actions_are_refused(idle):
     with pytest.raises(ValueError, match="shape"):
-        environment.send(np.zeros((1, 2), np.float32))
+        idle.send(np.zeros((3, 2), np.float32))
     for bad in (1.1, np.nan):
         with pytest.raises(ValueError, match=r"\[-1.0, 1.0\]"):
-            environment.send(np.full((1, 6), bad, np.float32))
+            idle.send(np.full((3, 6), bad, np.float32))
 
 
 def test_without_a_renderer_the_error_names_the_packages(monkeypatch):

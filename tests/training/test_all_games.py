@@ -11,11 +11,11 @@ from rcrl_jax.training import build
 from rcrl_jax.training.history import History
 from tests.training import toy
 
-STEPS = 70  # 30 updates of each run
+STEPS = 34  # 14 updates of each run, one of the target network
 CONFIG = fields.replace(
     ATARI_PRESETS["rcrl"],
     {
-        "learn_start": 40, "n_step": 3, "batch_size": 4, "hidden_size": 16, "target_period": 20,
+        "learn_start": 20, "n_step": 3, "batch_size": 4, "hidden_size": 16, "target_period": 10,
         "return_contrast.batch_size": 4, "return_contrast.discriminator_hidden": 16,
         "replay.capacity": 300,
     },

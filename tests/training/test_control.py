@@ -56,10 +56,11 @@ def run_and_stop(plan, step) -> None:
 
 
 @pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
-def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
+def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path, request):
     digests, whole = test_golden.run_preset(preset, tmp_path / "whole")
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     run_and_stop(parts, 63)
+    request.getfixturevalue("undrawn_curves")  # those of the whole run are drawn
     run(parts)
     toy.assert_equal_trees(toy.last_checkpoint(parts), toy.last_checkpoint(whole))
     assert toy.recorded(parts) == toy.recorded(whole)
@@ -81,21 +82,29 @@ def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path):
     assert digests == test_golden.recorded("digests")[preset]
 
 
+def plan_of_frames(workdir, source):
+    """A run of `sac_aug` whose resumption reads frames from `source`."""
+    return toy_control.make_plan(
+        workdir, "sac_aug", overrides={"replay.resumed_frames": source}, total_steps=84,
+        checkpoint_period=30,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole_with_frames(tmp_path_factory):
+    plan = plan_of_frames(tmp_path_factory.mktemp("whole"), "stored")
+    run(plan)
+    return plan
+
+
+@pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("frames", ["stored", "older", "lost", "rendered", "from now on stored"])
-def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path):
+def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path, whole_with_frames):
     """While frames are not wanted the simulator shows noise, so none is used that was not read."""
-
-    def make_plan(name, source):
-        return toy_control.make_plan(
-            tmp_path / name, "sac_aug", overrides={"replay.resumed_frames": source},
-            total_steps=84, checkpoint_period=30,
-        )  # fmt: skip
-
-    whole = make_plan("whole", "stored")
-    run(whole)
+    whole, make_plan = whole_with_frames, functools.partial(plan_of_frames, tmp_path / "parts")
     begun = "stored" if frames in ("stored", "older", "lost") else "rendered"
-    run_and_stop(make_plan("parts", begun), 63)
-    parts = make_plan("parts", "rendered" if frames == "rendered" else "stored")
+    run_and_stop(make_plan(begun), 63)
+    parts = make_plan("rendered" if frames == "rendered" else "stored")
     log = parts.workdir / "frames.log"
     assert log.exists() == (begun == "stored")
     if frames == "lost":
@@ -156,25 +165,31 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     assert not plan.paths[0].scores.exists()
 
 
+@pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize(
     "preset, action_repeat", [("state_sac", 2), ("state_sac", 4), ("state_sac", 8), ("rcrl_sac", 4)]
 )
 def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
-    preset, action_repeat, tmp_path, request
+    preset, action_repeat, tmp_path, request, monkeypatch
 ):
     """Tasks of equal action repeat form a fleet: its runs take their agent steps together."""
-    finish, total_steps = run, 200
+    # A worker for each of two tasks; otherwise one for all, because it takes a second to start.
+    monkeypatch.setattr(os, "cpu_count", lambda: 2 if action_repeat == 2 else 1)
+    finish, total_steps, capacity, stop = run, 60, 40, 35
     if DMC_PRESETS[preset].observation == "pixels":
         request.getfixturevalue("renderer")
         # Not to the end: rendering the episodes of an evaluation would take minutes.
-        finish, total_steps = functools.partial(run_and_stop, step=90), 300
+        finish, capacity, stop = functools.partial(run_and_stop, step=36), 30, 25
     tasks = tuple(
         name for name, task in dmc.DMC_TASKS.items() if task.action_repeat == action_repeat
     )
-    plan = toy_control.make_plan(tmp_path / "whole", preset, total_steps=total_steps)
+    # The first update is at step 20; the ring wraps after the run is resumed.
+    overrides = {"evaluation_period": 2000, "replay.capacity": capacity}
+    plan = toy_control.make_plan(
+        tmp_path / "whole", preset, overrides=overrides, total_steps=total_steps
+    )
     plan = dataclasses.replace(
         plan,
-        config=dataclasses.replace(plan.config, evaluation_period=2000),
         runs=tuple(RunId(task, 3) for task in tasks),
         eval_episodes=1,
         make_environment=functools.partial(
@@ -189,7 +204,7 @@ def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
     )
     finish(plan)
     parts = dataclasses.replace(plan, workdir=tmp_path / "parts")
-    run_and_stop(parts, 60)
+    run_and_stop(parts, stop)
     finish(parts)
     toy.assert_equal_trees(toy.last_checkpoint(parts), toy.last_checkpoint(plan))
     for r, task in enumerate(tasks):

@@ -6,21 +6,22 @@ from rcrl_jax.training import build, evaluation
 from tests.training import toy, toy_control
 
 # Of 10. A dot that stays where it is, as that of a fresh policy nearly does, gets 6.7 on average;
-# trained for twice as long as here, the presets get 9.3 to 9.6.
+# trained with one of three other seeds, the presets get 9.0 to 9.5.
 GOOD = 8.8
 LEARNING = {
     "hidden_size": 64,
     "embedding_size": 16,
     "filters": 8,
-    "batch_size": 32,
-    "return_contrast.batch_size": 8,
-    "learn_start": 200,
+    "batch_size": 16,
+    "return_contrast.batch_size": 4,
+    "learning_rate": 2e-3,
+    "learn_start": 100,
     "replay.capacity": 2000,
     "discount": 0.8,
 }
 
 
-@pytest.mark.parametrize("preset, steps", [("state_sac", 1000), ("rcrl_sac", 1500)])
+@pytest.mark.parametrize("preset, steps", [("state_sac", 1000), ("rcrl_sac", 900)])
 def test_a_preset_learns(preset, steps):
     plan = toy_control.make_plan("", preset, overrides=LEARNING)
     environment, fleet = build.make_fleet(plan)

@@ -88,6 +88,7 @@ GOES_ON = {
 }
 
 
+@pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("what", GOES_ON)
 def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_path, capsys):
     (trial,) = (trial for trial in damage_trials.TRIALS if trial.what == what)

@@ -71,6 +71,7 @@ def test_the_manifest_describes_the_run(reference):
     assert described["environment"]["life_loss_ends_episode"] is True
 
 
+@pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
 def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
@@ -127,6 +128,7 @@ def test_evaluations_and_scores_are_recorded(reference):
     assert scores["mean"] == np.mean(scores["returns"])
 
 
+@pytest.mark.usefixtures("undrawn_curves")
 def test_measuring_on_unseen_episodes_changes_nothing_in_training(tmp_path, reference, monkeypatch):
     monkeypatch.setattr(assessment.instruments, "measure", lambda *_, **__: [{}])
     plan = toy.make_plan(tmp_path)
@@ -232,6 +234,7 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     assert_same_result(plan, reference)
 
 
+@pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("uninterrupted", ["reference", "reference_fleet"])
 def test_a_killed_process_resumes_as_if_uninterrupted(tmp_path, uninterrupted, request):
     uninterrupted = request.getfixturevalue(uninterrupted)

@@ -1,5 +1,7 @@
 """Fleets on eight simulated devices, and the update lowered for accelerators."""
 
+import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -41,11 +43,18 @@ def test_every_check_of_sharded_fleets_runs():
     assert {*OPTIMISED, *OTHERS} == {name for name in vars(sharded_fleets) if "check_" in name}
 
 
-@pytest.mark.parametrize("preset", sorted(ATARI_PRESETS))
+@functools.cache
+def agent_of(preset):
+    """The agent of a preset. Its update is traced once, for frames stored here or there."""
+    agent = make_agent(ATARI_PRESETS[preset], discrete_spec((84, 84), 18))
+    return dataclasses.replace(agent, update=jax.jit(agent.update, inline=True))
+
+
 @pytest.mark.parametrize("frame_store", ["host", "device"])
+@pytest.mark.parametrize("preset", sorted(ATARI_PRESETS))
 def test_update_lowers_for_accelerators(preset, frame_store):
     runs = 2
-    agent = make_agent(ATARI_PRESETS[preset], discrete_spec((84, 84), 18))
+    agent = agent_of(preset)
     constants = jax.tree.map(lambda x: np.repeat(x, runs), agent.run_constants("Pong"))
     specs = types.RunSpec([6, 18], constants)
     fleet = Fleet(agent, range(runs), specs, batching="vmap")

@@ -92,6 +92,7 @@ def recorded(kind: str) -> dict[str, dict[str, str]]:
     return of_machine[kind]
 
 
+@pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("preset", ATARI_PRESETS)
 def test_preset_matches_its_recorded_digest(preset, tmp_path):
     """Every parameter is trained, too; `test_control.py` has the presets of DMControl."""

@@ -8,19 +8,19 @@ from rcrl_jax.envs import atari
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.training import build
 from rcrl_jax.training.history import History
-from tests.training import toy
+from tests.training import test_golden, toy
 
 STEPS, SEEDS = 50, (3, 5)
-SMALL = {"curl.hidden_size": 8, "curl.projection_size": 4, "epsilon_decay": 10, "update_period": 1}
+MAX_NUM_ACTIONS = 3  # with the presets of `test_golden.py`, whose compiled programs are found again
 
 
 def train(preset, seeds=SEEDS, *, game_of=None, frame_store="host", make=toy.make_catch, **changes):
     """Trains to the last step; returns configuration, fleet and copies of what changed."""
-    config = toy.make_config(preset, {**SMALL, **changes})
+    config = toy.make_config(preset, {**test_golden.ATARI, **changes})
 
     def make_environment(environment_seeds):
         environment = make(environment_seeds)
-        environment.spec = discrete_spec((84, 84), 6)
+        environment.spec = discrete_spec((84, 84), MAX_NUM_ACTIONS)
         return environment
 
     games = game_of or {}
@@ -49,14 +49,16 @@ def rcrl():
     return train("rcrl", SEEDS[:1])
 
 
-def make_pong(seeds):
-    return atari.make_atari("Pong", seeds.reshape(-1))
+def make_freeway(seeds):
+    environment = atari.make_atari("Freeway", seeds.reshape(-1))
+    assert environment.spec.max_num_actions == MAX_NUM_ACTIONS
+    return environment
 
 
 # One preset for each way to store and read frames; all presets train in `test_golden.py`.
 @pytest.mark.parametrize("preset", ["rainbow", "rcrl", "curl", "der_plus_rcrl"])
 def test_each_format_of_frames_trains_on_a_real_game(preset):
-    config, _, (_, update, _, _) = train(preset, SEEDS[:1], make=make_pong)
+    config, _, (_, update, _, _) = train(preset, SEEDS[:1], make=make_freeway)
     assert update.result.transition_loss.shape == (1, config.batch_size)
     assert all(np.isfinite(value).all() for value in update.result.metrics.values())
     assert update.result.metrics["loss_c51"][0] > 0
