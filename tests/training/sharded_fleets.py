@@ -1,6 +1,6 @@
 """Checks that need eight devices; `test_fleet_devices.py` runs them in separate processes.
 
-python -m tests.training.sharded_fleets CHECK ...
+python -m tests.training.sharded_fleets [--without_kernels] CHECK ...
 """
 
 import functools
@@ -17,6 +17,8 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.catch import make_catch
 from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
+from rcrl_jax.optimizer import compiled_adam
 from rcrl_jax.training import build
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
@@ -147,9 +149,20 @@ def check_padded_actions_are_unused():
     assert np.all(np.any(embedding[0, :3] != initial[0, :3], axis=-1))
 
 
+def leave_all_to_xla() -> None:
+    """Forgets the compiled kernels, as if there were no compiler."""
+    compiled_convolution._convolution = None
+    compiled_patch_encoder._patch_encoder = None
+    compiled_adam._adam = None
+
+
 if __name__ == "__main__":
     assert jax.device_count() == 8
-    for name in sys.argv[1:]:
+    names = sys.argv[1:]
+    if names[0] == "--without_kernels":
+        leave_all_to_xla()
+        del names[0]
+    for name in names:
         started = time.perf_counter()
         globals()[name]()
         print(f"{name} passed in {time.perf_counter() - started:.1f} s", flush=True)
