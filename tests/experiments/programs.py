@@ -1,7 +1,7 @@
-"""Runs programs, and ends them early: inside the test's process, which saves seconds, or beside it.
+"""Runs programs inside the test's process, which saves seconds, or starts them beside it.
 
-Plans have fields without a flag, such as the steps between checkpoints; `call` and `start` can
-change them.
+Some fields of a plan have no flag, such as the steps between checkpoints. `call` and `start` take
+them by name.
 """
 
 import contextlib
