@@ -19,12 +19,11 @@ from rcrl_jax.training.fleet import Fleet
 from tests.conftest import FAST_COMPILATION
 from tests.training import sharded_fleets, toy_control
 
-SEVERAL_RUNS = "check_several_runs_on_a_device_equal_the_runs_alone"
 # Equality to the last bit is checked on fully optimised code, as users run it. XLA fuses more where
-# it has no kernels of ours to call; there, a plain `lax.map` over runs fails these checks.
+# it has no kernels of ours to call; there, a plain `lax.map` over runs fails the check.
 PROCESSES = {
-    "optimised": ("", SEVERAL_RUNS),
-    "by XLA alone": ("", "--without_kernels", SEVERAL_RUNS, "check_pixels_sharded_equal_alone"),
+    "optimised": ("", "check_several_runs_on_a_device_equal_the_runs_alone"),
+    "by XLA alone": ("", "--without_kernels", "check_pixels_sharded_equal_alone"),
     "others": (
         FAST_COMPILATION,
         "check_sharded_equals_alone",
