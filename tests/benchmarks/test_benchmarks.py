@@ -2,22 +2,16 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
 from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
-
-
-def command(module, *arguments) -> programs.Ended:
-    return programs.call(module, *arguments, directory=ROOT)
+from tests.experiments.test_command_line import assert_refused
 
 
 def throughput(tmp_path, preset, *arguments):
     """Returns what was printed, and what was written."""
-    result = command(
+    result = programs.call(
         "benchmarks.throughput", f"--preset={preset}", "--repeats=3", "--loop_steps=10",
         f"--output={tmp_path}", *arguments,
     )  # fmt: skip
@@ -61,31 +55,28 @@ def test_the_flop_of_an_update_equal_those_of_its_matrix_products(tmp_path):
 
 
 def test_page_faults_are_measured_with_and_without_kept_memory():
-    result = subprocess.run(
-        [sys.executable, "-m", "benchmarks.page_faults", "--preset=erainbow", "--updates=1"],
-        cwd=ROOT, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
+    result = programs.run("benchmarks.page_faults", "--preset=erainbow", "--updates=1")
     assert result.returncode == 0, result.stderr
     assert "page faults" in result.stdout
 
 
 def test_segment_lengths_at_random_and_of_a_trained_agent(tmp_path):
-    result = command("benchmarks.segment_lengths", "--episodes=1")
+    result = programs.call("benchmarks.segment_lengths", "--episodes=1")
     assert result.returncode == 0, result.stderr
     rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines()[2:]]
     assert [row[0] for row in rows] == [
         "finger_spin", "cartpole_swingup", "reacher_easy", "cheetah_run", "walker_walk",
         "ball_in_cup_catch",
     ]  # fmt: skip
-    assert_refused(command("benchmarks.segment_lengths", f"--trained={tmp_path}"))
+    assert_refused(programs.call("benchmarks.segment_lengths", f"--trained={tmp_path}"))
 
-    trained = command(
+    trained = programs.call(
         "experiments.dmc", "--preset=state_sac", "--task=cartpole_swingup", "--steps=240",
         "--eval_episodes=1", "--config.hidden_size=16", "--config.batch_size=8",
         "--config.learn_start=20", f"--workdir={tmp_path}",
     )  # fmt: skip
     assert trained.returncode == 0, trained.stderr
-    result = command("benchmarks.segment_lengths", "--episodes=2", f"--trained={tmp_path}")
+    result = programs.call("benchmarks.segment_lengths", "--episodes=2", f"--trained={tmp_path}")
     assert result.returncode == 0, result.stderr
     row = result.stdout.splitlines()[-1].strip("| ").split(" | ")
     task, repeat, score, *lengths = row

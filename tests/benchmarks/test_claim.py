@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import claim
 from rcrl_jax import reference
-from tests.benchmarks.test_benchmarks import command
+from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
 from tests.results.synthetic import edit
 
@@ -214,15 +214,15 @@ def test_a_single_diverged_attempt_is_refused(tmp_path):
 
 def test_the_command_writes_what_it_prints_and_refuses_in_one_line(tmp_path):
     finish_all(tmp_path, lift=0.05)
-    result = command("benchmarks.claim", f"--results={tmp_path}")
+    result = programs.call("benchmarks.claim", f"--results={tmp_path}")
     assert result.returncode == 0, result.stderr
     written = (tmp_path / "README.md").read_text()
     assert result.stdout.startswith("supported: ") and result.stdout in written
 
     edit(tmp_path / FIRST / "Hero" / "seed_0" / "manifest.json", "run", algorithm=2)
-    assert_refused(command("benchmarks.claim", f"--results={tmp_path}"))
+    assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path}"))
     assert (tmp_path / "README.md").read_text() == written
-    assert_refused(command("benchmarks.claim", f"--results={tmp_path / 'nowhere'}"))
+    assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path / 'nowhere'}"))
 
 
 def test_the_command_follows_the_preregistration():

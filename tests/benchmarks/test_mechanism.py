@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks import mechanism
 from tests.experiments import programs
-from tests.training import toy
 
 
 def write(results, stage, arm, game, seed, *values):
@@ -40,7 +39,7 @@ def test_the_score_of_a_reading_is_the_mean_of_its_worst_game(tmp_path):
 
 def test_the_command_writes_table_and_figure_and_refuses_an_empty_directory(tmp_path):
     def run():
-        return programs.call("benchmarks.mechanism", f"--results={tmp_path}", directory=toy.ROOT)
+        return programs.call("benchmarks.mechanism", f"--results={tmp_path}")
 
     refused = run()
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1

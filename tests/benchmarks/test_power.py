@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import claim, power
 from rcrl_jax import reference
-from tests.benchmarks.test_benchmarks import command
+from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT
 
 
@@ -37,7 +37,7 @@ def test_power_is_half_the_level_without_an_effect_and_grows_with_it(model):
 
 
 def test_command_writes_what_it_prints(tmp_path):
-    result = command(
+    result = programs.call(
         "benchmarks.power", "--simulations=50", "--permutations=99", f"--output={tmp_path}"
     )
     assert result.returncode == 0, result.stderr

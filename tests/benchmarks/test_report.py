@@ -9,12 +9,12 @@ from benchmarks import smoke
 from rcrl_jax.report import page, score_tables, tables
 from rcrl_jax.results import store
 from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_refused
+from tests.experiments.test_command_line import assert_refused
 from tests.report import pages
 
 
 def command(*arguments) -> programs.Ended:
-    return programs.call("benchmarks.report", *arguments, directory=ROOT)
+    return programs.call("benchmarks.report", *arguments)
 
 
 def test_the_page_is_written_and_what_is_left_out_is_named(tmp_path):

@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks import soak
 from tests.experiments import programs
-from tests.training import toy
 
 LEAK = """
 import os, time
@@ -82,6 +81,6 @@ def test_a_stop_signal_ends_the_training_too(tmp_path):
 
 
 def test_a_missing_command_is_refused():
-    done = programs.call("benchmarks.soak", directory=toy.ROOT)
+    done = programs.call("benchmarks.soak")
     assert done.returncode == 2
     assert done.stderr == "error: --command: name the program to watch, as --help shows\n"

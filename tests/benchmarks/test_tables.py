@@ -9,7 +9,7 @@ from rcrl_jax import reference
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.report import claims, tables
 from rcrl_jax.report.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED, Verdict
-from tests.benchmarks.test_benchmarks import command
+from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
 from tests.report import test_similarities
 from tests.results.synthetic import write_run
@@ -145,7 +145,7 @@ def test_the_gate_is_the_exit_code_of_the_command(tmp_path):
         f"--results={tmp_path}/results", f"--output={tmp_path}/out", f"--steps={STEPS}",
         "--presets=rcrl,curl",
     ]  # fmt: skip
-    result = command("benchmarks.table1", *arguments, "--gate")
+    result = programs.call("benchmarks.table1", *arguments, "--gate")
     assert result.returncode == 3 and "contradicted" in result.stdout
     assert "12 pairs of runs on 3 of 26 games" in " ".join(result.stdout.split())
 
@@ -159,7 +159,7 @@ def test_the_gate_is_the_exit_code_of_the_command(tmp_path):
     ],
 )
 def test_mistakes_are_refused_in_one_line(tmp_path, module, argument):
-    result = command(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
+    result = programs.call(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
     assert_refused(result)
     assert not (tmp_path / "out").exists()
 

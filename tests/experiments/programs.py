@@ -60,6 +60,18 @@ def call(module: str, *arguments: str, directory: os.PathLike | str = _ROOT, **f
     return Ended(code, stdout.getvalue(), stderr.getvalue())
 
 
+def run(
+    module: str, *arguments: str, directory: os.PathLike | str = _ROOT, **variables: str
+) -> Ended:
+    """Runs `python -m module` as a process, with further environment variables."""
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=directory, env={**os.environ, "PYTHONPATH": str(_ROOT), **variables},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
 _START = """
 import functools, runpy
 from rcrl_jax.training import plan

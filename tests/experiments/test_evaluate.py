@@ -11,14 +11,11 @@ from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training import experiment, prediction, scoring, trained
 from rcrl_jax.training.plan import Plan, RunId
 from tests.experiments import programs, test_atari100k, test_dmc
-from tests.experiments.test_command_line import ROOT, assert_mistake
+from tests.experiments.test_command_line import assert_mistake
 from tests.training.test_scoring import snapshot
 
+PROGRAM = "experiments.evaluate"
 GAMES = ("MsPacman", "Breakout")  # with different numbers of actions
-
-
-def command(*arguments, directory=ROOT) -> programs.Ended:
-    return programs.call("experiments.evaluate", *arguments, directory=directory)
 
 
 def train(workdir, preset, config, runs, make_environment, **changes) -> Plan:
@@ -59,7 +56,9 @@ def read(directory) -> dict:
 
 def test_atari_scores_and_film_are_those_of_training(played, tmp_path):
     before = snapshot(played.workdir)
-    result = command(f"--workdir={played.workdir}", f"--output={tmp_path}", "--video")
+    result = programs.call(
+        PROGRAM, f"--workdir={played.workdir}", f"--output={tmp_path}", "--video"
+    )
     assert result.returncode == 0, result.stderr
     assert snapshot(played.workdir) == before
     for paths in played.paths:
@@ -131,5 +130,5 @@ def test_states_cannot_be_filmed(played, tmp_path):
     ids=lambda value: " ".join(value) or "none",
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = command(*arguments, directory=tmp_path)
+    result = programs.call(PROGRAM, *arguments, directory=tmp_path)
     assert_mistake(result, says, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import export as command
 from rcrl_jax import reference
 from rcrl_jax.results import export, store
-from tests.benchmarks.test_benchmarks import command as run_command
+from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
 from tests.results.synthetic import write_json, write_run
 
@@ -246,11 +246,13 @@ def test_mistakes_are_refused_before_anything_is_written(results, tmp_path, opti
 
 def test_the_command_exports_and_refuses_in_one_line(results, tmp_path):
     output = tmp_path / "out"
-    done = run_command(
+    done = programs.call(
         "benchmarks.export", f"--results={results}", f"--output={output}", "--steps=1000",
         "--arm=curl", "--games=Pong",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert "exported runs: 2" in done.stdout
     assert load_rliable(output / "rliable_atari_raw.npz")["curl"].tolist() == [[1.0], [2.0]]
-    assert_refused(run_command("benchmarks.export", f"--results={results}", "--output=/dev/null/x"))
+    assert_refused(
+        programs.call("benchmarks.export", f"--results={results}", "--output=/dev/null/x")
+    )

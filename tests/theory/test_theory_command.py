@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
     [["--seeds=0"], ["--seeds=many"], ["--unknown=1"], ["stray"], ["--page=README.missing"]],
 )
 def test_wrong_arguments_print_one_line_and_exit_with_code_2(arguments, tmp_path):
-    done = programs.call("experiments.theory", f"--output={tmp_path}", *arguments, directory=ROOT)
+    done = programs.call("experiments.theory", f"--output={tmp_path}", *arguments)
     assert_mistake(done, [], tmp_path)
 
 
