@@ -50,8 +50,8 @@ TARGET void to_floats(const uint8_t* bytes, int64_t count, float* numbers) {
 
 // outputs = relu(inputs @ kernel + bias), for the rows of a tile.
 //
-// inputs: `[ROWS, width]`. kernel: `[width, columns]`. bias: `[columns]`. outputs: `[ROWS,
-// columns]`.
+// inputs: `[ROWS, width]`. kernel: `[width, columns]`. bias: `[columns]`.
+// outputs: `[ROWS, columns]`.
 template <int ROWS>
 INLINE void relu_layer(const float* inputs, int64_t width, const float* kernel, const float* bias,
                        int64_t columns, float* outputs) {
@@ -275,7 +275,8 @@ struct Shape {
   int64_t groups() const { return (images + kImages - 1) / kImages; }
 };
 
-// Whether there are instructions, and the arrays have the numbers that `pixels`, `[..., N, 225, P]`, asks for.
+// Whether there are instructions, and the arrays have the numbers that `pixels`,
+// `[..., N, 225, P]`, asks for.
 ffi::Error read_shape(const Pixels& pixels, const Floats& first, const Floats& first_bias,
                       const Floats& second, const Floats& outputs, Shape& shape) {
   if (sets.chosen == nullptr) {

@@ -177,10 +177,7 @@ def test_the_defaults_are_those_of_the_programs():
 
 
 def test_help_explains_every_flag(tmp_path):
-    asked = subprocess.run(
-        [sys.executable, "-m", "benchmarks.sweep", "--help"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
+    asked = programs.run("benchmarks.sweep", "--help", directory=tmp_path)
     for word in ("--presets", "--games", "--seeds", "--results", "--max_runs_per_fleet",
                  "--attempts", "--launcher", "--address", "--gpus_per_fleet", "dry_run",
                  "failures.jsonl", "--config.n_step"):  # fmt: skip

@@ -18,7 +18,7 @@ from rcrl_jax.training import workdir as directories
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_refused, command
+from tests.experiments.test_command_line import ROOT, assert_refused
 from tests.training import toy
 
 PROGRAM = "experiments.atari100k"
@@ -125,14 +125,14 @@ def test_scores_are_printed_beside_the_paper(uninterrupted):
 @pytest.mark.parametrize(
     "preset, backend, video, run",
     [
-        ("erainbow", "ale", True, command),
-        ("erainbow_sa", "envpool", False, functools.partial(programs.call, PROGRAM)),
+        ("erainbow", "ale", True, programs.run),
+        ("erainbow_sa", "envpool", False, programs.call),
     ],
 )
 def test_each_preset_and_backend_from_start_to_scores(tmp_path, preset, backend, video, run):
     flags = arguments("", f"--backend={backend}", *["--video"] * video, preset=preset, game="Pong")
     flags.remove("--workdir=")
-    result = run(*flags, directory=tmp_path)
+    result = run(PROGRAM, *flags, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     workdir = tmp_path / "runs" / f"{preset}-Pong-{SEED}"
     paths = RunPaths(workdir, preset, "Pong", SEED)

@@ -3,8 +3,6 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -16,7 +14,7 @@ from rcrl_jax.training.sweep import driver
 from rcrl_jax.training.sweep.reading import read_spec
 from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.experiments.test_command_line import ROOT, assert_refused
 
 FIELDS = {
     **SMALL,
@@ -116,11 +114,7 @@ def test_a_locked_campaign_and_another_algorithm_are_refused(spec, tmp_path):
 
 
 def test_help_explains_the_spec_and_every_flag(tmp_path):
-    asked = subprocess.run(
-        [sys.executable, "-m", "experiments.campaign", "--help"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
-    text = asked.stdout
+    text = programs.run("experiments.campaign", "--help", directory=tmp_path).stdout
     for word in ("[[blocks]]", "[arms.uniform]", "--spec", "--workdir", "--workers", "dry_run",
                  "kill -STOP -- -PGID", "failures.jsonl"):  # fmt: skip
         assert word in text

@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -14,21 +12,13 @@ from tests.experiments import programs
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def command(*arguments: str, directory=ROOT) -> subprocess.CompletedProcess:
-    """Runs the program in `directory`."""
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.atari100k", *arguments],
-        cwd=directory, env=environment(), capture_output=True, text=True,
-    )  # fmt: skip
-
-
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.mark.parametrize("preset", ["rcrl", "erainbow"])
 def test_help_lists_every_flag_and_every_field(preset):
-    result = command("--help", f"--preset={preset}")
+    result = programs.run("experiments.atari100k", "--help", f"--preset={preset}")
     assert result.returncode == 0
     text = " ".join(result.stdout.split())
     for flag in (
@@ -82,10 +72,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
 
 def test_a_process_ends_as_the_program_does_inside_a_test(tmp_path):
     """All trials of bad flags run inside the test's process."""
-    process = command("--steps=1000", directory=tmp_path)
+    process = programs.run("experiments.atari100k", "--steps=1000", directory=tmp_path)
     inside = programs.call("experiments.atari100k", "--steps=1000", directory=tmp_path)
     assert_refused(process)
-    assert inside == (process.returncode, process.stdout, process.stderr)
+    assert inside == process
 
 
 def test_seeds_are_a_list_or_a_range_without_its_end():
@@ -115,16 +105,14 @@ def test_every_program_parses_its_flags_in_the_same_way(folder):
         assert "\n    app.run(main, flags_parser=command_line.parse)\n" in text
 
 
-def assert_refused(result: subprocess.CompletedProcess | programs.Ended) -> None:
+def assert_refused(result: programs.Ended) -> None:
     """Exit code 2, one line that begins with `error:` and nothing else."""
     assert result.returncode == 2, result.stderr
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1, result.stderr
     assert result.stdout == ""
 
 
-def assert_mistake(
-    result: subprocess.CompletedProcess | programs.Ended, says, directory: pathlib.Path
-) -> None:
+def assert_mistake(result: programs.Ended, says, directory: pathlib.Path) -> None:
     """Refused with every word of `says`, and nothing written to `directory`."""
     assert_refused(result)
     for word in says:

@@ -34,13 +34,6 @@ SMALL = {
 }
 
 
-def command(*arguments, directory, **variables) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", PROGRAM, *arguments],
-        cwd=directory, env={**environment(), **variables}, capture_output=True, text=True,
-    )  # fmt: skip
-
-
 def small(workdir, task, preset, env_steps):
     fields = [f"--config.{name}={value}" for name, value in SMALL.items()]
     return [
@@ -168,11 +161,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
 
 
 def test_a_missing_renderer_is_reported_with_the_packages_to_install(tmp_path):
-    result = command(directory=tmp_path, MUJOCO_GL="nonsense")
+    result = programs.run(PROGRAM, directory=tmp_path, MUJOCO_GL="nonsense")
     assert_refused(result)
     assert "libegl1" in result.stderr and "libosmesa6" in result.stderr
-    result = command(
-        "--backend=envpool", directory=tmp_path, __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent"
+    result = programs.run(
+        PROGRAM,
+        "--backend=envpool",
+        directory=tmp_path,
+        __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent",
     )
     assert_refused(result)
     assert "libegl1 libgl1 libgl1-mesa-dri" in result.stderr
@@ -183,7 +179,7 @@ def test_a_task_with_its_own_learning_rate_gets_it():
     assert {p.learning_rate for p in dmc_presets_of("cheetah_run").values()} == {2e-4}
     for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
         assert dmc_presets_of(task) == DMC_PRESETS
-    asked = command("--helpfull", "--tasks=cheetah_run", directory=ROOT, COLUMNS="200")
+    asked = programs.run(PROGRAM, "--helpfull", "--tasks=cheetah_run", COLUMNS="200")
     assert "--config.learning_rate=0.0002" in asked.stdout
 
 

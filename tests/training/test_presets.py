@@ -11,7 +11,7 @@ from rcrl_jax.training.history import History
 from tests.training import test_golden, toy
 
 STEPS, SEEDS = 50, (3, 5)
-MAX_NUM_ACTIONS = 3  # with the presets of `test_golden.py`, whose compiled programs are found again
+MAX_NUM_ACTIONS = 3  # as in `test_golden.py`, whose compiled programs are then found in the cache
 
 
 def train(preset, seeds=SEEDS, *, game_of=None, frame_store="host", make=toy.make_catch, **changes):
