@@ -43,9 +43,7 @@ atari: .venv/installed
 dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
-# Carries out a list of runs, one on each core; the same command resumes. To keep all runs on one
-# commit while you change the code, run it in a second worktree:
-#   git worktree add ../campaign COMMIT && cd ../campaign && setsid make campaign
+# Carries out a list of runs, one on each core; the same command resumes.
 campaign: .venv/installed
 	$(BIN)/python -m experiments.campaign --spec=$(SPEC) $(ARGS)
 

@@ -29,9 +29,9 @@ one run, <arm>-<game>-<seed>. It has the lowest priority and stays on one core. 
     failures.jsonl    fleets that failed: exit code, last lines of the log, time
     lock              process id of the campaign
 
-A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json and curve.png are
-copied to <results>/<preset>/<game>/seed_<n>/, those of an arm to
-<results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
+A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and, unless
+the network is large, parameters.npz are copied to <results>/<preset>/<game>/seed_<n>/, those of an
+arm to <results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
 manifest.json), the campaign is refused.
 
 After SIGTERM or Ctrl-C, every running fleet saves its state first. To pause a campaign, stop its

@@ -10,12 +10,17 @@ labelled "different" gets a larger output than one labelled "same". Ties count h
     unseen_auc_action                   the same pairs, judged by their actions alone
     unseen_auc_equal_action             one segment, equal actions  unequal returns, equal actions
     unseen_auc_equal_return             equal returns, two games    unequal returns, two games
+    unseen_auc*_clock                   the same pairs, judged by their distance in time alone
+    unseen_auc*_matched_time            as above, but both partners of an anchor are equally far
+                                        from it in time, within a tenth
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
-A discriminator that recognises times or segments but not returns has an `unseen_auc_equal_return`
-of 0.5. Returns are undiscounted, to the end of the training episode; in games without a reward all
-are equal, and there is nothing to measure.
+The clock is the null of the first three: it sees no frame, and two steps of one segment are close
+in time, so it has far more than 0.5. Only what exceeds it, or what remains at matched time, can
+come from returns. Time is the step number in the game; the distance of two steps of different
+games is the difference of these. Returns are undiscounted, to the end of the training episode; in
+games without a reward all are equal, and there is nothing to measure.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,6 +38,7 @@ MOST_BYTES = 8 * 2**20  # frames kept of a game: 1189 steps of Atari
 _PAIRS = 256  # anchors of each kind of contrast
 _AT_ONCE = 256  # pairs in a call of the network
 _FEWEST = 20  # pairs of each label; with fewer, a metric is NaN
+_MATCHED_WITHIN = 0.1  # relative difference of two distances in time that count as equal
 _DRAWS = 128  # attempts to find a partner that fulfils a condition
 _ACTION_CELL = 0.2  # continuous actions in the same cell of a grid this fine count as equal
 _NONE = -1  # marks an anchor without a partner
@@ -42,17 +48,23 @@ class Played(NamedTuple):
     """The steps of one run's games, one after the other."""
 
     game: np.ndarray  # [N] int64
+    time: np.ndarray  # [N] int64, step number within the game
     segment: np.ndarray  # [N] int64
     action: np.ndarray  # [N] int64, equal where two actions count as equal
     returns: np.ndarray  # [N] float64
 
 
 class Contrast(NamedTuple):
-    """Step numbers: anchors, and one partner of each label; -1 for both if one is missing."""
+    """Step numbers: anchors, and one partner of each label; -1 for both if one is missing.
+
+    `matched` is another partner of the label "different", as far from the anchor in time as `same`
+    is; -1 if there is none.
+    """
 
     anchor: np.ndarray  # [n] int64
     same: np.ndarray  # [n] int64
     different: np.ndarray  # [n] int64
+    matched: np.ndarray  # [n] int64
 
 
 def measure(
@@ -82,9 +94,9 @@ def measure(
         draw_contrasts(own, _PAIRS, tolerance, np.random.default_rng((seed, agent_steps)))
         for own, seed in zip(played, seeds, strict=True)
     ]
-    drawn = np.array(contrasts)  # [R, 3 kinds, 3, n]
-    first = np.repeat(drawn[:, :, :1], 2, axis=2)  # the anchors, once for each label
-    shape = first.shape  # [R, 3, 2, n]
+    drawn = np.array(contrasts)  # [R, 3 kinds, 4, n]
+    first = np.repeat(drawn[:, :, :1], 3, axis=2)  # the anchors, once for each partner
+    shape = first.shape  # [R, 3, 3, n]
     compared = _compare(
         fleet,
         params,
@@ -111,8 +123,8 @@ def metrics_of(
     Args:
       played: its steps.
       drawn: of the three kinds, each field `[3, n]`, as `draw_contrasts` returns them.
-      cosine: `[3, 2, n]`, of each anchor with its partner of either label.
-      logit: `[3, 2, n]` likewise, of the discriminator; None without one.
+      cosine: `[3, 3, n]`, of each anchor with its partners `same`, `different` and `matched`.
+      logit: `[3, 3, n]` likewise, of the discriminator; None without one.
     """
     found = drawn.same != _NONE  # [3, n]
     partner = np.stack([drawn.same, drawn.different], axis=1)[0]  # [2, n], of any action
@@ -127,8 +139,18 @@ def metrics_of(
             mean = values.mean() if len(values) >= _FEWEST else np.nan
             metrics[f"unseen_cosine_{name}_{kind}"] = float(mean)
     if logit is not None:
+        clock = np.abs(played.time[drawn.anchor] - played.time[np.array(drawn[1:])])  # [3, 3, n]
+        matched = drawn.matched != _NONE
         for kind, name in enumerate(("auc", "auc_equal_action", "auc_equal_return")):
-            metrics[f"unseen_{name}"] = area_under_roc(*logit[kind][:, found[kind]])
+            same, different, equally_far = logit[kind]
+            both, at_matched_time = found[kind], matched[kind]
+            metrics |= {
+                f"unseen_{name}": area_under_roc(same[both], different[both]),
+                f"unseen_{name}_clock": area_under_roc(*clock[:2, kind, both]),
+                f"unseen_{name}_matched_time": area_under_roc(
+                    same[at_matched_time], equally_far[at_matched_time]
+                ),
+            }
     return metrics
 
 
@@ -150,6 +172,7 @@ def as_played(games: Sequence[episodes.Episode]) -> Played:
     returns = [episodes.undiscounted_returns(game)[: len(game.frames)] for game in games]
     return Played(
         np.repeat(np.arange(len(games)), recorded),
+        np.concatenate([np.arange(n) for n in recorded]),
         episodes.segment_numbers(games),
         action.reshape(-1),
         np.concatenate(returns),
@@ -185,22 +208,67 @@ def draw_contrasts(
 
     equal = in_another_game(lambda step: ~differs(anchor, step))
     unequal = in_another_game(lambda step: differs(anchor, step))
-    return (
-        _complete(*any_action, of_another_return(any_action[0], anywhere)),
-        _complete(
+    partners = (
+        (*any_action, of_another_return(any_action[0], anywhere)),
+        (
             *equal_action,
             of_another_return(
                 equal_action[0], lambda: _another_of(played.action, equal_action[0], rng)
             ),
         ),
-        _complete(anchor, equal, unequal),
+        (anchor, equal, unequal),
+    )
+    # Drawn last, so that the other pairs stay those of earlier versions. Where `same` is of the
+    # anchor's game, so is `matched`: otherwise games could be told apart instead of returns.
+    steps = np.arange(num_steps)
+    rules = (
+        lambda a: differs(a, steps) & (played.game == played.game[a]),
+        lambda a: (
+            differs(a, steps)
+            & (played.game == played.game[a])
+            & (played.action == played.action[a])
+        ),
+        lambda a: differs(a, steps) & (played.game != played.game[a]),
+    )
+    return tuple(
+        _complete(*drawn, _draw_at_matched_time(played.time, *drawn[:2], rule, rng))
+        for drawn, rule in zip(partners, rules, strict=True)
     )
 
 
-def _complete(anchor: np.ndarray, same: np.ndarray, different: np.ndarray) -> Contrast:
+def _draw_at_matched_time(
+    time: np.ndarray,
+    anchor: np.ndarray,
+    same: np.ndarray,
+    accepts: Callable[[np.integer], np.ndarray],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Steps `[n]` as far from their anchors in time as `same`; -1 where none is.
+
+    Args:
+      time: `[N]`, of all steps.
+      anchor: `[n]`.
+      same: `[n]`, -1 where an anchor has no such partner.
+      accepts: the steps `[N] bool` that may be drawn for an anchor.
+      rng: chooses uniformly.
+    """
+    result = np.full(len(anchor), _NONE)
+    for i in np.nonzero(same != _NONE)[0]:
+        distance = np.abs(time - time[anchor[i]])
+        wanted = distance[same[i]]
+        near = np.abs(distance - wanted) <= _MATCHED_WITHIN * wanted
+        allowed = np.nonzero(near & accepts(anchor[i]))[0]
+        if allowed.size:
+            result[i] = rng.choice(allowed)
+    return result
+
+
+def _complete(
+    anchor: np.ndarray, same: np.ndarray, different: np.ndarray, matched: np.ndarray
+) -> Contrast:
     """Keeps the partners of anchors that have one of each label; sets all others to -1."""
     found = (same != _NONE) & (different != _NONE)
-    return Contrast(anchor, np.where(found, same, _NONE), np.where(found, different, _NONE))
+    return Contrast(anchor, *(np.where(found, x, _NONE) for x in (same, different, matched)))
 
 
 def _sharing_a_group(

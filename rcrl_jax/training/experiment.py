@@ -139,6 +139,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         saves.save(state)
 
         progress.close()
+        recording.write_parameters(fleet.to_host(state.learner.params))
         say(f"final evaluation: {plan.eval_episodes} episodes")
         result = assessor.assess_finally(state)
     for film in result.films:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
+from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -152,6 +153,20 @@ class Recording(contextlib.ExitStack):
                 recorder.record_evaluation(
                     self._counters(step), returns, episodes_cut=cut, measured=measured
                 )
+
+    def write_parameters(self, params: types.TrainableParams) -> None:
+        """Writes the final parameters of every run by their paths, such as `agent/encoder/...`.
+
+        Args:
+          params: on the host, leading axis R.
+
+        Raises:
+          OSError: they cannot be written.
+        """
+        leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+        named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+        for run, recorder in enumerate(self._recorders):
+            recorder.write_parameters({name: array[run] for name, array in named.items()})
 
     def write_scores(self, step: int, result: Evaluation) -> None:
         """Writes the final evaluation, after `step` agent steps, as every run's scores."""

@@ -29,6 +29,9 @@ WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
 
 
+_MOST_PARAMETER_BYTES = 3_000_000
+
+
 class Counters(NamedTuple):
     """How far a run is, in every unit that papers use.
 
@@ -142,6 +145,20 @@ class RunRecorder:
     def _add_scalars(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
         finite = {name: float(value) for name, value in scalars.items() if math.isfinite(value)}
         self._tensorboard.add(counters.agent_steps, finite)
+
+    def write_parameters(self, params: Mapping[str, np.ndarray]) -> None:
+        """Writes parameters.npz in half precision, unless it would have more than 3 MB.
+
+        Args:
+            params: array by name.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        halves = {name: np.float16(array) for name, array in params.items()}
+        if sum(array.nbytes for array in halves.values()) <= _MOST_PARAMETER_BYTES:
+            with files.replacing(self._paths.parameters) as partial:
+                np.savez_compressed(partial, **halves)
 
     def write_scores(
         self, counters: Counters, returns: Sequence[float], *, episodes_cut: int

@@ -50,6 +50,11 @@ class RunPaths:
         return self.directory / "scores.json"
 
     @property
+    def parameters(self) -> pathlib.Path:
+        """Trained parameters of the agent at the last step, float16; not of large networks."""
+        return self.directory / "parameters.npz"
+
+    @property
     def curve(self) -> pathlib.Path:
         """Picture of the learning curve."""
         return self.directory / "curve.png"

@@ -67,7 +67,7 @@ def test_a_real_run_from_start_to_results(spec, tmp_path):
     assert run["algorithm"] == manifest.ALGORITHM and run["steps"] == 60
     values = manifest.config_values(run["config"]) | {"curl.reduced_games": ["Pong", "Boxing"]}
     assert {name: values[name] for name in FIELDS} == FIELDS
-    assert len(list(paths.directory.iterdir())) == 5 and paths.curve.exists()
+    assert len(list(paths.directory.iterdir())) == 6 and paths.parameters.exists()
     left = {path.name for path in (tmp_path / "runs" / "campaign" / "toy").iterdir()}
     assert left == {"lock", "small-Pong-1.log"}
 

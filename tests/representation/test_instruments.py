@@ -70,6 +70,7 @@ def test_permuted_labels_have_an_auc_near_one_half():
 def test_played_steps_by_hand():
     played = instruments.as_played(GAMES)
     assert played.game.tolist() == [0] * 8 + [1] * 5 + [2] * 3
+    assert played.time.tolist() == [*range(8), *range(5), *range(3)]
     assert played.segment.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 3, 3, 4, 4, 4, 5, 5, 5]
     assert played.action.tolist() == [0, 1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1]
     assert played.returns.tolist() == [2, 2, 2, 1, 1, 1, 1, 0, 2, 2, 1, 1, 1, 0, 0, 0]
@@ -120,9 +121,36 @@ def test_each_kind_of_pair_is_drawn_by_its_rule_and_uniformly():
                 assert len(counts) == 1 or stats.chisquare(counts).pvalue > 1e-4
 
 
+def test_matched_partners_are_as_far_in_time_and_follow_the_rule_of_their_kind():
+    rng = np.random.default_rng(2)
+    games = [game(rng.random(300) < 0.05, rng.integers(0, 2, 300)) for _ in range(3)]
+    p = instruments.as_played(games)
+    kinds = instruments.draw_contrasts(p, 400, 0.0, rng)
+    for kind, drawn in enumerate(kinds):
+        found = drawn.matched != -1
+        assert found.sum() > 100 and (drawn.same[found] != -1).all()
+        a, same, matched = drawn.anchor[found], drawn.same[found], drawn.matched[found]
+        far, as_far = np.abs(p.time[a] - p.time[same]), np.abs(p.time[a] - p.time[matched])
+        assert (np.abs(as_far - far) <= 0.1 * far).all() and (as_far != far).any()
+        assert (p.returns[a] != p.returns[matched]).all()
+        assert ((p.game[a] == p.game[matched]) == (kind < 2)).all()
+        assert kind != 1 or (p.action[a] == p.action[matched]).all()
+    # The eleventh step of a game of eleven has no step ten steps away but the first.
+    alone = instruments.Played(
+        np.zeros(11, int), np.arange(11), np.r_[np.zeros(10, int), 0], np.zeros(11, int),
+        np.r_[0.0, np.ones(10)],
+    )  # fmt: skip
+    drawn = instruments.draw_contrasts(alone, 200, 0.0, rng)[0]
+    for anchor, same, matched in zip(drawn.anchor, drawn.same, drawn.matched, strict=True):
+        far = abs(anchor - same)
+        expected = {s for s in (anchor - far, anchor + far) if 0 <= s < 11}
+        expected = {s for s in expected if alone.returns[s] != alone.returns[anchor]}
+        assert same == -1 or ({matched} <= expected if expected else matched == -1)
+
+
 def test_a_tolerance_makes_near_returns_equal():
     returns = np.array([0.0, 0.4, 1.0, 3.0])
-    played = instruments.Played(np.arange(4), np.arange(4), np.zeros(4, int), returns)
+    played = instruments.Played(*[np.arange(4)] * 3, np.zeros(4, int), returns)
     kinds = instruments.draw_contrasts(played, 500, 0.6, np.random.default_rng(0))
     found = kinds[2].same != -1
     assert set(kinds[2].anchor[found]) == {0, 1, 2}  # the last one is far from all others
@@ -140,9 +168,9 @@ def test_metrics_are_nan_without_enough_pairs():
         drawn = instruments.draw_contrasts(played, 50, 0.0, np.random.default_rng(0))
         assert all(np.all(kind.same == -1) for kind in drawn)
         stacked = instruments.Contrast(*np.array(drawn).swapaxes(0, 1))
-        zeros = np.zeros((3, 2, 50))
+        zeros = np.zeros((3, 3, 50))
         values = instruments.metrics_of(played, stacked, zeros, zeros)
-        assert len(values) == 8
+        assert len(values) == 14
         assert all(np.isnan(value) for value in values.values())
 
 
@@ -186,6 +214,35 @@ def test_recognising_returns_gives_perfect_auc_across_games():
     (values,) = measure(ScriptedFleet(lambda a, b: float(RETURN_OF[a] != RETURN_OF[b])))
     for name in ("unseen_auc", "unseen_auc_equal_action", "unseen_auc_equal_return"):
         assert values[name] == 1.0
+
+
+def test_the_clock_is_the_auc_of_a_discriminator_that_sees_only_time():
+    time = dict(zip(NUMBERS, instruments.as_played(GAMES).time, strict=True))
+    (values,) = measure(ScriptedFleet(lambda a, b: float(abs(time[a] - time[b]))))
+    for name in ("unseen_auc", "unseen_auc_equal_action", "unseen_auc_equal_return"):
+        assert values[f"{name}_clock"] == values[name]
+    assert values["unseen_auc_clock"] > 0.6
+
+
+def test_a_clock_is_at_chance_at_matched_time_and_returns_are_still_recognised():
+    rng = np.random.default_rng(3)
+    games = [game(rng.random(80) < 0.1, rng.integers(0, 2, 80), 85 * i) for i in range(3)]
+    numbers = np.concatenate([g.frames[:, 0, 0] for g in games]).tolist()
+    p = instruments.as_played(games)
+    time = dict(zip(numbers, p.time, strict=True))
+    returns = dict(zip(numbers, p.returns, strict=True))
+
+    def aucs(logit):
+        (values,) = instruments.measure(
+            ScriptedFleet(logit), None, [games], seeds=[0], agent_steps=0
+        )
+        return [values[f"unseen_auc{kind}_matched_time"] for kind in ("", "_equal_action")], values
+
+    clock, values = aucs(lambda a, b: float(abs(time[a] - time[b])))
+    assert values["unseen_auc"] > 0.8
+    assert np.abs(np.array(clock) - 0.5).max() < 0.05
+    perfect, _ = aucs(lambda a, b: float(returns[a] != returns[b]))
+    assert perfect == [1.0, 1.0]
 
 
 def test_cosines_are_split_by_equality_of_actions():

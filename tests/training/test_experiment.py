@@ -54,10 +54,21 @@ def test_a_run_leaves_its_files(reference):
     assert paths.directory == reference.workdir / "rcrl" / "Catch" / "seed_3"
     assert {path.name for path in paths.directory.iterdir()} == {
         "manifest.json", "metrics.jsonl", "evaluations.jsonl", "scores.json", "curve.png",
-        "tensorboard",
+        "parameters.npz", "tensorboard",
     }  # fmt: skip
     assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints", "lock"}
     assert paths.curve.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_final_parameters_are_kept_in_half_precision(reference):
+    kept = np.load(toy.paths_of(reference).parameters)
+    params = toy.last_checkpoint(reference).learner.params
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    assert len(leaves) == len(kept.files)
+    for path, array in leaves:
+        half = kept[jax.tree_util.keystr(path, simple=True, separator="/")]
+        assert half.dtype == np.float16
+        assert np.array_equal(half, np.float16(array[0]))
 
 
 def test_the_manifest_describes_the_run(reference):

@@ -26,6 +26,7 @@ def test_paths_of_a_run():
     assert paths.metrics == run / "metrics.jsonl"
     assert paths.evaluations == run / "evaluations.jsonl"
     assert paths.scores == run / "scores.json"
+    assert paths.parameters == run / "parameters.npz"
     assert paths.curve == run / "curve.png"
     assert paths.video == run / "evaluation.mp4"
     assert paths.tensorboard == run / "tensorboard"

@@ -72,6 +72,16 @@ def test_records_are_written_as_json_lines(tmp_path):
     )
 
 
+def test_parameters_of_more_than_3_mb_are_not_written(tmp_path):
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
+    with records.RunRecorder(paths, resume_at=None) as recorder:
+        recorder.write_parameters({"large": np.zeros(1_500_001, np.float32)})
+        assert not paths.parameters.exists()
+        recorder.write_parameters({"agent/a": np.ones((2, 3), np.float32), "b": np.float32([7])})
+    kept = np.load(paths.parameters)
+    assert {name: kept[name].tolist() for name in kept} == {"agent/a": [[1] * 3] * 2, "b": [7]}
+
+
 _EVENTS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(["losses", "episode", "evaluation"])), max_size=12
 ).map(

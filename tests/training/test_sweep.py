@@ -178,11 +178,13 @@ def contents(path):
     return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
 
 
-def test_collecting_keeps_the_five_files_and_deletes_the_rest(spec, directory):
-    for unit in (spec.units[0], spec.units[2]):
+def test_collecting_keeps_the_results_and_deletes_the_rest(spec, directory):
+    for unit, parameters in ((spec.units[0], set()), (spec.units[2], {"parameters.npz"})):
         work = write_work(spec, unit, directory)
+        for name in parameters:
+            (work.directory / name).write_bytes(b"halves")
         assert not collection.is_finished(spec, unit)
-        wanted = {name: (work.directory / name).read_bytes() for name in FILES}
+        wanted = {name: (work.directory / name).read_bytes() for name in FILES | parameters}
         for _ in range(2):
             collection.collect(spec, alone(unit), directory)
             assert contents(spec.result_paths(unit).directory) == wanted

@@ -104,7 +104,10 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
         partial = target.with_name(f".partial.{target.name}")
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
         partial.mkdir(parents=True)
-        for path in (work.scores, work.evaluations, work.metrics, work.manifest, work.curve):
+        copied = [work.scores, work.evaluations, work.metrics, work.manifest, work.curve]
+        if work.parameters.exists():  # large networks have none
+            copied.append(work.parameters)
+        for path in copied:
             shutil.copyfile(path, partial / path.name)
             _write_through(partial / path.name)
         os.rename(partial, target)
