@@ -122,7 +122,7 @@ def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
 
 def make_frame_store(fleet):
     """A `DeviceFrameStore` without its array: frames are packed and placed, and then dropped."""
-    from rcrl_jax.replay.frames import DeviceFrameStore
+    from rcrl_jax.replay.frames import DeviceFrameStore, device_frame_size
 
     class Stub(DeviceFrameStore):
         is_filling = False
@@ -134,9 +134,10 @@ def make_frame_store(fleet):
         def _scatter(self, slots, frames):
             self._place((slots, frames))
 
-    shape = (fleet.num_runs, fleet.agent.replay.capacity + 2)
-    zeros = np.broadcast_to(np.uint8(0), (*shape, *fleet.agent.observations.stored.stored_shape))
-    return Stub(fleet.num_runs, zeros, fleet.place, fleet.agent.observations.stored)
+    layout = fleet.agent.observations.stored
+    shape = (fleet.num_runs, fleet.agent.replay.capacity + 2, device_frame_size(layout))
+    zeros = np.broadcast_to(np.uint8(0), shape)
+    return Stub(fleet.num_runs, zeros, fleet.place, layout)
 
 
 def fill(replay, num_runs: int, steps: int) -> None:

@@ -21,18 +21,15 @@ class FrameReferences:
     """
 
     slots: jax.Array  # [R, N, C] int32, newest frame last; [N, C] of one run
-    frames: jax.Array | None  # [R', slots, *stored_shape], of all runs; None once detached
+    frames: jax.Array | None  # [R', slots, L], flat frames of all runs; None once detached
     shape: tuple[int, ...] = flax.struct.field(pytree_node=False)  # of the part that is read
     stack_axis: int = flax.struct.field(pytree_node=False)
 
     def look_up(self, run: jax.Array | int) -> jax.Array:
         """Observations `[N, ...]` of one run, whose slots are `[N, C]`."""
         # Not `frames[run][slots]`: for a traced `run`, XLA copies all frames of that run.
-        found = self.frames.at[run, self.slots].get(mode="clip")  # [N, C, ...]
-        if found.shape[2:] != self.shape:
-            size = math.prod(self.shape)
-            found = found.reshape(*found.shape[:2], -1)[..., :size]
-            found = found.reshape(*found.shape[:2], *self.shape)
+        found = self.frames.at[run, self.slots].get(mode="clip")  # [N, C, L]
+        found = found[..., : math.prod(self.shape)].reshape(*self.slots.shape, *self.shape)
         return jnp.moveaxis(found, 1, self.stack_axis)
 
 
@@ -119,8 +116,27 @@ class HostFrameStore:
         return buffers[0]
 
 
+def write_frame(frames: jax.Array, slot: jax.Array, frame: jax.Array) -> jax.Array:
+    """One run's `frames [slots, L]` with `frame [*stored_shape]` at `slot []`."""
+    flat = frame.reshape(-1)
+    return frames.at[slot].set(jnp.pad(flat, (0, frames.shape[-1] - len(flat))))
+
+
+_LANES = 128
+
+
+def device_frame_size(layout: FrameLayout) -> int:
+    """L, the elements of a frame on a device: those of a stored frame, then zeros.
+
+    A TPU pads the last axis of an array to 128 and keeps other orders of its axes for gathers, so
+    it would copy a store of shaped frames whole in every update and every write. Flat frames of a
+    multiple of 128 it neither pads nor copies.
+    """
+    return -(-math.prod(layout.stored_shape) // _LANES) * _LANES
+
+
 class DeviceFrameStore:
-    """The same ring in one array on the device.
+    """The same ring in one array of flat frames on the device.
 
     The host sends new frames and slots. The update gathers the stacks.
     """
@@ -136,7 +152,7 @@ class DeviceFrameStore:
 
         Args:
           num_runs: R; R' may be larger.
-          zeros: `[R', capacity + 2, *stored_shape]`, as `Fleet.zeros` makes it.
+          zeros: `[R', capacity + 2, L]`, as `Fleet.zeros` makes it; L is `device_frame_size`.
           place: moves host arrays `[R, ...]` to where the runs are, `Fleet.place`.
           layout: how frames are stored.
         """
@@ -146,9 +162,7 @@ class DeviceFrameStore:
         self._unused_slot = zeros.shape[1] - 1  # written by runs that have nothing to write
         self._place = place
         self._layout = layout
-        self._write = jax.jit(
-            jax.vmap(lambda frames, slot, frame: frames.at[slot].set(frame)), donate_argnums=0
-        )
+        self._write = jax.jit(jax.vmap(write_frame), donate_argnums=0)
 
     def write(self, rows: np.ndarray, slots: np.ndarray, frames: np.ndarray) -> None:
         """Stores `frames [n, *frame_shape]` of runs `rows [n]`, ascending, at `slots [n]`.

@@ -74,7 +74,7 @@ def make_replay(fleet: Fleet, frame_store: str) -> SegmentReplay:
     if frame_store == "host":
         store = frames.HostFrameStore(runs, capacity, layout)
     else:
-        zeros = fleet.zeros((capacity + 2, *layout.stored_shape), layout.dtype)
+        zeros = fleet.zeros((capacity + 2, frames.device_frame_size(layout)), layout.dtype)
         store = frames.DeviceFrameStore(runs, zeros, fleet.place, layout)
     seeds = np.asarray(fleet.seeds)
     return SegmentReplay(store, seeds, agent.replay, agent.observations, agent.action)

@@ -63,7 +63,7 @@ def predict_memory(
     host += runs * games * instruments.MOST_BYTES
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
     if frame_store == "host":
-        host += _frame_bytes(fleet)
+        host += _frame_bytes(fleet, math.prod(agent.observations.stored.stored_shape))
     available = psutil.virtual_memory().available
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:  # one memory for both
@@ -84,7 +84,9 @@ def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
     at_once = 1 if fleet.batching == "map" else fleet.num_runs
     batch = batch_shapes(agent, fleet.num_runs, frame_store)
     size = _bytes((states, gradients, batch)) + at_once * agent.resources.activation_bytes
-    return size + (_frame_bytes(fleet) if frame_store == "device" else 0)
+    if frame_store == "device":
+        size += _frame_bytes(fleet, frames.device_frame_size(agent.observations.stored))
+    return size
 
 
 def check_plan(plan: Plan, spec: EnvironmentSpec) -> None:
@@ -260,11 +262,10 @@ def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     return zeros._replace(transitions=transitions)
 
 
-def _frame_bytes(fleet: Fleet) -> int:
-    """Bytes of the stored frames of all runs."""
-    agent, layout = fleet.agent, fleet.agent.observations.stored
-    frame = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
-    return fleet.num_runs * (agent.replay.capacity + 2) * frame
+def _frame_bytes(fleet: Fleet, size: int) -> int:
+    """Bytes of the stored frames of all runs, `size` elements each."""
+    itemsize = np.dtype(fleet.agent.observations.stored.dtype).itemsize
+    return fleet.num_runs * (fleet.agent.replay.capacity + 2) * size * itemsize
 
 
 def _bytes(tree: Any) -> int:

@@ -83,7 +83,7 @@ def test_the_stub_copies_batches_but_not_the_array_of_frames(full):
     assert result.transition_loss.shape == (3, fleet.agent.replay.batch_size)
     (copy,) = placed
     detached, frames = detach_frames(batch)
-    assert frames.shape == (3, CAPACITY + 2, 225, 25)
+    assert frames.shape == (3, CAPACITY + 2, 5632)
     jax.tree.map(np.testing.assert_array_equal, copy, detached)
 
 

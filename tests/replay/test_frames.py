@@ -11,6 +11,7 @@ from rcrl_jax.replay.frames import (
     DeviceFrameStore,
     HostFrameStore,
     detach_frames,
+    device_frame_size,
     resolve_references,
 )
 from tests.replay.driver import TINY
@@ -86,7 +87,7 @@ def test_device_store_returns_the_stacks_of_the_host_store(layout, read):
     runs, capacity = 3, 5
     shape = (2, 2) if layout is TINY else (84, 84)
     host = HostFrameStore(runs, capacity, layout)
-    zeros = jnp.zeros((runs, capacity + 2, *layout.stored_shape), jnp.uint8)
+    zeros = jnp.zeros((runs, capacity + 2, device_frame_size(layout)), jnp.uint8)
     device = DeviceFrameStore(runs, zeros, lambda arrays: arrays, layout)
     assert device.zero_slot == host.zero_slot
     for step in range(2 * capacity):  # some runs pause, so that slots differ between them
@@ -103,6 +104,20 @@ def test_device_store_returns_the_stacks_of_the_host_store(layout, read):
     np.testing.assert_array_equal(looked_up, host.gather("x", slots, read))
 
 
+@pytest.mark.parametrize(
+    "layout, size",
+    [
+        (TINY, 128),
+        (observations.PATCHES, 5632),
+        (observations.WHOLE, 7168),
+        (observations.as_rendered((100, 100, 3), np.uint8), 30080),
+        (observations.as_rendered((128,), np.float32), 128),
+    ],
+)
+def test_frames_on_a_device_are_padded_to_whole_lanes(layout, size):
+    assert device_frame_size(layout) == size
+
+
 def test_partial_reads_of_frames_do_not_copy_the_ring():
     store, frames = filled(2, 5, observations.WHOLE, (84, 84))
     slots = RNG.integers(0, 5, (2, 3, 4))
@@ -115,7 +130,7 @@ def test_partial_reads_of_frames_do_not_copy_the_ring():
 
 def test_detaching_returns_the_one_array_that_all_references_share():
     stores = [
-        DeviceFrameStore(2, jnp.zeros((2, 7, 2, 2), jnp.uint8), lambda tree: tree, TINY)
+        DeviceFrameStore(2, jnp.zeros((2, 7, 128), jnp.uint8), lambda tree: tree, TINY)
         for _ in range(2)
     ]
     slots = np.zeros((2, 3, 4), np.int64)

@@ -471,7 +471,7 @@ def test_settings_refuse_anchors_of_an_rl_batch_of_another_size():
 def test_frames_on_the_device_give_the_samples_of_frames_on_the_host():
     """References of a batch share one array, which the next `add` donates."""
     runs, capacity = 2, 24
-    zeros = jnp.zeros((runs, capacity + 2, *TINY.stored_shape), np.uint8)
+    zeros = jnp.zeros((runs, capacity + 2, frames.device_frame_size(TINY)), np.uint8)
     pair = Pair(runs, capacity=capacity, num_anchors=3)
     device = SegmentReplay(
         frames.DeviceFrameStore(runs, zeros, lambda tree: tree, TINY),

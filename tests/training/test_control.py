@@ -17,6 +17,7 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
+from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training import build, experiment, loop, prediction, records
 from rcrl_jax.training.fleet import Fleet
@@ -494,7 +495,8 @@ def test_the_update_lowers_for_accelerators(frame_store):
     constants = jax.tree.map(lambda x: np.repeat(x, 2), agent.run_constants("reach"))
     fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), constants))
     batch = prediction.empty_batch(agent, 2, frame_store)
-    frames = np.zeros((2, 4, *shape), np.uint8) if frame_store == "device" else None
+    size = device_frame_size(agent.observations.stored)
+    frames = np.zeros((2, 4, size), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda"))(
         *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     )

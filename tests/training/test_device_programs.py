@@ -17,6 +17,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.atari import ATARI_GAMES
 from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 
@@ -42,8 +43,8 @@ def fleet() -> Fleet:
 def frames(fleet) -> jax.ShapeDtypeStruct:
     """Shape of the frames of all runs: 73 GB, which nothing here allocates."""
     agent = fleet.agent
-    shape = (RUNS, agent.replay.capacity + 2, *agent.observations.stored.stored_shape)
-    return jax.ShapeDtypeStruct(shape, np.uint8)
+    size = device_frame_size(agent.observations.stored)
+    return jax.ShapeDtypeStruct((RUNS, agent.replay.capacity + 2, size), np.uint8)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.replay.frames import FrameReferences
+from rcrl_jax.replay.frames import FrameReferences, device_frame_size
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training import fleet as fleets
 from rcrl_jax.training.history import History
@@ -153,7 +153,9 @@ def test_references_to_device_frames_give_the_results_of_arrays(together):
     slots = rng.integers(0, 9, (3, 6, CONFIG.frame_stack)).astype(np.int32)
     action = rng.integers(0, 3, (3, 6)).astype(np.int32)
     stacks = np.moveaxis(stored[np.arange(3)[:, None, None], slots], 2, format_.network.stack_axis)
-    frames = jax.device_put(stored)
+    size = device_frame_size(format_.stored)
+    flat = stored.reshape(3, 9, -1)
+    frames = jax.device_put(np.pad(flat, ((0, 0), (0, 0), (0, size - flat.shape[-1]))))
     references = FrameReferences(slots, frames, format_.stored.stored_shape, -2)
     on_host, on_device = types.Pairs(stacks, action), types.Pairs(references, action)
     np.testing.assert_allclose(

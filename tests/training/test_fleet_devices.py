@@ -14,6 +14,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
+from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.conftest import FAST_COMPILATION
@@ -66,8 +67,8 @@ def test_update_lowers_for_accelerators(preset, frame_store):
     specs = types.RunSpec([6, 18], constants)
     fleet = Fleet(agent, range(runs), specs, batching="vmap")
     batch = prediction.empty_batch(agent, runs, frame_store)
-    stored = agent.observations.stored.stored_shape
-    frames = np.zeros((runs, 4, *stored), np.uint8) if frame_store == "device" else None
+    size = device_frame_size(agent.observations.stored)
+    frames = np.zeros((runs, 4, size), np.uint8) if frame_store == "device" else None
     exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda"))(
         *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     )
@@ -83,7 +84,7 @@ def test_update_does_not_copy_stored_frames(batching):
     fleet = Fleet(agent, range(runs), types.RunSpec([2] * runs), batching=batching)
     batch = prediction.empty_batch(agent, runs, "device")
     stored = agent.observations.stored
-    frames = jax.ShapeDtypeStruct((runs, slots, *stored.stored_shape), stored.dtype)
+    frames = jax.ShapeDtypeStruct((runs, slots, device_frame_size(stored)), stored.dtype)
     compiled = fleet.programs.update.lower(
         *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
     ).compile()
