@@ -49,8 +49,11 @@ def make_agent(
     def encode(params, observation):
         return network.apply(params, observation, method="encode")
 
+    def join(params, psi, action):
+        return network.apply(params, psi, action, method="join")
+
     def embed(params, pairs: types.Pairs):
-        return network.apply(params, *pairs, method="embed")
+        return join(params, encode(params, pairs.observation), pairs.action)
 
     def logits_of(run: types.RunSpec, params, psi, noise_key):
         """Logits `[N, A, atoms]`; computed with the mean weights if `noise_key` is None."""
@@ -61,7 +64,7 @@ def make_agent(
         """Q values `[N, A]`; -inf for invalid actions."""
         return c51.mask_actions(c51.expected_return(logits_t, atoms), run.num_valid_actions)
 
-    parts = task.AgentParts(encode, embed, network.embedding_size, network.embedding_size)
+    parts = task.AgentParts(encode, join, network.embedding_size, network.embedding_size)
     tasks = _make_tasks(config, parts, formats)
     tasks |= {name: make(parts) for name, make in extra_tasks.items()}
 
@@ -104,7 +107,12 @@ def make_agent(
         )
         t = _read_transitions(config, formats, sampled.transitions, key)
         # The online network predicts and selects actions with the same noise, as in the source.
-        psi_tm1 = encode(params.agent, t.observation)
+        batch = types.Batch(t, sampled.contrast)
+        images = task.images_of(tasks, batch, sampled, task_keys)
+        psi_tm1, *psi_of_images = network.apply(
+            params.agent, (t.observation, *jax.tree.leaves(images)), method="encode_each"
+        )
+        images = jax.tree.unflatten(jax.tree.structure(images), psi_of_images)
         logits_tm1 = logits_of(run, params.agent, psi_tm1, online_key)
         fixed = jax.lax.stop_gradient(params.agent)
         selector_logits_t = logits_of(run, fixed, encode(fixed, t.next_observation), online_key)
@@ -121,11 +129,9 @@ def make_agent(
             run.num_valid_actions,
         )
         loss_c51 = jnp.mean(t.weight * cross_entropy)
-        view = task.UpdateView(
-            params.agent, state.target_params, psi_tm1, types.Batch(t, sampled.contrast), sampled
-        )
+        view = task.UpdateView(params.agent, state.target_params, psi_tm1, batch, sampled)
         auxiliary = task.total_loss(
-            tasks, params.auxiliary, view, state.task_state, run.constants, task_keys
+            tasks, params.auxiliary, view, images, state.task_state, run.constants, task_keys
         )
         metrics = {
             "loss_c51": loss_c51,
@@ -219,20 +225,19 @@ _TIES = 1 << 17
 def _make_tasks(
     config: RainbowConfig, parts: task.AgentParts, formats: ObservationFormat
 ) -> dict[str, task.AuxiliaryTask]:
-    def encode_frames(encoder_params, stacks):
-        encoder = rainbow.ENCODERS[config.encoder]()
-        return encoder.apply({"params": encoder_params}, formats.network.stack(stacks))
+    def encode_frames(encoder_params, observation):
+        return rainbow.ENCODERS[config.encoder]().apply({"params": encoder_params}, observation)
+
+    def shift(key, observation):
+        stacks = formats.observation.unstack(observation)
+        return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 
     makers = {
         "return_contrast": lambda: return_contrast.make_return_contrast(
             parts, config.return_contrast, config.auxiliary_weight
         ),
         "curl": lambda: curl.make_curl(
-            encode_frames,
-            parts.psi_size,
-            formats.observation.unstack,
-            config.curl,
-            config.auxiliary_weight,
+            encode_frames, shift, parts.psi_size, config.curl, config.auxiliary_weight
         ),
     }
     return {name: makers[name]() for name in config.tasks}

@@ -79,11 +79,12 @@ def make_agent(
     def encode(params: SacParams, observation: jax.Array) -> jax.Array:
         return model.psi(params.critic, observation)
 
-    def embed_pairs(params: SacParams, pairs: types.Pairs) -> jax.Array:
+    def join(params: SacParams, psi: jax.Array, action: jax.Array) -> jax.Array:
         """The state-action embedding phi(s, a) = [psi(s), a]."""
-        return jnp.concatenate([encode(params, pairs.observation), pairs.action], axis=-1)
+        del params
+        return jnp.concatenate([psi, action], axis=-1)
 
-    parts = task.AgentParts(encode, embed_pairs, model.psi_size, model.psi_size + max_num_actions)
+    parts = task.AgentParts(encode, join, model.psi_size, model.psi_size + max_num_actions)
     tasks = _make_tasks(config, parts, model.psi, crop)
     tasks |= {name: make(parts) for name, make in extra_tasks.items()}
     optimizer = adam.make_adam(config.learning_rate)
@@ -133,10 +134,10 @@ def make_agent(
 
     def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a) of centre crops, for use outside updates."""
+        observation = pairs.observation
         if pixels:
-            middle = augmentation.center_crop(pairs.observation, config.crop_size)
-            pairs = pairs._replace(observation=middle)
-        return embed_pairs(params, pairs)
+            observation = augmentation.center_crop(observation, config.crop_size)
+        return join(params, encode(params, observation), pairs.action)
 
     def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, sampled, key):
         next_key, actor_key, tasks_key = jax.random.split(key, 3)
@@ -178,8 +179,12 @@ def make_agent(
         }
         view = task.UpdateView(params.agent, target, psi_tm1, batch, sampled)
         task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
+        images = jax.tree.map(
+            lambda observation: encode(params.agent, observation),
+            task.images_of(tasks, batch, sampled, task_keys),
+        )
         auxiliary = task.total_loss(
-            tasks, params.auxiliary, view, state.task_state, run.constants, task_keys
+            tasks, params.auxiliary, view, images, state.task_state, run.constants, task_keys
         )
         transition_loss = squared_errors + auxiliary.in_priorities
         return total + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)

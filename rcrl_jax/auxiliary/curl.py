@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import augmentation, types
+from rcrl_jax import types
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.losses import contrastive
@@ -22,17 +22,17 @@ from rcrl_jax.networks import projection
 
 def make_curl(
     encode: Callable[[types.Params, jax.Array], jax.Array],
+    shift: Callable[[chex.PRNGKey, jax.Array], jax.Array],
     embedding_size: int,
-    unstack: Callable[[jax.Array], jax.Array],
     config: CurlConfig,
     weight: float,
 ) -> task.AuxiliaryTask:
     """Makes the task for an agent whose transitions hold whole frames.
 
     Args:
-      encode: psi, `(encoder_params, stacks [N, C, 84, 84] uint8) -> [N, embedding_size]`.
+      encode: psi, `(encoder_params, observation [N, *obs]) -> [N, embedding_size]`.
+      shift: `(key, sampled observation [N, ...]) -> [N, *obs]`, whole frames shifted at random.
       embedding_size: width of psi(s).
-      unstack: whole frames of sampled observations, `[N, ...] -> [N, C, 84, 84]`.
       config: sizes, momentum and the weight of each game.
       weight: of every auxiliary loss.
     """
@@ -51,16 +51,17 @@ def make_curl(
         encoder = agent_params["params"]["encoder"]
         return {"encoder": encoder, "projection": task_params["projection"]}
 
-    def project(params, stacks):
-        return head.apply(params["projection"], encode(params["encoder"], stacks))
+    def images(batch, sampled: types.Batch, key):
+        del batch
+        query_key, _ = jax.random.split(key)
+        return (shift(query_key, sampled.transitions.observation),)
 
     def loss(task_params, view: task.UpdateView, momentum, key):
-        query_key, key_key = jax.random.split(key)
-        stacks = unstack(view.sampled.transitions.observation)
-        first = augmentation.random_shift(query_key, stacks, "crop_pad_crop")
-        second = augmentation.random_shift(key_key, stacks, "crop_pad_crop")
-        queries = project(key_network(task_params, view.params), first)
-        keys = jax.lax.stop_gradient(project(momentum, second))
+        _, key_key = jax.random.split(key)
+        (psi,) = view.images
+        queries = head.apply(task_params["projection"], psi)
+        other = encode(momentum["encoder"], shift(key_key, view.sampled.transitions.observation))
+        keys = jax.lax.stop_gradient(head.apply(momentum["projection"], other))
         logits = config.logit_scale * (queries @ task_params["bilinear"] @ keys.T)
         return contrastive.info_nce(logits), {
             "curl_accuracy": jnp.mean(jnp.argmax(logits, axis=1) == jnp.arange(len(logits)))
@@ -78,6 +79,7 @@ def make_curl(
         init,
         loss,
         weight=lambda factor: weight * config.weight * factor,
+        images=images,
         constants=game_factor,
         init_state=key_network,
         next_state=next_state,

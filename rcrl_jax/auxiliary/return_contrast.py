@@ -25,7 +25,7 @@ def make_return_contrast(
     """Makes the task for an agent whose batches hold contrastive samples.
 
     Args:
-      parts: of the agent; the task trains `embed`.
+      parts: of the agent; the task trains what makes phi.
       config: discriminator and loss.
       weight: of the loss.
     """
@@ -41,15 +41,33 @@ def make_return_contrast(
         pair = jnp.zeros((1, parts.phi_size))
         return network.init(key, pair, pair)
 
+    # On an accelerator, one large kernel is faster than several small ones; on the CPU it would
+    # only add a copy.
+    def join_one_by_one(agent_params, psi, actions):
+        return tuple(parts.join(agent_params, *pair) for pair in zip(psi, actions, strict=True))
+
+    def join_together(agent_params, psi, actions):
+        phi = parts.join(agent_params, jnp.concatenate(psi), jnp.concatenate(actions))
+        return tuple(jnp.split(phi, len(psi)))
+
+    def judge_one_by_one(task_params, anchor, positive, negative):
+        return tuple(network.apply(task_params, anchor, x) for x in (positive, negative))
+
+    def judge_together(task_params, anchor, positive, negative):
+        both = jnp.concatenate([positive, negative])
+        logits = network.apply(task_params, jnp.concatenate([anchor, anchor]), both)
+        return tuple(jnp.split(logits, 2))
+
     def loss(task_params, view: task.UpdateView, state, key):
         del state, key  # no state and no random numbers: the samples come from the replay
-        anchor, positive, negative = (
-            parts.embed(view.params, pairs) for pairs in view.batch.contrast
+        actions = tuple(pairs.action for pairs in view.batch.contrast)
+        anchor, positive, negative = jax.lax.platform_dependent(
+            view.params, view.images, actions, cpu=join_one_by_one, default=join_together
         )
-        logit_positive = network.apply(task_params, anchor, positive)
-        w_positive = jax.nn.sigmoid(logit_positive)
-        logit_negative = network.apply(task_params, anchor, negative)
-        w_negative = jax.nn.sigmoid(logit_negative)
+        logit_positive, logit_negative = jax.lax.platform_dependent(
+            task_params, anchor, positive, negative, cpu=judge_one_by_one, default=judge_together
+        )
+        w_positive, w_negative = jax.nn.sigmoid(logit_positive), jax.nn.sigmoid(logit_negative)
         errors = jnp.concatenate(
             [
                 error(logit_positive, w_positive, SAME_RETURN),
@@ -65,7 +83,11 @@ def make_return_contrast(
         return jnp.mean(errors), metrics
 
     return task.AuxiliaryTask(
-        init, loss, weight=lambda constants: weight, discriminate=network.apply
+        init,
+        loss,
+        weight=lambda constants: weight,
+        images=lambda batch, sampled, key: tuple(pairs.observation for pairs in batch.contrast),
+        discriminate=network.apply,
     )
 
 

@@ -19,8 +19,8 @@ class AgentParts(NamedTuple):
 
     encode: Callable[[types.Params, jax.Array], jax.Array]
     """`(agent_params, observation [N, *obs]) -> psi [N, psi_size]`."""
-    embed: Callable[[types.Params, types.Pairs], jax.Array]
-    """`(agent_params, pairs [N]) -> phi [N, phi_size]`, what the discriminator reads."""
+    join: Callable[[types.Params, jax.Array, jax.Array], jax.Array]
+    """`(agent_params, psi [N, psi_size], action [N, *act]) -> phi [N, phi_size]`."""
     psi_size: int
     phi_size: int
 
@@ -38,6 +38,13 @@ class UpdateView(NamedTuple):
     """Observations as the network reads them in this update: cropped, shifted or unchanged."""
     sampled: types.Batch
     """The same batch as the replay returned it, before crops and shifts."""
+    images: tuple[jax.Array, ...] = ()
+    """psi `[N, psi_size]` of each of the task's `images`; gradients reach params."""
+
+
+def _no_images(batch: types.Batch, sampled: types.Batch, key: chex.PRNGKey) -> tuple[()]:
+    del batch, sampled, key
+    return ()
 
 
 def _no_constants(game: str) -> tuple[()]:
@@ -63,6 +70,9 @@ class AuxiliaryTask:
       loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
         `task_params` and `view.params`, but neither targets nor state.
       weight: `constants -> scalar`, the weight of the loss.
+      images: `(batch, sampled, key) -> observations [N, *obs]`, a tuple, whose psi the loss reads
+        beside those of the transitions; arguments as in a view and in `loss`. The agent encodes the
+        images of all tasks at once.
       constants: `game -> constants`, a pytree of numbers that depend on the run's game.
       init_state: `(task_params, agent_params) -> state`, kept from update to update and not
         trained by gradients, for example a momentum network.
@@ -81,6 +91,7 @@ class AuxiliaryTask:
         tuple[jax.Array, dict[str, jax.Array]],
     ]
     weight: Callable[[Any], jax.Array | float]
+    images: Callable[[types.Batch, types.Batch, chex.PRNGKey], tuple[jax.Array, ...]] = _no_images
     constants: Callable[[str], Any] = _no_constants
     init_state: Callable[[types.Params, types.Params], types.Params] = _no_state
     next_state: Callable[[types.Params, types.Params, types.Params], types.Params] = _keep_state
@@ -101,10 +112,23 @@ class AuxiliaryLoss(NamedTuple):
     metrics: dict[str, jax.Array]  # scalars
 
 
+def images_of(
+    tasks: Mapping[str, AuxiliaryTask],
+    batch: types.Batch,
+    sampled: types.Batch,
+    keys: Sequence[chex.PRNGKey],
+) -> tuple[tuple[jax.Array, ...], ...]:
+    """The observations that each task wants encoded; `keys` as in `total_loss`."""
+    return tuple(
+        task.images(batch, sampled, key) for task, key in zip(tasks.values(), keys, strict=True)
+    )
+
+
 def total_loss(
     tasks: Mapping[str, AuxiliaryTask],
     params: Mapping[str, types.Params],
     view: UpdateView,
+    images: Sequence[tuple[jax.Array, ...]],
     states: Mapping[str, types.Params],
     constants: Mapping[str, Any],
     keys: Sequence[chex.PRNGKey],
@@ -115,14 +139,16 @@ def total_loss(
       tasks: by name.
       params: the tasks' own parameters, by name.
       view: parameters and data of the update.
+      images: psi of the observations of `images_of`, task by task.
       states: by name.
       constants: of the run, by name.
       keys: one per task, in the order of `tasks`.
     """
     total = in_priorities = 0.0
     metrics = {}
-    for (name, task), key in zip(tasks.items(), keys, strict=True):
-        value, task_metrics = task.loss(params[name], view, states[name], key)
+    for (name, task), psi, key in zip(tasks.items(), images, keys, strict=True):
+        own_view = view._replace(images=psi)
+        value, task_metrics = task.loss(params[name], own_view, states[name], key)
         chex.assert_rank(value, 0)
         weighted = task.weight(constants[name]) * value
         if task.in_priorities:

@@ -56,6 +56,18 @@ def double_q_cross_entropy(
     chex.assert_shape([a_tm1, r_t, discount_t], logits_tm1.shape[:1])
     chex.assert_equal_shape([logits_tm1, target_logits_t, selector_logits_t])
     chex.assert_shape(atoms, logits_tm1.shape[-1:])
-    batched = jax.vmap(rlax.categorical_double_q_learning, in_axes=(None, 0, 0, 0, 0, None, 0, 0))
     q_t_selector = mask_actions(expected_return(selector_logits_t, atoms), num_valid_actions)
-    return batched(atoms, logits_tm1, a_tm1, r_t, discount_t, atoms, target_logits_t, q_t_selector)
+    p_t = jax.nn.softmax(choose(target_logits_t, jnp.argmax(q_t_selector, axis=-1)))
+    atoms_t = r_t[:, None] + discount_t[:, None] * atoms[None]
+    project = jax.vmap(rlax.categorical_l2_project, in_axes=(0, 0, None))
+    target = jax.lax.stop_gradient(project(atoms_t, p_t, atoms))
+    return jax.vmap(rlax.categorical_cross_entropy)(target, choose(logits_tm1, a_tm1))
+
+
+def choose(logits: jax.Array, action: jax.Array) -> jax.Array:
+    """Logits of one action a row, `[B, A, atoms], [B] int32 -> [B, atoms]`.
+
+    A sum under a mask: a TPU computes the gradient of a look-up by index row after row.
+    """
+    mask = jnp.arange(logits.shape[1])[None] == action[:, None]
+    return jnp.sum(jnp.where(mask[..., None], logits, 0.0), axis=1)

@@ -1,9 +1,12 @@
 """Encoders from observations to the state embedding psi(s)."""
 
+import math
+
 import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rcrl_jax.networks import compiled_patch_encoder, initializers, precision
 from rcrl_jax.observations import CELLS, GRID, PATCH
@@ -21,21 +24,24 @@ class DataEfficientEncoder(nn.Module):
     github.com/Kaixhin/Rainbow `model.py`.
     """
 
-    @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Maps patches `[N, 225, C, 25] uint8` to psi(s) `[N, 576] float32`."""
-        chex.assert_shape(observation, (None, CELLS, None, PATCH**2))
-        chex.assert_type(observation, jnp.uint8)
-        n, _, frame_stack, _ = observation.shape
-        first, second = _CHANNELS
-        w1, b1 = self._convolution("conv1", frame_stack, first)
-        w2, b2 = self._convolution("conv2", first, second)
+        return self.encode_each((observation,))[0]
 
-        # [y, x, c, out] -> rows (c, y, x). Dividing the weights by 255, not the pixels, saves a
-        # pass over the largest array of the update.
-        w1 = (w1 / 255.0).transpose(2, 0, 1, 3).reshape(frame_stack * PATCH**2, first)
-        pixels = observation.reshape(n, CELLS, frame_stack * PATCH**2)
-        return encode_patches(pixels, w1, b1, w2.reshape(PATCH**2 * first, second), b2)
+    @nn.compact
+    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Maps several batches of patches; an accelerator encodes them in one product a layer."""
+        for observation in observations:
+            chex.assert_shape(observation, (None, CELLS, None, PATCH**2))
+            chex.assert_type(observation, jnp.uint8)
+        first, second = _CHANNELS
+        kernels = (
+            *self._convolution("conv1", observations[0].shape[2], first),
+            *self._convolution("conv2", first, second),
+        )
+        return jax.lax.platform_dependent(
+            observations, *kernels, cpu=_encode_one_by_one, default=_encode_together
+        )
 
     def _convolution(self, name: str, channels_in: int, channels_out: int):
         init = initializers.uniform_fan_in(PATCH * PATCH * channels_in)
@@ -43,12 +49,103 @@ class DataEfficientEncoder(nn.Module):
         return kernel, self.param(f"{name}_bias", init, (channels_out,))
 
 
+def _as_matrices(pixels_a_patch: int, w1, b1, w2, b2):
+    """The parameters as `encode_patches` takes them, those of the first layer for pixels to 255."""
+    first, second = _CHANNELS
+    # [y, x, c, out] -> rows (c, y, x). Dividing the weights by 255, not the pixels, saves a pass
+    # over the largest array of the update.
+    w1 = (w1 / 255.0).transpose(2, 0, 1, 3).reshape(pixels_a_patch, first)
+    return w1, b1, w2.reshape(PATCH**2 * first, second), b2
+
+
+def _encode_one_by_one(observations, *kernels):
+    def encode(observation):
+        pixels = observation.reshape(len(observation), CELLS, -1)
+        return encode_patches(pixels, *_as_matrices(pixels.shape[-1], *kernels))
+
+    return tuple(encode(observation) for observation in observations)
+
+
+def _encode_together(observations, *kernels):
+    width = observations[0].shape[2] * PATCH**2
+    return _products(observations, *_as_matrices(width, *kernels))
+
+
+@jax.custom_vjp
+def _products(observations, w1, b1, w2, b2):
+    return _products_forward(observations, w1, b1, w2, b2)[0]
+
+
+def _products_forward(observations, w1, b1, w2, b2):
+    pixels = _signed_rows(observations)
+    bias = b1 + _MIDDLE * w1.sum(axis=0)
+    # In two terms, so that products of low precision do not round it.
+    high = jax.lax.reduce_precision(bias, exponent_bits=8, mantissa_bits=7)
+    weights = jnp.concatenate([w1, high[None], (bias - high)[None]])
+    weights = jnp.pad(weights, ((0, pixels.shape[-1] - len(weights)), (0, 0)))
+    # Keeps the pixels bytes in memory, which each product converts as it loads them; and keeps XLA
+    # from merging the products of two calls with equal weights, for which it would write floats.
+    pixels, weights = jax.lax.optimization_barrier((pixels, weights))
+    first = pixels.astype(jnp.float32) @ weights
+    second = _rows_of_cells(nn.relu(first)) @ w2 + b2[None]
+    ends = np.cumsum([len(x) for x in observations])[:-1]
+    psi = tuple(jnp.split(nn.relu(second).reshape(-1, GRID**2 * len(b2)), ends))
+    return psi, (pixels, first, second, w1, w2)
+
+
+def _signed_rows(observations) -> jax.Array:
+    """All patches `[n * 225, 112] int8`: 100 pixels less 128, two ones, zeros up to 16 bytes.
+
+    XLA's products for GPUs convert signed bytes as they load them, but not unsigned ones. The
+    ones make the bias a row of the weights, in the gradient as well.
+    """
+    width = observations[0].shape[2] * PATCH**2
+    padded = -(-(width + 2) // 16) * 16
+    rows = jnp.concatenate([x.reshape(-1, width) for x in observations])
+    rest = np.full(padded - width, _MIDDLE, np.uint8)
+    rest[:2] += 1
+    rest = jnp.broadcast_to(rest, (len(rows), len(rest)))
+    rows = jnp.concatenate([rows, rest], axis=-1)
+    return jax.lax.bitcast_convert_type(rows ^ np.uint8(_MIDDLE), jnp.int8)
+
+
+def _rows_of_cells(cells):
+    """`[n * 225, I] -> [n * 9, 25 * I]`, the rows of the second product."""
+    return cells.reshape(-1, PATCH**2 * cells.shape[-1])
+
+
+def _products_backward(saved, gradients):
+    pixels, first, second, w1, w2 = saved
+    gradient = jnp.concatenate(gradients).reshape(second.shape)
+    gradient = jnp.where(second > 0, gradient, 0.0)
+    inner = jnp.where(_rows_of_cells(first) > 0, gradient @ w2.T, 0.0)
+    # In parts, whose products run at the same time.
+    part = math.gcd(len(pixels), _PART)
+    parts = [x.reshape(-1, part, x.shape[-1]) for x in (pixels, inner.reshape(first.shape))]
+    products = jnp.einsum("nip,nio->npo", parts[0].astype(jnp.float32), parts[1]).sum(axis=0)
+    b1_gradient = products[len(w1)]
+    return (
+        None,
+        products[: len(w1)] + _MIDDLE * b1_gradient[None],
+        b1_gradient,
+        _rows_of_cells(nn.relu(first)).T @ gradient,
+        gradient.sum(axis=0),
+    )
+
+
+_MIDDLE = 128
+_PART = 800  # the most patches of a part
+
+
+_products.defvjp(_products_forward, _products_backward)
+
+
 def encode_patches(
     pixels: jax.Array, w1: jax.Array, b1: jax.Array, w2: jax.Array, b2: jax.Array
 ) -> jax.Array:
-    """Two layers, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
+    """Two layers on the CPU, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
 
-    On the CPU kernels of our own compute it (`patch_encoder.cc`), but not in bfloat16.
+    Kernels of our own compute it (`patch_encoder.cc`), but not in bfloat16.
 
     Args:
       pixels: P pixels of each patch.
@@ -61,19 +158,17 @@ def encode_patches(
     chex.assert_shape(pixels, (None, CELLS, None))
     chex.assert_shape([w1, b1], [(pixels.shape[-1], first), (first,)])
     chex.assert_shape([w2, b2], [(PATCH**2 * first, second), (second,)])
-    arguments = (pixels, w1, b1, w2, b2)
     if compiled_patch_encoder.instructions() == "XLA" or precision.is_bfloat16():
-        return _encode_by_xla(*arguments)
-    return jax.lax.platform_dependent(
-        *arguments, cpu=compiled_patch_encoder.encode, default=_encode_by_xla
-    )
+        # Without the barrier, XLA on the CPU repeats the cast inside every product that reads it.
+        pixels = jax.lax.optimization_barrier(pixels.astype(jnp.float32))
+        return _encode_by_products(pixels, w1, b1, w2, b2)
+    return compiled_patch_encoder.encode(pixels, w1, b1, w2, b2)
 
 
-def _encode_by_xla(pixels, w1, b1, w2, b2):
+def _encode_by_products(pixels, w1, b1, w2, b2):
+    """See `encode_patches`; pixels of any type."""
     n = len(pixels)
-    # Without the barrier, XLA on the CPU repeats the cast inside every product that reads it.
     rows = pixels.reshape(n * CELLS, -1).astype(jnp.float32)
-    rows = jax.lax.optimization_barrier(rows)
     cells = nn.relu(rows @ w1 + b1[None])  # [N * 225, I], rows (n, I, J, i, j)
     cells = cells.reshape(n * GRID**2, -1)
     features = nn.relu(cells @ w2 + b2[None])  # [N * 9, O]

@@ -48,6 +48,10 @@ class NatureEncoder(nn.Module):
     `model.py`, architecture `canonical`.
     """
 
+    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Maps several batches of frames, one after the other."""
+        return tuple(self(observation) for observation in observations)
+
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
         """Maps whole frames `[N, C, 84, 84] uint8` to psi(s) `[N, 3136] float32`."""

@@ -1,5 +1,6 @@
 """Noisy linear layers with factorised Gaussian noise."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -44,9 +45,12 @@ def draw_noise(key: chex.PRNGKey, layers: dict[str, tuple[int, int]]) -> dict[st
     """
     fan_in, fan_out = zip(*layers.values(), strict=True)
     longest = max(sum(fan_in), sum(fan_out))
+    draw = functools.partial(scaled_noise, size=longest)
     # Outside a loop, XLA on the CPU would fuse the draws into the weights and recompute each number
     # for every weight that reads it.
-    inputs, outputs = jax.lax.map(lambda k: scaled_noise(k, longest), jax.random.split(key))
+    inputs, outputs = jax.lax.platform_dependent(
+        jax.random.split(key), cpu=functools.partial(jax.lax.map, draw), default=jax.vmap(draw)
+    )
     return {
         name: LayerNoise(*vectors)
         for name, *vectors in zip(layers, _cut(inputs, fan_in), _cut(outputs, fan_out), strict=True)

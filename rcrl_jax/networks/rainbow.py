@@ -152,17 +152,20 @@ class RainbowNetwork(nn.Module):
         mean = valid.sum(axis=1, keepdims=True) / num_valid_actions
         return value + advantage - mean
 
-    def embed(self, observation: jax.Array, action: jax.Array) -> jax.Array:
-        """Maps state-action pairs to the input of the advantage stream `[N, embedding_size]`.
+    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Maps several batches of observations, as `encode` maps one."""
+        return self.encoder.encode_each(observations)
+
+    def join(self, psi: jax.Array, action: jax.Array) -> jax.Array:
+        """Maps states and actions to the input of the advantage stream `[N, embedding_size]`.
 
         That is phi(s, a), or psi(s) with `head='state'`.
 
         Args:
-          observation: as for `encode`.
+          psi: `[N, embedding_size]`.
           action: `[N] int32`.
         """
-        chex.assert_shape(action, observation.shape[:1])
-        psi = self.encode(observation)
+        chex.assert_shape(action, psi.shape[:1])
         if self.head == "state":
             return psi
         return psi * jnp.take(self.action_embedding, action, axis=0)

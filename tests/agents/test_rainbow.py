@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcrl_jax import observations, types
+from rcrl_jax import augmentation, observations, types
 from rcrl_jax.agents import rainbow
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.rainbow_training import observation_format
@@ -150,21 +150,27 @@ def total_loss(config, params, target_params, momentum, batch, key):
         ACTIONS,
     )
     total, values = jnp.sum(t.weight * cross_entropy) / BATCH, {}
-    view = UpdateView(params.agent, target_params, None, batch, batch)
+
+    def encode(observation):
+        return network.apply(params.agent, observation, method="encode")
+
+    def view_of(images):
+        psi = tuple(encode(observation) for observation in images)
+        return UpdateView(params.agent, target_params, None, batch, batch, psi)
+
     values["c51"] = total
     if "return_contrast" in config.auxiliary:
-        parts = AgentParts(
-            None, lambda p, pairs: network.apply(p, *pairs, method="embed"), None, EMBEDDING_SIZE
-        )
+        join = functools.partial(network.apply, method="join")
+        parts = AgentParts(None, join, None, EMBEDDING_SIZE)
         task = return_contrast.make_return_contrast(parts, config.return_contrast, 1.0)
         own = params.auxiliary["return_contrast"]
+        view = view_of(pairs.observation for pairs in batch.contrast)
         values["return_contrast"], _ = task.loss(own, view, None, None)
         total += config.auxiliary_weight * values["return_contrast"]
     if "curl" in config.auxiliary:
-        task = curl.make_curl(
-            encode_stacks, EMBEDDING_SIZE, observations.unpack_whole, config.curl, 1.0
-        )
+        task = curl.make_curl(encode_patches, shift, EMBEDDING_SIZE, config.curl, 1.0)
         own = params.auxiliary["curl"]
+        view = view_of(task.images(batch, batch, task_keys[-1]))
         values["curl"], _ = task.loss(own, view, momentum, task_keys[-1])
         weighted = 0.3 * config.auxiliary_weight * values["curl"]  # 0.3: the run's game
         # As in CURL's code: weighted like the transitions, and part of their priorities.
@@ -173,9 +179,13 @@ def total_loss(config, params, target_params, momentum, batch, key):
     return total, (cross_entropy, values)
 
 
-def encode_stacks(encoder_params, stacks):
-    encoder = DataEfficientEncoder()
-    return encoder.apply({"params": encoder_params}, observations.PATCHES.stack(stacks))
+def encode_patches(encoder_params, observation):
+    return DataEfficientEncoder().apply({"params": encoder_params}, observation)
+
+
+def shift(key, observation):
+    stacks = observations.unpack_whole(observation)
+    return observations.PATCHES.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 
 
 CASES = {
@@ -320,8 +330,9 @@ def test_each_network_encodes_each_image_once():
     images = []
 
     def count(call, arguments, keywords, context):
-        if isinstance(context.module, DataEfficientEncoder) and context.method_name == "__call__":
-            images.append(len(arguments[0]))
+        encodes = isinstance(context.module, DataEfficientEncoder)
+        if encodes and context.method_name == "encode_each":
+            images.extend(map(len, arguments[0]))
         return call(*arguments, **keywords)
 
     state, batch = fresh("rcrl_curl"), batch_of(0, "rcrl_curl")

@@ -23,8 +23,14 @@ def batch_of(stacks) -> types.Batch:
     return types.Batch(types.TransitionBatch(stacks, *[None] * 5), None)
 
 
-def view_of(agent_params, batch) -> UpdateView:
-    return UpdateView(agent_params, None, None, None, batch)
+def shift(key, stacks):
+    return augmentation.random_shift(key, stacks, "crop_pad_crop")
+
+
+def view_of(task, encode, agent_params, batch, key=KEY) -> UpdateView:
+    encoder = agent_params["params"]["encoder"]
+    images = tuple(encode(encoder, stacks) for stacks in task.images(None, batch, key))
+    return UpdateView(agent_params, None, None, None, batch, images)
 
 
 def linear_encode(params, stacks):
@@ -36,7 +42,7 @@ def linear_encode(params, stacks):
 @pytest.fixture(scope="module")
 def small():
     """(task, its parameters, agent parameters, momentum, a batch)."""
-    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG, 1.0)
+    task = curl.make_curl(linear_encode, shift, 8, CONFIG, 1.0)
     stacks = RNG.integers(0, 256, (ITEMS, 2, 84, 84), np.uint8)
 
     def agent():
@@ -57,14 +63,18 @@ def slow_projection(params, psi):
 
 def test_the_bilinear_matrix_starts_uniform_between_0_and_1():
     config = CurlConfig(hidden_size=6, projection_size=128)
-    bilinear = np.asarray(curl.make_curl(linear_encode, 8, None, config, 1.0).init(KEY)["bilinear"])
+    bilinear = np.asarray(
+        curl.make_curl(linear_encode, shift, 8, config, 1.0).init(KEY)["bilinear"]
+    )
     assert bilinear.shape == (128, 128)
     assert stats.kstest(bilinear.ravel(), "uniform").pvalue > 1e-3
 
 
 def test_the_loss_equals_slow_loops(small):
     task, params, agent_params, momentum, batch = small
-    loss, metrics = task.loss(params, view_of(agent_params, batch), momentum, KEY)
+    loss, metrics = task.loss(
+        params, view_of(task, linear_encode, agent_params, batch), momentum, KEY
+    )
 
     first, second = (
         np.asarray(augmentation.random_shift(k, batch.transitions.observation, "crop_pad_crop"))
@@ -104,13 +114,13 @@ def test_the_momentum_network_is_a_moving_average_without_gradient(small):
         lambda n, m, p: np.testing.assert_allclose(n, 0.999 * m + 0.001 * p, rtol=1e-5, atol=1e-7),
         *(jax.tree.map(np.asarray, tree) for tree in (new, momentum, start)),
     )
-    view = view_of(agent_params, batch)
+    view = view_of(task, linear_encode, agent_params, batch)
     gradient = jax.grad(lambda m: task.loss(params, view, m, KEY)[0])(momentum)
     assert not any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
 def test_settings_of_the_codebase_are_fields():
-    task = curl.make_curl(linear_encode, 8, lambda x: x, CONFIG, 1.0)
+    task = curl.make_curl(linear_encode, shift, 8, CONFIG, 1.0)
     assert task.importance_weighted and task.in_priorities
     weights = {
         game: float(task.weight(task.constants(game)))
@@ -125,18 +135,21 @@ def test_settings_of_the_codebase_are_fields():
 def test_the_gradient_reaches_encoder_and_projection_but_no_dueling_stream():
     network = RainbowNetwork(3, 3, 4, 0.1, "state_action")
 
-    def encode(params, stacks):
-        patches = observations.PATCHES.stack(stacks)
+    def encode(params, patches):
         return DataEfficientEncoder().apply({"params": params}, patches)
 
-    task = curl.make_curl(encode, EMBEDDING_SIZE, observations.unpack_whole, CONFIG, 1.0)
+    def shift_whole(key, observation):
+        return observations.PATCHES.stack(shift(key, observations.unpack_whole(observation)))
+
+    task = curl.make_curl(encode, shift_whole, EMBEDDING_SIZE, CONFIG, 1.0)
     stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
     batch = batch_of(observations.WHOLE.stack(stacks))
     agent_params = network.init(KEY, observations.PATCHES.stack(stacks), 3)
     params = task.init(KEY)
     momentum = task.init_state(params, agent_params)
     gradient = jax.grad(
-        lambda own, agent: task.loss(own, view_of(agent, batch), momentum, KEY)[0], argnums=(0, 1)
+        lambda own, agent: task.loss(own, view_of(task, encode, agent, batch), momentum, KEY)[0],
+        argnums=(0, 1),
     )
     to_task, to_agent = jax.tree.map(np.asarray, jax.jit(gradient)(params, agent_params))
     reached = {
@@ -159,7 +172,9 @@ def test_training_learns_to_identify_the_observations_of_a_batch(small):
     def step(both, state, key):
         momentum = task.init_state(*both)
         value, gradient = jax.value_and_grad(
-            lambda p: task.loss(p[0], view_of(p[1], batch), momentum, key)[0]
+            lambda p: task.loss(
+                p[0], view_of(task, linear_encode, p[1], batch, key), momentum, key
+            )[0]
         )(both)
         deltas, state = optimizer.update(gradient, state)
         return optax.apply_updates(both, deltas), state, value

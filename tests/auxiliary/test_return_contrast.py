@@ -1,5 +1,7 @@
 """The return-contrastive loss by hand, its label, and which parameters its gradient reaches."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,19 +22,20 @@ def batch_of(anchor, positive, negative) -> types.Batch:
     return types.Batch(None, types.ContrastBatch(anchor, positive, negative))
 
 
-def view_of(agent_params, batch) -> UpdateView:
-    return UpdateView(agent_params, None, None, batch, batch)
+def view_of(agent_params, batch, encode=lambda params, observation: observation) -> UpdateView:
+    images = tuple(encode(agent_params, pairs.observation) for pairs in batch.contrast)
+    return UpdateView(agent_params, None, None, batch, batch, images)
 
 
-def linear_embed(params, pairs):
+def linear_join(params, psi, action):
     """phi(s, a) = s * e_a with a state of two numbers."""
-    return pairs.observation * params[pairs.action]
+    return psi * params[action]
 
 
 def make_task(hidden=4, reads="concatenation", **fields) -> AuxiliaryTask:
     config = ReturnContrastConfig(discriminator_hidden=hidden, discriminator_input=reads, **fields)
     return return_contrast.make_return_contrast(
-        AgentParts(None, linear_embed, psi_size=2, phi_size=2), config, weight=1.0
+        AgentParts(None, linear_join, psi_size=2, phi_size=2), config, weight=1.0
     )
 
 
@@ -160,12 +163,8 @@ def test_the_discriminator_learns_to_separate_positives_from_negatives(small):
 
 def test_the_gradient_reaches_encoder_embedding_and_discriminator_but_not_the_heads():
     network = RainbowNetwork(5, 3, 4, 0.1, "state_action")
-    parts = AgentParts(
-        None,
-        lambda params, pairs: network.apply(params, *pairs, method="embed"),
-        EMBEDDING_SIZE,
-        EMBEDDING_SIZE,
-    )
+    encode, join = (functools.partial(network.apply, method=name) for name in ("encode", "join"))
+    parts = AgentParts(encode, join, EMBEDDING_SIZE, EMBEDDING_SIZE)
     config = ReturnContrastConfig(discriminator_hidden=8, discriminator_input="concatenation")
     task = return_contrast.make_return_contrast(parts, config, 1.0)
     actions = {"anchor": [0, 3], "positive": [3, 3], "negative": [0, 1]}
@@ -177,7 +176,8 @@ def test_the_gradient_reaches_encoder_embedding_and_discriminator_but_not_the_he
     )
     agent_params = network.init(KEY, batch.contrast.anchor.observation, 5)
     gradient = jax.grad(
-        lambda own, agent: task.loss(own, view_of(agent, batch), None, KEY)[0], argnums=(0, 1)
+        lambda own, agent: task.loss(own, view_of(agent, batch, encode), None, KEY)[0],
+        argnums=(0, 1),
     )
     to_task, to_agent = jax.tree.map(np.asarray, jax.jit(gradient)(task.init(KEY), agent_params))
     reached = {

@@ -137,7 +137,7 @@ def test_phi_is_psi_times_the_vector_of_the_action():
     network, params = make("state_action")
     obs, action = observation(4), np.array([2, 0, 2, 1])
     psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
-    phi = network.apply(params, obs, action, method="embed")
+    phi = network.apply(params, psi, action, method="join")
     expected = np.asarray(psi) * np.asarray(params["params"]["action_embedding"])[action]
     np.testing.assert_array_equal(phi, expected)
     assert np.any(phi[0] != phi[2])
@@ -147,7 +147,7 @@ def test_with_a_state_head_the_embedding_is_psi():
     network, params = make("state")
     obs = observation(2)
     psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
-    phi = network.apply(params, obs, np.array([2, 0]), method="embed")
+    phi = network.apply(params, psi, np.array([2, 0]), method="join")
     np.testing.assert_array_equal(phi, psi)
 
 
@@ -201,7 +201,8 @@ def test_with_the_nature_encoder_the_network_reads_whole_frames():
     frames = np.random.default_rng(0).integers(0, 256, (1, 4, 84, 84), np.uint8)
     params = network.init(jax.random.key(1), frames, ACTIONS)
     psi = NatureEncoder().apply({"params": params["params"]["encoder"]}, frames)
-    phi = network.apply(params, frames, np.array([2]), method="embed")
+    np.testing.assert_array_equal(network.apply(params, frames, method="encode"), psi)
+    phi = network.apply(params, psi, np.array([2]), method="join")
     np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2:3])
     assert logits_of(network, params, frames).shape == (1, ACTIONS, ATOMS)
 
@@ -269,6 +270,6 @@ def test_shapes_are_checked(made):
     with pytest.raises(AssertionError):
         network.apply(params, observation(2), np.full(2, ACTIONS))
     with pytest.raises(AssertionError):
-        network.apply(params, observation(2), np.array([1]), method="embed")
+        network.apply(params, np.zeros((2, EMBEDDING_SIZE)), np.array([1]), method="join")
     with pytest.raises(AssertionError):
         network.apply(params, jnp.zeros((2, 5)), ACTIONS, method="logits_of")
