@@ -19,6 +19,7 @@ import concurrent.futures
 import hashlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -86,8 +87,9 @@ def count(job: Job) -> dict[str, Any]:
         return {**row, "failed": files.one_line(error)}
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     parsed = hlo.module(compiled.as_text())
-    frames = programs.store_of(fleet).shape
-    counts = counting.count(parsed, known, frames.shape[1], frames.shape[2:])
+    elements = math.prod(fleet.agent.observations.stored.stored_shape)
+    slots = programs.store_of(fleet).shape.shape[1]
+    counts = counting.count(parsed, known, slots, elements)
     kernels = sorted(counts.kernels, key=lambda k: -k.times * k.traffic.logical)
     of_copies = counting.total(kernels, copies=True)
     of_others = counting.total(kernels, copies=False)

@@ -60,17 +60,17 @@ class Counts(NamedTuple):
     grouped: list[str]  # convolutions
 
 
-def count(parsed: Module, arguments: Mapping[int, int], slots: int, frame: tuple) -> Counts:
+def count(parsed: Module, arguments: Mapping[int, int], slots: int, elements: int) -> Counts:
     """Counts the kernels of a compiled program.
 
     Args:
         parsed: the program after the compiler's passes.
         arguments: integers that are known, by number of the entry's parameter.
         slots: frames of a run on the device.
-        frame: shape of one.
+        elements: of a frame, without padding.
     """
     counts = Counts([], [], [], [], [])
-    size = slots * int(np.prod(frame))
+    size = slots * elements
     for step in hlo.executed(parsed, arguments):
         if isinstance(step, Loop):
             counts.loops.append(step)
@@ -86,8 +86,8 @@ def count(parsed: Module, arguments: Mapping[int, int], slots: int, frame: tuple
         counts.kernels.append(Kernel(instruction.name, operation, times, traffic, halves))
         written = (array for array in results if not halves or operation.endswith("-start"))
         for array in written:
-            elements = int(np.prod(array.shape, dtype=np.int64))
-            if elements >= size and elements % slots == 0:
+            held = int(np.prod(array.shape, dtype=np.int64))
+            if held >= size and held % slots == 0:
                 counts.store_copies.append(f"{instruction.name} = {_short(array)}")
     for name, computation in parsed.items():
         for instruction in computation.instructions.values():
@@ -115,7 +115,7 @@ def _traffic(
         shares = [moved / array.bytes * array.memory_bytes for array in ends[:2]]
         return Traffic(2 * moved, sum(shares)), ends[:1]
     inner = parsed[instruction.called] if operation == "fusion" else None
-    parts = []
+    parts = [Traffic(0, 0)]
     for number, operand in enumerate(operands):
         if inner is None:
             share = _share_read(instruction, number, computation)

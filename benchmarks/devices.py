@@ -120,8 +120,10 @@ def environment(kind: Kind) -> dict[str, str]:
         for path in (tools / "bin" / "ptxas", tools / "nvvm" / "libdevice", _plugin()):
             _check(path)
         own = {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={tools}"}
-    # A device that is there would be used to tune, and its own plugin to compile.
-    return {**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", **own}
+    # What is set for this machine's own programs must not change those of other devices; a device
+    # that is here would be used to tune.
+    others = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_", "LIBTPU_"))}
+    return {**others, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", **own}
 
 
 def _plugin() -> pathlib.Path:

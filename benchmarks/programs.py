@@ -184,8 +184,8 @@ def transfers(fleet: ShapedFleet) -> dict[str, float]:
     """Bytes that a step moves between the host and each device, part by part."""
     size = fleet.agent.replay.batch_size
     runs, shared = fleet.runs_on_each_device, fleet.num_devices
-    store = store_of(fleet).shape
-    frame = math.prod(store.shape[2:]) * np.dtype(store.dtype).itemsize
+    layout = fleet.agent.observations.stored
+    frame = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
     return {
         "observations to act on": _bytes(fleet.place(_observations(fleet, 1))) / shared,
         "batch": _bytes(fleet.place(batch_of(fleet))) / shared,
