@@ -211,6 +211,8 @@ class Scope:
             return self.value(operands[0])[index]()
         if operation == "copy-start":
             return self.lazily(operands)  # the first element is the copy
+        if operation == "custom-call" and "xla.sdy." in instruction.attributes:  # of `shard_map`
+            return self.lazily(operands) if len(operands) > 1 else self.value(operands[0])
         if operation == "copy-done":
             return self.value(operands[0])[0]()
         if operation in ("fusion", "call"):
