@@ -143,7 +143,8 @@ def module(text: str) -> Module:
         elif instructions is not None and (match := _INSTRUCTION.match(line)):
             end = _closing(line, match.end())
             inside = line[match.end() : end]
-            names = (part.strip().split(" ")[-1].lstrip("%") for part in _split(inside))
+            parts = re.sub(r"/\*.*?\*/", "", inside).split(",")
+            names = (part.strip().split(" ")[-1].lstrip("%") for part in parts)
             operands = tuple(n for n in names if n in instructions)
             instructions[match[2]] = Instruction(
                 match[2], arrays(match[3]), match[4], operands, inside, line[end + 1 :]
@@ -160,11 +161,6 @@ def _closing(line: str, start: int) -> int:
         if not depth:
             return position
     raise ValueError(f"a parenthesis is not closed: {line[:80]}")
-
-
-def _split(inside: str) -> list[str]:
-    """Operands, without comments; commas within a type do not separate."""
-    return re.split(r",\s+", re.sub(r"/\*.*?\*/", "", inside))
 
 
 class Scope:

@@ -68,7 +68,7 @@ class _ShapedStore(frames.DeviceFrameStore):
 
     @property
     def shape(self) -> jax.ShapeDtypeStruct:
-        """Of all frames, `[R', slots, *stored_shape]`."""
+        """Of all frames, `[R', slots, L]`."""
         return self._frames
 
     def _scatter(self, slots, frames):
@@ -99,9 +99,8 @@ def make_fleet(preset: str, runs: int, batching: str, devices: Sequence[Any]) ->
 
 def store_of(fleet: ShapedFleet) -> _ShapedStore:
     """The frames of all runs on the devices."""
-    agent = fleet.agent
-    layout = agent.observations.stored
-    zeros = fleet.zeros((agent.replay.capacity + 2, *layout.stored_shape), layout.dtype)
+    layout, slots = fleet.agent.observations.stored, fleet.agent.replay.capacity + 2
+    zeros = fleet.zeros((slots, frames.device_frame_size(layout)), layout.dtype)
     return _ShapedStore(fleet.num_runs, zeros, fleet.place, layout)
 
 
