@@ -62,10 +62,8 @@ test-fast: .venv/installed
 # What `benchmarks.compiled` compiles with for accelerators that are not here: 0.7 GB.
 compilers: .compilers/tpu/installed .compilers/cuda/installed
 
-.compilers/%/installed: requirements-compilers.txt | .venv/installed
-	@mkdir -p $(@D)
-	@grep $(if $(filter tpu,$*),,-v) '^libtpu' $< > .compilers/$*.txt
-	@$(PIP_INSTALL) --upgrade --target=$(@D) -r .compilers/$*.txt || { \
+.compilers/%/installed: requirements-%.lock | .venv/installed
+	@$(PIP_INSTALL) --upgrade --target=$(@D) --require-hashes -r $< || { \
 	  echo "the compiler for $* could not be installed"; exit 1; }
 	@touch $@
 
@@ -79,11 +77,15 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
 
-# Writes the hashes of all files of the versions in requirements.txt, for every platform. Needs uv
-# (pip install uv).
+# Writes the hashes of all files of the versions in requirements.txt, and of those that the other two
+# files name, for every platform. Needs uv (pip install uv).
+UV_COMPILE := uv pip compile --quiet --no-deps --universal --generate-hashes --python-version=3.11 \
+  --no-annotate
+
 lock:
-	uv pip compile requirements.txt --output-file=requirements.lock --quiet --no-deps --universal \
-	  --generate-hashes --python-version=3.11 --no-annotate --custom-compile-command="make lock"
+	$(UV_COMPILE) --custom-compile-command="make lock" --output-file=requirements.lock requirements.txt
+	$(UV_COMPILE) --no-header --output-file=requirements-tpu.lock requirements-tpu.lock
+	$(UV_COMPILE) --no-header --output-file=requirements-cuda.lock requirements-cuda.lock
 
 # Checks whether a renderer works. If not, installs one where that is possible, else says what is
 # missing.

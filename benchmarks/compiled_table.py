@@ -156,11 +156,12 @@ def findings(row: Mapping[str, Any]) -> list[str]:
     name = f"{row['device']} {row['preset']} {row['program']}, {row['runs']} runs"
     if "failed" in row:
         return [f"{name}: does not compile: {row['failed']}"]
+    over_runs = row["runs_on_each_device"] if row["batching"] == "map" else 0
     found = [f"copies stored frames: {text}" for text in row["store_copies"]]
     found += [
         f"loop of {loop['iterations']} iterations: {loop['name']} ({loop['source']})"
         for loop in row["loops"]
-        if loop["iterations"] > max(SMALL_LOOPS, row["runs_on_each_device"])
+        if loop["iterations"] > max(SMALL_LOOPS, over_runs)
     ]
     found += [f"collective operation: {text}" for text in row["collectives"]]
     found += [f"grouped convolution: {text}" for text in row["grouped"]]
