@@ -62,7 +62,7 @@ def _tpu(reported: str, flops: float, *rest: float, page: str) -> Kind:
 
 KINDS = {
     "v5e": _tpu("TPU v5 lite", 197e12, 16e9, 819e9, 16e9, page="v5e"),
-    "v5p": _tpu("TPU v5p", 459e12, 95e9, 2765e9, 16e9, page="v5p"),
+    "v5p": _tpu("TPU v5", 459e12, 95e9, 2765e9, 16e9, page="v5p"),
     "v6e": _tpu("TPU v6 lite", 918e12, 32e9, 1640e9, 32e9, page="v6e"),
     "a100": Kind(
         "cuda", "NVIDIA A100-SXM4-80GB",
@@ -82,7 +82,7 @@ KINDS = {
 
 # Shape of the smallest slice with so many chips, by their number: two dimensions (v5e, v6e) or
 # three (v5p).
-_SLICES = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1), 16: (4, 4, 1)}
+_SLICES = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
 
 def parse(name: str) -> tuple[int, Kind]:
