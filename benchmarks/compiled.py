@@ -246,7 +246,7 @@ def main(argv: list[str]) -> int:
         directory = pathlib.Path(values.output)
         files.make_writable(directory)
         rows = compile_all(jobs, directory, values.jobs)
-    except (ValueError, OSError, devices.Missing) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         command_line.refuse(str(error))
     own = [rows[job.device][job.key] for job in jobs]
     if values.kernels:
