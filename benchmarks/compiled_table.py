@@ -126,7 +126,8 @@ whole fleet. Loops count as often as they run. One execution of each program.
   slices or rows, such as the stored frames, what it takes counts; of a result that replaces a part
   in place, that part; a copy counts as a whole. **async copies** run beside kernels and are counted
   apart. **GB of the memory**: both, with the padding of a TPU's tiles, without arrays that stay on
-  the chip: on a TPU it can be below the least. **compiler: GB** is the compiler's own figure, in which a loop's body counts once.
+  the chip: on a TPU it can be below the least. **compiler: GB** is the compiler's own figure, in
+  which a loop's body counts once.
 * **GFLOP**: matrix products and convolutions of the program before the compiler's passes.
 * **least GB**: {"; ".join(parts)}.
 * **bound ms** is a bound, not a time: the larger of FLOP by peak and GB of the memory by bandwidth.
