@@ -22,7 +22,7 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: trial atari dmc campaign test test-fast lock clean
+.PHONY: trial atari dmc campaign test test-fast compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -47,10 +47,10 @@ dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/rende
 campaign: .venv/installed
 	$(BIN)/python -m experiments.campaign --spec=$(SPEC) $(ARGS)
 
-# If there is no renderer or no browser and none can be installed, this says so and skips the tests
-# that need one.
+# If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
+# and skips the tests that need one.
 test: .venv/installed
-	-@$(MAKE) --no-print-directory --keep-going .venv/renders .venv/browses
+	-@$(MAKE) --no-print-directory --keep-going .venv/renders .venv/browses .compilers/tpu/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) $(ARGS)
 
@@ -58,6 +58,14 @@ test: .venv/installed
 test-fast: .venv/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# What `benchmarks.compiled` compiles with for accelerators that are not here: 0.7 GB.
+compilers: .compilers/tpu/installed .compilers/cuda/installed
+
+.compilers/%/installed: requirements-%.lock | .venv/installed
+	@$(PIP_INSTALL) --upgrade --target=$(@D) --require-hashes -r $< || { \
+	  echo "the compiler for $* could not be installed"; exit 1; }
+	@touch $@
 
 # Rebuilt when requirements, setup.py or what it compiles change, or when an earlier installation
 # did not finish. pip refuses every file whose hash is not in the lock. The package is built with
@@ -69,11 +77,15 @@ test-fast: .venv/installed
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
 
-# Writes the hashes of all files of the versions in requirements.txt, for every platform. Needs uv
-# (pip install uv).
+# Writes the hashes of all files of the versions in requirements.txt, and of those that the other two
+# files name, for every platform. Needs uv (pip install uv).
+UV_COMPILE := uv pip compile --quiet --no-deps --universal --generate-hashes --python-version=3.11 \
+  --no-annotate
+
 lock:
-	uv pip compile requirements.txt --output-file=requirements.lock --quiet --no-deps --universal \
-	  --generate-hashes --python-version=3.11 --no-annotate --custom-compile-command="make lock"
+	$(UV_COMPILE) --custom-compile-command="make lock" --output-file=requirements.lock requirements.txt
+	$(UV_COMPILE) --no-header --output-file=requirements-tpu.lock requirements-tpu.lock
+	$(UV_COMPILE) --no-header --output-file=requirements-cuda.lock requirements-cuda.lock
 
 # Checks whether a renderer works. If not, installs one where that is possible, else says what is
 # missing.
@@ -94,4 +106,4 @@ lock:
 	@touch $@
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .compilers build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,11 @@
 """The lock names the files of exactly the versions in requirements.txt."""
 
+import importlib.metadata
 import pathlib
 import re
+
+import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -24,8 +28,9 @@ def test_the_lock_has_every_version_of_the_requirements_and_no_other():
     assert pins((ROOT / "requirements.lock").read_text()) == required
 
 
-def test_every_locked_version_has_hashes_and_none_names_where_it_comes_from():
-    lock = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("name", ["", "-tpu", "-cuda"])
+def test_every_locked_version_has_hashes_and_none_names_where_it_comes_from(name):
+    lock = (ROOT / f"requirements{name}.lock").read_text()
     locked = re.split(r"^(?=[a-z])", lock, flags=re.MULTILINE)[1:]
     assert len(locked) == len(pins(lock))
     for version in locked:
@@ -37,5 +42,17 @@ def test_every_locked_version_has_hashes_and_none_names_where_it_comes_from():
 def test_make_installs_only_what_is_locked():
     makefile = (ROOT / "Makefile").read_text()
     assert "--require-hashes -r requirements.lock" in makefile
+    assert "requirements-%.lock" in makefile and "--require-hashes -r $<" in makefile
     # The package itself: nothing is fetched to build it.
     assert "--no-build-isolation --editable ." in makefile
+
+
+def test_compilers_are_those_of_jax():
+    required = pins((ROOT / "requirements.txt").read_text())
+    compilers = pins((ROOT / "requirements-cuda.lock").read_text())
+    own = {name: version for name, version in compilers.items() if name.startswith("jax-")}
+    assert len(own) == 2 and set(own.values()) == {required["jax"]}
+    extras = importlib.metadata.requires("jax")
+    libtpu = pins((ROOT / "requirements-tpu.lock").read_text())["libtpu"][0]
+    (wanted,) = {line.partition(";")[0].strip() for line in extras if line.startswith("libtpu")}
+    assert libtpu in SpecifierSet(wanted.removeprefix("libtpu"))

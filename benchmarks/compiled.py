@@ -1,0 +1,271 @@
+r"""Compiles what a fleet runs for accelerators that are not here, and counts what comes out.
+
+    python -m benchmarks.compiled --devices=h200,v5p --presets=rcrl --runs=1,26,130
+    python -m benchmarks.compiled --devices=8xv5e,4xh200 --presets=rcrl --runs=130
+    python -m benchmarks.compiled --check
+
+Each compilation is a process of its own. What it counts is written to <output>/<device>.json at
+once, so an interrupted command resumes; programs whose sources have changed are compiled again.
+Prints and writes a table for each device, and what sets the pace of a fleet on it.
+
+With --check: two runs of every preset on one TPU and one GPU. Prints a line for each finding (a
+copy of the stored frames, a loop over rows, too many temporaries, a collective operation, a grouped
+convolution) and exits with 1 if there is one.
+
+`make compilers` installs what is needed.
+"""
+
+import concurrent.futures
+import hashlib
+import itertools
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from absl import app, flags
+from tqdm import tqdm
+
+from benchmarks import compiled_table, devices, pace
+from experiments import command_line
+from rcrl_jax import files
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_PROGRAMS = ("update", "act", "write", "embed", "compare")
+_LARGEST = 20  # kernels whose bytes are kept, of each program
+
+
+class Job(NamedTuple):
+    """A compilation."""
+
+    device: str
+    preset: str
+    runs: int
+    batching: str
+    program: str
+
+    @property
+    def key(self) -> str:
+        """Its name in the file of its device."""
+        return " ".join(str(part) for part in self[1:])
+
+
+def count(job: Job) -> dict[str, Any]:
+    """Compiles in this process, whose environment is that of the device, and counts."""
+    import jax
+
+    from benchmarks import counting, hlo, programs
+
+    number, kind = devices.parse(job.device)
+    absent = devices.describe(job.device)
+    fleet = programs.make_fleet(job.preset, job.runs, job.batching, absent)
+    row = {
+        **job._asdict(),
+        "batching": fleet.batching,
+        "runs_on_each_device": fleet.runs_on_each_device,
+        "update_period": fleet.agent.schedule.update_period,
+        "precision": {**ATARI_PRESETS, **DMC_PRESETS}[job.preset].precision,
+    }
+    lowered = programs.PROGRAMS[job.program](fleet).lower(lowering_platforms=(kind.platform,))
+    # The first argument of every program is the number of runs; `vmap` does not read it.
+    known = {0: fleet.runs_on_each_device} if fleet.batching == "map" else {}
+    products = list(counting.products(hlo.module(lowered.as_text("hlo", debug_info=True)), known))
+    forward = [p for p in products if "transpose(" not in p.instruction.source]
+    activations = sum(p.times * p.instruction.bytes for p in forward)
+    row["flops"] = sum(p.flops for p in products)
+    row["activations"] = activations
+    row["least"] = programs.least_bytes(fleet, activations) if job.program == "update" else None
+    row["transfers"] = programs.transfers(fleet)
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        return {**row, "failed": files.one_line(error)}
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
+    parsed = hlo.module(compiled.as_text())
+    elements = math.prod(fleet.agent.observations.stored.stored_shape)
+    slots = programs.store_of(fleet).shape.shape[1]
+    counts = counting.count(parsed, known, slots, elements)
+    kernels = sorted(counts.kernels, key=lambda k: -k.times * k.traffic.logical)
+    of_copies = counting.total(kernels, copies=True)
+    of_others = counting.total(kernels, copies=False)
+    return row | {
+        "arguments": memory.argument_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "kernels": sum(k.times for k in kernels if not k.is_copy),
+        "copies": sum(k.times for k in kernels if k.is_copy),
+        "bytes": of_others.logical,
+        "copied_bytes": of_copies.logical,
+        "memory_bytes": of_others.memory + of_copies.memory,
+        "compiler": {name: cost.get(name) for name in ("flops", "bytes accessed")},
+        "loops": [loop._asdict() for loop in counts.loops],
+        "store_copies": counts.store_copies,
+        "collectives": counts.collectives,
+        "grouped": counts.grouped,
+        "largest": [
+            {"name": k.name, "operation": k.operation, "times": k.times, **k.traffic._asdict()}
+            for k in kernels[:_LARGEST]
+        ],
+    }
+
+
+def compile_apart(job: Job) -> dict[str, Any]:
+    """`count` in a process of its own.
+
+    Raises:
+        RuntimeError: it has failed; the message is one line.
+    """
+    process = subprocess.run(
+        [sys.executable, "-m", "benchmarks.compiled", f"--one={json.dumps(job)}"],
+        cwd=_ROOT,
+        env=devices.environment(devices.parse(job.device)[1]),
+        capture_output=True,
+        text=True,
+    )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        raise RuntimeError(f"{job.device} {job.key}: {lines[-1]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def source_digest() -> str:
+    """Digest of all code that a compiled program or its counts depend on."""
+    digest = hashlib.sha256()
+    names = ("compiled", "counting", "devices", "hlo", "programs")
+    own = [_ROOT / "benchmarks" / f"{name}.py" for name in names]
+    for path in [*sorted((_ROOT / "rcrl_jax").rglob("*.py")), *own]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compile_all(
+    jobs: Sequence[Job], directory: pathlib.Path, at_once: int
+) -> dict[str, dict[str, Any]]:
+    """Compiles what the files of `directory` do not hold yet.
+
+    Returns:
+        For each device the rows of its file, by `Job.key`.
+    """
+    from rcrl_jax.training import manifest
+
+    source, about = source_digest(), manifest.circumstances()
+    rows = {}
+    for device in dict.fromkeys(job.device for job in jobs):
+        path = directory / f"{device}.json"
+        kept = files.read_json(path, lambda found: found["programs"]) if path.exists() else {}
+        rows[device] = kept
+    to_do = [job for job in jobs if rows[job.device].get(job.key, {}).get("source") != source]
+    with (
+        concurrent.futures.ThreadPoolExecutor(at_once) as pool,
+        tqdm(total=len(to_do), unit="program", dynamic_ncols=True, disable=not to_do) as bar,
+    ):
+        waiting = {pool.submit(compile_apart, job): job for job in to_do}
+        try:
+            for done in concurrent.futures.as_completed(waiting):
+                job = waiting[done]
+                commit = about["versions"]["git_commit"]
+                rows[job.device][job.key] = done.result() | {"source": source, "commit": commit}
+                _write(directory, job.device, rows[job.device])
+                bar.set_postfix_str(f"{job.device} {job.key}")
+                bar.update()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return rows
+
+
+def _write(directory: pathlib.Path, device: str, rows: dict[str, Any]) -> None:
+    kind = devices.parse(device)[1]
+    about = {name: getattr(kind, name) for name in ("flops", "memory", "bandwidth", "link")}
+    files.write_json_atomically(
+        directory / f"{device}.json",
+        {"device": {"name": device, **about, "source": kind.source}, "programs": rows},
+    )
+
+
+def _define_flags() -> None:
+    """Not at import: tests import this module beside others with flags of the same names."""
+    flags.DEFINE_list("devices", None, f"of {', '.join(devices.KINDS)}; 8xv5e: eight of them")
+    flags.DEFINE_list("presets", None, "presets; by default rcrl, with --check all")
+    flags.DEFINE_list("runs", None, "runs of a fleet; by default 1,26,130, with --check 2")
+    flags.DEFINE_list("programs", list(_PROGRAMS), "what to compile")
+    flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
+    flags.DEFINE_boolean("check", False, "exit with 1 if a compiled program has a known defect")
+    flags.DEFINE_integer("kernels", 0, "print so many kernels of each program, largest first", 0)
+    flags.DEFINE_integer("jobs", 1, "compilations at once", lower_bound=1)
+    flags.DEFINE_string("output", "results/compiled", "directory of tables and JSON files")
+    flags.DEFINE_string("one", None, "used by this program: the compilation of this process")
+
+
+def read_jobs() -> list[Job]:
+    """The compilations that the flags ask for.
+
+    Raises:
+        ValueError: a flag is wrong.
+        devices.Missing: a compiler is not installed.
+    """
+    values, check = flags.FLAGS, flags.FLAGS.check
+    if values.devices is None:
+        values.devices = ["v5e", "h200"] if check else list(devices.KINDS)
+    known = {**ATARI_PRESETS, **DMC_PRESETS}
+    if values.presets is None:
+        values.presets = list(known) if check else ["rcrl"]
+    if values.runs is None:
+        values.runs = ["2"] if check else ["1", "26", "130"]
+    for name, allowed in (("presets", known), ("programs", _PROGRAMS)):
+        for value in values[name].value:
+            if value not in allowed:
+                raise ValueError(f"--{name}: {value!r} is none of {', '.join(allowed)}")
+    for device in values.devices:
+        devices.environment(devices.parse(device)[1])
+    return [
+        Job(device, preset, runs, values.batching, program)
+        for device, preset, runs, program in itertools.product(
+            values.devices,
+            values.presets,
+            command_line.read_numbers("runs", 10_000),
+            values.programs,
+        )
+    ]
+
+
+def main(argv: list[str]) -> int:
+    """Compiles, prints and writes."""
+    del argv
+    values = flags.FLAGS
+    if values.one:
+        print(json.dumps(files.to_json_value(count(Job(*json.loads(values.one))))))
+        return 0
+    try:
+        jobs = read_jobs()
+        directory = pathlib.Path(values.output)
+        files.make_writable(directory)
+        rows = compile_all(jobs, directory, values.jobs)
+    except (ValueError, OSError, RuntimeError) as error:
+        command_line.refuse(str(error))
+    own = [rows[job.device][job.key] for job in jobs]
+    if values.kernels:
+        for row in own:
+            print(compiled_table.kernels(row, values.kernels))
+    if values.check:
+        findings = [line for row in own for line in compiled_table.findings(row)]
+        print("\n".join(findings) or f"{len(own)} programs, no finding")
+        return 1 if findings else 0
+    for device, programs in rows.items():
+        text = compiled_table.table(device, list(programs.values()))
+        text = "\n\n".join([text, *pace.tables(device, list(programs.values()))])
+        print(text)
+        with files.replacing(directory / f"{device}.md") as page:
+            page.write_text(text + "\n")
+    print(f"written to {directory}{os.sep}")
+    return 0
+
+
+if __name__ == "__main__":
+    _define_flags()
+    app.run(main, flags_parser=command_line.parse)

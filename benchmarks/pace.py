@@ -1,0 +1,118 @@
+"""What sets the pace of a fleet: the host's thread, the emulators, the transfers or the device."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from benchmarks import compiled_table, devices
+from rcrl_jax.config.presets import ATARI_PRESETS
+
+_HOST = pathlib.Path(__file__).parents[1] / "results" / "host"
+_CORES = (4, 16, 64)
+_COLUMN_RUNS, _COLUMN_STEPS = 26 * 5, 100_000
+
+
+class Step(NamedTuple):
+    """Milliseconds of the parts of an agent step of a whole fleet."""
+
+    thread: float
+    emulators: float
+    transfers: float
+    device: float
+
+    @property
+    def least(self) -> float:
+        """The step takes no less: emulators wait for the thread, which waits for the emulators."""
+        return max(self.thread + self.emulators, self.transfers, self.device)
+
+    @property
+    def pace(self) -> str:
+        """The part that sets the pace."""
+        if self.least == self.device:
+            return "device"
+        if self.least == self.transfers:
+            return "transfers"
+        return "host's thread" if self.thread >= self.emulators else "emulators"
+
+
+def step_of(
+    host: Mapping[str, float], cores: int, runs: int, moved: float, device_s: float, link: float
+) -> Step:
+    """A step from its parts.
+
+    Args:
+        host: milliseconds of CPU of the loop's `thread` and of the whole `process`.
+        cores: of the host.
+        runs: R; each has one emulator, which runs on one core.
+        moved: bytes between the host and each device.
+        device_s: seconds of the device.
+        link: bytes/s between the host and each device.
+    """
+    emulators = (host["process"] - host["thread"]) / min(cores, runs)
+    return Step(host["thread"], emulators, 1e3 * moved / link, 1e3 * device_s)
+
+
+def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The pace on a device, and the time of a column of the Atari table; none without figures."""
+    measured = _read_host()
+    if measured is None:
+        return []
+    processor, fleets = measured
+    kind = devices.parse(device)[1]
+    cells, columns = [], []
+    for row in rows:
+        if row["program"] != "update" or row["preset"] not in ATARI_PRESETS or "failed" in row:
+            continue
+        bound = compiled_table.step_bound_s(rows, row)
+        if bound is None or row["runs"] not in fleets:
+            continue
+        moved, runs = sum(row["transfers"].values()), row["runs"]
+        for cores in _CORES:
+            step = step_of(fleets[runs], cores, runs, moved, bound, kind.link)
+            cells.append([
+                row["preset"], str(runs), str(cores),
+                *(f"{value:.3f}" for value in (*step, step.least)),
+                f"{1e3 * runs / step.least:,.0f}", step.pace,
+            ])  # fmt: skip
+            if runs == _COLUMN_RUNS:
+                hours = step.least * _COLUMN_STEPS / 3.6e6
+                alone = bound * _COLUMN_STEPS / 3600
+                columns.append(
+                    f"* {row['preset']}, {cores} cores: {hours:.2f} h; the device's bound alone "
+                    f"{alone:.2f} h; sets the pace: {step.pace}"
+                )
+    if not cells:
+        return []
+    head = [
+        "preset", "runs", "host cores", "thread ms", "emulators ms", "transfers ms", "device ms",
+        "step ms", "agent steps/s", "sets the pace",
+    ]  # fmt: skip
+    texts = [
+        f"## What sets the pace on {device}\n",
+        compiled_table.markdown(head, cells),
+        f"""
+* **thread**, **emulators**: CPU time, measured by `benchmarks.host` with emulators on {processor};
+  that of the emulators is divided by the cores, or by the runs where there are fewer.
+* **transfers**: a bound, bytes of a step by the link's {kind.link / 1e9:g} GB/s one way.
+* **device**: a bound, see above. **step**: a bound, the largest of thread and emulators (which wait
+  for each other), transfers and device.""",
+    ]
+    if columns:
+        texts += [
+            f"\n## One column of the Atari table on {device}\n\n26 games, 5 seeds, "
+            f"{_COLUMN_STEPS:,} agent steps each; a bound, without evaluations:\n",
+            *columns,
+        ]
+    return ["\n".join(texts)]
+
+
+def _read_host() -> tuple[str, dict[int, Mapping[str, float]]] | None:
+    """The processor and, by number of runs, the CPU time of a step with emulators."""
+    for path in sorted(_HOST.glob("*.json")):
+        found = json.loads(path.read_text())
+        fleets = {
+            fleet["runs"]: fleet["with"][max(fleet["with"], key=int)] for fleet in found["fleets"]
+        }
+        return found["processor"], fleets
+    return None

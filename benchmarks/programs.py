@@ -1,0 +1,202 @@
+"""What a fleet runs on its devices, compiled for devices that are not here."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.envs import atari, dmc
+from rcrl_jax.replay import frames
+from rcrl_jax.training import prediction
+from rcrl_jax.training.fleet import Fleet
+
+_PAIRS = 256  # of a run in one call of the analysis, as in `representation/instruments.py`
+_TASK = "cheetah_run"
+
+
+class ShapedFleet(Fleet):
+    """A fleet whose arrays are shapes: its devices are not here."""
+
+    def __init__(self, *arguments: Any, frame_shape: tuple[int, ...], **settings: Any) -> None:
+        """As `Fleet`; `frame_shape` is that of a frame as the environment returns it."""
+        super().__init__(*arguments, **settings)
+        self.frame_shape = frame_shape
+
+    def place(self, tree: Any) -> Any:
+        """Shapes `[R', ...]` on the fleet's devices; see `Fleet.place`."""
+        runs = self.num_runs + self._copies
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((runs, *x.shape[1:]), x.dtype, sharding=self._sharding),
+            tree,
+        )
+
+    def init(self) -> types.LearnerState:
+        """See `Fleet.init`."""
+        return self.place(
+            jax.eval_shape(self.programs.init, self._runs_here, self._runs, self._keys)
+        )
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+        """See `Fleet.zeros`."""
+        return self.place(jax.ShapeDtypeStruct((1, *shape), dtype))
+
+    @property
+    def runs_on_each_device(self) -> int:
+        """Runs of one device, copies included."""
+        return (self.num_runs + self._copies) // self.num_devices
+
+    def act_arguments(self, observation: Any) -> tuple[Any, ...]:
+        """Arguments of `programs.act[False]`; see `Fleet.act`."""
+        params = self.init().params.agent
+        return (
+            self._runs_here, self._runs, params, self.place(observation), self._keys,
+            (np.int32(0),),
+        )  # fmt: skip
+
+    def pairs_arguments(self, params: Any, *pairs: Any) -> tuple[Any, ...]:
+        """Arguments of `programs.embed` and `programs.compare`."""
+        return self._runs_here, params, *self.place(pairs), None
+
+
+class _ShapedStore(frames.DeviceFrameStore):
+    """Traces the write of frames in place of writing them."""
+
+    @property
+    def shape(self) -> jax.ShapeDtypeStruct:
+        """Of all frames, `[R', slots, L]`."""
+        return self._frames
+
+    def _scatter(self, slots, frames):
+        self.traced = self._write.trace(self._frames, *self._place((slots, frames)))
+
+
+def make_fleet(preset: str, runs: int, batching: str, devices: Sequence[Any]) -> ShapedFleet:
+    """A fleet of a preset, spread over the 26 games as far as there are runs, or on one task."""
+    config = {**ATARI_PRESETS, **DMC_PRESETS}[preset]
+    if preset in ATARI_PRESETS:
+        spec, names = atari.LARGEST_SPEC, list(atari.ATARI_GAMES)
+    else:
+        spec, names = dmc.make_spec(_TASK, config.observation, config.render_size), [_TASK]
+    agent = make_agent(config, spec)
+    constants = [agent.run_constants(names[run % len(names)]) for run in range(runs)]
+    stacked = jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants)
+    actions = np.full(runs, spec.max_num_actions, np.int32)
+    specs = types.RunSpec(actions, stacked)
+    return ShapedFleet(
+        agent,
+        range(runs),
+        specs,
+        batching=batching,
+        devices=devices,
+        frame_shape=spec.frame.shape,
+    )
+
+
+def store_of(fleet: ShapedFleet) -> _ShapedStore:
+    """The frames of all runs on the devices."""
+    layout, slots = fleet.agent.observations.stored, fleet.agent.replay.capacity + 2
+    zeros = fleet.zeros((slots, frames.device_frame_size(layout)), layout.dtype)
+    return _ShapedStore(fleet.num_runs, zeros, fleet.place, layout)
+
+
+def _update(fleet):
+    batch = batch_of(fleet)
+    *arguments, _ = fleet.update_arguments(fleet.init(), batch)
+    return fleet.programs.update.trace(*arguments, store_of(fleet).shape)
+
+
+def batch_of(fleet: ShapedFleet) -> types.Batch:
+    """Shapes of a batch whose observations are references."""
+    return prediction.batch_shapes(fleet.agent, fleet.num_runs, "device")
+
+
+def _act(fleet):
+    return fleet.programs.act[False].trace(*fleet.act_arguments(_observations(fleet, 1)))
+
+
+def _write(fleet):
+    rows, store = np.arange(fleet.num_runs), store_of(fleet)
+    dtype = fleet.agent.observations.stored.dtype
+    store.write(rows, np.zeros_like(rows), np.zeros((fleet.num_runs, *fleet.frame_shape), dtype))
+    return store.traced
+
+
+def _observations(fleet, number):
+    formats = fleet.agent.observations
+    return np.broadcast_to(
+        np.zeros((), formats.network.dtype), (fleet.num_runs, number, *formats.network_shape)
+    )
+
+
+def _pairs(fleet) -> types.Pairs:
+    action = fleet.agent.action
+    actions = np.zeros((fleet.num_runs, _PAIRS, *action.shape), action.dtype)
+    return types.Pairs(_observations(fleet, _PAIRS), actions)
+
+
+def _embed(fleet):
+    params = fleet.init().params.agent
+    return fleet.programs.embed.trace(*fleet.pairs_arguments(params, _pairs(fleet)))
+
+
+def _compare(fleet):
+    pairs = _pairs(fleet)
+    return fleet.programs.compare.trace(*fleet.pairs_arguments(fleet.init().params, pairs, pairs))
+
+
+PROGRAMS: dict[str, Callable[[ShapedFleet], Any]] = {
+    "update": _update, "act": _act, "write": _write, "embed": _embed, "compare": _compare,
+}  # fmt: skip
+"""Traces each of the programs with a fleet's shapes; frames are on the devices."""
+
+
+def least_bytes(fleet: ShapedFleet, activations: float) -> dict[str, float]:
+    """The least that an update must move on each device, in bytes, part by part.
+
+    Args:
+        fleet: the runs.
+        activations: bytes of the results of all products of the forward passes.
+    """
+    state, batch = fleet.place((fleet.init(), batch_of(fleet)))
+    references = [x for x in jax.tree.leaves(batch, is_leaf=_is_reference) if _is_reference(x)]
+    pixels = np.dtype(fleet.agent.observations.stored.dtype).itemsize
+    read = sum(x.slots.size * math.prod(x.shape) * pixels for x in references)
+    shared = fleet.num_devices
+    return {
+        "parameters, read and written": 2 * _bytes(state.params) / shared,
+        "moments, read and written": 2 * _bytes(state.opt_state) / shared,
+        "gradients, written and read": 2 * _bytes(state.params) / shared,
+        "target and momentum networks, read": _bytes((state.target_params, state.task_state))
+        / shared,
+        "batch without frames, read": _bytes(batch) / shared,
+        "frames of the batch, read": read / shared,
+        "results of the forward products, written": activations,
+    }
+
+
+def transfers(fleet: ShapedFleet) -> dict[str, float]:
+    """Bytes that a step moves between the host and each device, part by part."""
+    size = fleet.agent.replay.batch_size
+    runs, shared = fleet.runs_on_each_device, fleet.num_devices
+    layout = fleet.agent.observations.stored
+    frame = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
+    return {
+        "observations to act on": _bytes(fleet.place(_observations(fleet, 1))) / shared,
+        "batch": _bytes(fleet.place(batch_of(fleet))) / shared,
+        "new frames": runs * frame,
+        "losses, back": runs * size * 4,
+        "actions, back": runs * fleet.agent.action.size * fleet.agent.action.dtype.itemsize,
+    }
+
+
+def _is_reference(x: Any) -> bool:
+    return isinstance(x, frames.FrameReferences)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(x.size * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(tree))
