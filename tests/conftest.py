@@ -35,8 +35,8 @@ SLOW = {
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
-        "test_benchmarks", "test_kill_campaign", "test_peers", "test_report", "test_sweep",
-        "test_tables",
+        "test_benchmarks", "test_first_look", "test_kill_campaign", "test_peers", "test_report",
+        "test_sweep", "test_tables",
     ),
     "envs": ("test_dmc",),
     "experiments": (

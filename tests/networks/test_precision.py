@@ -1,8 +1,17 @@
-"""All matrix products of an agent, forward and backward, have the configured precision."""
+"""All products of an agent have the configured precision, and it is what its name says anywhere.
+
+What a program asks for is read from StableHLO; what a TPU does, from its compiler where that is.
+"""
 
 import dataclasses
+import functools
+import importlib.util
+import re
+import subprocess
+import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend import core
@@ -11,7 +20,11 @@ from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.networks import convolution, encoders, precision
 from rcrl_jax.training import prediction
+from tests.training import toy
+
+COMPILERS = toy.ROOT / ".compilers" / "tpu"
 
 
 def products(jaxpr):
@@ -29,15 +42,15 @@ def products(jaxpr):
 
 
 @pytest.mark.parametrize(
-    "precision, expected",
+    "setting, expected",
     [
-        ("float32", (jax.lax.Precision.HIGHEST,) * 2),
-        ("tf32", (jax.lax.Precision.HIGH,) * 2),
-        ("bfloat16", jax.lax.DotAlgorithmPreset.BF16_BF16_F32),
+        ("float32", {(jax.lax.Precision.HIGHEST,) * 2}),
+        ("tf32", {(jax.lax.Precision.HIGH,) * 2, jax.lax.DotAlgorithmPreset.TF32_TF32_F32}),
+        ("bfloat16", {jax.lax.DotAlgorithmPreset.BF16_BF16_F32}),
     ],
 )
-def test_all_products_of_an_agent_have_its_precision(precision, expected):
-    config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision=precision)
+def test_all_products_of_an_agent_have_its_precision(setting, expected):
+    config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision=setting)
     agent = make_agent(config, discrete_spec((84, 84), 6))
     constants = agent.run_constants("Alien")
     run, key = types.RunSpec(np.int32(6), constants), jax.random.key(0)
@@ -45,10 +58,138 @@ def test_all_products_of_an_agent_have_its_precision(precision, expected):
     batch = jax.tree.map(lambda x: x[0], prediction.empty_batch(agent, 1, "host"))
     updating = list(products(jax.make_jaxpr(agent.update)(run, state, batch).jaxpr))
     # Five passes through encoder and head, most of them differentiated.
-    assert len(updating) > 40 and set(updating) == {expected}
+    assert len(updating) > 40 and set(updating) == expected
 
     observation = batch.transitions.observation
     acting = jax.make_jaxpr(agent.act, static_argnums=4)(
         run, state.params.agent, observation, key, False, np.int32(0)
     )
-    assert set(products(acting.jaxpr)) == {expected}
+    assert set(products(acting.jaxpr)) == expected
+
+
+def product(x, y):
+    return x @ y
+
+
+def gradients(function, *arguments):
+    """Gradients by all arguments but the first, whose pixels or images nobody trains."""
+    by = tuple(range(1, len(arguments)))
+    return jax.grad(lambda *a: function(*a).sum(), argnums=by)(*arguments)
+
+
+def convolve(images, kernel, bias):
+    return convolution.convolve(images, kernel, bias, 1, True)
+
+
+def shapes(*of_floats, pixels=None):
+    own = [] if pixels is None else [jax.ShapeDtypeStruct(pixels, jnp.uint8)]
+    return [*own, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in of_floats)]
+
+
+FUNCTIONS = {
+    "product": (product, shapes((256, 512), (512, 384))),
+    "pixels": (
+        encoders.encode_patches,
+        shapes((100, 32), (32,), (800, 64), (64,), pixels=(64, 225, 100)),
+    ),
+    "convolution": (convolve, shapes((32, 39, 39, 32), (3, 3, 32, 32), (32,))),
+}
+FUNCTIONS |= {
+    f"gradient of {name}": (functools.partial(gradients, function), arguments)
+    for name, (function, arguments) in FUNCTIONS.items()
+}
+
+ASKED = {
+    ("float32", "cuda"): "precision = [HIGHEST, HIGHEST]",
+    ("float32", "tpu"): "precision = [HIGHEST, HIGHEST]",
+    ("tf32", "cuda"): "lhs_precision_type = tf32, rhs_precision_type = tf32, "
+    "accumulation_type = f32",
+    ("tf32", "tpu"): "precision = [HIGH, HIGH]",
+    ("bfloat16", "cuda"): "lhs_precision_type = bf16, rhs_precision_type = bf16, "
+    "accumulation_type = f32",
+    ("bfloat16", "tpu"): "lhs_precision_type = bf16, rhs_precision_type = bf16, "
+    "accumulation_type = f32",
+}
+# Of a convolution nothing else can be asked: [DEFAULT] is TF32 with cuDNN.
+ASKED_OF_CONVOLUTIONS = {
+    ("float32", "cuda"): "HIGHEST",
+    ("float32", "tpu"): "HIGHEST",
+    ("tf32", "cuda"): "DEFAULT",
+    ("tf32", "tpu"): "HIGH",
+}
+
+
+def lines_of_products(name: str, setting: str, platform: str) -> list[str]:
+    function, arguments = FUNCTIONS[name]
+    traced = jax.jit(precision.at_precision(function, setting)).trace(*arguments)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    return [line for line in text.splitlines() if re.search(r"dot_general|convolution\(", line)]
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if "convolution" not in name])
+@pytest.mark.parametrize("setting, platform", ASKED)
+def test_a_product_asks_each_platform_for_its_precision(name, setting, platform):
+    lines = lines_of_products(name, setting, platform)
+    assert lines and all(ASKED[setting, platform] in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["convolution", "gradient of convolution"])
+@pytest.mark.parametrize("setting, platform", ASKED_OF_CONVOLUTIONS)
+def test_a_convolution_asks_each_platform_for_its_precision(name, setting, platform):
+    lines = lines_of_products(name, setting, platform)
+    # Printed as `#stablehlo<precision HIGH>`; nothing is printed where nothing is asked.
+    asked = {tuple(re.findall(r"<precision (\w+)>", line)) or ("DEFAULT",) * 2 for line in lines}
+    assert lines and asked == {(ASKED_OF_CONVOLUTIONS[setting, platform],) * 2}
+
+
+def test_a_static_argument_stays_static_in_every_precision():
+    for setting in ("float32", "tf32", "bfloat16"):
+        function = precision.at_precision(lambda x, twice: x @ x if twice else x, setting)
+        np.testing.assert_array_equal(jax.jit(function, static_argnums=1)(2 * np.eye(2), True)[0],
+                                      [4, 0])  # fmt: skip
+
+
+# Compiles a product for a TPU, small enough that its kernel has no loop over parts of it.
+COMPILE = """
+import sys
+
+import jax, numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from rcrl_jax.networks import precision
+
+topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+mesh = Mesh(np.array(topology.devices[:1]), "x")
+here = NamedSharding(mesh, PartitionSpec())
+shapes = [jax.ShapeDtypeStruct(s, np.float32, sharding=here) for s in ((64, 128), (128, 128))]
+product = jax.jit(precision.at_precision(lambda x, y: x @ y, sys.argv[1]))
+product.trace(*shapes).lower(lowering_platforms=("tpu",)).compile()
+"""
+
+
+def passes_of_a_tpu(setting: str, folder) -> float:
+    """How often the rows of a product's left side enter the matrix units of a v5e."""
+    environment = {
+        "PATH": "", "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "PYTHONPATH": f"{toy.ROOT}:{COMPILERS}",
+        "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true",
+    }  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", COMPILE, setting], env=environment, check=True, capture_output=True
+    )
+    texts = [
+        path.read_text(errors="replace")
+        for path in folder.glob("*fusion*-final_bundles.txt")
+        if "schedule" not in path.name
+    ]
+    # An instruction takes 8 rows of float32, which the unit rounds, or 16 of bfloat16.
+    rows = sum(8 * t.count("vmatmul.f32") + 16 * t.count("vmatmul.bf16") for t in texts)
+    return rows / 64
+
+
+@pytest.mark.skipif(
+    not COMPILERS.exists() and not importlib.util.find_spec("libtpu"), reason="libtpu is missing"
+)
+@pytest.mark.parametrize("setting, passes", [("float32", 6), ("tf32", 3), ("bfloat16", 1)])
+def test_a_tpu_takes_passes_of_bfloat16(setting, passes, tmp_path):
+    assert passes_of_a_tpu(setting, tmp_path) == passes

@@ -1,0 +1,321 @@
+r"""The first command for a lent machine: checks in minutes whether the rest is worth starting.
+
+    python -m benchmarks.first_look
+
+Prints the device, versions and memory; checks one update of each agent family against the CPU's
+numbers; times ten steps of a fleet, with its frames on the host and on the device. The last line
+says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The game is Catch, which needs
+no emulator. Without an accelerator all checks run on the CPU.
+"""
+
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from benchmarks import device_file
+from experiments import command_line
+from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import catch, protocol
+from rcrl_jax.training import host_memory
+
+
+class Tolerance(NamedTuple):
+    """The largest relative differences, in the Euclidean norm, of an update from the CPU's."""
+
+    loss: float  # of each transition
+    gradient: float  # Adam's first moment
+    step: float  # change of the parameters
+
+
+# The reference is the CPU in float32. Adam's first step is nearly the gradient's sign, so rounding
+# turns the step of each parameter whose gradient is smaller than its error.
+TOLERANCES = {
+    # Sums in another order change a number by about 1e-6, a gradient by what cancels in it.
+    "float32": Tolerance(loss=1e-4, gradient=1e-2, step=0.1),
+    # Inputs rounded to 10 bits on a CPU change the loss by 1e-6 (rcrl) and 5e-4 (rcrl_sac), the
+    # gradient by 2 % and 1 %, the step by 4 % and 14 %.
+    "tf32": Tolerance(loss=3e-3, gradient=0.1, step=0.5),
+}
+_SHARED = {"replay.capacity": 1000, "batch_size": 32, "return_contrast.batch_size": 32}
+RAINBOW = fields.replace(presets.ATARI_PRESETS["rcrl"], {**_SHARED, "learn_start": 60})
+SAC = fields.replace(presets.DMC_PRESETS["rcrl_sac"], {**_SHARED, "hidden_size": 256})
+CHECKS = (("rcrl", RAINBOW, "float32"), ("rcrl", RAINBOW, "tf32"), ("rcrl_sac", SAC, "tf32"))
+"""Updates that are checked: preset, configuration, precision on the device."""
+_RUNS = 2  # of a checked update
+_WARM_STEPS, _STEPS = 3, 10  # learning steps of the fleet, before and while the clock runs
+
+
+class Wrong(Exception):  # noqa: N818 - says what is the matter
+    """A check has found a wrong number."""
+
+
+def describe() -> dict[str, Any]:
+    """Device, versions, and memory in GiB.
+
+    Raises:
+      Wrong: there is a GPU that JAX does not see.
+    """
+    import jax
+    import psutil
+
+    from rcrl_jax.training import manifest
+
+    device, host = jax.devices()[0], psutil.virtual_memory()
+    memory = {"host": host.total, "host_free": host.available}
+    if limit := (device.memory_stats() or {}).get("bytes_limit"):
+        memory["device"] = limit
+    around = manifest.circumstances()
+    versions = ", ".join(f"{name} {text}" for name, text in around["versions"].items() if text)
+    print(f"device: {len(jax.devices())} x {device.device_kind} ({device.platform})")
+    print(f"versions: {versions}")
+    print("memory: " + ", ".join(f"{name} {n / 2**30:.1f} GiB" for name, n in memory.items()))
+    if device.platform == "cpu":
+        if pathlib.Path("/dev/nvidia0").exists():
+            raise Wrong("there is a GPU, but JAX does not see it")
+        print("no accelerator: all checks run on the CPU")
+    return {"memory_gib": {name: n / 2**30 for name, n in memory.items()}, **around}
+
+
+def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
+    """Relative differences between one update on the device and on the CPU.
+
+    Args:
+      settings: the agent's configuration.
+      precision: on the device; the CPU computes in float32.
+
+    Raises:
+      Wrong: a number is not finite, or a difference exceeds `TOLERANCES`.
+    """
+    import jax
+    import numpy as np
+
+    from rcrl_jax.training import prediction
+
+    def update(fleet, state):
+        new, result = fleet.update(jax.tree.map(np.copy, state), batch)
+        return fleet.to_host(new), fleet.to_host(result)
+
+    cpu = jax.devices("cpu")[0]
+    with jax.default_device(cpu):
+        reference = _make_fleet(settings, "float32", "map", cpu)
+        batch = _fill(prediction.batch_shapes(reference.agent, _RUNS, "host"))
+        before = reference.to_host(reference.init())
+        expected = update(reference, before)
+    found = update(_make_fleet(settings, precision, "auto", jax.devices()[0]), before)
+    if wrong := _not_finite(found):
+        raise Wrong(f"{wrong} is not finite")
+    measured = {
+        name: float(np.linalg.norm(got - right) / np.linalg.norm(right))
+        for (name, right), (_, got) in zip(
+            _compared(before, *expected), _compared(before, *found), strict=True
+        )
+    }
+    for name, most in TOLERANCES[precision]._asdict().items():
+        if not measured[name] <= most:
+            raise Wrong(f"the {name} differs from the CPU's by {measured[name]:.2g} (> {most:g})")
+    return measured
+
+
+def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
+    """Milliseconds of a step of Catch, with its update; frames on the host and on the device.
+
+    Args:
+      settings: of a Rainbow agent, without its precision.
+      runs: size of the fleet.
+
+    Raises:
+      Wrong: a loss is not finite, or the first losses depend on where the frames are.
+    """
+    import numpy as np
+
+    milliseconds, first = {}, {}
+    for store in ("host", "device"):
+        first[store], milliseconds[store] = _train(settings, runs, store)
+    distance = np.linalg.norm(first["device"] - first["host"]) / np.linalg.norm(first["host"])
+    if not distance <= TOLERANCES[settings.precision].loss:
+        raise Wrong(f"frames on the device change the first losses by {distance:.2g}")
+    return milliseconds
+
+
+def _make_fleet(settings, precision, batching, device):
+    import jax
+    import numpy as np
+
+    from rcrl_jax import types
+    from rcrl_jax.agents.make_agent import make_agent
+    from rcrl_jax.config.rainbow import RainbowConfig
+    from rcrl_jax.training.fleet import Fleet
+
+    if isinstance(settings, RainbowConfig):
+        game, actions, spec = "Pong", 6, protocol.discrete_spec((84, 84), 6)
+    else:
+        shape = (settings.render_size, settings.render_size, 3)
+        game, actions, spec = "cheetah_run", 6, protocol.control_spec(shape, 6, action_repeat=4)
+    agent = make_agent(fields.replace(settings, {"precision": precision}), spec)
+    constants = jax.tree.map(lambda x: np.stack([x] * _RUNS), agent.run_constants(game))
+    runs = types.RunSpec(np.full(_RUNS, actions, np.int32), constants)
+    return Fleet(agent, range(_RUNS), runs, batching=batching, devices=[device])
+
+
+def _fill(shapes):
+    """A batch of random pixels, actions and numbers below 1, of these shapes."""
+    import jax
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+
+    def draw(x):
+        if x.dtype == np.float32:
+            return rng.random(x.shape, np.float32)
+        return rng.integers(0, 256 if x.dtype == np.uint8 else 6, x.shape, x.dtype)
+
+    return jax.tree.map(draw, shapes)
+
+
+def _not_finite(tree) -> str:
+    """The path of the first array of a tree with a number that is not finite, or ''."""
+    import jax
+    import numpy as np
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not np.isfinite(leaf).all():
+            return jax.tree_util.keystr(path, simple=True, separator=".")
+    return ""
+
+
+def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
+    """Name and vector of what an update is judged by, named as in `Tolerance`."""
+    import jax
+    import numpy as np
+
+    def vector(leaves):
+        return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in leaves])
+
+    moments = [
+        leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(after.opt_state)
+        if any(getattr(key, "name", None) == "mu" for key in path)
+    ]
+    yield "loss", vector([result.transition_loss])
+    yield "gradient", vector(moments)
+    yield "step", vector(jax.tree.leaves(after.params)) - vector(jax.tree.leaves(before.params))
+
+
+def _train(settings, runs, frame_store):
+    """The losses `[R, B]` of the first update, and milliseconds a step."""
+    import jax
+    import numpy as np
+
+    from rcrl_jax.training import build, loop
+    from rcrl_jax.training.history import History
+    from rcrl_jax.training.plan import Plan, RunId
+
+    start = settings.learn_start + _WARM_STEPS
+    plan = Plan(
+        preset="rcrl",
+        config=settings,
+        runs=tuple(RunId("Catch", seed) for seed in range(runs)),
+        total_steps=start + _STEPS,
+        workdir=pathlib.Path(),
+        eval_episodes=1,
+        make_environment=lambda seeds: catch.make_catch(seeds.reshape(-1)),
+        frame_store=frame_store,
+    )
+    environment, fleet = build.make_fleet(plan)
+    losses = []
+    for step in loop.train(
+        loop.LoopState(0, fleet.init(), environment.reset(), None),
+        fleet=fleet,
+        environment=environment,
+        replay=build.make_replay(fleet, frame_store),
+        history=History(runs, plan.total_steps),
+        total_steps=plan.total_steps,
+    ):
+        if step.finished:
+            losses.append(step.finished.result.transition_loss)
+        if step.state.step == start:
+            jax.block_until_ready(step.state.learner)
+            began = time.perf_counter()
+    jax.block_until_ready(step.state.learner)
+    milliseconds = 1e3 * (time.perf_counter() - began) / _STEPS
+    environment.close()
+    losses = np.asarray(losses)
+    if not np.isfinite(losses).all():
+        raise Wrong(f"a loss is not finite, frames on the {frame_store}")
+    return losses[0], milliseconds
+
+
+def look(runs: int) -> tuple[dict[str, Any], list[str]]:
+    """Carries out all checks, each after the other's failure too.
+
+    Args:
+      runs: of the timed fleet.
+
+    Returns:
+      What was measured, by check, and what is wrong, a line each.
+    """
+    measured, wrong = {}, []
+
+    def carry_out(name: str, check: Callable[[], dict[str, Any]]) -> None:
+        start = time.perf_counter()
+        try:
+            measured[name] = check()
+            said = "" if name == "machine" else f"ok, {_numbers(measured[name])}"
+        except Exception as error:  # of a compiler or driver: the other checks go on
+            said = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
+            said = " ".join(said.split())[:300]
+            wrong.append(f"{name}: {said}")
+        if said:
+            print(f"{name}: {said} ({time.perf_counter() - start:.0f} s)", flush=True)
+
+    carry_out("machine", describe)
+    for preset, settings, precision in CHECKS:
+        carry_out(
+            f"update of {preset} in {precision}",
+            lambda settings=settings, precision=precision: check_update(settings, precision),
+        )
+    carry_out(f"fleet of {runs} runs, ms a step", lambda: time_fleet(RAINBOW, runs))
+    return measured, wrong
+
+
+def _numbers(found: dict[str, float]) -> str:
+    return ", ".join(f"{name} {number:.2g}" for name, number in found.items())
+
+
+def _define_flags() -> None:
+    """Not at import: tests import this module beside others with flags of the same names."""
+    flags.DEFINE_integer("runs", 4, "runs of the timed fleet", 1, 1000)
+    flags.DEFINE_string("output", None, "directory of a JSON file with all numbers; none without")
+
+
+def main(argv: list[str]) -> int:
+    """Looks, prints, and returns the exit code."""
+    del argv
+    host_memory.keep_freed_memory(large_blocks=False)
+    start, path = time.perf_counter(), None
+    if flags.FLAGS.output is not None:
+        try:
+            path = device_file.prepare(flags.FLAGS.output)
+        except OSError as error:
+            command_line.refuse(str(error))
+    measured, wrong = look(flags.FLAGS.runs)
+    seconds = time.perf_counter() - start
+    if path:
+        from rcrl_jax import files
+
+        files.write_json_atomically(path, {"seconds": seconds, "wrong": wrong, **measured})
+        print(f"written to {path}")
+    if wrong:
+        print(f"stop: {'; '.join(wrong)}")
+        return 1
+    print(f"worth starting: all checks passed in {seconds:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    _define_flags()
+    sys.exit(app.run(main, flags_parser=command_line.parse))
