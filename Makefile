@@ -22,7 +22,7 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: trial atari dmc campaign test test-fast lock clean
+.PHONY: trial atari dmc campaign test test-fast endurance lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -58,6 +58,11 @@ test: .venv/installed
 test-fast: .venv/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# Kills and damages trainings at random, and watches one for leaks. For longer: KILLS=50
+# SOAK_MINUTES=120 make endurance.
+endurance: .venv/installed
+	$(PYTEST) -m endurance $(ARGS) tests/endurance
 
 # Rebuilt when requirements, setup.py or what it compiles change, or when an earlier installation
 # did not finish. pip refuses every file whose hash is not in the lock. The package is built with

@@ -1,4 +1,4 @@
-"""What can happen to the files of a run, for `benchmarks.kill_campaign` and its tests."""
+"""What can happen to the files of a run."""
 
 import pathlib
 import random
