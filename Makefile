@@ -22,7 +22,7 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: trial atari dmc campaign test test-fast compilers lock clean
+.PHONY: trial atari dmc campaign test test-fast endurance compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -58,6 +58,11 @@ test: .venv/installed
 test-fast: .venv/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# Kills and damages trainings at random, and watches one for leaks. For longer: KILLS=50
+# SOAK_MINUTES=120 make endurance.
+endurance: .venv/installed
+	$(PYTEST) -m endurance $(ARGS) tests/endurance
 
 # What `benchmarks.compiled` compiles with for accelerators that are not here: 0.7 GB.
 compilers: .compilers/tpu/installed .compilers/cuda/installed

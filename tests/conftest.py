@@ -35,9 +35,9 @@ SLOW = {
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
-        "test_benchmarks", "test_first_look", "test_kill_campaign", "test_peers", "test_report",
-        "test_sweep", "test_tables",
+        "test_benchmarks", "test_first_look", "test_peers", "test_report", "test_sweep", "test_tables",
     ),
+    "endurance": ("test_kills", "test_soak"),
     "envs": ("test_dmc",),
     "experiments": (
         "test_atari100k", "test_campaign", "test_dmc", "test_doctor", "test_evaluate",
@@ -45,7 +45,7 @@ SLOW = {
     ),
     "report": ("test_browser", "test_verdicts"),
     "representation": ("test_analysis",),
-    "theory": ("test_deep", "test_studies", "test_theory_command", "test_z_learning"),
+    "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_checkpoint", "test_control", "test_damage",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",

@@ -1,8 +1,8 @@
-"""The section on speed and precision: files of `benchmarks.throughput`, `benchmarks.precision`."""
+"""The section on speed: files of `benchmarks.throughput`."""
 
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rcrl_jax.report import markup
@@ -19,54 +19,22 @@ _FLEET = {
     "host_gib": ("host [GiB]", "{:.2f}"),
     "device_gib": ("device [GiB]", "{:.2f}"),
 }
-_PRECISION = {
-    "loss_error": ("error of the loss", "{:.1e}"),
-    "gradient_error": ("error of the gradient", "{:.1e}"),
-    "gradient_difference_of_batches": ("difference of two batches", "{:.2f}"),
-}
 
 
 def section(roots: Sequence[pathlib.Path], problems: list[str]) -> Markup:
-    """Two tables, of speed and of precision.
+    """A table of speed.
 
     Args:
-        roots: directories that may have `throughput/*.json` and `precision/*.json`.
+        roots: directories that may have `throughput/*.json`.
         problems: gets one line for each damaged file.
     """
-    speed = _rows(roots, "throughput", _fleets, problems)
-    rounding = _rows(roots, "precision", _precisions, problems)
-    tables = []
-    if speed:
-        heads = ["command", "games", *(name for name, _ in _FLEET.values())]
-        heads += ["matrix product [GFLOP/s]", "device", "commit"]
-        note = (
-            "Medians of timed calls, alone on the machine. The matrix product is a large one in "
-            "float32, measured beside each row: what the update's rate compares with."
-        )
-        tables.append(markup.table("Speed of training", heads, speed, [note]))
-    if rounding:
-        heads = ["preset", "precision", "game", *(name for name, _ in _PRECISION.values())]
-        heads += ["how", "commit"]
-        note = (
-            "Relative to float32. The last number is how far the gradients of two batches differ."
-        )
-        tables.append(markup.table("Reduced precision", heads, rounding, [note]))
-    return markup.join(tables) if tables else nothing("No speed has been recorded here yet.")
-
-
-def _rows(
-    roots: Sequence[pathlib.Path],
-    folder: str,
-    read: Callable[[Any], list[list[object]]],
-    problems: list[str],
-) -> list[list[object]]:
     rows = []
     paths = {
-        path.resolve(): path for root in roots for path in sorted(root.glob(f"{folder}/*.json"))
+        path.resolve(): path for root in roots for path in sorted(root.glob("throughput/*.json"))
     }
     for path in paths.values():
         try:
-            rows += read(json.loads(path.read_text(encoding="utf-8")))
+            rows += _fleets(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
             problems.append(f"{path} cannot be read: {error.strerror}; change its rights")
         except (
@@ -78,8 +46,16 @@ def _rows(
             RecursionError,
         ) as error:
             what = str(error) if isinstance(error, ValueError) else "an entry has another form"
-            problems.append(f"{path} is damaged: {what}; repeat benchmarks.{folder}")
-    return rows
+            problems.append(f"{path} is damaged: {what}; repeat benchmarks.throughput")
+    if not rows:
+        return nothing("No speed has been recorded here yet.")
+    heads = ["command", "games", *(name for name, _ in _FLEET.values())]
+    heads += ["matrix product [GFLOP/s]", "device", "commit"]
+    note = (
+        "Medians of timed calls, alone on the machine. The matrix product is a large one in "
+        "float32, measured beside each row: what the update's rate compares with."
+    )
+    return markup.table("Speed of training", heads, rows, [note])
 
 
 def _fleets(measured: Mapping[str, Any]) -> list[list[object]]:
@@ -94,20 +70,6 @@ def _fleets(measured: Mapping[str, Any]) -> list[list[object]]:
         ]
         for command, entry in measured.items()
         for fleet in entry["fleets"]
-    ]
-
-
-def _precisions(measured: Mapping[str, Any]) -> list[list[object]]:
-    return [
-        [
-            row["preset"],
-            row["precision"],
-            measured["game"],
-            *(_number(row.get(name), form) for name, (_, form) in _PRECISION.items()),
-            measured["how"],
-            str(measured["versions"].get("git_commit"))[:10],
-        ]
-        for row in measured["table"]
     ]
 
 

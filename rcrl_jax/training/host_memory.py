@@ -14,7 +14,8 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     update) and frees them. By default glibc maps such a block anew each time, and the kernel
     zeroes all its pages again. An update then costs 9,800 page faults and 15 ms of kernel time
     besides 22 ms of user time. With this setting it costs at most 400 page faults and 1.2 ms of
-    kernel time (`benchmarks/page_faults.py`).
+    kernel time (`python -m benchmarks.page_faults`, also with `--nokeep`; commit
+    c0e9065 has it).
 
     glibc can keep blocks above 64 MB only in the main arena. If an update needs such blocks, all
     threads share that arena. Otherwise each thread has its own, because compilation leaves tens of

@@ -1,4 +1,4 @@
-"""Every benchmark runs from start to end, on sizes too small to measure speed."""
+"""`benchmarks.throughput` runs from start to end, on sizes too small to measure speed."""
 
 import json
 import re
@@ -6,7 +6,6 @@ import re
 import pytest
 
 from tests.experiments import programs
-from tests.experiments.test_command_line import assert_refused
 
 
 def throughput(tmp_path, preset, *arguments):
@@ -52,35 +51,3 @@ def test_the_flop_of_an_update_equal_those_of_its_matrix_products(tmp_path):
     through_the_critics = 2 * critics  # the actor's loss: no gradient for the critics' weights
     products = 2 * batch * (forwards + forwards_and_backwards + through_the_critics)
     assert measured["fleets"][0]["update_gflop_per_run"] == pytest.approx(products / 1e9, rel=0.15)
-
-
-def test_page_faults_are_measured_with_and_without_kept_memory():
-    result = programs.run("benchmarks.page_faults", "--preset=erainbow", "--updates=1")
-    assert result.returncode == 0, result.stderr
-    assert "page faults" in result.stdout
-
-
-def test_segment_lengths_at_random_and_of_a_trained_agent(tmp_path):
-    result = programs.call("benchmarks.segment_lengths", "--episodes=1")
-    assert result.returncode == 0, result.stderr
-    rows = [line.strip("| ").split(" | ") for line in result.stdout.splitlines()[2:]]
-    assert [row[0] for row in rows] == [
-        "finger_spin", "cartpole_swingup", "reacher_easy", "cheetah_run", "walker_walk",
-        "ball_in_cup_catch",
-    ]  # fmt: skip
-    assert_refused(programs.call("benchmarks.segment_lengths", f"--trained={tmp_path}"))
-
-    trained = programs.call(
-        "experiments.dmc", "--preset=state_sac", "--task=cartpole_swingup", "--steps=240",
-        "--eval_episodes=1", "--config.hidden_size=16", "--config.batch_size=8",
-        "--config.learn_start=20", f"--workdir={tmp_path}",
-    )  # fmt: skip
-    assert trained.returncode == 0, trained.stderr
-    result = programs.call("benchmarks.segment_lengths", "--episodes=2", f"--trained={tmp_path}")
-    assert result.returncode == 0, result.stderr
-    row = result.stdout.splitlines()[-1].strip("| ").split(" | ")
-    task, repeat, score, *lengths = row
-    assert (task, repeat) == ("cartpole_swingup", "8") and 0 <= float(score) <= 1000
-    by_sum, anchors, by_mean, fewer_anchors = map(float, lengths)
-    assert 1 <= by_sum <= by_mean <= 125
-    assert 0 <= fewer_anchors <= anchors <= 1

@@ -21,7 +21,7 @@ from rcrl_jax.training import host_memory, plan
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
-_LIBRARY = ("experiments.command_line",)  # defines no flags
+_LIBRARY = ("experiments.command_line", "experiments.theory")  # define no flags when imported
 # How the flag library keeps flags, and who defined them.
 _TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")
 
@@ -130,7 +130,8 @@ def _nothing_imported() -> Iterator[None]:
 
 def _is_program(module: str) -> bool:
     package, _, name = module.partition(".")
-    return bool(name) and package in ("experiments", "benchmarks") and module not in _LIBRARY
+    library = module.startswith(_LIBRARY)
+    return bool(name) and package in ("experiments", "benchmarks") and not library
 
 
 def _forget(modules) -> None:

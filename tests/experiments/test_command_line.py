@@ -98,7 +98,7 @@ def test_texts_that_name_no_different_seeds_or_too_many_are_refused(text):
 
 @pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
 def test_every_program_parses_its_flags_in_the_same_way(folder):
-    programs = [text for path in (ROOT / folder).glob("*.py")
+    programs = [text for path in (ROOT / folder).rglob("*.py")
                 if "app.run(" in (text := path.read_text())]  # fmt: skip
     assert len(programs) >= 5
     for text in programs:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from experiments.theory.studies import abstraction
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.fields import LARGEST_INT
 from rcrl_jax.envs import atari, dmc, pools
-from rcrl_jax.theory.studies import abstraction
 from rcrl_jax.training import experiment, prediction, video
 from rcrl_jax.training.plan import Plan
 from tests.experiments import programs

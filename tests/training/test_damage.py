@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks import damage_trials
 from experiments import launch
 from rcrl_jax import files
 from rcrl_jax.training import (
@@ -25,7 +24,7 @@ from rcrl_jax.training import (
     workdir,
 )
 from rcrl_jax.training.run_paths import RunPaths
-from tests.training import toy
+from tests.training import damage_trials, toy
 from tests.training.test_checkpoint import like, make_checkpoint
 from tests.training.test_experiment import Interruption, assert_same_result, contents, run
 

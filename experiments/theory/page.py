@@ -1,0 +1,82 @@
+"""Writes the measured tables into a Markdown page, between its markers."""
+
+import pathlib
+import re
+
+from rcrl_jax import files
+
+_MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def check(path: pathlib.Path) -> None:
+    """Checks that a page has a place for a table.
+
+    Raises:
+      OSError: if the page cannot be read.
+      ValueError: if it has no markers.
+    """
+    if not _MARKED.search(path.read_text()):
+        raise ValueError(f"{path} has no <!-- measured:NAME --> ... <!-- end -->")
+
+
+def fill(path: pathlib.Path, report: dict) -> None:
+    """Replaces the text between `<!-- measured:NAME -->` and `<!-- end -->` by the table NAME.
+
+    Args:
+      path: the page, which is rewritten.
+      report: the contents of `theory.json`.
+    """
+    tables = _tables(report["results"], report["manifest"])
+
+    def replace(match):
+        return f"<!-- measured:{match[1]} -->\n{table(tables[match[1]])}\n<!-- end -->"
+
+    text = _MARKED.sub(replace, path.read_text())
+    with files.replacing(path) as partial:
+        partial.write_text(text)
+
+
+def table(rows: list[dict]) -> str:
+    """A Markdown table whose columns are the keys of the first row."""
+    keys = list(rows[0])
+    lines = [keys, ["---"] * len(keys), *([_cell(row[key]) for key in keys] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(value) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_cell(inner)}" for key, inner in value.items())
+    if not isinstance(value, float):
+        return str(value)
+    return "0" if abs(value) < 1e-12 else f"{value:.3g}"  # below is a rounding error of float64
+
+
+def _tables(results: dict, manifest: dict) -> dict[str, list[dict]]:
+    """The rows of every table of the page, by its name."""
+    tables = {name: rows for name, rows in results.items() if isinstance(rows, list)}
+    for name in ("theorem", "rare_probe", "segment_sampling"):
+        own = results[name]
+        tables[name] = own["rows"]
+        tables[f"{name}_summary"] = [{k: v for k, v in own.items() if not isinstance(v, list)}]
+    tables["rare_probe_proof"] = results["rare_probe"]["proof"]
+    tables["segment_sampling_sizes"] = results["segment_sampling"]["sizes"]
+    tables["representation"] = [
+        row for row in results["representation"] if row["bins"] in (2, 8, 32, 128)
+    ]
+    pi = results["pi_bisimulation"]
+    tables["pi_bisimulation"] = [
+        {
+            "rewards equal in": reading,
+            "MDPs": pi["mdps"],
+            "some states merge": merging,
+            "proposition fails": pi["failing"][reading],
+        }
+        for reading, merging in pi["merging"].items()
+    ]
+    tables["counterexamples"] = [
+        {"case": case, "measured": value} for case, value in results["counterexamples"].items()
+    ]
+    tables["manifest"] = [{"what": key, "value": value} for key, value in manifest.items()]
+    return tables

@@ -1,0 +1,168 @@
+"""Segment sampling: its law by hand, and the pairs that its Bayes predictor separates."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.theory import abstractions, return_distributions, segment_sampling
+from experiments.theory import mdp as mdps
+
+
+def test_segment_ends_with_the_reward_step():
+    ids = segment_sampling.segment_ids(np.array([[0.0, 1.0, 0.0, 0.0, 1.0, 0.0]]), 0.0)
+    assert ids.tolist() == [[0, 0, 1, 1, 1, 2]]
+
+
+def test_segment_ends_only_above_the_threshold():
+    ids = segment_sampling.segment_ids(np.array([[0.6, 0.4, 0.2, 1.0, 0.2]]), 1.0)
+    assert ids.tolist() == [[0, 0, 0, 1, 1]]
+
+
+def two_step_mdp():
+    """State 0 pays 0, then ends or leads to state 1 with probability 1/2 each; state 1 pays 1."""
+    transition = np.zeros((2, 1, 2))
+    transition[0, 0, 1] = 0.5
+    return mdps.MDP(transition, np.eye(2)[:, None], np.array([0.0, 1.0]), np.array([1.0, 0.0]), 1.0)
+
+
+def test_trajectories_and_segment_law_by_hand():
+    trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
+    order = np.argsort(trajectories.pair[:, 1])
+    assert trajectories.pair[order].tolist() == [[0, -1, -1], [0, 1, -1]]
+    assert trajectories.probability.tolist() == [0.5, 0.5]
+    law = segment_sampling.segment_law(trajectories, 0.0, 1.0)
+    # 1.5 steps on average; in the long episode each step has either step as positive.
+    np.testing.assert_allclose(law.visits, [1 / 1.5, 0.5 / 1.5])
+    np.testing.assert_allclose(law.positive, np.array([[0.75, 0.25], [0.25, 0.25]]) / 1.5)
+    assert law.positive_differs == 0.0
+    pair_law = segment_sampling.segment_pairs(law)
+    assert np.sum(pair_law.joint * pair_law.label) == pytest.approx(0.5)
+
+
+def test_bayes_predictor_of_segments_is_not_that_of_independent_pairs():
+    visits, positive = {0: 6, 1: 3}, {(0, 0): 9, (0, 1): 3, (1, 1): 3}  # in ninths, eighteenths
+    predicted = {
+        (i, j): Fraction(visits[i] * visits[j], 81)
+        / (Fraction(visits[i] * visits[j], 81) + Fraction(count, 18))
+        for (i, j), count in positive.items()
+    }
+    assert predicted == {
+        (0, 0): Fraction(8, 17),
+        (0, 1): Fraction(4, 7),
+        (1, 1): Fraction(2, 5),
+    }
+    trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
+    label = segment_sampling.segment_pairs(
+        segment_sampling.segment_law(trajectories, 0.0, 1.0)
+    ).label
+    for cell, value in predicted.items():
+        assert label[cell] == pytest.approx(float(value))
+    # State 0 returns 0 or 1, state 1 returns 1: the predictor of Z-learning is 1/2, 1/2 and 0.
+    law = return_distributions.return_distribution(two_step_mdp(), np.ones((2, 1)), 3).pmf[:, :2]
+    assert law.tolist() == [[0.5, 0.5], [0.0, 1.0]]
+
+
+def test_segment_law_with_another_step_as_positive_by_hand():
+    trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
+    law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step=True)
+    # Only the long episode has a segment of two steps; each is the positive of the other.
+    np.testing.assert_allclose(law.positive, [[0.0, 0.5], [0.5, 0.0]])
+    np.testing.assert_allclose(law.anchor, [0.5, 0.5])
+    np.testing.assert_allclose(law.visits, [2 / 3, 1 / 3])
+
+
+def test_distractors_are_separated_only_if_the_positive_can_be_the_anchor():
+    mdp = mdps.with_distractors(mdps.sparse_episodes(np.random.default_rng(0), 3, 2, 2), 1)
+    trajectories = segment_sampling.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
+    merged = []
+    for other_step in (False, True):
+        law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step)
+        label = segment_sampling.segment_pairs(law).label
+        # [12, 2]: two pairs that differ only in the distractor bit.
+        copies = np.arange(24).reshape(6, 2, 2).swapaxes(1, 2).reshape(12, 2)
+        seen = law.anchor[copies].min(1) > 0
+        merged.append(np.allclose(label[copies[seen, 0]], label[copies[seen, 1]]))
+    assert merged == [False, True]
+
+
+def test_discounted_returns_differ_within_a_segment():
+    trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
+    law = segment_sampling.segment_law(trajectories, 0.0, 0.9)
+    # Half of the positives of the long episode are the other step; the returns are 0.9 and 1.
+    assert law.positive_differs == pytest.approx(0.5 * 2 * 0.5 / 1.5)
+    assert law.return_gap == pytest.approx(0.1 * law.positive_differs)
+
+
+def test_returns_of_a_segment_can_differ_by_more_than_the_threshold():
+    # At discount 1 and rewards >= 0 they cannot; here one of the two conditions is missing.
+    for rewards, discount, returns in (
+        ((0, 100), Fraction(9, 10), (90, 100)),
+        ((-5, -5), Fraction(1), (-10, -5)),
+    ):
+        assert (rewards[0] + discount * rewards[1], rewards[1]) == returns
+        assert abs(returns[0] - returns[1]) > 1
+        array = np.array([rewards], float)
+        assert segment_sampling.segment_ids(array, 1.0).tolist() == [[0, 0]]
+        trajectory = segment_sampling.Trajectories(np.zeros((1, 2), int), array, np.ones(1), 1)
+        stored = segment_sampling.returns_to_go(trajectory, float(discount))
+        assert stored[0] == pytest.approx(returns)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.integers(0, 8))
+def test_undiscounted_returns_of_a_segment_differ_by_at_most_the_threshold(rewards, threshold):
+    array = np.array([rewards], float)
+    ids = segment_sampling.segment_ids(array, float(threshold))[0]
+    returns = [sum(rewards[t:]) for t in range(len(rewards))]
+    for segment in set(ids):
+        within = [value for value, own in zip(returns, ids, strict=True) if own == segment]
+        assert max(within) - min(within) <= threshold
+
+
+def test_episode_longer_than_the_horizon_raises():
+    with pytest.raises(ValueError, match="outlast"):
+        segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 1)
+
+
+def test_trajectories_with_random_rewards_have_total_probability_one_and_mean_q():
+    rng = np.random.default_rng(0)
+    mdp = mdps.sparse_episodes(rng, 3, 2, 2)._replace(reward=rng.dirichlet(np.ones(2), (6, 2)))
+    trajectories = segment_sampling.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
+    assert trajectories.probability.sum() == pytest.approx(1.0)
+    first = trajectories.pair[:, 0]
+    law = return_distributions.return_distribution(mdp, mdps.uniform_policy(mdp), 3)
+    total = segment_sampling.returns_to_go(trajectories, 1.0)[:, 0]
+    for x in np.unique(first):
+        mean = np.average(total[first == x], weights=trajectories.probability[first == x])
+        assert mean == pytest.approx(law.mean[x])
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**31 - 1))
+def test_pairs_merged_by_undiscounted_segments_have_equal_returns(seed):
+    rng = np.random.default_rng(seed)
+    mdp = mdps.with_distractors(mdps.sparse_episodes(rng, 3, 2, 2), 1)
+    policy = mdps.uniform_policy(mdp)
+    law = segment_sampling.segment_law(
+        segment_sampling.enumerate_trajectories(mdp, policy, 3), 0.0, 1.0
+    )
+    assert law.positive_differs == 0.0
+    visited = np.flatnonzero(law.visits > 0)
+    bayes = segment_sampling.segment_pairs(law).label[np.ix_(visited, visited)]
+    pmf = return_distributions.return_distribution(mdp, policy, 3).pmf[visited]
+    assert abstractions.is_irrelevance(abstractions.group_rows(bayes), pmf)
+
+
+def test_segments_separate_pairs_of_equal_return():
+    # Two states that pay 0 and end: their returns are equal, but they share no segment.
+    mdp = mdps.one_step(np.ones((2, 1)), (0.0,))
+    law = segment_sampling.segment_law(
+        segment_sampling.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0
+    )
+    same, other = Fraction(1, 4) / (Fraction(1, 4) + Fraction(1, 2)), 1
+    assert same == Fraction(1, 3)
+    label = segment_sampling.segment_pairs(law).label
+    np.testing.assert_allclose(label, [[float(same), other], [other, float(same)]])

@@ -1,0 +1,115 @@
+"""Z-learning: the loss by its definition, descent against enumeration, Corollary 4.1.1."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.theory import abstractions, bounds, pairs, problems
+from experiments.theory import z_learning as zl
+from tests.experiments.theory.test_pairs import counted
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+def test_partitions_are_complete_and_distinct():
+    for things, blocks in ((4, 2), (5, 5), (5, 3)):
+        expected = {
+            tuple(abstractions.canonical(np.array(labels)))
+            for labels in itertools.product(range(blocks), repeat=things)
+        }
+        found = [tuple(row) for row in zl.partitions(things, blocks)]
+        assert set(found) == expected
+        assert len(found) == len(expected)
+
+
+def test_loss_is_the_mean_squared_error_of_block_means():
+    rng = np.random.default_rng(0)
+    x1, x2 = rng.integers(4, size=(2, 200))
+    y, labels = rng.integers(2, size=200), np.array([0, 1, 0, 2])
+    means = np.zeros((3, 3))
+    for i, j in itertools.product(range(3), repeat=2):
+        chosen = (labels[x1] == i) & (labels[x2] == j)
+        means[i, j] = y[chosen].mean()
+    expected = np.mean((means[labels[x1], labels[x2]] - y) ** 2)
+    counts = counted(x1, x2, y, 4)
+    assert zl.encoder_loss(counts, labels) == pytest.approx(expected)
+    predicted = zl.predictor(counts, labels)
+    np.testing.assert_allclose(predicted[0, 3], means[0, 2])
+
+
+@settings(max_examples=8, deadline=None)
+@given(seeds)
+def test_descent_loss_is_that_of_its_labels_and_not_below_the_global_minimum(seed):
+    rng = np.random.default_rng(seed)
+    probability = rng.dirichlet(np.ones(3), size=6)
+    law = pairs.independent_pairs(rng.dirichlet(np.ones(6)), probability)
+    counts = pairs.draw_counts(rng, law, 500, 2)
+    minimum = zl.enumerate_encoders(counts, 3).loss
+    descent = zl.coordinate_descent(jax.random.key(seed), counts, 3, 2)
+    assert np.all(descent.loss >= minimum - 1e-12)
+    for d in range(2):
+        one = pairs.PairCounts(counts.total[d], counts.signed[d])
+        assert descent.loss[d] == pytest.approx(zl.encoder_loss(one, descent.labels[d]))
+
+
+def test_descent_ends_in_a_local_minimum():
+    rng = np.random.default_rng(5)
+    law = pairs.independent_pairs(np.full(6, 1 / 6), rng.dirichlet(np.ones(3), size=6))
+    # Shapes and restarts are those of the test above, to share its compiled function.
+    counts = pairs.draw_counts(rng, law, 300, 2)
+    fit = zl.coordinate_descent(jax.random.key(0), counts, 3, 2)
+    for d, x, label in itertools.product(range(2), range(6), range(3)):
+        one = pairs.PairCounts(counts.total[d], counts.signed[d])
+        moved = fit.labels[d].copy()
+        moved[x] = label
+        assert zl.encoder_loss(one, moved) >= fit.loss[d] - 1e-12
+
+
+def test_descent_finds_the_global_minimum_in_95_percent_of_datasets():
+    rng = np.random.default_rng(6)
+    hits = []
+    for _ in range(5):
+        probability, _ = problems.distracted(rng, 1)
+        law = pairs.independent_pairs(np.full(8, 1 / 8), probability)
+        counts = pairs.draw_counts(rng, law, 3000, 20)
+        best = zl.enumerate_encoders(counts, 3).loss
+        fit = zl.coordinate_descent(jax.random.key(0), counts, 3, 20)
+        hits += list(fit.loss <= best + 1e-12)
+    assert np.mean(hits) >= 0.95
+
+
+@settings(max_examples=10, deadline=None)
+@given(seeds, st.integers(0, 2))
+def test_corollary_4_1_1_holds_for_enough_blocks(seed, extra):
+    rng = np.random.default_rng(seed)
+    # Three return distributions, each of at least two of the seven pairs.
+    kinds = np.repeat(rng.dirichlet(np.ones(3), size=3), (2, 2, 3), axis=0)
+    law = pairs.independent_pairs(rng.dirichlet(np.full(7, 5.0)), kinds)
+    fit = zl.enumerate_encoders(pairs.stacked(pairs.population(law)), 3 + extra)
+    irreducible = np.sum(law.joint * law.label * (1 - law.label))
+    assert fit.loss[0] == pytest.approx(irreducible, abs=1e-10)
+    # The loss is minimal up to 1e-10, so merged returns are equal only up to about its root.
+    assert np.max(bounds.merged_discrepancy(fit.labels, kinds, np.full(7, 1 / 7))) < 1e-4
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5])
+def test_labels_are_below_the_number_of_blocks(blocks):
+    rng = np.random.default_rng(blocks)
+    law = pairs.independent_pairs(np.full(6, 1 / 6), rng.dirichlet(np.ones(3), size=6))
+    counts = pairs.draw_counts(rng, law, 300, 2)
+    fit = zl.coordinate_descent(jax.random.key(0), counts, blocks, 2)
+    assert fit.labels.min() >= 0 and fit.labels.max() < blocks
+
+
+def test_too_few_blocks_give_no_irrelevance_and_a_larger_loss():
+    kinds = np.repeat(np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]), 2, axis=0)
+    law = pairs.independent_pairs(np.full(6, 1 / 6), kinds)
+    counts = pairs.stacked(pairs.population(law))
+    enough, few = (zl.enumerate_encoders(counts, blocks) for blocks in (3, 2))
+    assert abstractions.is_irrelevance(enough.labels[0], kinds)
+    assert not abstractions.is_irrelevance(few.labels[0], kinds)
+    assert few.loss[0] > enough.loss[0] + 1e-3
