@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 import pathlib
@@ -11,7 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
-from tqdm import tqdm
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
 
 from rcrl_jax import files, reference
 from rcrl_jax.training.record_files import (
@@ -270,14 +274,24 @@ class Progress:
             unit: what is counted instead of steps.
             file: where to show it; standard error if None.
         """
-        file = file or sys.stderr
-        options: dict[str, Any] = {
-            "total": steps, "initial": start, "file": file, "unit": f" {unit}"
-        }  # fmt: skip
-        if _has_room(file):
-            self._bar = tqdm(**options, dynamic_ncols=True)
-        else:
-            self._bar = _Lines(**options, mininterval=_LINE_EVERY_S, maxinterval=_LINE_EVERY_S)
+        self._file = file or sys.stderr
+        self._unit = unit
+        self._last_score = ""
+        console = _Console(file=self._file)
+        self._is_drawn = _has_room(self._file) and not console.is_dumb_terminal
+        self._bar = Bar(
+            BarColumn(bar_width=None),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            console=console,
+            auto_refresh=False,
+            expand=True,
+            redirect_stdout=False,  # it may be a file
+            get_time=time.monotonic,
+        )
+        self._task = self._bar.add_task("", total=steps, completed=start)
+        if self._is_drawn:
+            self._bar.start()
+        self._show()
 
     def advance(self, steps: int = 1, *, last_score: float | None = None) -> None:
         """Counts `steps` more agent steps.
@@ -287,12 +301,31 @@ class Progress:
             last_score: a score to show from now on, if there is a new one.
         """
         if last_score is not None:
-            self._bar.set_postfix_str(f"last score {last_score:.1f}", refresh=False)
-        self._bar.update(steps)
+            self._last_score = f", last score {last_score:.1f}"
+        self._bar.update(self._task, advance=steps)
+        if time.monotonic() - self._shown_s >= (_BAR_EVERY_S if self._is_drawn else _LINE_EVERY_S):
+            self._show()
+
+    def _show(self) -> None:
+        """Shows the present state."""
+        self._shown_s = time.monotonic()
+        (task,) = self._bar.tasks
+        rate = "?" if task.speed is None else f"{task.speed:.2f}"
+        seconds = task.time_remaining
+        left = "?" if seconds is None else str(datetime.timedelta(seconds=seconds))
+        text = (
+            f"{task.completed}/{task.total} {self._unit}, {task.percentage:.1f} %, "
+            f"{rate} {self._unit}/s, {left} left{self._last_score}"
+        )
+        if self._is_drawn:
+            self._bar.update(self._task, description=text, refresh=True)
+        else:
+            print(text, file=self._file, flush=True)
 
     def close(self) -> None:
         """Shows the last state."""
-        self._bar.close()
+        self._show()
+        self._bar.stop()
 
     def __enter__(self) -> Progress:
         """Returns the progress itself."""
@@ -304,6 +337,7 @@ class Progress:
 
 
 _LINE_EVERY_S = 30.0
+_BAR_EVERY_S = 0.1
 
 
 def _has_room(file: TextIO) -> bool:
@@ -315,20 +349,11 @@ def _has_room(file: TextIO) -> bool:
         return False
 
 
-class _Lines(tqdm):
-    """A tqdm that prints a new line for every state: in a file, a bar cannot be redrawn."""
+class _Console(Console):
+    """A console with a cursor: a program that is killed would leave it hidden."""
 
-    def __init__(self, **options: Any):
-        bar_format = (
-            "{n_fmt}/{total_fmt}{unit}, {percentage:.1f} %, {rate_noinv_fmt}, {remaining} left"
-            "{postfix}"
-        )
-        # Sizes, because tqdm would cut lines to those that the terminal reports.
-        super().__init__(bar_format=bar_format, miniters=1, ncols=1000, nrows=20, **options)
-
-    @staticmethod
-    def status_printer(file: TextIO) -> Any:
-        return lambda line: print(line, file=file, flush=True)
+    def show_cursor(self, show: bool = True) -> bool:
+        return False
 
 
 def _holds_lines(path: pathlib.Path) -> bool:

@@ -13,7 +13,6 @@ import termios
 
 import numpy as np
 import pytest
-import tqdm.std
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
@@ -282,7 +281,7 @@ class _Clock:
 
 def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
     clock = _Clock()
-    monkeypatch.setattr(tqdm.std, "time", clock)
+    monkeypatch.setattr(records.time, "monotonic", clock)
     file = io.StringIO()
     with records.Progress(100, start=20, file=file) as progress:
         for step in range(80):
@@ -290,18 +289,20 @@ def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
             progress.advance(last_score=12.5 if step == 40 else None)
     assert file.getvalue().rstrip("\n").split("\n") == [
         "20/100 steps, 20.0 %, ? steps/s, ? left",
-        "50/100 steps, 50.0 %,  1.00 steps/s, 00:50 left",
-        "80/100 steps, 80.0 %,  1.00 steps/s, 00:20 left, last score 12.5",
-        "100/100 steps, 100.0 %,  1.00 steps/s, 00:00 left, last score 12.5",
+        "50/100 steps, 50.0 %, 1.00 steps/s, 0:00:50 left",
+        "80/100 steps, 80.0 %, 1.00 steps/s, 0:00:20 left, last score 12.5",
+        "100/100 steps, 100.0 %, 1.00 steps/s, 0:00:00 left, last score 12.5",
     ]
 
 
 def _progress_on_a_terminal(monkeypatch, *, rows=24, columns):
     """Everything that is written to a terminal of this size, as standard error."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns or 80))  # which Rich asks first
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (rows, columns))
     with open(theirs, "w") as file:
-        monkeypatch.setattr(sys, "stderr", file)  # of which tqdm asks the size
+        monkeypatch.setattr(sys, "stderr", file)
         with records.Progress(100) as progress:
             progress.advance(100, last_score=-3.25)
         file.write("END")
@@ -322,7 +323,7 @@ def test_progress_on_a_terminal_without_a_size_is_lines(monkeypatch, rows, colum
 def test_progress_on_a_terminal_is_one_line_that_is_redrawn(monkeypatch):
     sent = _progress_on_a_terminal(monkeypatch, columns=100)
     assert sent.count("\n") == 1
+    assert "\x1b[2K" in sent and "\x1b[?25l" not in sent  # clears the line, hides no cursor
     last_state = sent.rstrip().split("\r")[-1]
-    assert last_state.startswith("100%|")
-    assert "100/100" in last_state
+    assert "━" in last_state and " 100/100 steps, 100.0 %" in last_state
     assert "last score -3.2" in last_state
