@@ -21,7 +21,7 @@ from rcrl_jax.training import host_memory, plan
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
-_LIBRARY = ("experiments.command_line",)  # defines no flags
+_LIBRARY = ("experiments.command_line", "experiments.sweeps")  # define no flags
 # How the flag library keeps flags, and who defined them.
 _TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")
 
@@ -130,7 +130,11 @@ def _nothing_imported() -> Iterator[None]:
 
 def _is_program(module: str) -> bool:
     package, _, name = module.partition(".")
-    return bool(name) and package in ("experiments", "benchmarks") and module not in _LIBRARY
+    return (
+        package in ("experiments", "benchmarks")
+        and bool(name)
+        and not any(f"{module}.".startswith(f"{library}.") for library in _LIBRARY)
+    )
 
 
 def _forget(modules) -> None:
