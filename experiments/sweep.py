@@ -129,7 +129,7 @@ def main(argv: list[str]) -> None:
             _print_states(spec, directory, planned)
             return
         with files.locked(directory, "sweep"), _launcher(accelerated) as launcher:
-            files.make_writable(spec.results)
+            _make_results(spec.results)
             planned = fleets.plan(spec, directory, max_runs)  # nobody else changes them now
             fleets.tidy(spec, directory)
             runs = sum(len(fleet.units) for fleet in planned)
@@ -185,6 +185,13 @@ def _read_flags() -> Spec:
         return make_spec(table)
     except ValueError as error:
         raise SweepError(str(error).replace("block 1: ", "--", 1)) from None
+
+
+def _make_results(directory: pathlib.Path) -> None:
+    try:
+        files.make_writable(directory)
+    except OSError as error:
+        raise SweepError(f"results: {directory} cannot be written: {error.strerror}") from error
 
 
 def _has_accelerator() -> bool:

@@ -9,7 +9,7 @@ from rcrl_jax import files
 from rcrl_jax.training import manifest
 from rcrl_jax.training.run_paths import RunPaths
 
-_TRASH = ".deleted."
+TRASH = ".deleted."
 
 
 def work_paths(directory: pathlib.Path, fleet: Fleet, unit: Unit) -> RunPaths:
@@ -47,16 +47,23 @@ def check_algorithm(spec: Spec) -> None:
             )
 
 
-def check_begun(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
-    """Checks that a work directory was begun with the fleet's runs and with this code.
+def check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
+    """Checks that a manifest is that of the unit's run, begun with this code.
 
     Raises:
-        SweepError: a run in it has another algorithm number or configuration.
+        SweepError: it has another algorithm number or configuration.
     """
-    for unit in fleet.units:
-        path = work_paths(directory, fleet, unit).manifest
-        if path.exists():
-            _check_run(spec, unit, path)
+    found = _read_run(path)
+    wanted = manifest.describe_run(
+        unit.arm.preset,
+        spec.make_config(unit),
+        unit.game,
+        unit.seed,
+        spec.agent_steps(unit.game),
+        found.get("backend"),  # not in the spec: the training program chooses it
+    )
+    if differences := manifest.describe_differences(found, wanted):
+        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
 
 
 def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
@@ -97,26 +104,16 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
 
 
 def delete(workdir: pathlib.Path) -> None:
-    """Deletes a work directory. If the process is killed, `delete_trash` does the rest.
+    """Deletes a work directory. If the process is killed, what is left is in one named `TRASH*`.
 
     Raises:
         OSError: a file cannot be deleted.
     """
-    trash = workdir.with_name(f"{_TRASH}{workdir.name}")
+    trash = workdir.with_name(f"{TRASH}{workdir.name}")
     if trash.exists():
         shutil.rmtree(trash)
     os.rename(workdir, trash)  # half a work directory would look like one that was begun
     shutil.rmtree(trash)
-
-
-def delete_trash(directory: pathlib.Path) -> None:
-    """Deletes the work directories whose deletion was interrupted.
-
-    Raises:
-        OSError: a file cannot be deleted.
-    """
-    for path in directory.glob(f"{_TRASH}*"):
-        shutil.rmtree(path)
 
 
 def _write_through(path: pathlib.Path) -> None:
@@ -129,7 +126,7 @@ def _write_through(path: pathlib.Path) -> None:
 
 
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
-    _check_run(spec, unit, paths.manifest)
+    check_run(spec, unit, paths.manifest)
     try:
         episodes = files.read_json(paths.scores, lambda scores: len(scores["returns"]))
     except (OSError, files.Damaged):
@@ -139,20 +136,6 @@ def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
             f"{paths.scores} holds {episodes} final episodes, the sweep asks for "
             f"{spec.eval_episodes}"
         )
-
-
-def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
-    found = _read_run(path)
-    wanted = manifest.describe_run(
-        unit.arm.preset,
-        spec.make_config(unit),
-        unit.game,
-        unit.seed,
-        spec.agent_steps(unit.game),
-        found.get("backend"),  # not in the spec: the training program chooses it
-    )
-    if differences := manifest.describe_differences(found, wanted):
-        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
 
 
 def _read_run(path: pathlib.Path) -> dict:

@@ -1,6 +1,7 @@
 """Plans the fleets that train the unfinished runs of a sweep."""
 
 import pathlib
+import shutil
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -33,8 +34,10 @@ def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[Fleet]:
     missing = [unit for unit in spec.units if not collection.is_finished(spec, unit)]
     fleets = []
     for fleet in _recorded(spec, directory):
-        if _has_begun(directory, fleet) and not set(missing).isdisjoint(fleet.units):
-            collection.check_begun(spec, fleet, directory)
+        begun = _manifests(directory, fleet)
+        if begun and not set(missing).isdisjoint(fleet.units):
+            for unit, path in begun.items():
+                collection.check_run(spec, unit, path)
             fleets.append(fleet)
             missing = [unit for unit in missing if unit not in fleet.units]
     fleets += group(spec, missing, max_runs)
@@ -95,15 +98,18 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
         SweepError: the results hold another run in a unit's place.
         OSError: a file cannot be deleted.
     """
-    collection.delete_trash(directory)
+    for path in directory.glob(f"{collection.TRASH}*"):
+        shutil.rmtree(path)
     for fleet in tuple(_recorded(spec, directory)):
         finished = (collection.is_finished(spec, unit) for unit in fleet.units)
-        if not _has_begun(directory, fleet) or all(finished):
+        if not _manifests(directory, fleet) or all(finished):
             collection.delete(directory / fleet.name)
 
 
-def _has_begun(directory: pathlib.Path, fleet: Fleet) -> bool:
-    return any(collection.work_paths(directory, fleet, u).manifest.exists() for u in fleet.units)
+def _manifests(directory: pathlib.Path, fleet: Fleet) -> dict[Unit, pathlib.Path]:
+    """Those that a fleet has written, which it does as soon as it has begun."""
+    paths = {u: collection.work_paths(directory, fleet, u).manifest for u in fleet.units}
+    return {unit: path for unit, path in paths.items() if path.exists()}
 
 
 def _recorded(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:

@@ -22,9 +22,7 @@ from tests.experiments.test_command_line import ROOT, assert_refused, environmen
 RUNS = ("--presets=erainbow,rcrl", "--games=Pong,Alien", "--seeds=0:2", "--results=results/toy")
 FIELDS = {
     **SMALL,
-    "max_episode_steps": 20,
     "learning_rate": 3e-5,
-    "return_contrast.positive_excludes_anchor": True,
     "curl.reduced_games": ["Pong", "Boxing"],
 }
 SPEC = """
@@ -126,24 +124,21 @@ def _read(descriptor):
         return b""
 
 
-def test_every_preset_runs_on_every_game_with_every_seed(tmp_path):
+def test_runs_share_fleets_where_they_can(tmp_path):
     single = states(*RUNS, directory=tmp_path)
     assert list(single) == [
         f"{preset}-{game}-{seed}"
         for seed in (0, 1) for game in ("Pong", "Alien") for preset in ("erainbow", "rcrl")
     ]  # fmt: skip
     assert all(fleet == run for run, fleet in single.items())  # a core each
-    assert len(set(states(*RUNS, "--max_runs_per_fleet=4", directory=tmp_path).values())) == 2
-    assert not os.listdir(tmp_path)
-
-
-def test_all_stands_for_all_games_and_tasks_share_fleets_where_they_can(tmp_path):
     common = ("--games=all", "--seeds=7", "--results=r", "--max_runs_per_fleet=130")
-    assert len(states("--presets=rcrl", *common, directory=tmp_path)) == 26
+    games = states("--presets=rcrl,curl", *common, directory=tmp_path)
+    assert (len(games), len(set(games.values()))) == (52, 2)
     tasks = states("--experiment=dmc", "--presets=sac_aug", *common, directory=tmp_path)
-    assert len(tasks) == 6
-    assert len(set(tasks.values())) == 4  # action repeats 2, 8, 4 and cheetah's learning rate
+    # Action repeats 2, 8, 4 and cheetah's learning rate.
+    assert (len(tasks), len(set(tasks.values()))) == (6, 4)
     assert tasks["sac_aug-finger_spin-7"] == tasks["sac_aug-walker_walk-7"]
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +153,8 @@ def test_all_stands_for_all_games_and_tasks_share_fleets_where_they_can(tmp_path
         ((*RUNS, "toy"), "unexpected argument 'toy'"),
         ((*RUNS, "--games=Pong,Alein"), "--games: unknown 'Alein': did you mean Alien?"),
         ((*RUNS, "--presets=rcl"), "--presets: unknown 'rcl': did you mean rcrl?"),
-        (
-            (*RUNS, "--seeds=2:2"),
-            "--seeds: expected different seeds like 0,1,2 or a range like 0:5",
-        ),
+        ((*RUNS, "--seeds=2:2"), "--seeds: expected different seeds like 0,1,2"),
         ((*RUNS, "--experiment=atari"), "--experiment=atari"),
-        ((*RUNS, "--steps=0"), "--steps=0"),
         ((*RUNS, "--workers=0"), "--workers=0"),
         ((*RUNS, "--ray=127.0.0.1:1"), "--ray: no Ray cluster at"),
     ],
@@ -181,7 +172,7 @@ def test_results_that_cannot_be_made_are_refused_before_training(tmp_path, resul
     (tmp_path / "taken").touch()
     result = command(*RUNS, f"--results={results}", directory=tmp_path)
     assert_refused(result)
-    assert results in result.stderr
+    assert f"results: {results} cannot be written: " in result.stderr
     assert not list(tmp_path.rglob("*.log"))
 
 
@@ -196,15 +187,6 @@ def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path, results)
     assert f"runs/sweep/{name} is in use by another sweep, process {os.getpid()}" in result.stderr
 
 
-def test_another_algorithm_is_refused(tmp_path):
-    paths = RunPaths(tmp_path / "results" / "toy", "rcrl", "Hero", 3)
-    paths.directory.mkdir(parents=True)
-    files.write_json_atomically(paths.manifest, {"run": {"preset": "rcrl"}})
-    result = command(*RUNS, directory=tmp_path)
-    assert_refused(result)
-    assert "results/toy/rcrl/Hero/seed_3 has algorithm number none" in result.stderr
-
-
 def test_the_defaults_are_those_of_the_programs():
     for name, experiment in EXPERIMENTS.items():
         source = (ROOT / "experiments" / f"{name}.py").read_text()
@@ -214,11 +196,7 @@ def test_the_defaults_are_those_of_the_programs():
 
 def test_help_explains_the_spec_and_every_flag(tmp_path):
     asked = programs.run("experiments.sweep", "--help", directory=tmp_path).stdout
-    words = (
-        "[[blocks]]", "[arms.uniform]", "--spec", "--presets", "--games", "--seeds", "--results",
-        "--workdir", "--workers", "--max_runs_per_fleet", "--ray", "--gpus_per_fleet", "dry_run",
-        "kill -STOP -- -PGID", "failures.jsonl",
-    )  # fmt: skip
+    words = ("[[blocks]]", "[arms.uniform]", "--spec", "--presets", "--ray", "kill -STOP -- -PGID")
     for word in words:
         assert word in asked
     assert "absl" not in asked.partition("flags:")[0]

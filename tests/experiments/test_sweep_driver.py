@@ -1,11 +1,9 @@
 """Fleets in parallel: a failing fleet stops no other, and no kill loses or repeats a run."""
 
-import contextlib
 import fcntl
 import io
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -178,17 +176,10 @@ def test_a_fleet_waits_for_an_older_process_of_its_own(tmp_path):
         fcntl.flock(older, fcntl.LOCK_EX)
         newer = local.start_process(["touch", str(started)], log, 0, 0)
         # Its output and its lock.
-        wait_until(newer, lambda: _open_files(newer).count(str(log)) > 2)
+        opened = psutil.Process(newer.pid).open_files
+        wait_until(newer, lambda: [file.path for file in opened()].count(str(log)) > 2)
         assert newer.poll() is None and not started.exists()
     assert newer.wait() == 0 and started.exists()
-
-
-def _open_files(process):
-    found = []
-    for handle in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it has been closed meanwhile
-            found.append(os.readlink(handle))
-    return found
 
 
 def test_progress_is_that_of_the_last_complete_line(tmp_path):

@@ -1,7 +1,5 @@
 """Fleets: they hold every run once, and one that was begun keeps its runs."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,17 +69,6 @@ def test_fleets_hold_every_run_once_and_only_runs_that_can_share_a_program(units
         assert len({SPEC.make_config(unit) for unit in fleet.units}) == 1
         assert len({SPEC.agent_steps(unit.game) for unit in fleet.units}) == 1
     assert len({fleet.name for fleet in made}) == len(made)
-
-
-def test_names_tell_fleets_apart_and_stay_short():
-    assert Fleet(RCRL, ("Pong",), (3,)).name == "rcrl-Pong-3"
-    games = tuple(f"Game{i}" for i in range(26))
-    names = {
-        Fleet(RCRL, order[:count], tuple(range(first, first + 5))).name
-        for order in (games, games[::-1])  # runs are in another order
-        for count, first in itertools.product((25, 26), (0, 5))
-    }
-    assert len(names) == 8 and all(len(name) < 40 for name in names)
 
 
 def begin(spec, fleet, directory, *, manifests):
