@@ -22,7 +22,7 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-.PHONY: trial atari dmc campaign test test-fast endurance compilers lock clean
+.PHONY: trial atari dmc sweep test test-fast endurance compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -44,8 +44,8 @@ dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/rende
 	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # Carries out a list of runs, one on each core; the same command resumes.
-campaign: .venv/installed
-	$(BIN)/python -m experiments.campaign --spec=$(SPEC) $(ARGS)
+sweep: .venv/installed
+	$(BIN)/python -m experiments.sweep --spec=$(SPEC) $(ARGS)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
 # and skips the tests that need one.

@@ -81,7 +81,6 @@ setup(
         "rlax>=0.1.9",
         "scipy>=1.14",
         "tensorboardX>=2.6",
-        "tqdm>=4.66",
     ],
     extras_require={
         "cuda12": ["jax[cuda12]"],

@@ -70,7 +70,7 @@ def steps(directory: pathlib.Path) -> list[_Step]:
 
     return [
         _Step(
-            "benchmarks.sweep",
+            "experiments.sweep",
             (
                 f"--presets={','.join(PRESETS)}",
                 f"--games={','.join(GAMES)}",

@@ -35,13 +35,14 @@ SLOW = {
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
-        "test_benchmarks", "test_first_look", "test_peers", "test_report", "test_sweep", "test_tables",
+        "test_benchmarks", "test_first_look", "test_peers", "test_report", "test_tables",
     ),
     "endurance": ("test_kills", "test_soak"),
     "envs": ("test_dmc",),
     "experiments": (
-        "test_atari100k", "test_campaign", "test_dmc", "test_doctor", "test_evaluate",
-        "test_first_run", "test_refusals", "test_representation",
+        "test_atari100k", "test_dmc", "test_doctor", "test_evaluate", "test_first_run",
+        "test_refusals", "test_representation", "test_sweep", "test_sweep_driver",
+        "test_sweep_ray",
     ),
     "report": ("test_browser", "test_verdicts"),
     "representation": ("test_analysis",),
@@ -50,7 +51,7 @@ SLOW = {
         "test_all_games", "test_checkpoint", "test_control", "test_damage",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
         "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
-        "test_sweep_driver", "test_sweep_ray", "test_untrusted",
+        "test_untrusted",
     ),
 }  # fmt: skip
 

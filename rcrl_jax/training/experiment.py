@@ -19,8 +19,8 @@ from rcrl_jax.training.checkpoint_store import CheckpointStore
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Moment, Plan
+from rcrl_jax.training.progress import Progress
 from rcrl_jax.training.recording import Recording
-from rcrl_jax.training.records import Progress
 
 Say = Callable[[str], None]
 

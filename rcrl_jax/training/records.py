@@ -1,17 +1,15 @@
-"""Writes all numbers of a run: JSON lines, TensorBoard, scores, progress."""
+"""Writes all numbers of a run: JSON lines, TensorBoard, scores."""
 
 from __future__ import annotations
 
 import math
 import os
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from rcrl_jax import files, reference
 from rcrl_jax.training.record_files import (
@@ -251,84 +249,6 @@ def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
         Damaged: a line is no evaluation.
     """
     return [record for _, record in read_lines(pathlib.Path(path), check_evaluation)]
-
-
-class Progress:
-    """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
-
-    Both count agent steps and show steps/s, the time left and the last score.
-    """
-
-    def __init__(
-        self, steps: int, *, start: int = 0, unit: str = "steps", file: TextIO | None = None
-    ):
-        """Shows the first state.
-
-        Args:
-            steps: agent steps of the whole training.
-            start: agent steps already done by the checkpoint that training continues from.
-            unit: what is counted instead of steps.
-            file: where to show it; standard error if None.
-        """
-        file = file or sys.stderr
-        options: dict[str, Any] = {
-            "total": steps, "initial": start, "file": file, "unit": f" {unit}"
-        }  # fmt: skip
-        if _has_room(file):
-            self._bar = tqdm(**options, dynamic_ncols=True)
-        else:
-            self._bar = _Lines(**options, mininterval=_LINE_EVERY_S, maxinterval=_LINE_EVERY_S)
-
-    def advance(self, steps: int = 1, *, last_score: float | None = None) -> None:
-        """Counts `steps` more agent steps.
-
-        Args:
-            steps: agent steps since the last call.
-            last_score: a score to show from now on, if there is a new one.
-        """
-        if last_score is not None:
-            self._bar.set_postfix_str(f"last score {last_score:.1f}", refresh=False)
-        self._bar.update(steps)
-
-    def close(self) -> None:
-        """Shows the last state."""
-        self._bar.close()
-
-    def __enter__(self) -> Progress:
-        """Returns the progress itself."""
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Shows the last state, after an exception too."""
-        self.close()
-
-
-_LINE_EVERY_S = 30.0
-
-
-def _has_room(file: TextIO) -> bool:
-    """Whether `file` is a terminal on which a bar fits; some report 0 rows and columns."""
-    try:
-        size = os.get_terminal_size(file.fileno())
-        return size.columns > 0 and size.lines > 1
-    except OSError:
-        return False
-
-
-class _Lines(tqdm):
-    """A tqdm that prints a new line for every state: in a file, a bar cannot be redrawn."""
-
-    def __init__(self, **options: Any):
-        bar_format = (
-            "{n_fmt}/{total_fmt}{unit}, {percentage:.1f} %, {rate_noinv_fmt}, {remaining} left"
-            "{postfix}"
-        )
-        # Sizes, because tqdm would cut lines to those that the terminal reports.
-        super().__init__(bar_format=bar_format, miniters=1, ncols=1000, nrows=20, **options)
-
-    @staticmethod
-    def status_printer(file: TextIO) -> Any:
-        return lambda line: print(line, file=file, flush=True)
 
 
 def _holds_lines(path: pathlib.Path) -> bool:

@@ -14,6 +14,7 @@ from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, evaluation, manifest, records, trained, video, workdir
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.progress import Progress
 from rcrl_jax.training.run_paths import RunPaths
 from rcrl_jax.training.trained import Kept, Trained, Unusable
 
@@ -241,7 +242,7 @@ def _play(
 
     with (
         stop_signals(ends_after_s=_SAME_STOP_S) as received,
-        records.Progress(fleet.num_runs * episodes, unit="episodes") as progress,
+        Progress(fleet.num_runs * episodes, unit="episodes") as progress,
     ):
         try:
             return evaluation.evaluate(
@@ -263,7 +264,7 @@ def _play(
 class _Counter:
     """Watches an evaluation and counts the first game of every environment as it ends."""
 
-    def __init__(self, progress: records.Progress) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._playing = np.zeros(0, bool)
 

@@ -86,7 +86,7 @@ def test_the_smoke_test_ends_where_a_command_fails(tmp_path, monkeypatch, capsys
 
     monkeypatch.setattr(smoke.subprocess, "run", fail_at_table1)
     assert smoke.run(tmp_path / "new") == 1
-    assert called[0] == "benchmarks.sweep" and called[-1] == "benchmarks.table1"
+    assert called[0] == "experiments.sweep" and called[-1] == "benchmarks.table1"
     assert "exit code 3" in capsys.readouterr().err
 
 

@@ -21,7 +21,8 @@ from rcrl_jax.training import host_memory, plan
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
-_LIBRARY = ("experiments.command_line", "experiments.theory")  # define no flags when imported
+# Define no flags when imported.
+_LIBRARY = ("experiments.command_line", "experiments.sweeps", "experiments.theory")
 # How the flag library keeps flags, and who defined them.
 _TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")
 
@@ -130,8 +131,11 @@ def _nothing_imported() -> Iterator[None]:
 
 def _is_program(module: str) -> bool:
     package, _, name = module.partition(".")
-    library = module.startswith(_LIBRARY)
-    return bool(name) and package in ("experiments", "benchmarks") and not library
+    return (
+        package in ("experiments", "benchmarks")
+        and bool(name)
+        and not any(f"{module}.".startswith(f"{library}.") for library in _LIBRARY)
+    )
 
 
 def _forget(modules) -> None:

@@ -21,7 +21,7 @@ from tests.experiments.test_command_line import assert_mistake, assert_refused
 
 ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
-SWEEP, CAMPAIGN = "benchmarks.sweep", "experiments.campaign"
+SWEEP = "experiments.sweep"
 THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
@@ -89,7 +89,7 @@ REFUSED = [
     (EVALUATE, ["--workdir=x", "--games="], ["--games"]),
     (EVALUATE, ["--workdir=x", "--output="], ["--output"]),
     (SWEEP, [*SHORT_SWEEP, "--workdir="], ["--workdir"]),
-    (CAMPAIGN, ["--spec="], ["--spec"]),
+    (SWEEP, ["--spec="], ["--spec"]),
     (THROUGHPUT, ["--output="], ["--output"]),
     (THROUGHPUT, ["--games="], ["--games"]),
     (THROUGHPUT, ["--preset=rcrl_sac", "--tasks="], ["--tasks"]),
@@ -136,7 +136,6 @@ REFUSED = [
     (DMC, ["--config.log_std_min=-inf"], ["log_std_min", "finite"]),
     (DMC, ["--config.initial_temperature=inf"], ["initial_temperature", "finite"]),
     (DMC, ["--config.temperature_beta1=1"], ["temperature_beta1", "[0, 1)"]),
-    (SWEEP, [*SHORT_SWEEP, "--name=a", "--config.learning_rate=inf"], ["learning_rate"]),
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
     (ATARI, ["--config.curl.reduced_games=(3,)"], ["curl.reduced_games", "names"]),
@@ -218,7 +217,7 @@ FLAGS = {
     DMC: ["task", "tasks", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
     REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs", "episodes"],
     EVALUATE: ["workdir", "games", "seeds", "step", "backend", "episodes", "first_episode"],
-    SWEEP: ["experiment", "presets", "games", "tasks", "seeds", "steps", "name", "workers"],
+    SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "workers"],
 }
 TRAINING = ["workdir", "video", "batching", "devices", "frame_store", "flagfile", "verbosity"]
 FIELDS = {

@@ -18,10 +18,10 @@ from rcrl_jax.training import (
     evaluation,
     experiment,
     manifest,
-    records,
     trained,
     video,
 )
+from rcrl_jax.training.progress import Progress
 from rcrl_jax.training.scoring import Request, Stopped, score
 from rcrl_jax.training.trained import Unusable
 from tests.training import toy
@@ -405,7 +405,7 @@ def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monk
     def advance(self, steps):
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(records.Progress, "advance", advance)
+    monkeypatch.setattr(Progress, "advance", advance)
     with pytest.raises(Stopped) as stop:
         score(Request(finished.workdir, output=tmp_path / "output"), lambda line: None)
     assert stop.value.signum == signal.SIGTERM
@@ -414,7 +414,7 @@ def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monk
 
 def test_the_progress_counts_every_episode_once(finished, tmp_path, monkeypatch):
     counted = []
-    monkeypatch.setattr(records.Progress, "advance", lambda self, steps: counted.append(steps))
+    monkeypatch.setattr(Progress, "advance", lambda self, steps: counted.append(steps))
     score(Request(finished.workdir, output=tmp_path, episodes=13), lambda line: None)
     assert sum(counted) == 13 * len(SEEDS)
 

@@ -4,14 +4,13 @@ import dataclasses
 import hashlib
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rcrl_jax.config import fields
+from rcrl_jax.config import fields, presets
 from rcrl_jax.config.presets import Config
+from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training.run_paths import RunPaths
-
-_MOST_NAMES = 3  # named one by one in the name of a fleet
 
 
 class SweepError(ValueError):
@@ -23,17 +22,43 @@ class Experiment(NamedTuple):
 
     Attributes:
         module: what `python -m` runs.
-        game_flag: the flag that names the game or task; with an s, the one that names several.
-        games: the valid values of that flag.
+        games_flag: the flag that names games or tasks.
+        games: its valid values.
         presets_of: game -> its presets by name.
         action_repeat: game -> how much of `--steps` one agent step counts.
+        steps, eval_episodes: the program's defaults.
     """
 
     module: str
-    game_flag: str
+    games_flag: str
     games: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
     action_repeat: Callable[[str], int]
+    steps: int
+    eval_episodes: int
+
+
+EXPERIMENTS = {
+    "atari100k": Experiment(
+        "experiments.atari100k",
+        games_flag="games",
+        games=atari.ATARI_GAMES,
+        presets_of=lambda game: presets.ATARI_PRESETS,
+        action_repeat=lambda game: 1,
+        steps=100_000,
+        eval_episodes=100,
+    ),
+    "dmc": Experiment(
+        "experiments.dmc",
+        games_flag="tasks",
+        games=tuple(dmc.DMC_TASKS),
+        presets_of=presets.dmc_presets_of,
+        action_repeat=lambda task: dmc.DMC_TASKS[task].action_repeat,
+        steps=500_000,
+        eval_episodes=10,
+    ),
+}
+"""The programs that a sweep may run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,21 +104,10 @@ class Fleet(NamedTuple):
     @property
     def name(self) -> str:
         """A readable name, also that of the work directory: fleets of other runs have others."""
-        if len(self.games) == len(self.seeds) == 1:
+        if len(self.units) == 1:
             return self.units[0].name
-        runs = repr((self.games, self.seeds)).encode()
-        return "-".join(
-            (
-                self.arm.name,
-                _short("games", self.games),
-                _short("seeds", self.seeds),
-                hashlib.sha256(runs).hexdigest()[:8],
-            )
-        )
-
-
-def _short(what: str, names: Sequence[object]) -> str:
-    return "+".join(map(str, names)) if len(names) <= _MOST_NAMES else f"{len(names)}{what}"
+        digest = hashlib.sha256(repr((self.games, self.seeds)).encode()).hexdigest()[:8]
+        return f"{self.arm.name}-{len(self.games)}games-{len(self.seeds)}seeds-{digest}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,16 +148,11 @@ class Spec:
 
     def make_command(self, fleet: Fleet, workdir: pathlib.Path) -> list[str]:
         """The command that trains a fleet in `workdir`, or resumes it."""
-        flag = self.experiment.game_flag
-        if len(fleet.units) == 1:
-            runs = [f"--{flag}={fleet.games[0]}", f"--seed={fleet.seeds[0]}"]
-        else:
-            seeds = ",".join(map(str, fleet.seeds))
-            runs = [f"--{flag}s={','.join(fleet.games)}", f"--seeds={seeds}"]
         return [
             sys.executable, "-m", self.experiment.module,
             f"--preset={fleet.arm.preset}",
-            *runs,
+            f"--{self.experiment.games_flag}={','.join(fleet.games)}",
+            f"--seeds={','.join(map(str, fleet.seeds))}",
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
             f"--workdir={workdir}",

@@ -3,39 +3,18 @@
 import os
 import pathlib
 import shutil
-from typing import Any
 
+from experiments.sweeps.spec import Fleet, Spec, SweepError, Unit
 from rcrl_jax import files
 from rcrl_jax.training import manifest
 from rcrl_jax.training.run_paths import RunPaths
-from rcrl_jax.training.sweep.spec import Fleet, Spec, SweepError, Unit
 
-_TRASH = ".deleted."
-
-
-def check_results(spec: Spec) -> None:
-    """Checks that the results are a directory, or that one can be made; writes nothing.
-
-    Raises:
-        SweepError: something else is in the way.
-    """
-    for path in (spec.results, *spec.results.parents):
-        if os.path.lexists(path):
-            if not path.is_dir():
-                raise SweepError(f"results: {path} is not a directory: choose another one")
-            return
+TRASH = ".deleted."
 
 
-def make_results(spec: Spec) -> None:
-    """Makes the directory of the results.
-
-    Raises:
-        SweepError: it cannot be made or written.
-    """
-    try:
-        files.make_writable(spec.results)
-    except OSError as error:
-        raise SweepError(f"results: {spec.results} cannot be written: {error.strerror}") from error
+def work_paths(directory: pathlib.Path, fleet: Fleet, unit: Unit) -> RunPaths:
+    """The files of one run of a fleet that is not finished, below the sweep's `directory`."""
+    return RunPaths(directory / fleet.name, unit.arm.preset, unit.game, unit.seed)
 
 
 def is_finished(spec: Spec, unit: Unit) -> bool:
@@ -58,26 +37,33 @@ def check_algorithm(spec: Spec) -> None:
         SweepError: one has another number, or no manifest of this program.
     """
     for path in sorted(spec.results.rglob("manifest.json")):
-        if not any(part.startswith(".partial.") for part in path.parts):
-            _check_algorithm(path)
+        if any(part.startswith(".partial.") for part in path.parts):
+            continue
+        number = _read_run(path).get("algorithm", "none")
+        if number != manifest.ALGORITHM:
+            raise SweepError(
+                f"{path.parent} has algorithm number {number}, this code {manifest.ALGORITHM}: "
+                "the two are not mixed; move that run away or use the code that it began with"
+            )
 
 
-def check_begun(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
-    """Checks that a work directory was begun with the fleet's runs and with this code.
+def check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
+    """Checks that a manifest is that of the unit's run, begun with this code.
 
     Raises:
-        SweepError: a run in it has another algorithm number or configuration.
+        SweepError: it has another algorithm number or configuration.
     """
-    for unit in fleet.units:
-        path = work_paths(directory, fleet, unit).manifest
-        if path.exists():
-            _check_algorithm(path)
-            _check_run(spec, unit, path)
-
-
-def work_paths(directory: pathlib.Path, fleet: Fleet, unit: Unit) -> RunPaths:
-    """The files of one run of a fleet that is not finished, below the sweep's `directory`."""
-    return RunPaths(directory / fleet.name, unit.arm.preset, unit.game, unit.seed)
+    found = _read_run(path)
+    wanted = manifest.describe_run(
+        unit.arm.preset,
+        spec.make_config(unit),
+        unit.game,
+        unit.seed,
+        spec.agent_steps(unit.game),
+        found.get("backend"),  # not in the spec: the training program chooses it
+    )
+    if differences := manifest.describe_differences(found, wanted):
+        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
 
 
 def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
@@ -118,26 +104,16 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
 
 
 def delete(workdir: pathlib.Path) -> None:
-    """Deletes a work directory. If the process is killed, `delete_trash` does the rest.
+    """Deletes a work directory. If the process is killed, what is left is in one named `TRASH*`.
 
     Raises:
         OSError: a file cannot be deleted.
     """
-    trash = workdir.with_name(f"{_TRASH}{workdir.name}")
+    trash = workdir.with_name(f"{TRASH}{workdir.name}")
     if trash.exists():
         shutil.rmtree(trash)
     os.rename(workdir, trash)  # half a work directory would look like one that was begun
     shutil.rmtree(trash)
-
-
-def delete_trash(directory: pathlib.Path) -> None:
-    """Deletes the work directories whose deletion was interrupted.
-
-    Raises:
-        OSError: a file cannot be deleted.
-    """
-    for path in directory.glob(f"{_TRASH}*"):
-        shutil.rmtree(path)
 
 
 def _write_through(path: pathlib.Path) -> None:
@@ -149,17 +125,8 @@ def _write_through(path: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def _check_algorithm(path: pathlib.Path) -> None:
-    number = _read_manifest(path).get("algorithm", "none")
-    if number != manifest.ALGORITHM:
-        raise SweepError(
-            f"{path.parent} has algorithm number {number}, this code {manifest.ALGORITHM}: "
-            "the two are not mixed; move that run away or use the code that it began with"
-        )
-
-
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
-    _check_run(spec, unit, paths.manifest)
+    check_run(spec, unit, paths.manifest)
     try:
         episodes = files.read_json(paths.scores, lambda scores: len(scores["returns"]))
     except (OSError, files.Damaged):
@@ -171,26 +138,9 @@ def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
         )
 
 
-def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
-    found = _read_manifest(path)
-    wanted = manifest.describe_run(
-        unit.arm.preset,
-        spec.make_config(unit),
-        unit.game,
-        unit.seed,
-        spec.agent_steps(unit.game),
-        found.get("backend"),  # not in the spec: the training program chooses it
-    )
-    differences = manifest.describe_differences(found, wanted)
-    if differences:
-        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
-
-
-def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
+def _read_run(path: pathlib.Path) -> dict:
+    """The section `run` of a manifest."""
     try:
-        run = files.read_json(path, lambda described: described["run"])
+        return files.read_json(path, lambda described: dict(described["run"]))
     except (OSError, files.Damaged):
-        run = None
-    if not isinstance(run, dict):
-        raise SweepError(f"{path} is not a manifest of this program")
-    return run
+        raise SweepError(f"{path} is not a manifest of this program") from None

@@ -6,20 +6,17 @@ on from its last checkpoint.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import pathlib
 import signal
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rcrl_jax.training.sweep import child
-from rcrl_jax.training.sweep.launchers import Ending, available_cores, start_child
-from rcrl_jax.training.sweep.spec import SweepError
+from experiments.sweeps.local import start_process
+from experiments.sweeps.spec import SweepError
 
 if TYPE_CHECKING:
     import ray
@@ -32,9 +29,7 @@ _PASSED_ON = ("JAX_", "XLA_", "PYTHON", "MUJOCO_", "PYOPENGL_")
 
 
 @contextlib.contextmanager
-def connected(
-    address: str, *, cpus: int, gpus: int, niceness: int, say: Callable[[str], None]
-) -> Iterator["RayLauncher"]:
+def connected(address: str, *, cpus: int, gpus: int, niceness: int) -> Iterator["RayLauncher"]:
     """Connects to a Ray cluster while the block lasts; then fleets that still run are ended.
 
     Args:
@@ -43,7 +38,6 @@ def connected(
         cpus: cores that Ray reserves for a fleet.
         gpus: GPUs that Ray reserves for a fleet, and shows to it.
         niceness: added to the niceness of Ray's workers.
-        say: prints a line for the user.
 
     Raises:
         SweepError: Ray is not installed, or there is no such cluster.
@@ -52,7 +46,7 @@ def connected(
     try:
         import ray
     except ImportError:
-        raise SweepError("--launcher=ray needs Ray: pip install 'rcrl-jax[ray]'") from None
+        raise SweepError("--ray needs Ray: pip install 'rcrl-jax[ray]'") from None
     try:
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
         own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}
@@ -64,8 +58,8 @@ def connected(
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise SweepError(
-            f"--address: no Ray cluster at {address!r} ({type(error).__name__}); start one with "
-            "`ray start --head`, or let --address=local start one for this machine"
+            f"--ray: no Ray cluster at {address!r} ({type(error).__name__}); start one with "
+            "`ray start --head`, or let --ray=local start one for this machine"
         ) from error
     try:
         wanted = {"CPU": cpus, "GPU": gpus}
@@ -74,7 +68,7 @@ def connected(
             for node in ray.nodes()
             if node["Alive"]
         ):
-            say(f"no node has {cpus} CPUs and {gpus} GPUs now: fleets wait until one joins")
+            print(f"no node has {cpus} CPUs and {gpus} GPUs now: fleets wait until one joins")
         yield RayLauncher(cpus=cpus, gpus=gpus, niceness=niceness)
     finally:
         ray.shutdown()
@@ -107,46 +101,34 @@ class RayLauncher:
         return True
 
     def start(self, command: Sequence[str], log: pathlib.Path) -> "_Task":
-        """Hands a command over to Ray."""
-        log = log.absolute()
-        place = log.with_name(f".{log.stem}.place")
-        place.unlink(missing_ok=True)
+        """Hands a command over to Ray, which appends what it prints to `log`."""
         environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
-        task = self._run.remote(
-            list(command), log, place, os.getcwd(), self._cpus, self._niceness, environment
-        )
-        return _Task(task, place)
+        settings = (os.getcwd(), self._cpus, self._niceness, environment)
+        return _Task(self._run.remote(list(command), log.absolute(), *settings))
 
 
 class _Task:
-    """A command that Ray runs; its place is in a file, which all nodes see."""
+    """A command that Ray runs, as `subprocess.Popen` is one."""
 
-    def __init__(self, task: "ray.ObjectRef", path: pathlib.Path):
+    def __init__(self, task: "ray.ObjectRef"):
         self._task = task
-        self._path = path
-        self._place: str | None = None
         self._stopped = False
 
-    def place(self) -> str | None:
-        with contextlib.suppress(OSError):  # before it runs, and after its end
-            self._place = self._path.read_text(encoding="utf-8") or self._place
-        return self._place
-
-    def poll(self) -> Ending | None:
+    def poll(self) -> int | str | None:
+        """The exit code, or what went wrong instead; None until then."""
         import ray
 
         done, _ = ray.wait([self._task], timeout=0)
         if not done:
             return None
-        self.place()
-        self._path.unlink(missing_ok=True)
         try:
-            return Ending(ray.get(self._task))
+            return ray.get(self._task)
         except ray.exceptions.RayError as error:
             first_line = str(error).strip().partition("\n")[0]
-            return Ending(None, f"Ray: {type(error).__name__}: {first_line}")
+            return f"Ray: {type(error).__name__}: {first_line}"
 
-    def stop(self) -> None:
+    def terminate(self) -> None:
+        """Asks the command to save its state and end."""
         import ray
 
         if not self._stopped:  # a second interruption would end the task before the command
@@ -157,7 +139,6 @@ class _Task:
 def _run_on_node(
     command: Sequence[str],
     log: pathlib.Path,
-    place: pathlib.Path,
     directory: str,
     cpus: int,
     niceness: int,
@@ -166,44 +147,14 @@ def _run_on_node(
     """Runs a command on this node and returns its exit code; Ray calls it in a worker."""
     # Ray cancels a task by SIGINT, which workers ignore if Ray was started in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with reserved_cores(cpus) as cores:
-        process = start_child(
-            command,
-            log,
-            cores=cores,
-            niceness=niceness,
-            environment=environment,
-            directory=directory,
-        )
-        try:
-            where = f"node {socket.gethostname()}, process {process.pid}, cores {cores}"
-            place.write_text(where, encoding="utf-8")
-            while process.poll() is None:
-                time.sleep(_POLL_S)
-        except KeyboardInterrupt:  # Ray cancels a task so
-            process.terminate()
-            process.wait()
-            raise
+    process = start_process(
+        command, log, cpus, niceness, environment=environment, directory=directory
+    )
+    try:
+        while process.poll() is None:
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:  # Ray cancels a task so
+        process.terminate()
+        process.wait()
+        raise
     return process.returncode
-
-
-@contextlib.contextmanager
-def reserved_cores(count: int) -> Iterator[str]:
-    """Yields cores of this node, as `child` takes them, that no other fleet has meanwhile.
-
-    Ray counts cores, but does not tell processes which are theirs. XLA would start a thread for
-    every core of the node in each fleet. If fewer than `count` cores are free, because Ray was told
-    that the node has more than there are, the fleet may use all.
-    """
-    folder = pathlib.Path(tempfile.gettempdir(), f"rcrl_jax_cores_{os.getuid()}")
-    folder.mkdir(exist_ok=True)
-    cores: list[str] = []
-    with contextlib.ExitStack() as stack:
-        for core in map(str, available_cores() or ()):
-            if len(cores) == count:
-                break
-            file = stack.enter_context(open(folder / core, "a"))
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                cores.append(core)
-        yield ",".join(cores) if 0 < count == len(cores) else child.ANY_CORE

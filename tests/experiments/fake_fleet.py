@@ -2,7 +2,6 @@
 
 It writes lines to `<WORKDIR>.history`: `core` and the cores it may use, `begin` and the step it
 starts at, `saved` and the step, `finished`; and `overlap` if another process of the fleet runs.
-A run's score is a checksum of all its steps, so that a step that is lost or repeated changes it.
 """
 
 import fcntl
@@ -28,9 +27,7 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     print("core", *sorted(os.sched_getaffinity(0)), "nice", os.nice(0), file=history)
     runs = described["runs"]
     checkpoint = workdir / "checkpoint"
-    step, values = 0, [run["seed"] for run in runs]
-    if checkpoint.exists():
-        step, values = json.loads(checkpoint.read_text())
+    step = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
     print("begin", step, file=history)
     directories = [workdir / r["preset"] / r["game"] / f"seed_{r['seed']}" for r in runs]
     for run, directory in zip(runs, directories, strict=True):
@@ -39,7 +36,7 @@ def main(workdir: pathlib.Path, described: dict) -> None:
 
     def save():
         partial = workdir / ".partial.checkpoint"
-        partial.write_text(json.dumps([step, values]))
+        partial.write_text(json.dumps(step))
         partial.rename(checkpoint)
         print("saved", step, file=history)
 
@@ -47,7 +44,6 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     while step < runs[0]["steps"] and not stopped:
         step += 1
         time.sleep(described["step_s"])
-        values = [(31 * value + step) % 10007 for value in values]
         for file in metrics:
             record = {"agent_steps": step, "wall_s": 0.1 * step, "steps_per_s": 10.0}
             file.write(json.dumps(record) + "\n")
@@ -58,10 +54,10 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     save()
     if stopped:
         sys.exit(128 + stopped[0])
-    for directory, value in zip(directories, values, strict=True):
+    for directory in directories:
         for name in ("evaluations.jsonl", "curve.png"):
             (directory / name).write_text(name)
-        scores = {"returns": [float(value)] * described["eval_episodes"]}
+        scores = {"returns": [1.0] * described["eval_episodes"]}
         (directory / "scores.json").write_text(json.dumps(scores))
     print("finished", file=history)
 

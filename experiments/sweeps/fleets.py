@@ -1,13 +1,14 @@
 """Plans the fleets that train the unfinished runs of a sweep."""
 
 import pathlib
+import shutil
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from experiments.sweeps import collection
+from experiments.sweeps.spec import Fleet, Spec, SweepError, Unit
 from rcrl_jax import files
-from rcrl_jax.training.sweep import collection
-from rcrl_jax.training.sweep.spec import Fleet, Spec, SweepError, Unit
 
 _RECORD = "fleet.json"
 
@@ -30,14 +31,16 @@ def plan(spec: Spec, directory: pathlib.Path, max_runs: int) -> list[Fleet]:
             another configuration, or the record of a fleet is damaged.
     """
     collection.check_algorithm(spec)
-    missing = dict.fromkeys(unit for unit in spec.units if not collection.is_finished(spec, unit))
+    missing = [unit for unit in spec.units if not collection.is_finished(spec, unit)]
     fleets = []
-    for fleet in _begun(spec, directory):
-        collection.check_begun(spec, fleet, directory)
-        if any(unit in missing for unit in fleet.units):
+    for fleet in _recorded(spec, directory):
+        begun = _manifests(directory, fleet)
+        if begun and not set(missing).isdisjoint(fleet.units):
+            for unit, path in begun.items():
+                collection.check_run(spec, unit, path)
             fleets.append(fleet)
-            missing = dict.fromkeys(unit for unit in missing if unit not in fleet.units)
-    fleets += group(spec, tuple(missing), max_runs)
+            missing = [unit for unit in missing if unit not in fleet.units]
+    fleets += group(spec, missing, max_runs)
     place = {unit: index for index, unit in enumerate(spec.units)}
     return sorted(fleets, key=lambda fleet: min(place[u] for u in fleet.units if u in place))
 
@@ -51,8 +54,7 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
     """
     seeds_of: dict[Hashable, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for unit in units:
-        preset = spec.experiment.presets_of(unit.game)[unit.arm.preset]
-        kind = unit.arm, preset, spec.experiment.action_repeat(unit.game)
+        kind = unit.arm, spec.make_config(unit), spec.agent_steps(unit.game)
         seeds_of[kind][unit.game].append(unit.seed)
     fleets = []
     for (arm, *_), seeds_by_game in seeds_of.items():
@@ -60,44 +62,32 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
         for game, seeds in seeds_by_game.items():
             games_of[tuple(seeds)].append(game)
         for seeds, games in games_of.items():
-            fleets += [Fleet(arm, *part) for part in _split(games, seeds, max_runs)]
+            if len(games) <= max_runs:
+                parts = _parts(seeds, max_runs // len(games))
+                fleets += [Fleet(arm, tuple(games), part) for part in parts]
+            else:
+                parts = _parts(games, max_runs)
+                fleets += [Fleet(arm, part, (seed,)) for seed in seeds for part in parts]
     return fleets
 
 
-def _split(
-    games: Sequence[str], seeds: Sequence[int], most: int
-) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Yields grids of at most `most` runs that make up games x seeds."""
-    if len(games) > most:
-        for seed in seeds:
-            for part in _parts(games, most):
-                yield part, (seed,)
-    else:
-        for part in _parts(seeds, most // len(games)):
-            yield tuple(games), part
-
-
-def _parts(names: Sequence[Name], most: int) -> Iterator[tuple[Name, ...]]:
-    """Yields as few parts of at most `most` names as possible, of nearly equal size."""
+def _parts(names: Sequence[Name], most: int) -> list[tuple[Name, ...]]:
+    """As few parts of at most `most` names as possible, of nearly equal size."""
     count = -(-len(names) // most)
-    for index in range(count):
-        first, end = (len(names) * i // count for i in (index, index + 1))
-        yield tuple(names[first:end])
+    ends = [len(names) * index // count for index in range(count + 1)]
+    return [tuple(names[first:end]) for first, end in zip(ends, ends[1:], strict=False)]
 
 
 def begin(directory: pathlib.Path, fleet: Fleet) -> pathlib.Path:
-    """Returns the work directory of a fleet that is about to start.
-
-    Records there which runs the fleet has; of a fleet of one, the directory's name says it.
+    """Returns the work directory of a fleet that is about to start; records its runs there.
 
     Raises:
         OSError: the directory cannot be written.
     """
     workdir = directory / fleet.name
-    if len(fleet.units) > 1:
-        workdir.mkdir(parents=True, exist_ok=True)
-        record = {"arm": fleet.arm.name, "games": fleet.games, "seeds": fleet.seeds}
-        files.write_json_atomically(workdir / _RECORD, record)
+    workdir.mkdir(parents=True, exist_ok=True)
+    record = {"arm": fleet.arm.name, "games": fleet.games, "seeds": fleet.seeds}
+    files.write_json_atomically(workdir / _RECORD, record)
     return workdir
 
 
@@ -108,45 +98,38 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
         SweepError: the results hold another run in a unit's place.
         OSError: a file cannot be deleted.
     """
-    collection.delete_trash(directory)
-    for unit in spec.units:
-        if (directory / unit.name).exists() and collection.is_finished(spec, unit):
-            collection.delete(directory / unit.name)
-    for fleet in _recorded(spec, directory):
-        if not _has_begun(directory, fleet) or all(
-            collection.is_finished(spec, unit) for unit in fleet.units
-        ):
+    for path in directory.glob(f"{collection.TRASH}*"):
+        shutil.rmtree(path)
+    for fleet in tuple(_recorded(spec, directory)):
+        finished = (collection.is_finished(spec, unit) for unit in fleet.units)
+        if not _manifests(directory, fleet) or all(finished):
             collection.delete(directory / fleet.name)
 
 
-def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
-    """Yields the fleets of the sweep's arms that have written a manifest."""
-    alone = (Fleet(unit.arm, (unit.game,), (unit.seed,)) for unit in spec.units)
-    for fleet in (*alone, *_recorded(spec, directory)):
-        if _has_begun(directory, fleet):
-            yield fleet
-
-
-def _has_begun(directory: pathlib.Path, fleet: Fleet) -> bool:
-    return any(collection.work_paths(directory, fleet, u).manifest.exists() for u in fleet.units)
+def _manifests(directory: pathlib.Path, fleet: Fleet) -> dict[Unit, pathlib.Path]:
+    """Those that a fleet has written, which it does as soon as it has begun."""
+    paths = {u: collection.work_paths(directory, fleet, u).manifest for u in fleet.units}
+    return {unit: path for unit, path in paths.items() if path.exists()}
 
 
 def _recorded(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
-    """Yields the fleets of several runs of the sweep's arms that have a work directory."""
+    """Yields the fleets of the sweep's arms that have a work directory."""
     arms = {unit.arm.name: unit.arm for unit in spec.units}
 
     def fleet_of(record: dict[str, Any]) -> Fleet | None:
         if record["arm"] not in arms:
             return None
-        return Fleet(arms[record["arm"]], tuple(record["games"]), tuple(record["seeds"]))
+        fleet = Fleet(arms[record["arm"]], tuple(record["games"]), tuple(record["seeds"]))
+        if fleet.name != path.parent.name:
+            raise ValueError("another name than that of its directory")
+        return fleet
 
     for path in sorted(directory.glob(f"[!.]*/{_RECORD}")):
         try:
             fleet = files.read_json(path, fleet_of)
-            is_record = fleet is None or fleet.name == path.parent.name
         except (OSError, files.Damaged):
-            is_record = False
-        if not is_record:
-            raise SweepError(f"{path} is not the record of a fleet; move {path.parent} away")
+            raise SweepError(
+                f"{path} is not the record of a fleet; move {path.parent} away"
+            ) from None
         if fleet is not None:
             yield fleet

@@ -1,0 +1,133 @@
+"""Starts the commands of a sweep on this machine, and prepares the process of each.
+
+    python -m experiments.sweeps.local PARENT CORES NICENESS LOCK COMMAND...
+
+gives its process a low priority and some cores, and ends with PARENT; then COMMAND takes its place.
+It locks the fleet until it has ended, because an older process of the fleet may still be saving its
+state. A function between fork and exec could do the same, but is unsafe if the parent has threads.
+"""
+
+import ctypes
+import fcntl
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+
+
+class LocalLauncher:
+    """Starts commands on this machine."""
+
+    def __init__(self, workers: int, *, cores: int, niceness: int):
+        """Starts nothing yet.
+
+        Args:
+            workers: commands at a time.
+            cores: cores of each, see `start_process`.
+            niceness: added to this process's niceness; 19 is the lowest priority.
+        """
+        self._workers, self._cores, self._niceness = workers, cores, niceness
+        self._processes: list[subprocess.Popen] = []
+
+    def has_room(self) -> bool:
+        """Whether a command can be started now."""
+        self._processes = [process for process in self._processes if process.poll() is None]
+        return len(self._processes) < self._workers
+
+    def start(self, command: Sequence[str], log: pathlib.Path) -> subprocess.Popen:
+        """Starts a command, in this process group, that appends what it prints to `log`."""
+        process = start_process(command, log, self._cores, self._niceness)
+        self._processes.append(process)
+        return process
+
+
+def start_process(
+    command: Sequence[str],
+    log: pathlib.Path,
+    cores: int,
+    niceness: int,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
+) -> subprocess.Popen:
+    """Starts a command as a process that ends with this one.
+
+    Args:
+        command: the command.
+        log: file to which its output is appended, and its lock. The first line says where it runs.
+        cores: how many cores it gets, which no other fleet of this machine has meanwhile. It may
+            use all cores if 0, or if fewer are free.
+        niceness: added to this process's niceness.
+        environment: variables to change.
+        directory: where it starts; this process's directory if None.
+    """
+    arguments = map(str, (os.getpid(), cores, niceness, log))
+    with open(log, "a", encoding="utf-8") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, *arguments, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
+            cwd=directory,
+        )
+
+
+def main(arguments: list[str]) -> None:
+    """Replaces this process by COMMAND.
+
+    Args:
+        arguments: process id of the parent; number of cores; the number added to the niceness; a
+            file to lock; the command.
+    """
+    parent, cores, niceness, lock, *command = arguments
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM.value)
+    if os.getppid() != int(parent):  # the parent ended before the line above
+        sys.exit(128 + signal.SIGTERM)
+    os.nice(int(niceness))
+    _lock(lock, fcntl.LOCK_EX)
+    where = f"process {os.getpid()} on {socket.gethostname()}"
+    if hasattr(os, "sched_getaffinity"):
+        _reserve_cores(int(cores))
+        where += f", cores {','.join(map(str, sorted(os.sched_getaffinity(0))))}"
+    print(where, flush=True)
+    os.execvp(command[0], command)
+
+
+def _reserve_cores(count: int) -> None:
+    """Restricts this process to cores that no other fleet of this machine has.
+
+    XLA would start a thread for every core of the machine in each fleet. Ray counts cores, but does
+    not tell processes which are theirs, and several sweeps may share a machine.
+    """
+    folder = pathlib.Path(tempfile.gettempdir(), f"rcrl_jax_cores_{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    free: list[int] = []
+    for core in sorted(os.sched_getaffinity(0)):
+        if len(free) < count and _lock(folder / str(core), fcntl.LOCK_EX | fcntl.LOCK_NB):
+            free.append(core)
+    if free and len(free) == count:
+        os.sched_setaffinity(0, free)
+
+
+def _lock(path: str | os.PathLike, how: int) -> bool:
+    """Locks a file until COMMAND has ended; its children do not keep the lock."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        os.close(descriptor)
+        return False
+    os.set_inheritable(descriptor, True)
+    return True
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

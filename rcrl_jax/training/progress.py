@@ -1,0 +1,112 @@
+"""Shows how far a program is."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Column
+
+_LINE_EVERY_S = 30.0
+_BAR_EVERY_S = 0.1
+
+
+class Progress:
+    """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
+
+    Both count agent steps and show steps/s, the time left and the last score.
+    """
+
+    def __init__(
+        self, steps: int, *, start: int = 0, unit: str = "steps", file: TextIO | None = None
+    ):
+        """Shows the first state.
+
+        Args:
+            steps: agent steps of the whole training.
+            start: agent steps already done by the checkpoint that training continues from.
+            unit: what is counted instead of steps.
+            file: where to show it; standard error if None.
+        """
+        self._file = file or sys.stderr
+        self._unit = unit
+        self._last_score = ""
+        console = _Console(file=self._file)
+        self._is_drawn = _has_room(self._file) and not console.is_dumb_terminal
+        self._bar = Bar(
+            BarColumn(bar_width=None),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+            console=console,
+            auto_refresh=False,
+            expand=True,
+            redirect_stdout=False,  # it may be a file
+            get_time=time.monotonic,
+        )
+        self._task = self._bar.add_task("", total=steps, completed=start)
+        if self._is_drawn:
+            self._bar.start()
+        self._show()
+
+    def advance(self, steps: int = 1, *, last_score: float | None = None) -> None:
+        """Counts `steps` more agent steps.
+
+        Args:
+            steps: agent steps since the last call.
+            last_score: a score to show from now on, if there is a new one.
+        """
+        if last_score is not None:
+            self._last_score = f", last score {last_score:.1f}"
+        self._bar.update(self._task, advance=steps)
+        if time.monotonic() - self._shown_s >= (_BAR_EVERY_S if self._is_drawn else _LINE_EVERY_S):
+            self._show()
+
+    def _show(self) -> None:
+        """Shows the present state."""
+        self._shown_s = time.monotonic()
+        (task,) = self._bar.tasks
+        rate = "?" if task.speed is None else f"{task.speed:.2f}"
+        seconds = task.time_remaining
+        left = "?" if seconds is None else str(datetime.timedelta(seconds=seconds))
+        text = (
+            f"{task.completed}/{task.total} {self._unit}, {task.percentage:.1f} %, "
+            f"{rate} {self._unit}/s, {left} left{self._last_score}"
+        )
+        if self._is_drawn:
+            self._bar.update(self._task, description=text, refresh=True)
+        else:
+            print(text, file=self._file, flush=True)
+
+    def close(self) -> None:
+        """Shows the last state."""
+        self._show()
+        self._bar.stop()
+
+    def __enter__(self) -> Progress:
+        """Returns the progress itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Shows the last state, after an exception too."""
+        self.close()
+
+
+def _has_room(file: TextIO) -> bool:
+    """Whether `file` is a terminal on which a bar fits; some report 0 rows and columns."""
+    try:
+        size = os.get_terminal_size(file.fileno())
+        return size.columns > 0 and size.lines > 1
+    except OSError:
+        return False
+
+
+class _Console(Console):
+    """A console with a cursor: a program that is killed would leave it hidden."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        return False

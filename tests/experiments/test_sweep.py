@@ -1,0 +1,219 @@
+"""The sweep command: real runs from start to results, and mistakes in one line."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from experiments.sweeps import reading
+from experiments.sweeps.spec import EXPERIMENTS
+from rcrl_jax import files
+from rcrl_jax.training import manifest
+from rcrl_jax.training.run_paths import RunPaths
+from tests.experiments import programs
+from tests.experiments.test_atari100k import SMALL
+from tests.experiments.test_command_line import ROOT, assert_refused, environment
+
+RUNS = ("--presets=erainbow,rcrl", "--games=Pong,Alien", "--seeds=0:2", "--results=results/toy")
+FIELDS = {
+    **SMALL,
+    "learning_rate": 3e-5,
+    "curl.reduced_games": ["Pong", "Boxing"],
+}
+SPEC = """
+experiment = "atari100k"
+steps = 60
+eval_episodes = 2
+results = "results/toy"
+
+[arms.small]
+preset = "erainbow"
+config = {{ {fields} }}
+
+[[blocks]]
+arms = ["small"]
+games = ["Pong", "Alien"]
+seeds = [1]
+"""
+
+
+def command(*flags: str, directory) -> programs.Ended:
+    return programs.call("experiments.sweep", *flags, directory=directory)
+
+
+def states(*flags, directory):
+    """Run -> its fleet, from --dry_run."""
+    result = command(*flags, "--dry_run", directory=directory)
+    assert result.returncode == 0, result.stderr
+    lines = [line.removeprefix("to do").split() for line in result.stdout.splitlines()]
+    return {line[0]: line[-1] for line in lines}
+
+
+@pytest.fixture
+def spec(tmp_path):
+    fields = ", ".join(f"{name} = {json.dumps(value)}" for name, value in FIELDS.items())
+    (tmp_path / "toy.toml").write_text(SPEC.format(fields=fields))
+    return tmp_path / "toy.toml"
+
+
+def test_a_real_fleet_from_start_to_results(spec, tmp_path):
+    # At the lowest priority it would wait for the tests that run beside this one.
+    flags = ("--spec=toy.toml", "--max_runs_per_fleet=2", "--niceness=0")
+    listed = states(*flags, directory=tmp_path)
+    assert list(listed) == ["small-Pong-1", "small-Alien-1"] and len(set(listed.values())) == 1
+    assert os.listdir(tmp_path) == ["toy.toml"]
+
+    result = command(*flags, directory=tmp_path)
+    directory = tmp_path / "runs" / "sweep" / "toy"
+    (log,) = directory.glob("*.log")
+    assert result.returncode == 0, result.stdout + result.stderr + log.read_text()
+    assert result.stdout.splitlines()[0].startswith("2 runs to do in 1 fleets, process group ")
+    assert result.stdout.splitlines()[-1] == "2 finished, 0 failed, 0 left"
+    for game in ("Pong", "Alien"):
+        paths = RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", game, 1)
+        assert len(json.loads(paths.scores.read_text())["returns"]) == 2
+        run = json.loads(paths.manifest.read_text())["run"]
+        assert run["algorithm"] == manifest.ALGORITHM and run["steps"] == 60
+        values = manifest.config_values(run["config"]) | {"curl.reduced_games": ["Pong", "Boxing"]}
+        assert {name: values[name] for name in FIELDS} == FIELDS
+        assert len(list(paths.directory.iterdir())) == 6 and paths.parameters.exists()
+    assert {path.name for path in directory.iterdir()} == {"lock", log.name}
+
+    again = command(*flags, directory=tmp_path)
+    assert again.stdout.splitlines()[0].startswith("0 runs to do in 0 fleets")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "2 finished, 0 failed, 0 left")
+    listed = command(*flags, "--dry_run", directory=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["finished", "finished"]
+
+    spec.write_text(spec.read_text().replace("steps = 60", "steps = 70"))
+    other = command(*flags, directory=tmp_path)
+    assert_refused(other)
+    assert "results/toy/small/erainbow/Pong/seed_1 holds another run" in other.stderr
+
+
+def test_a_sweep_that_fails_ends_with_1_and_shows_why_on_a_terminal(tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "experiments.sweep", "--presets=rcrl", "--games=Pong",
+            "--seeds=0", "--results=results/toy", "--niceness=0",
+        ],
+        cwd=tmp_path, stdout=theirs, stderr=theirs,
+        env=environment() | {"JAX_PLATFORMS": "nonsense", "COLUMNS": "160", "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while chunk := _read(ours):
+        shown += chunk
+    assert process.wait() == 1
+    text = shown.decode()
+    assert "0 of 1 runs finished, 1 failed" in text and "\x1b[" in text
+    assert "failed rcrl-Pong-0: exit code 1; see runs/sweep/toy/rcrl-Pong-0.log" in text
+    assert text.rstrip().endswith("0 finished, 1 failed, 0 left")
+
+
+def _read(descriptor):
+    try:
+        return os.read(descriptor, 2**16)
+    except OSError:  # Linux's word for the end of a terminal
+        return b""
+
+
+def test_runs_share_fleets_where_they_can(tmp_path):
+    single = states(*RUNS, directory=tmp_path)
+    assert list(single) == [
+        f"{preset}-{game}-{seed}"
+        for seed in (0, 1) for game in ("Pong", "Alien") for preset in ("erainbow", "rcrl")
+    ]  # fmt: skip
+    assert all(fleet == run for run, fleet in single.items())  # a core each
+    common = ("--games=all", "--seeds=7", "--results=r", "--max_runs_per_fleet=130")
+    games = states("--presets=rcrl,curl", *common, directory=tmp_path)
+    assert (len(games), len(set(games.values()))) == (52, 2)
+    tasks = states("--experiment=dmc", "--presets=sac_aug", *common, directory=tmp_path)
+    # Action repeats 2, 8, 4 and cheetah's learning rate.
+    assert (len(tasks), len(set(tasks.values()))) == (6, 4)
+    assert tasks["sac_aug-finger_spin-7"] == tasks["sac_aug-walker_walk-7"]
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        ((), "--presets or --spec is missing"),
+        (RUNS[:1], "--games or --spec is missing"),
+        (RUNS[:3], "--results or --spec is missing"),
+        (("--spec=none.toml",), "none.toml"),
+        (("--spec=toy.toml", *RUNS[:1]), "--spec beside --presets"),
+        (("--spec=toy.toml",), "toy.toml: block 1: games: unknown 'Pongg': did you mean Pong?"),
+        ((*RUNS, "toy"), "unexpected argument 'toy'"),
+        ((*RUNS, "--games=Pong,Alein"), "--games: unknown 'Alein': did you mean Alien?"),
+        ((*RUNS, "--presets=rcl"), "--presets: unknown 'rcl': did you mean rcrl?"),
+        ((*RUNS, "--seeds=2:2"), "--seeds: expected different seeds like 0,1,2"),
+        ((*RUNS, "--experiment=atari"), "--experiment=atari"),
+        ((*RUNS, "--workers=0"), "--workers=0"),
+        ((*RUNS, "--ray=127.0.0.1:1"), "--ray: no Ray cluster at"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(spec, tmp_path, flags, says):
+    spec.write_text(spec.read_text().replace('"Pong", "Alien"', '"Pongg"'))
+    result = command(*flags, directory=tmp_path)
+    assert_refused(result)
+    assert says in result.stderr
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("results", ["taken", "taken/below", "/proc/results"])
+def test_results_that_cannot_be_made_are_refused_before_training(tmp_path, results):
+    (tmp_path / "taken").touch()
+    result = command(*RUNS, f"--results={results}", directory=tmp_path)
+    assert_refused(result)
+    assert f"results: {results} cannot be written: " in result.stderr
+    assert not list(tmp_path.rglob("*.log"))
+
+
+@pytest.mark.parametrize("results", [".", "..", "../inner/"])
+def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path, results):
+    directory = tmp_path / "outer" / "inner"
+    directory.mkdir(parents=True)
+    name = "outer" if results == ".." else "inner"
+    with files.locked(directory / "runs" / "sweep" / name, "sweep"):
+        result = command(*RUNS, f"--results={results}", directory=directory)
+    assert_refused(result)
+    assert f"runs/sweep/{name} is in use by another sweep, process {os.getpid()}" in result.stderr
+
+
+def test_the_defaults_are_those_of_the_programs():
+    for name, experiment in EXPERIMENTS.items():
+        source = (ROOT / "experiments" / f"{name}.py").read_text()
+        found = [re.search(rf'"{flag}", ([\d_]+),', source) for flag in ("steps", "eval_episodes")]
+        assert [int(match[1]) for match in found] == [experiment.steps, experiment.eval_episodes]
+
+
+def test_help_explains_the_spec_and_every_flag(tmp_path):
+    asked = programs.run("experiments.sweep", "--help", directory=tmp_path).stdout
+    words = ("[[blocks]]", "[arms.uniform]", "--spec", "--presets", "--ray", "kill -STOP -- -PGID")
+    for word in words:
+        assert word in asked
+    assert "absl" not in asked.partition("flags:")[0]
+
+
+def test_the_campaign_of_the_claim_holds_all_games_in_pairs():
+    spec = reading.read_spec(ROOT / "campaigns" / "claim.toml")
+    assert (spec.steps, spec.eval_episodes) == (100_000, 100)
+    assert spec.results == pathlib.Path("results/claim")
+    assert len(spec.units) == 2 * (4 * 9 + 22 * 5)
+    assert {unit.game for unit in spec.units} == set(EXPERIMENTS["atari100k"].games)
+    for baseline, ours in zip(spec.units[::2], spec.units[1::2], strict=True):
+        assert (baseline.arm.name, ours.arm.name) == ("erainbow_sa", "rcrl")
+        assert baseline[1:] == ours[1:]
+    assert all(not unit.arm.overrides for unit in spec.units)
+
+
+def test_every_list_of_runs_can_be_read():
+    for path in (ROOT / "campaigns").glob("*.toml"):
+        assert reading.read_spec(path).units

@@ -1,0 +1,71 @@
+"""Progress: a bar on a terminal, plain lines elsewhere."""
+
+import io
+import os
+import sys
+import termios
+
+import pytest
+
+from rcrl_jax.training import progress
+from rcrl_jax.training.progress import Progress
+
+
+class _Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
+    clock = _Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    file = io.StringIO()
+    with Progress(100, start=20, file=file) as shown:
+        for step in range(80):
+            clock.now += 1.0
+            shown.advance(last_score=12.5 if step == 40 else None)
+    assert file.getvalue().rstrip("\n").split("\n") == [
+        "20/100 steps, 20.0 %, ? steps/s, ? left",
+        "50/100 steps, 50.0 %, 1.00 steps/s, 0:00:50 left",
+        "80/100 steps, 80.0 %, 1.00 steps/s, 0:00:20 left, last score 12.5",
+        "100/100 steps, 100.0 %, 1.00 steps/s, 0:00:00 left, last score 12.5",
+    ]
+
+
+def _progress_on_a_terminal(monkeypatch, *, rows=24, columns):
+    """Everything that is written to a terminal of this size, as standard error."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns or 80))  # which Rich asks first
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (rows, columns))
+    with open(theirs, "w") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        with Progress(100) as shown:
+            shown.advance(100, last_score=-3.25)
+        file.write("END")
+    sent = b""
+    while not sent.endswith(b"END"):
+        sent += os.read(ours, 1000)
+    os.close(ours)
+    return sent.decode().removesuffix("END")
+
+
+@pytest.mark.parametrize("rows, columns", [(0, 0), (0, 80), (24, 0)])
+def test_progress_on_a_terminal_without_a_size_is_lines(monkeypatch, rows, columns):
+    lines = _progress_on_a_terminal(monkeypatch, rows=rows, columns=columns).split()
+    assert lines.count("100/100") >= 1
+    assert lines[-1] == "-3.2"  # nothing is cut
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_redrawn(monkeypatch):
+    sent = _progress_on_a_terminal(monkeypatch, columns=100)
+    assert sent.count("\n") == 1
+    assert "\x1b[2K" in sent and "\x1b[?25l" not in sent  # clears the line, hides no cursor
+    last_state = sent.rstrip().split("\r")[-1]
+    assert "━" in last_state and " 100/100 steps, 100.0 %" in last_state
+    assert "last score -3.2" in last_state
