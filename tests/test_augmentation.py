@@ -114,3 +114,19 @@ def test_shapes_are_checked():
         augmentation.random_crop(jax.random.key(0), IMAGE, SIZE)
     with pytest.raises(AssertionError):
         augmentation.center_crop(IMAGE, SIZE)
+
+
+def test_crops_by_products_equal_crops_by_slices_bit_for_bit():
+    """A TPU crops by products, everything else by slices."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (64, FRAMES, ROWS, COLUMNS, CHANNELS), np.uint8)
+    row, column = rng.integers(0, [[ROWS - SIZE + 1], [COLUMNS - SIZE + 1]], (2, 64))
+    by_products, by_slices = (
+        crop(images, row, column, size=SIZE)
+        for crop in (augmentation._crop_by_products, augmentation._crop_by_slices)
+    )
+    assert by_products.dtype == np.uint8
+    np.testing.assert_array_equal(by_products, by_slices)
+    for image, cropped, top, left in zip(images, by_slices, row, column, strict=True):
+        expected = image[:, top : top + SIZE, left : left + SIZE]
+        np.testing.assert_array_equal(cropped, expected)

@@ -120,7 +120,9 @@ def make_agent(
     def act(run: types.RunSpec, params: SacParams, observation, key, greedy: bool, step):
         if pixels:
             observation = augmentation.center_crop(observation, config.crop_size)
-        policy = model.policy(params.actor, model.features(params.critic, observation))
+        policy = model.policy(
+            params.actor, model.actor_psi(params.critic, params.actor, observation)
+        )
         action_mask = action_mask_of(run)
         if greedy:
             return losses.mean_action(policy, action_mask)
@@ -148,19 +150,23 @@ def make_agent(
         t = batch.transitions
 
         policy_t = model.policy(
-            fixed(actor_params), model.features(fixed(critic), t.next_observation)
+            fixed(actor_params),
+            model.actor_psi(fixed(critic), fixed(actor_params), t.next_observation),
         )
         noise = jax.random.normal(next_key, policy_t.mean.shape)
         a_t, log_density_t = losses.sample_action(policy_t, noise, action_mask)
         q_t = model.values(target, model.psi(target, t.next_observation), a_t)
         v_t = losses.soft_value(q_t, log_density_t, temperature)
-        features_tm1 = model.features(critic, t.observation)
-        psi_tm1 = model.psi_of_features(critic.embedding, features_tm1)
+        task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
+        wanted, structure = jax.tree.flatten(task.images_of(tasks, batch, sampled, task_keys))
+        psi_tm1, actor_psi_tm1, of_wanted = model.encode(
+            critic, actor_params, t.observation, *wanted
+        )
         q_tm1 = model.values(critic, psi_tm1, t.action)
         squared_errors = losses.critic_loss(q_tm1, t.reward, t.discount, v_t)
         loss_critic = jnp.mean(t.weight * squared_errors)
 
-        policy = model.policy(actor_params, fixed(features_tm1))
+        policy = model.policy(actor_params, actor_psi_tm1)
         noise = jax.random.normal(actor_key, policy.mean.shape)
         action, log_density = losses.sample_action(policy, noise, action_mask)
         q = model.values(fixed(critic), fixed(psi_tm1), action)
@@ -178,11 +184,7 @@ def make_agent(
             "q_mean": jnp.mean(q_tm1),
         }
         view = task.UpdateView(params.agent, target, psi_tm1, batch, sampled)
-        task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
-        images = jax.tree.map(
-            lambda observation: encode(params.agent, observation),
-            task.images_of(tasks, batch, sampled, task_keys),
-        )
+        images = jax.tree.unflatten(structure, of_wanted)
         auxiliary = task.total_loss(
             tasks, params.auxiliary, view, images, state.task_state, run.constants, task_keys
         )

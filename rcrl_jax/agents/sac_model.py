@@ -43,18 +43,19 @@ class SacModel(NamedTuple):
 
     Attributes:
       init: `keys [5] -> SacParams`.
-      features: `(critic, observation [N, *obs]) -> [N, F]`, what actor and critic share.
-      psi_of_features: `(embedding, features [N, F]) -> psi [N, d]`.
       psi: `(critic, observation [N, *obs]) -> psi [N, d]`.
+      actor_psi: `(critic, actor, observation [N, *obs]) -> [N, d]`, what the policy reads.
+      encode: `(critic, actor, observation, *others) -> (psi, actor_psi, psi of each other one)`;
+        no gradient of `actor_psi` reaches the convolutions.
       values: `(critic, psi [N, d], action [N, A]) -> [N, 2]`, of both critics.
-      policy: `(actor, features [N, F]) -> Policy` of `[N, A]`.
+      policy: `(actor, actor_psi [N, d]) -> Policy` of `[N, A]`.
       psi_size: d.
     """
 
     init: Callable[[chex.PRNGKey], SacParams]
-    features: Callable[[CriticParams, jax.Array], jax.Array]
-    psi_of_features: Callable[[types.Params, jax.Array], jax.Array]
     psi: Callable[[CriticParams, jax.Array], jax.Array]
+    actor_psi: Callable[[CriticParams, ActorParams, jax.Array], jax.Array]
+    encode: Callable[..., tuple[jax.Array, jax.Array, list[jax.Array]]]
     values: Callable[[CriticParams, jax.Array, jax.Array], jax.Array]
     policy: Callable[[ActorParams, jax.Array], losses.Policy]
     psi_size: int
@@ -104,10 +105,31 @@ def make_model(config: SacConfig, formats: ObservationFormat, max_num_actions: i
     def psi(critic: CriticParams, observation: jax.Array) -> jax.Array:
         return psi_of_features(critic.embedding, features(critic, observation))
 
+    def actor_psi(critic: CriticParams, params: ActorParams, observation: jax.Array) -> jax.Array:
+        return psi_of_features(params.embedding, features(critic, observation))
+
+    def encode_each(critic, params, observation, *others):
+        shared = features(critic, observation)
+        first = psi_of_features(critic.embedding, shared)
+        of_actor = psi_of_features(params.embedding, jax.lax.stop_gradient(shared))
+        return first, of_actor, [psi(critic, other) for other in others]
+
+    def encode_together(critic, params, *observations):
+        shared = features(critic, jnp.concatenate(observations))
+        of_actor = psi_of_features(params.embedding, jax.lax.stop_gradient(shared))
+        ends = np.cumsum([len(observation) for observation in observations])
+        first, *others = jnp.split(psi_of_features(critic.embedding, shared), ends[:-1])
+        return first, of_actor[: len(first)], others
+
+    def encode(critic, params, *observations):
+        return jax.lax.platform_dependent(
+            critic, params, *observations, cpu=encode_each, default=encode_together
+        )
+
     def values(critic: CriticParams, psi_: jax.Array, action: jax.Array) -> jax.Array:
         return critics.apply(critic.critics, jnp.concatenate([psi_, action], axis=-1))
 
-    def policy(params: ActorParams, shared: jax.Array) -> losses.Policy:
-        return actor.apply(params.actor, psi_of_features(params.embedding, shared))
+    def policy(params: ActorParams, embedded: jax.Array) -> losses.Policy:
+        return actor.apply(params.actor, embedded)
 
-    return SacModel(init, features, psi_of_features, psi, values, policy, psi_size)
+    return SacModel(init, psi, actor_psi, encode, values, policy, psi_size)

@@ -68,10 +68,11 @@ class SacConfig:
     )
     precision: str = setting(
         "tf32",
-        "inputs of products and convolutions: 'float32' or 'tf32' (10 bits of mantissa); "
-        "parameters and sums are float32; a CPU rounds less than TF32 or not at all",
+        "inputs of products and convolutions: 'float32', 'tf32' (10 bits of mantissa) or "
+        "'bfloat16' (7), in which accelerators also store the outputs of convolutions; parameters "
+        "and sums are float32; a CPU rounds less than TF32 or not at all",
         "ours",
-        fields.one_of("float32", "tf32"),
+        fields.one_of("float32", "tf32", "bfloat16"),
     )
 
     # Auxiliary tasks

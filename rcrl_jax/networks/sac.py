@@ -9,6 +9,7 @@ delta-orthogonal with the gain of a ReLU, biases zero. State vectors skip the co
 embedding.
 """
 
+import functools
 import math
 
 import chex
@@ -17,9 +18,10 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax.losses.sac import Policy
-from rcrl_jax.networks import convolution, initializers
+from rcrl_jax.networks import convolution, device_convolutions, initializers
 
 STRIDES = (2, 1, 1, 1)  # of the four convolutions
+_MOST_PARTS = 64  # of a sum on a GPU
 
 
 def conv_sizes(size: int) -> list[int]:
@@ -41,23 +43,21 @@ def as_channels(observation: jax.Array) -> jax.Array:
     return observation.transpose(0, 2, 3, 1, 4).reshape(n, height, width, frame_stack * colours)
 
 
-def _dense(features: int, name: str | None = None) -> nn.Dense:
-    return nn.Dense(features, kernel_init=nn.initializers.orthogonal(), name=name)
+def _dense(features: int, name: str | None = None, **fields) -> nn.Dense:
+    return nn.Dense(features, kernel_init=nn.initializers.orthogonal(), name=name, **fields)
 
 
 class _Convolution(nn.Module):
-    """A 3x3 convolution without padding, with a bias and maybe a ReLU."""
+    """The parameters of a 3x3 convolution."""
 
     filters: int
-    stride: int = 1
-    relu: bool = True
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, channels: int) -> tuple[jax.Array, jax.Array]:
+        """Kernel `[3, 3, channels, filters]` and bias `[filters]`."""
         init = initializers.delta_orthogonal(math.sqrt(2.0))
-        kernel = self.param("kernel", init, (3, 3, x.shape[-1], self.filters))
-        bias = self.param("bias", nn.initializers.zeros, (self.filters,))
-        return convolution.convolve(x, kernel, bias, self.stride, self.relu)
+        kernel = self.param("kernel", init, (3, 3, channels, self.filters))
+        return kernel, self.param("bias", nn.initializers.zeros, (self.filters,))
 
 
 class Convolutions(nn.Module):
@@ -70,11 +70,21 @@ class Convolutions(nn.Module):
         """Maps `[N, C, H, W, 3] uint8` to features `[N, F]`."""
         chex.assert_shape(observation, (None, None, None, None, 3))
         chex.assert_type(observation, jnp.uint8)
-        # Without the barrier, XLA on the CPU repeats the cast inside the loops of the convolution.
-        x = jax.lax.optimization_barrier(as_channels(observation).astype(jnp.float32) / 255.0)
-        for stride in STRIDES:
-            x = _Convolution(self.filters, stride)(x)
-        return x.reshape(x.shape[0], -1)
+        pixels = as_channels(observation)
+        channels = [pixels.shape[-1], *[self.filters] * (len(STRIDES) - 1)]
+        parameters = [_Convolution(self.filters)(number) for number in channels]
+        features = jax.lax.platform_dependent(
+            pixels, parameters, cpu=_convolve_on_cpu, default=device_convolutions.encode
+        )
+        return features.reshape(len(pixels), -1)
+
+
+def _convolve_on_cpu(pixels, parameters):
+    # Without the barrier, XLA repeats the cast inside the loops of the convolution.
+    x = jax.lax.optimization_barrier(pixels.astype(jnp.float32) / 255.0)
+    for stride, (kernel, bias) in zip(STRIDES, parameters, strict=True):
+        x = convolution.convolve(x, kernel, bias, stride, True)
+    return x
 
 
 class Embedding(nn.Module):
@@ -86,7 +96,28 @@ class Embedding(nn.Module):
     def __call__(self, features: jax.Array) -> jax.Array:
         """Maps `[N, F]` to `[N, features]`."""
         chex.assert_rank(features, 2)
-        return nn.LayerNorm(epsilon=1e-5)(_dense(self.features)(features))
+        dense = _dense(self.features, dot_general=_multiply)
+        return nn.LayerNorm(epsilon=1e-5)(dense(features))
+
+
+def _multiply(x, kernel, dimensions, precision=None, **_):
+    product = functools.partial(
+        jax.lax.dot_general, dimension_numbers=dimensions, precision=precision
+    )
+    return jax.lax.platform_dependent(x, kernel, cuda=_multiply_in_parts, default=product)
+
+
+def _multiply_in_parts(x, kernel):
+    """`[N, F], [F, d] -> [N, d]` as a sum of products over parts of F.
+
+    `[N, d]` has few tiles to share out over a GPU. XLA cuts the sum as well, but into parts that
+    F is no multiple of, and first copies the features into a padded array.
+    """
+    size = len(kernel)
+    parts = max((n for n in range(1, _MOST_PARTS + 1) if size % (8 * n) == 0), default=1)
+    of_x = x.reshape(len(x), parts, -1)
+    of_kernel = kernel.reshape(parts, -1, kernel.shape[-1])
+    return jnp.einsum("npk,pkd->pnd", of_x, of_kernel).sum(0)
 
 
 class TwinCritics(nn.Module):
@@ -153,14 +184,23 @@ class Decoder(nn.Module):
         side = conv_sizes(self.size)[-1]
         x = nn.relu(_dense(side * side * self.filters)(embedding))
         x = x.reshape(-1, side, side, self.filters)
-        for _ in STRIDES[1:]:
-            x = _Convolution(self.filters)(_spread(x, 1))
-        x = _Convolution(self.channels, relu=False)(_spread(x, STRIDES[0]))
+        for stride, filters in zip(
+            reversed(STRIDES), [*[self.filters] * (len(STRIDES) - 1), self.channels], strict=True
+        ):
+            x = jax.lax.platform_dependent(
+                x,
+                *_Convolution(filters)(self.filters),
+                cpu=functools.partial(_convolve_spread, stride=stride, relu=stride == 1),
+                default=functools.partial(
+                    device_convolutions.convolve_transposed, stride=stride, relu=stride == 1
+                ),
+            )
         # With an even size, the first convolution does not read the last row and column.
         return jnp.pad(x, ((0, 0), (0, 1), (0, 1), (0, 0)))[:, : self.size, : self.size]
 
 
-def _spread(x: jax.Array, stride: int) -> jax.Array:
+def _convolve_spread(x, kernel, bias, *, stride, relu):
     """Spaces pixels by `stride` and pads: a 3x3 convolution of it is a transposed convolution."""
     edges = (2, 2, stride - 1)
-    return jax.lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), edges, edges, (0, 0, 0)))
+    spread = jax.lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), edges, edges, (0, 0, 0)))
+    return convolution.convolve(spread, kernel, bias, 1, relu)

@@ -28,7 +28,7 @@ SAC_BAD_VALUES = [
     ("return_contrast.anchors", "prioritised"),
     ("return_contrast.anchors", "rl_batch"),  # 64 anchors beside 512 transitions
     ("return_contrast.positives", "episode"),
-    ("precision", "bfloat16"),
+    ("precision", "float16"),
     ("auxiliary", ("curling",)),
     ("auxiliary", ("curl", "curl")),
     ("frame_stack", 0),

@@ -1,0 +1,120 @@
+"""The convolutions of SAC on accelerators, where what moves through memory bounds an update.
+
+An array is written once, in the type that the next product reads:
+
+* Pixels stay bytes until the first product. Its kernel is divided by 255 in their place.
+* The first layer has stride 2. Blocks of 2 x 2 pixels become channels, four times as many, and its
+  kernel 2 x 2 of stride 1: 9 channels leave most of a matrix unit idle.
+* At precision 'bfloat16' outputs and their gradients are stored in bfloat16.
+"""
+
+from collections.abc import Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from rcrl_jax.networks import precision
+
+_ORDER = ("NHWC", "HWIO", "NHWC")
+_LOADED = 16  # bytes that a GPU loads at once
+
+
+def encode(pixels: jax.Array, parameters: Sequence[tuple[jax.Array, jax.Array]]) -> jax.Array:
+    """3x3 convolutions without padding, each with bias and ReLU; the first has stride 2.
+
+    Args:
+      pixels: `[N, H, W, I] uint8`.
+      parameters: kernel `[3, 3, I, O]` and bias `[O]` of each layer, float32; the first kernel is
+        of pixels in [0, 1].
+
+    Returns:
+      `[N, H', W', O] float32`.
+    """
+    chex.assert_rank(pixels, 4)
+    chex.assert_type(pixels, jnp.uint8)
+    (first, first_bias), *rest = parameters
+    x = _blocks(pixels).astype(_stored_type())
+    for kernel, bias in ((_block_kernel(first / 255.0), first_bias), *rest):
+        y = lax.conv_general_dilated(
+            x, kernel.astype(x.dtype), (1, 1), "VALID", dimension_numbers=_ORDER
+        )
+        x = _add_bias_and_relu(y, bias)
+    return x.astype(jnp.float32)
+
+
+def convolve_transposed(
+    x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int, relu: bool
+) -> jax.Array:
+    """A 3x3 transposed convolution with bias: `[N, H, W, I] -> [N, H', W', O]` float32.
+
+    H' = stride * (H - 1) + 3; W' follows from W in the same way.
+
+    Args:
+      x: images.
+      kernel: `[3, 3, I, O]`, mirrored: of the convolution of the spaced pixels.
+      bias: `[O]`.
+      stride: distance of the inputs' pixels in the outputs.
+      relu: whether negative outputs become 0.
+    """
+    dtype = _stored_type()
+    # cuDNN spaces pixels in the gradient by the images alone. XLA calls that for a kernel that it
+    # sees reversed; without the barrier, it drops two reversals.
+    reversed_kernel = lax.optimization_barrier(kernel[::-1, ::-1])
+    y = lax.conv_general_dilated(
+        x.astype(dtype),
+        reversed_kernel[::-1, ::-1].astype(dtype),
+        (1, 1),
+        [(2, 2), (2, 2)],
+        lhs_dilation=(stride, stride),
+        dimension_numbers=_ORDER,
+    )
+    y = _add_bias_and_relu(y, bias) if relu else y + bias.astype(dtype)[None, None, None]
+    return y.astype(jnp.float32)
+
+
+@jax.custom_vjp
+def _add_bias_and_relu(y, bias):
+    return jax.nn.relu(y + bias.astype(y.dtype)[None, None, None])
+
+
+def _forward(y, bias):
+    # Without the barrier, XLA tests the sign of the sum in place of the ReLU's output in the
+    # backward pass, keeps both arrays, and leaves the ReLU out of cuDNN's kernel.
+    x = lax.optimization_barrier(_add_bias_and_relu(y, bias))
+    return x, x
+
+
+def _backward(x, gradient):
+    passed = jnp.where(x > 0, gradient, 0)
+    return passed, jnp.sum(passed, (0, 1, 2), dtype=jnp.float32)
+
+
+_add_bias_and_relu.defvjp(_forward, _backward)
+
+
+def _blocks(pixels):
+    """`[N, H, W, I] -> [N, (H + 1) // 2, (W + 1) // 2, 4 I]`, the channels filled up with zeros."""
+    n, height, width, channels = pixels.shape
+    padded = jnp.pad(pixels, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+    rows, columns = ((side + 1) // 2 for side in (height, width))
+    blocks = padded.reshape(n, rows, 2, columns, 2, channels).transpose(0, 1, 3, 2, 4, 5)
+    return _fill_channels(blocks.reshape(n, rows, columns, 4 * channels), 3)
+
+
+def _block_kernel(kernel):
+    """`[3, 3, I, O] -> [2, 2, 4 I, O]`, for the channels of `_blocks`."""
+    channels, filters = kernel.shape[2:]
+    padded = jnp.pad(kernel, ((0, 1), (0, 1), (0, 0), (0, 0)))
+    blocks = padded.reshape(2, 2, 2, 2, channels, filters).transpose(0, 2, 1, 3, 4, 5)
+    return _fill_channels(blocks.reshape(2, 2, 4 * channels, filters), 2)
+
+
+def _fill_channels(x, axis):
+    missing = -x.shape[axis] % (_LOADED // jnp.dtype(_stored_type()).itemsize)
+    return jnp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)])
+
+
+def _stored_type():
+    return jnp.bfloat16 if precision.is_bfloat16() else jnp.float32

@@ -1,0 +1,83 @@
+"""SAC's update as accelerators compute it: its numbers, and what it lowers to."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.presets import DMC_PRESETS
+from rcrl_jax.envs.protocol import control_spec
+from rcrl_jax.training import prediction
+from rcrl_jax.training.fleet import Fleet
+from tests.agents.test_sac import RUN, agent_of, batch_of, fresh, spec_of
+from tests.training import toy_control
+
+RUNS = 2
+# Per layer: the forward pass of each set of parameters, the gradient by the kernel, and that by
+# the images of all layers but the first; CURL's keys, the decoder.
+CONVOLUTIONS = {"rcrl_sac": 12 + 4 + 3, "curl_sac": 16 + 4 + 3, "sac_ae": 12 + 4 + 3 + 12}
+
+
+@pytest.mark.parametrize("preset", ["rcrl_curl_sac", "sac_ae", "state_sac"])
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_an_update_as_on_a_device_equals_that_of_the_cpu(preset, platform, monkeypatch):
+    """Compares losses, gradients and targets; both run on the CPU."""
+    agent, update = agent_of(preset, precision="float32")
+    state, batch = fresh(preset, precision="float32"), batch_of(preset)
+    expected = update(RUN, state, batch)
+
+    def as_on_device(*arguments, default, **branches):
+        return branches.get(platform, default)(*arguments)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_device)
+    config = toy_control.make_config(preset, batch_size=6, precision="float32")
+    on_device = make_agent(config, spec_of(config.observation))
+    found = jax.jit(on_device.update)(RUN, state, batch)
+    for (path, a), b in zip(
+        jax.tree.leaves_with_path((found[0].opt_state, found[1])),
+        jax.tree.leaves((expected[0].opt_state, expected[1])),
+        strict=True,
+    ):
+        tolerance = 1e-4 * np.abs(b).max() + 1e-9
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.fixture(scope="module", params=CONVOLUTIONS)
+def traced(request):
+    """(preset, the update of two runs with frames on the device, shapes alone)."""
+    config = DMC_PRESETS[request.param]
+    agent = make_agent(config, control_spec((100, 100, 3), 6, action_repeat=8))
+    constants = [agent.run_constants("cartpole_swingup")] * RUNS
+    runs = types.RunSpec(
+        np.full(RUNS, 1, np.int32), jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants)
+    )
+    fleet = Fleet(agent, range(RUNS), runs, batching="map")
+    batch = prediction.empty_batch(agent, RUNS, "device")
+    *arguments, _ = fleet.update_arguments(jax.eval_shape(fleet.init), batch)
+    frames = jax.ShapeDtypeStruct((RUNS, agent.replay.capacity + 2, 30080), jnp.uint8)
+    return request.param, fleet.programs.update.trace(*arguments, frames)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_equal_parameters_encode_in_one_convolution_a_layer_without_groups(traced, platform):
+    preset, update = traced
+    lowered = update.lower(lowering_platforms=(platform,)).as_text()
+    found = [line for line in lowered.splitlines() if "stablehlo.convolution" in line]
+    assert len(found) == CONVOLUTIONS[preset]
+    groups = {n for line in found for n in re.findall(r"group_count = (\d+)", line)}
+    assert groups == {"1"}
+
+
+def test_a_tpu_slices_no_image_at_a_place_of_its_own(traced):
+    """The gathers that are left take whole frames."""
+    _, update = traced
+    lowered = update.lower(lowering_platforms=("tpu",)).as_text()
+    gathers = [line for line in lowered.splitlines() if "stablehlo.gather" in line]
+    images = [line for line in gathers if "xui8>" in line.partition("->")[2]]
+    assert images
+    for line in images:
+        assert re.search(r"slice_sizes = array<i64: 1, 1, 30080>", line), line
