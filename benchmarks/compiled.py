@@ -5,7 +5,7 @@ r"""Compiles what a fleet runs for accelerators that are not here, and counts wh
     python -m benchmarks.compiled --check
 
 Each compilation is a process of its own. What it counts is written to <output>/<device>.json at
-once, so an interrupted command resumes; programs whose sources have changed are compiled again.
+once, so an interrupted command resumes; programs that have changed are compiled again.
 Prints and writes a table for each device, and what sets the pace of a fleet on it.
 
 With --check: two runs of every preset on one TPU and one GPU. Prints a line for each finding (a
@@ -28,12 +28,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from absl import app, flags
-from tqdm import tqdm
 
 from benchmarks import compiled_table, devices, pace
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.training.progress import Progress
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PROGRAMS = ("update", "act", "write", "embed", "compare")
@@ -55,8 +55,16 @@ class Job(NamedTuple):
         return " ".join(str(part) for part in self[1:])
 
 
-def count(job: Job) -> dict[str, Any]:
-    """Compiles in this process, whose environment is that of the device, and counts."""
+def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
+    """Compiles in this process, whose environment is that of the device, and counts.
+
+    Args:
+        job: what to compile.
+        known_digest: of the program that was counted before.
+
+    Returns:
+        The row of the table; None if the program is still the one with `known_digest`.
+    """
     import jax
 
     from benchmarks import counting, hlo, programs
@@ -64,14 +72,18 @@ def count(job: Job) -> dict[str, Any]:
     number, kind = devices.parse(job.device)
     absent = devices.describe(job.device)
     fleet = programs.make_fleet(job.preset, job.runs, job.batching, absent)
+    lowered = programs.PROGRAMS[job.program](fleet).lower(lowering_platforms=(kind.platform,))
+    digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
+    if digest == known_digest:
+        return None
     row = {
         **job._asdict(),
+        "digest": digest,
         "batching": fleet.batching,
         "runs_on_each_device": fleet.runs_on_each_device,
         "update_period": fleet.agent.schedule.update_period,
         "precision": {**ATARI_PRESETS, **DMC_PRESETS}[job.preset].precision,
     }
-    lowered = programs.PROGRAMS[job.program](fleet).lower(lowering_platforms=(kind.platform,))
     # The first argument of every program is the number of runs; `vmap` does not read it.
     known = {0: fleet.runs_on_each_device} if fleet.batching == "map" else {}
     products = list(counting.products(hlo.module(lowered.as_text("hlo", debug_info=True)), known))
@@ -114,14 +126,14 @@ def count(job: Job) -> dict[str, Any]:
     }
 
 
-def compile_apart(job: Job) -> dict[str, Any]:
+def compile_apart(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     """`count` in a process of its own.
 
     Raises:
         RuntimeError: it has failed; the message is one line.
     """
     process = subprocess.run(
-        [sys.executable, "-m", "benchmarks.compiled", f"--one={json.dumps(job)}"],
+        [sys.executable, "-m", "benchmarks.compiled", f"--one={json.dumps([job, known_digest])}"],
         cwd=_ROOT,
         env=devices.environment(devices.parse(job.device)[1]),
         capture_output=True,
@@ -133,13 +145,11 @@ def compile_apart(job: Job) -> dict[str, Any]:
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def source_digest() -> str:
-    """Digest of all code that a compiled program or its counts depend on."""
+def counting_digest() -> str:
+    """Digest of the code that counts."""
     digest = hashlib.sha256()
-    names = ("compiled", "counting", "devices", "hlo", "programs")
-    own = [_ROOT / "benchmarks" / f"{name}.py" for name in names]
-    for path in [*sorted((_ROOT / "rcrl_jax").rglob("*.py")), *own]:
-        digest.update(path.read_bytes())
+    for name in ("compiled", "counting", "devices", "hlo", "programs"):
+        digest.update((_ROOT / "benchmarks" / f"{name}.py").read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -153,26 +163,31 @@ def compile_all(
     """
     from rcrl_jax.training import manifest
 
-    source, about = source_digest(), manifest.circumstances()
+    counted_by, about = counting_digest(), manifest.circumstances()
     rows = {}
     for device in dict.fromkeys(job.device for job in jobs):
         path = directory / f"{device}.json"
         kept = files.read_json(path, lambda found: found["programs"]) if path.exists() else {}
         rows[device] = kept
-    to_do = [job for job in jobs if rows[job.device].get(job.key, {}).get("source") != source]
+
+    def known_digest(job: Job) -> str | None:
+        row = rows[job.device].get(job.key, {})
+        return row.get("digest") if row.get("counted_by") == counted_by else None
+
     with (
         concurrent.futures.ThreadPoolExecutor(at_once) as pool,
-        tqdm(total=len(to_do), unit="program", dynamic_ncols=True, disable=not to_do) as bar,
+        Progress(len(jobs), unit="programs") as bar,
     ):
-        waiting = {pool.submit(compile_apart, job): job for job in to_do}
+        waiting = {pool.submit(compile_apart, job, known_digest(job)): job for job in jobs}
         try:
             for done in concurrent.futures.as_completed(waiting):
                 job = waiting[done]
-                commit = about["versions"]["git_commit"]
-                rows[job.device][job.key] = done.result() | {"source": source, "commit": commit}
-                _write(directory, job.device, rows[job.device])
-                bar.set_postfix_str(f"{job.device} {job.key}")
-                bar.update()
+                row = done.result()
+                if row is not None:
+                    commit = about["versions"]["git_commit"]
+                    rows[job.device][job.key] = row | {"counted_by": counted_by, "commit": commit}
+                    _write(directory, job.device, rows[job.device])
+                bar.advance()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -239,7 +254,8 @@ def main(argv: list[str]) -> int:
     del argv
     values = flags.FLAGS
     if values.one:
-        print(json.dumps(files.to_json_value(count(Job(*json.loads(values.one))))))
+        job, digest = json.loads(values.one)
+        print(json.dumps(files.to_json_value(count(Job(*job), digest))))
         return 0
     try:
         jobs = read_jobs()
