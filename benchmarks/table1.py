@@ -21,7 +21,7 @@ def run(
     output: str | os.PathLike,
     *,
     presets: Sequence[str] = (),
-    steps: int = scores.PUBLISHED_STEPS,
+    steps: int = claims.BUDGET["atari"],
     mixed: bool = False,
 ) -> list[Verdict]:
     """Shows and writes the table; returns the verdicts.

@@ -3,7 +3,6 @@
 import functools
 import itertools
 
-import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,8 +12,20 @@ from benchmarks.tables import published, runs
 from benchmarks.tables.table import short_steps
 from rcrl_jax import reference
 
-# A published agent has the colour of the same preset of ours, in thin strokes.
-_SAC, _CURL = "#d55e00", "#009e73"
+# Okabe and Ito's palette, readable with every common colour blindness. A published agent has the
+# colour of our preset of the same kind, in thin strokes; the others are grey or muted.
+_CURL, _SAC, _SAC_AE, _STATE = "#0072b2", "#56b4e9", "#e69f00", "#000000"
+_OURS = {
+    "rcrl_sac": "#d55e00",
+    "curl_sac": _CURL,
+    "rcrl_curl_sac": "#cc79a7",
+    "sac_aug": "#009e73",
+    "pixel_sac": _SAC,
+    "sac_ae": _SAC_AE,
+    "state_sac": _STATE,
+}
+_OTHERS = ("#44aa99", "#332288", "#aa4499", "#117733")
+"""For a second arm or pool of a preset."""
 PUBLISHED_CURVES = {
     "SLAC [decoder var 0.1]": ("SLAC", "#999933", (0, (1, 1))),
     "Dreamer v1 [repo, 100k-bin means]": ("Dreamer (means of bins)", "#882255", (0, (6, 2))),
@@ -25,9 +36,9 @@ PUBLISHED_CURVES = {
 }
 """Agent of `published.dmc_curves` -> name, colour and dashes."""
 PUBLISHED_POINTS = {
-    "State SAC": ("*", "#000000"),
+    "State SAC": ("*", _STATE),
     "CURL": ("s", _CURL),
-    "SAC+AE": ("D", "#e69f00"),
+    "SAC+AE": ("D", _SAC_AE),
     "PlaNet": ("^", "#777777"),
     "Dreamer": ("v", "#882255"),
     "Pixel SAC": ("o", _SAC),
@@ -52,12 +63,11 @@ def draw(frame: pd.DataFrame, *, end: int | None = None) -> Figure:
     evaluated = frame[frame.evaluations.map(len) > 0]
     points = runs.evaluations(evaluated)
     end = int(max([end or 500_000, *points.env_steps]))
-    colors = itertools.cycle(matplotlib.color_sequences["petroff10"])
+    free, others = dict(_OURS), itertools.cycle(_OTHERS)
     of_panel = dict(zip(reference.tasks(), panels.flat, strict=True))
     labels = _labels(evaluated)
-    for (key, own), color in zip(
-        evaluated.groupby(["arm", "pool"], sort=False), colors, strict=False
-    ):
+    for key, own in evaluated.groupby(["arm", "pool"], sort=False):
+        color = free.pop(own.preset.iloc[0], None) or next(others)
         for task, of_task in own.groupby("game"):
             curve = average(of_task, points[points.run.isin(of_task.index)])
             _draw_curve(of_panel[task], curve, color, labels[key])

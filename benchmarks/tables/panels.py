@@ -38,6 +38,7 @@ _SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
+_FIRST = ("rcrl", "erainbow_sa", "curl", "rcrl_curl", "rcrl_sac", "sac_aug", "curl_sac")
 _GRAY = "#6e7781"
 
 
@@ -73,7 +74,11 @@ def drawing() -> Iterator[None]:
 
 
 def styles(arms: Sequence[str]) -> dict[str, Style]:
-    """Arm -> how it is drawn everywhere; colours first, then dashes."""
+    """Arm -> how it is drawn everywhere; colours first, then dashes.
+
+    The arms that are compared most have the first colours, which everybody can tell apart.
+    """
+    arms = [*(arm for arm in _FIRST if arm in arms), *(arm for arm in arms if arm not in _FIRST)]
     dashes = ("solid", "dashed", "dotted", "dashdot")
     looks = itertools.product(dashes, matplotlib.color_sequences["petroff10"])
     return {

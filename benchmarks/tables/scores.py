@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.tables import pools, published, runs, statistics
+from benchmarks.tables.claims import BUDGET
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from rcrl_jax import reference
 
@@ -25,7 +26,6 @@ PRINTED_MEDIANS = {
     "RCRL": 18.5, "RCRL+CURL": 19.6,
 }  # fmt: skip
 """Median human-normalised score as the paper's Table 1 prints it, in percent."""
-PUBLISHED_STEPS = 100_000
 DMC_COLUMN = {
     "state_sac": "State SAC",
     "pixel_sac": "Pixel SAC",
@@ -42,6 +42,7 @@ _AGGREGATES: dict[str, Callable[[statistics.Scores], np.ndarray]] = {
     "median": statistics.median_of_game_means,
     "mean": statistics.mean_of_game_means,
     "IQM": statistics.interquartile_mean_of_game_means,
+    "at human level": lambda scores: np.sum([game.mean() >= 1 for game in scores]),
 }
 _OURS_NOTE = (
     "Best of a row marked among published and among ours, not among ours where an arm has a single "
@@ -62,7 +63,7 @@ class _Filled(NamedTuple):
 
 
 def table1(
-    frame: pd.DataFrame, presets: Sequence[str] = (), *, env_steps: int = PUBLISHED_STEPS
+    frame: pd.DataFrame, presets: Sequence[str] = (), *, env_steps: int = BUDGET["atari"]
 ) -> Table:
     """Table 1: 26 games of Atari-100k, each system of the paper beside ours.
 
@@ -87,7 +88,7 @@ def table1(
         *_median_notes(filled, games),
         *_incomplete_notes(filled, games),
         *_protocol_notes("atari", filled),
-        *_warnings(frame, env_steps, PUBLISHED_STEPS),
+        *_warnings(frame, env_steps, BUDGET["atari"]),
     ]
     title = f"Atari-100k: scores after {env_steps:,} environment steps, published and ours"
     return _score_table(title, filled, games, notes)
@@ -141,24 +142,25 @@ def control_table(frame: pd.DataFrame, presets: Sequence[str] = ()) -> Table:
     def theirs(agent: str) -> _Filled:
         found = [rows.get((agent, *place)) for place in places]
         cells = [Cell() if row is None else Cell(row.mean, deviation=row.std) for row in found]
-        return _Filled(Column(agent, "published"), cells, _contest(agent, "published"))
+        return _Filled(Column(agent, "published"), cells, "published" * (agent != "State SAC"))
 
     def ours(arm: str) -> _Filled:
         own = dict(list(points[points.arm == arm].groupby(["env_steps", "game"]).score))
         cells = [mean_cell(own.get(place, ())) for place in places]
-        return _Filled(Column(arm, "ours"), cells, _contest(arm, "ours"))
+        return _Filled(Column(arm, "ours"), cells, "ours" * (_preset(arm) != "state_sac"))
 
     filled = [theirs(agent) for agent in DMC_OTHERS]
     filled += _beside_published(presets or frame.arm.unique(), DMC_COLUMN, theirs, ours)
     labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
+    missed = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(_DMC_BUDGETS)]})
     notes = [
         "Mean return ± standard deviation over runs; in brackets the number of ours. At a step "
         "before their end, runs are scored by their evaluation there, which has fewer episodes.",
         f"{_OURS_NOTE} Agents that read the state do not compete.",
         "The paper prints no figure of RCRL on DMControl, only curves.",
-        *_missed_notes(frame, points, _DMC_BUDGETS),
+        *([f"Not evaluated at these steps: {', '.join(missed)}."] if missed else []),
         *_protocol_notes("dmc", filled),
-        *_mixing_notes(frame),
+        *_warnings(frame),
     ]
     shown = [
         row._replace(digits=0, separated=number > 0 and number % len(tasks) == 0)
@@ -197,10 +199,6 @@ def _preset(arm: str) -> str:
     return arm.partition("(")[0]
 
 
-def _contest(agent: str, source: str) -> str:
-    return "" if _preset(agent) in ("State SAC", "state_sac") else source
-
-
 def _published_atari(agent: str, games: Sequence[str], contest: str = "published") -> _Filled:
     cells = [Cell(reference.published(game, agent)) for game in games]
     return _Filled(Column(agent, contest), cells, contest)
@@ -211,7 +209,7 @@ def _means(frame: pd.DataFrame, arm: str, games: Sequence[str]) -> list[Cell]:
 
 
 def _score_table(
-    title: str, filled: Sequence[_Filled], games: Sequence[str], notes: Sequence[str]
+    title: str, filled: list[_Filled], games: Sequence[str], notes: list[str]
 ) -> Table:
     rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
     return Table(title, "game", [column.column for column in filled], rows, notes)
@@ -251,7 +249,7 @@ def _aggregate_rows(filled: Sequence[_Filled], games: Sequence[str]) -> list[Row
     Missing where a game is missing. Seeds are those of the game that has the fewest.
     """
     rows = []
-    for name, estimator in {**_AGGREGATES, "at human level": _games_at_human_level}.items():
+    for name, estimator in _AGGREGATES.items():
         cells = []
         for column in filled:
             if any(cell.value is None for cell in column.cells):
@@ -260,15 +258,11 @@ def _aggregate_rows(filled: Sequence[_Filled], games: Sequence[str]) -> list[Row
             seeds = [cell.seeds for cell in column.cells]
             value = estimator(_normalised(column, games)).item()
             cells.append(Cell(value, None if None in seeds else min(seeds)))
-        is_share = name in _AGGREGATES
+        is_share = name != "at human level"
         label = f"{name} HNS" if is_share else f"games {name}"
         marked = _mark_best(filled, cells) if is_share else cells
         rows.append(Row(label, marked, is_share, separated=not rows, digits=2))
     return rows
-
-
-def _games_at_human_level(scores: statistics.Scores) -> np.ndarray:
-    return np.sum([game.mean() >= 1 for game in scores])
 
 
 def _normalised(column: _Filled, games: Sequence[str]) -> list[np.ndarray]:
@@ -329,13 +323,6 @@ def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[s
     return notes
 
 
-def _missed_notes(frame: pd.DataFrame, points: pd.DataFrame, budgets: Sequence[int]) -> list[str]:
-    """Names the arms that have runs and no score at a budget of the table."""
-    missed = sorted(set(frame.arm) - set(points.arm[points.env_steps.isin(budgets)]))
-    ends = ", ".join(f"{steps:,}" for steps in budgets)
-    return [f"Not evaluated at {ends} steps: {', '.join(missed)}."] if missed else []
-
-
 def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:
     """How each published column was measured; agents with the same note share a line."""
     agents: dict[str, list[str]] = {}
@@ -346,19 +333,14 @@ def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:
     return [f"{', '.join(names)} (published): {note}." for note, names in agents.items()]
 
 
-def _warnings(frame: pd.DataFrame, env_steps: int, published_steps: int) -> list[str]:
-    notes = []
+def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0) -> list[str]:
+    """What a reader has to know of our runs: budget, code, diverged ones, different conditions."""
+    notes = pools.unclear_commits(frame)
     if env_steps != published_steps:
         notes.append(
             f"Ours after {env_steps:,} environment steps, published after {published_steps:,}: not "
             "comparable."
         )
-    return notes + _mixing_notes(frame)
-
-
-def _mixing_notes(frame: pd.DataFrame) -> list[str]:
-    """Warnings on runs: of different conditions, diverged, or made with unknown code."""
-    notes = pools.unclear_commits(frame)
     if frame.diverged.any():
         notes.append(f"{frame.diverged.sum()} of our runs diverged and count as random play.")
     if frame.pool.nunique() > 1:

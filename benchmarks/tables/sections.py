@@ -21,7 +21,7 @@ from benchmarks.tables import (
     statistics,
     verdicts,
 )
-from benchmarks.tables.panels import Bar, Line, Style
+from benchmarks.tables.panels import Bar, Style
 from benchmarks.tables.similarities import Recording
 from benchmarks.tables.table import Cell, Column, Row, Table
 from rcrl_jax import reference
@@ -209,17 +209,12 @@ def measured(
     def draw(game: str, own: pd.DataFrame) -> Iterable[tuple[str, Figure]]:
         return measures.game_panels(points[points.run.isin(own.index)], looks)
 
-    blocks = _blocks(frame[frame.index.isin(points.run)], draw)
-    blocks += [
-        Block(f"From {recording.directory}", [*_similarity_panels(recording)])
-        for recording in recorded
-    ]
     tables = [measures.last_values(points)] * bool(len(points))
     return Section(
         "Segments, similarities, AUCs",
         empty="No run recorded segments, similarities or AUCs yet.",
         note=measures.NOTE,
-        blocks=blocks,
+        blocks=_blocks(frame[frame.index.isin(points.run)], draw),
         tables=[*tables, *map(similarities.to_table, recorded)],
     )
 
@@ -318,21 +313,3 @@ def _improvements(counted: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]:
 
 def _games(games: Sequence[str]) -> str:
     return ", ".join(games) if len(games) <= 4 else f"{len(games)} games"
-
-
-def _similarity_panels(recording: Recording) -> Iterable[Panel]:
-    """The curves of one directory of the representation experiment."""
-    points = pd.DataFrame(recording.similarity)
-    points = points.assign(run=points.seed)
-    looks = panels.styles(points.preset.unique())
-    for kind, words in {"held_out": "held-out pairs", "replay": "pairs of the replay"}.items():
-        drawn = [
-            Line(mean, Style(looks[arm].color, dash), f"{arm} ({own.run.nunique()}), {sign}s")
-            for arm, own in points[points.pairs == kind].groupby("preset", sort=False)
-            for sign, dash in {"positive": "solid", "negative": "dashed"}.items()
-            if len(mean := measures.mean_of_runs(own, f"cosine_{sign}"))
-        ]
-        if drawn:
-            label = f"cosine of phi to the anchor, {words}"
-            figure = panels.lines(drawn, label)
-            yield _panel(recording.game, figure, f"{label}, on {recording.game}")

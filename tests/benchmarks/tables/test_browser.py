@@ -135,24 +135,6 @@ def test_aggregates_stay_below_the_games(browser):
     assert set(after[:place]) == set(before[:place])
 
 
-def test_blocks_and_manifests_unfold(browser):
-    manifest = script(browser, f"{RUNS}.querySelector('details')")
-    content = manifest.find_element("css selector", "pre")
-    assert not content.is_displayed()
-    manifest.find_element("css selector", "summary").click()
-    assert content.is_displayed() and '"preset"' in content.text
-    manifest.find_element("css selector", "summary").click()
-    assert not content.is_displayed()
-
-
-def test_links_of_the_contents_lead_to_their_sections(browser):
-    assert script(
-        browser,
-        "[...document.querySelectorAll('nav a')].every("
-        "link => document.querySelector(link.getAttribute('href'))?.tagName === 'H2')",
-    )
-
-
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_page_itself_does_not_scroll_sideways(browser, width):
     emulate(browser, width=width)

@@ -181,4 +181,4 @@ class TestDmc:
         assert names[names.index("RAD [rliable run data]") + 1] == "sac_aug"
         assert "rcrl_sac(batch_size=128)" in names
         (note,) = (note for note in shown.notes if note.startswith("Not evaluated"))
-        assert note == "Not evaluated at 100,000, 500,000 steps: curl_sac."
+        assert note == "Not evaluated at these steps: curl_sac."
