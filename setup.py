@@ -54,8 +54,8 @@ setup(
     ext_modules=KERNELS,
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     package_data={
-        "rcrl_jax.reference": ["data/*.csv", "data/*.csv.gz", "README.md"],
-        "rcrl_jax.report": ["template/*"],
+        "rcrl_jax.reference": ["data/*.csv", "README.md"],
+        "benchmarks.tables": ["data/*", "templates/*"],
     },
     install_requires=[
         "absl-py>=2.1",
@@ -86,6 +86,8 @@ setup(
         "cuda12": ["jax[cuda12]"],
         "cuda13": ["jax[cuda13]"],
         "ray": ["ray>=2.60"],
+        # Tables, figures and the page of benchmarks/.
+        "tables": ["jinja2>=3.1", "pandas>=3"],
         "tpu": ["jax[tpu]"],
         "test": ["hypothesis", "pytest", "pytest-xdist", "ruff", "selenium"],
     },

@@ -2,30 +2,30 @@ r"""Tests the claim "`rcrl` scores higher than `erainbow_sa`" on the finished ru
 
     python -m benchmarks.claim --results=results/claim
 
-Reads `<results>/<preset>/<game>/seed_<n>/{scores.json,manifest.json}` and writes
-`<results>/README.md`. The list of runs, the test and what counts as a run were fixed beforehand in
-docs/preregistration.md. No p value is computed before the list is complete.
+Reads the runs below `<results>/rcrl` and `<results>/erainbow_sa` and writes `<results>/README.md`.
+List, test and what counts as a run were fixed beforehand in docs/preregistration.md. No p value is
+computed before the list is complete. Which runs may be pooled is the rule of all tables
+(`tables/pools.py`): runs on another device or emulator get tables of their own below the verdict.
 """
 
 import pathlib
-import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
+import pandas as pd
 from absl import app, flags
 
+from benchmarks.tables import claims, pools, runs, statistics
+from benchmarks.tables.run_files import ATTEMPTS
 from experiments import command_line
-from rcrl_jax import files, reference, statistics
-from rcrl_jax.report import claims
-from rcrl_jax.results.runs import ATTEMPTS, Run, read_run
+from rcrl_jax import files, reference
 
 _RESULTS = flags.DEFINE_string("results", "results/claim", "directory of the finished runs")
 
-PRESETS = {"rcrl": ("return_contrast",), "erainbow_sa": ()}
-"""The two arms and their auxiliary tasks; the claim is that the first scores higher."""
+PRESETS = claims.PREREGISTERED_ARMS
+"""The two arms; the claim is that the first scores higher."""
 GAMES, SEEDS = claims.PREREGISTERED_GAMES, claims.PREREGISTERED_SEEDS
-AGENT_STEPS = 100_000
+AGENT_STEPS = claims.PREREGISTERED_STEPS
 EPISODES = 100
 LEVEL = 0.05
 PERMUTATIONS = 100_000
@@ -34,36 +34,41 @@ SEED = 0
 """Seed of the permutations, and again of the resamples."""
 
 _PAIRS = len(GAMES) * len(SEEDS)
-_IDENTITY = ("preset", "game", "seed", "config")
-_LOSS_FIELDS = ("auxiliary", "return_contrast")
-"""Fields in which the configurations of the two presets may differ."""
+_TITLE = "# `rcrl` against `erainbow_sa`\n\nWritten by `python -m benchmarks.claim"
+"""How a page of this program begins, by which its earlier version is known."""
 
 
-def read_runs(results: pathlib.Path) -> list[Run]:
+def read_runs(results: pathlib.Path) -> pd.DataFrame:
     """Reads every finished run of the two presets; skips runs without a result.
 
     Raises:
-        ValueError: a file is damaged or at odds with its place, a run has another number of steps
-            or episodes, or runs differ in algorithm, protocol or configuration. The message names
-            the file.
+        ValueError: a run is damaged, contradicts another one, or has another agent, number of
+            steps or episodes than the list; or runs differ in algorithm, backend or protocol. The
+            message names the file or directory.
     """
     if not results.is_dir():
         raise ValueError(f"--results: there is no directory {results}")
-    runs = []
-    for preset in PRESETS:
-        for directory in sorted((results / preset).glob("*/*/")):
-            if (
-                not re.fullmatch(r"seed_(0|[1-9]\d*)", directory.name)
-                or directory.parent.name not in reference.games()
-            ):
-                raise ValueError(f"{directory} is no <game>/seed_<n>")
-            run = _read_run(directory)
-            runs += [run] if run else []
-    _require_equal(runs, _conditions)
-    _require_equal(runs, lambda run: _outside_the_loss(_config(run)))
-    for preset in PRESETS:
-        _require_equal([run for run in runs if run.preset == preset], _config)
-    return runs
+    roots = [results / preset for preset in PRESETS if (results / preset).is_dir()]
+    frame, problems = runs.read(*roots, unfinished=True)
+    if problems:
+        raise ValueError(problems[0])
+    frame = frame[frame.score.notna()]
+    for run in frame.itertuples():
+        expected = {
+            "preset": (run.preset in PRESETS, run.preset),
+            "agent": (run.arm == run.preset, run.arm),
+            "steps": (run.agent_steps == AGENT_STEPS, run.agent_steps),
+            "episodes": (
+                run.diverged or len(run.returns) == EPISODES,
+                run.returns and len(run.returns),
+            ),
+            "algorithm": (type(run.algorithm) is int, run.algorithm),
+        }
+        for name, (is_listed, value) in expected.items():
+            if not is_listed:
+                raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
+    _require_one_protocol(frame)
+    return frame
 
 
 def decide(first: statistics.Scores, second: statistics.Scores) -> str:
@@ -105,40 +110,42 @@ def decide(first: statistics.Scores, second: statistics.Scores) -> str:
     )
 
 
-def sentence(runs: Sequence[Run]) -> str:
-    """The verdict on the claim: undecided until every pair of the list is finished."""
-    scores = {(run.preset, run.game, run.seed): run.score for run in runs}
-    finished = sum(
-        all((preset, game, seed) in scores for preset in PRESETS)
-        for game in GAMES
-        for seed in SEEDS
-    )
+def sentence(frame: pd.DataFrame) -> str:
+    """The verdict on the claim: undecided until every pair of the list is finished.
+
+    Args:
+        frame: runs of one pool.
+    """
+    listed = frame[claims.listed(frame)]
+    first, second = pools.paired_scores(listed, *PRESETS, GAMES)
+    finished = sum(map(len, first))
     if finished < _PAIRS:
         return f"undecided: {finished} of {_PAIRS} pairs finished."
-    return decide(
-        *[
-            [np.array([scores[preset, game, seed] for seed in SEEDS]) for game in GAMES]
-            for preset in PRESETS
-        ]
-    )
+    return decide(first, second)
 
 
-def page(runs: Sequence[Run]) -> str:
+def page(frame: pd.DataFrame) -> str:
     """The sentence and the tables, as Markdown."""
-    listed = [run for run in runs if run.game in GAMES and run.seed in SEEDS]
-    others = [run for run in runs if run not in listed]
-    lines = [sentence(runs), "", *_table(GAMES, listed)]
-    diverged = [f"{run.preset}/{run.game}/seed_{run.seed}" for run in runs if run.diverged]
-    if diverged:
-        lines += ["", f"Diverged {ATTEMPTS} times, counted as random play: {', '.join(diverged)}."]
-    if others:
-        games = [game for game in reference.games() if any(run.game == game for run in others)]
-        lines += ["", "Outside the list, exploratory, without a part in the claim:", ""]
-        lines += _table(games, others)
+    pool = pools.largest(frame)
+    listed = claims.listed(pool.runs)
+    lines = [sentence(pool.runs), "", *_table(GAMES, pool.runs[listed])]
+    diverged = frame[frame.diverged]
+    if len(diverged):
+        names = [f"{run.preset}/{run.game}/seed_{run.seed}" for run in diverged.itertuples()]
+        lines += ["", f"Diverged {ATTEMPTS} times, counted as random play: {', '.join(names)}."]
+    for line in pools.unclear_commits(frame):
+        lines += ["", line]
+    for title, own in [
+        ("Outside the list, exploratory", pool.runs[~listed]),
+        *zip(pool.left_out, pool.others, strict=True),
+    ]:
+        if len(own):
+            games = [game for game in reference.games() if game in {*own.game}]
+            lines += ["", f"{title}, without a part in the claim:", "", *_table(games, own)]
     return "\n".join(lines)
 
 
-def _table(games: Iterable[str], runs: Sequence[Run]) -> list[str]:
+def _table(games: Iterable[str], frame: pd.DataFrame) -> list[str]:
     lines = [
         "| game | " + " | ".join(f"`{preset}`, seeds | mean" for preset in PRESETS) + " |",
         "| --- |" + " --- |" * (2 * len(PRESETS)),
@@ -146,74 +153,36 @@ def _table(games: Iterable[str], runs: Sequence[Run]) -> list[str]:
     for game in games:
         cells = [game]
         for preset in PRESETS:
-            scores = [run.score for run in runs if (run.preset, run.game) == (preset, game)]
-            cells += [str(len(scores)), f"{np.mean(scores):.1f}" if scores else ""]
+            (scores,) = pools.scores(frame, preset, [game])
+            cells += [str(len(scores)), f"{scores.mean():.1f}" if len(scores) else ""]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def _read_run(directory: pathlib.Path) -> Run | None:
-    """Reads one run, or None if it has no result yet."""
-    if not any((directory / name).exists() for name in ("scores.json", "diverged.json")):
-        return None
-    # Evaluations during training take no part in the claim.
-    run = read_run(directory, with_evaluations=False)
-    manifest = directory / "manifest.json"
-    described = run.manifest["run"]
-    _require(manifest, described, {"steps": AGENT_STEPS})
-    if "algorithm" not in described:
-        raise ValueError(f"{manifest} has no algorithm number")
-    _require(manifest, _config(run), {"auxiliary": list(PRESETS[run.preset])})
-    if not run.diverged:
-        _require(directory / "scores.json", {"episodes": len(run.returns)}, {"episodes": EPISODES})
-    return run
-
-
-def _config(run: Run) -> dict[str, Any]:
-    """Every hyperparameter."""
-    return run.manifest["run"]["config"]
-
-
-def _conditions(run: Run) -> dict[str, Any]:
-    """What must be the same in every run: algorithm, backend, steps, protocol."""
-    described = run.manifest["run"].items()
-    own = {name: value for name, value in described if name not in _IDENTITY}
-    return {**own, "protocol": run.manifest["protocol"]}
-
-
-def _require(path: pathlib.Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raises ValueError where `found` differs from `expected`."""
-    for name, value in expected.items():
-        if found.get(name) != value:
-            raise ValueError(f"{path}: {name} is {found.get(name)!r}, expected {value!r}")
-
-
-def _require_equal(runs: Sequence[Run], fields: Callable[[Run], dict[str, Any]]) -> None:
-    """Raises ValueError where a run differs from the first one in one of `fields`."""
-    for run in runs[1:]:
-        own, first = fields(run), fields(runs[0])
-        for name in {**first, **own}:
-            if own.get(name) != first.get(name):
-                raise ValueError(
-                    f"{run.directory}: {name} is {own.get(name)!r}, "
-                    f"but {first.get(name)!r} in {runs[0].directory}"
-                )
-
-
-def _outside_the_loss(config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if name not in _LOSS_FIELDS}
+def _require_one_protocol(frame: pd.DataFrame) -> None:
+    """Raises ValueError where runs differ in what docs/preregistration.md refuses."""
+    for name in pools.differing(frame):
+        if name in ("algorithm", "backend") or name.startswith("protocol."):
+            values = frame[name].map(pools.text)
+            other = frame[values != values.iloc[0]].iloc[0]
+            raise ValueError(
+                f"{other.directory}: {name} is {pools.text(other[name])}, but {values.iloc[0]} in "
+                f"{frame.directory.iloc[0]}"
+            )
 
 
 def main(argv: list[str]) -> None:
     """Prints the page and writes it beside the results."""
     del argv
     results = pathlib.Path(_RESULTS.value)
+    path = results / "README.md"
     try:
         text = page(read_runs(results))
-        with files.replacing(results / "README.md") as partial:
+        if path.exists() and not path.read_text(encoding="utf-8").startswith(_TITLE):
+            raise ValueError(f"{path} was not written by this program; move it away")
+        with files.replacing(path) as partial:
             partial.write_text(
-                "# `rcrl` against `erainbow_sa`\n\n"
-                f"Written by `python -m benchmarks.claim --results={_RESULTS.value}`; list and "
+                f"{_TITLE} --results={_RESULTS.value}`; list and "
                 f"test are those of docs/preregistration.md.\n\n{text}\n",
                 encoding="utf-8",
             )

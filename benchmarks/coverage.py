@@ -19,8 +19,9 @@ import numpy as np
 from absl import app, flags
 from scipy import stats
 
+from benchmarks.tables import published, statistics
 from experiments import command_line
-from rcrl_jax import files, reference, statistics
+from rcrl_jax import files, reference
 from rcrl_jax.training import manifest
 
 SEED = 0
@@ -62,7 +63,7 @@ class Simulation:
             scores = [
                 reference.human_normalised(
                     game,
-                    np.array([r.score for r in reference.curl_seed_scores() if r.game == game]),
+                    published.curl_seeds().query("game == @game").score.to_numpy(),
                 )
                 for game in reference.games()
             ]

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from absl import app, flags
 
+from benchmarks.tables import formats, pools, runs
 from experiments import command_line
 from rcrl_jax import reference
-from rcrl_jax.results import export, pools, store
 
 
 def run(
@@ -46,33 +46,30 @@ def run(
     for game in games:
         if game not in known:
             raise ValueError(f"--games: unknown game {game!r}; there are {', '.join(known)}")
-    reading = store.read_runs(*results)
-    found = list(dict.fromkeys(run.arm for run in reading.runs))
+    frame, problems = runs.read(*results)
+    found = frame.arm.unique()
     for arm in arms:
         if arm not in found:
             raise ValueError(f"--arm: no run of {arm!r}; there are {', '.join(found) or 'none'}")
-    chosen = [
-        run
-        for run in reading.runs
-        if steps in (None, run.env_steps)
-        and run.arm in (arms or found)
-        and run.game in (games or known)
+    chosen = frame[
+        frame.env_steps.isin([steps] if steps else frame.env_steps)
+        & frame.arm.isin(arms or found)
+        & frame.game.isin(games or known)
     ]
-    if not chosen:
+    if chosen.empty:
         places = ", ".join(map(str, results))
         raise ValueError(
-            f"no finished run to export below {places}: {len(reading.runs)} of other arms, games "
-            f"or budgets, {len(reading.problems)} unfinished or damaged"
+            f"no finished run to export below {places}: {len(frame)} of other arms, games "
+            f"or budgets, {len(problems)} unfinished or damaged"
         )
-    pool = pools.of_one_protocol(chosen)
-    lines = [*reading.problems, *pool.left_out]
+    pool = pools.largest(chosen)
+    lines = [*problems, *pool.left_out]
     written: list[pathlib.Path] = []
-    for family in dict.fromkeys(run.family for run in pool.runs):
-        own = [run for run in pool.runs if run.family == family]
-        of_family = reference.games() if family == "atari" else reference.tasks()
-        wanted = games or [run.game for run in own]
+    for _, own in pool.runs.groupby("family", sort=False):
+        of_family = reference.games() if own.family.iloc[0] == "atari" else reference.tasks()
+        wanted = games or [*own.game]
         columns = [game for game in of_family if game in wanted]
-        paths, left_out = export.write(own, columns, pathlib.Path(output))
+        paths, left_out = formats.write(own, columns, pathlib.Path(output))
         written += paths
         lines += left_out
     return [*lines, f"exported runs: {len(pool.runs)}", *(f"  {path}" for path in written)]

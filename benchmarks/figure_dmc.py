@@ -4,18 +4,19 @@ r"""The paper's figure of DMControl: our learning curves over published ones, an
 
 Writes the figure `figure_dmc.png`, the scores at 100,000 and 500,000 environment steps as
 `figure_dmc.{csv,md,tex,html}`, with notes on how each published line was measured, and
-`figure_dmc_verdicts.*`. Runs that are left out are named on stderr, one line each.
+`figure_dmc_verdicts.*`. Runs that are left out are named on stderr.
 """
 
 import os
+import pathlib
 from collections.abc import Sequence
 
 from absl import flags
 
-from benchmarks import table_command
+from benchmarks.tables import claims, command, control_figure, runs, scores
+from benchmarks.tables.verdicts import Verdict
+from rcrl_jax import files
 from rcrl_jax.config.presets import DMC_PRESETS
-from rcrl_jax.report import claims, dmc_table, figures
-from rcrl_jax.report.verdicts import Verdict
 
 
 def run(
@@ -31,40 +32,38 @@ def run(
     Args:
         results: directories of runs.
         output: directory to write to.
-        presets: our systems; empty for all presets as columns and all arms as curves.
-        steps: budget of our runs, in environment steps; None for that of most runs.
+        presets: our systems; empty for all arms that have runs.
+        steps: budget of our runs, in environment steps; None for that of the paper if a run has it,
+            else of most runs.
         mixed: whether runs of different conditions are shown together.
 
     Raises:
         ValueError: a directory does not exist, or a preset is unknown.
         OSError: a file cannot be written.
     """
-    table_command.check_presets(presets, DMC_PRESETS)
-    selection = table_command.select(
-        results, "dmc", presets or None, budgets=(steps,) if steps else (), mixed=mixed
-    )
-    columns = presets or tuple(DMC_PRESETS)
-    judged = table_command.judge(
-        claims.DMC_CLAIMS,
-        selection,
-        columns,
-        env_steps=steps or claims.DMC_CLAIMS[0].env_steps,
-        mixed=mixed,
-    )
-    table = dmc_table.dmc_table(selection.shown, columns)
-    table = table._replace(notes=[*table.notes, *figures.published_notes()])
-    figure = figures.dmc_curves(selection.shown, end=steps)
-    table_command.show(table, judged, selection.lines, output, "figure_dmc", figure)
+    command.check_presets(presets, DMC_PRESETS)
+    frame, problems = runs.read(*results)
+    budget = steps or command.budget(frame, "dmc")
+    selection = command.select(frame, "dmc", (budget,), presets, mixed=mixed)
+    judged = command.judge(claims.DMC_CLAIMS, frame, presets, env_steps=budget, mixed=mixed)
+    table = scores.control_table(selection.shown, presets)
+    table = table._replace(notes=[*table.notes, *control_figure.published_notes()])
+    written = command.show(table, judged, [*problems, *selection.lines], output, "figure_dmc")
+    path = pathlib.Path(output) / "figure_dmc.png"
+    with files.replacing(path) as partial:
+        control_figure.draw(selection.shown, end=steps).savefig(partial, format="png", dpi=200)
+    print(f"\n{command.stem_line([*written, path])}")
     return judged
 
 
 if __name__ == "__main__":
-    table_command.define_flags()
-    flags.DEFINE_list("presets", [], "our systems; without it all of DMControl")
+    command.define_flags()
+    flags.DEFINE_list("presets", [], "our systems; without it all arms that have runs")
     flags.DEFINE_integer(
-        "steps", None, "budget of our runs [environment steps]; without it that of most runs", 1
-    )
-    table_command.start(
+        "steps", None,
+        "budget of our runs [environment steps]; without it that of the paper or of most runs", 1,
+    )  # fmt: skip
+    command.start(
         lambda given: run(
             given.results, given.output, presets=given.presets, steps=given.steps, mixed=given.mixed
         )

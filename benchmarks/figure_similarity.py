@@ -13,8 +13,8 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from benchmarks import table_command
-from rcrl_jax.report import similarities, terminal
+from benchmarks.tables import command, similarities
+from benchmarks.tables.table import to_text
 
 
 def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None:
@@ -39,11 +39,11 @@ def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None
     written = []
     for stem, recording in similarities.stems("figure_similarity", recordings).items():
         table = similarities.to_table(recording)
-        print(terminal.to_text(table, shutil.get_terminal_size().columns) + "\n")
+        print(to_text(table, shutil.get_terminal_size().columns) + "\n")
         written += similarities.write(recording, output, stem)
-    print(f"written: {table_command.stem_line(written)}")
+    print(command.stem_line(written))
 
 
 if __name__ == "__main__":
-    table_command.define_flags(judges=False)
-    table_command.start(lambda given: run(given.results, given.output))
+    command.define_flags(judges=False)
+    command.start(lambda given: run(given.results, given.output))

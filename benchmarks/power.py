@@ -20,8 +20,9 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import claim
+from benchmarks.tables import published, statistics
 from experiments import command_line
-from rcrl_jax import files, reference, statistics
+from rcrl_jax import files, reference
 from rcrl_jax.training import manifest
 
 _SIMULATIONS = flags.DEFINE_integer(
@@ -41,7 +42,7 @@ difference, sqrt(2 / 5) for two means of five seeds. In standard deviations of C
 
 def curl_seeds(game: str) -> np.ndarray:
     """`[20]`, the published scores of CURL's seeds on `game`."""
-    return np.array([row.score for row in reference.curl_seed_scores() if row.game == game])
+    return published.curl_seeds().query("game == @game").score.to_numpy()
 
 
 def published_effect(game: str) -> float:

@@ -21,9 +21,9 @@ import tempfile
 from absl import app, flags
 
 from benchmarks import smoke
+from benchmarks.tables import page
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.report import page
 from rcrl_jax.training import manifest
 
 _RESULTS = flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     for line in built.problems:
         print(line, file=sys.stderr)
-    print(f"{output}: runs: {len(built.runs)}, left out: {len(built.problems)}")
+    print(f"{output}: runs: {built.runs}, left out: {len(built.problems)}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import sys
 import urllib.parse
 from typing import NamedTuple
 
-from rcrl_jax.report import tables
-from rcrl_jax.results import store
+from benchmarks.tables import runs, table
 
 PRESETS = ("erainbow_sa", "rcrl")
 GAMES = ("Alien", "Asterix")
@@ -21,7 +20,7 @@ SEEDS = 2
 STEPS = 1_700
 """Agent steps; the presets learn from step 1,600 on."""
 
-_FORMATS = (*tables.WRITERS, "png")
+_FORMATS = tuple(table.WRITERS)
 
 
 class _Step(NamedTuple):
@@ -109,19 +108,19 @@ def steps(directory: pathlib.Path) -> list[_Step]:
 def check(directory: pathlib.Path) -> list[str]:
     """One line for each run or score that is missing in what the commands wrote."""
     lacking = []
-    runs = store.read_runs(directory / "results", directory / "recorded").runs
+    frame = runs.read(directory / "results", directory / "recorded").frame
     expected = len(PRESETS) * (len(GAMES) * SEEDS + 1)
-    if len(runs) != expected:
-        lacking.append(f"{len(runs)} of {expected} runs are finished")
+    if len(frame) != expected:
+        lacking.append(f"{len(frame)} of {expected} runs are finished")
     page = (directory / "report.html").read_text(encoding="utf-8")
-    for run in runs:
-        if f'href="{urllib.parse.quote(str(run.directory.relative_to(directory)))}/"' not in page:
-            lacking.append(f"report.html lacks {run.directory}")
+    for run in frame.directory:
+        if f'href="{urllib.parse.quote(str(run.relative_to(directory)))}/"' not in page:
+            lacking.append(f"report.html lacks {run}")
     with open(directory / "report" / "table1.csv", newline="", encoding="utf-8") as file:
         rows = {row["game"]: row for row in csv.DictReader(file)}
     for game in GAMES:
         for preset in PRESETS:
-            seeds = sum((run.game, run.arm) == (game, preset) for run in runs)
+            seeds = ((frame.game == game) & (frame.arm == preset)).sum()
             if rows[game].get(f"{preset} ours, seeds") != str(seeds):
                 lacking.append(f"table1.csv lacks runs of {preset} on {game}")
     return lacking

@@ -3,7 +3,7 @@ r"""Table 2 of the paper: five games after 100,000 and after 1.5 million steps.
     python -m benchmarks.table2 --results=results --output=runs/report
 
 Prints the table and what our runs say about the paper's claim at the larger budget. Writes
-`table2.{csv,md,tex,html,png}` and `table2_verdicts.*`. Runs that are left out are named on stderr.
+`table2.{csv,md,tex,html}` and `table2_verdicts.*`. Runs that are left out are named on stderr.
 """
 
 import os
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from benchmarks import table_command
-from rcrl_jax.report import claims, score_tables
-from rcrl_jax.report.verdicts import Verdict
+from benchmarks.tables import claims, command, runs, scores
+from benchmarks.tables.verdicts import Verdict
 
 
 def run(
@@ -35,13 +34,12 @@ def run(
         ValueError: a directory does not exist.
         OSError: a file cannot be written.
     """
-    systems = score_tables.BUDGET_SYSTEMS
-    selection = table_command.select(results, "atari", systems, budgets=budgets, mixed=mixed)
-    judged = table_command.judge(
-        claims.BUDGET_CLAIMS, selection, systems, env_steps=budgets[1], mixed=mixed
-    )
-    table = score_tables.table2(selection.shown, budgets=budgets)
-    table_command.show(table, judged, selection.lines, output, "table2")
+    frame, problems = runs.read(*results)
+    selection = command.select(frame, "atari", budgets, scores.BUDGET_SYSTEMS, mixed=mixed)
+    judged = command.judge(claims.BUDGET_CLAIMS, frame, env_steps=budgets[1], mixed=mixed)
+    table = scores.table2(selection.shown, budgets=budgets)
+    written = command.show(table, judged, [*problems, *selection.lines], output, "table2")
+    print(f"\n{command.stem_line(written)}")
     return judged
 
 
@@ -55,9 +53,9 @@ def _budgets(texts: list[str]) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    table_command.define_flags()
+    command.define_flags()
     flags.DEFINE_list("steps", ["100000", "1500000"], "budgets of our runs [environment steps]")
-    table_command.start(
+    command.start(
         lambda given: run(
             given.results, given.output, budgets=_budgets(given.steps), mixed=given.mixed
         )

@@ -31,11 +31,10 @@ gc.set_threshold(200_000, 50, 100)
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
-    "tests": ("test_statistics",),
     "agents": ("test_rainbow", "test_sac"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
-        "test_benchmarks", "test_first_look", "test_peers", "test_report", "test_tables",
+        "test_benchmarks", "test_first_look", "test_peers", "test_report",
     ),
     "endurance": ("test_kills", "test_soak"),
     "envs": ("test_dmc",),
@@ -44,8 +43,8 @@ SLOW = {
         "test_refusals", "test_representation", "test_sweep", "test_sweep_driver",
         "test_sweep_ray",
     ),
-    "report": ("test_browser", "test_verdicts"),
     "representation": ("test_analysis",),
+    "tables": ("test_browser", "test_commands", "test_statistics", "test_verdicts"),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_checkpoint", "test_control", "test_damage",

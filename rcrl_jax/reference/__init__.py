@@ -1,57 +1,200 @@
-"""Published scores that runs are compared with, as typed rows; README.md says what they are."""
+"""Published scores that a run is printed beside; README.md says what they are."""
 
-from rcrl_jax.reference.scores import (
-    PAPER_COLUMN,
-    AtariScore,
-    BudgetScore,
-    DmcScore,
-    SeedScore,
-    atari1p5m_scores,
-    atari100k_scores,
-    comparison,
-    curl_seed_scores,
-    dmc_scores,
-    games,
-    human_normalised,
-    normalised,
-    published,
-    tasks,
-)
-from rcrl_jax.reference.seeds import (
-    AtariRunScore,
-    DmcCurvePoint,
-    DmcRunScore,
-    ProtocolNote,
-    atari100k_runs,
-    dmc_curves,
-    dmc_runs,
-    protocol_note,
-    protocol_notes,
-)
+import csv
+import functools
+import importlib.resources
+from collections.abc import Iterator
+from typing import NamedTuple
 
-__all__ = (
-    "AtariRunScore",
-    "AtariScore",
-    "BudgetScore",
-    "DmcCurvePoint",
-    "DmcRunScore",
-    "DmcScore",
-    "PAPER_COLUMN",
-    "ProtocolNote",
-    "SeedScore",
-    "atari100k_runs",
-    "atari100k_scores",
-    "atari1p5m_scores",
-    "comparison",
-    "curl_seed_scores",
-    "dmc_curves",
-    "dmc_runs",
-    "dmc_scores",
-    "games",
-    "human_normalised",
-    "normalised",
-    "protocol_note",
-    "protocol_notes",
-    "published",
-    "tasks",
-)
+PAPER_COLUMN: dict[str, str] = {
+    "rainbow": "Rainbow",
+    "erainbow": "ERainbow",
+    "erainbow_sa": "ERainbow-sa",
+    "curl": "CURL",
+    "rcrl": "RCRL",
+    "rcrl_curl": "RCRL+CURL",
+    "erainbow_sa_normal": "ERainbow-sa",
+    "rcrl_normal": "RCRL",
+}
+"""Preset name -> column of the RCRL paper's Table 1."""
+
+# Only three columns are the paper's own runs. Its text says 5 seeds, and the granularity of the
+# printed means implies 10 episodes per seed. The other columns equal Table 2 of CURL's paper in all
+# 26 games.
+_RUNS_BEHIND: dict[str, str] = {
+    "Rainbow": "published, copied from CURL's paper",
+    "ERainbow": "published, copied from CURL's paper",
+    "ERainbow-sa": "published, 5 seeds, 10 episodes each",
+    "CURL": "published, copied from CURL's paper: 20 seeds, best in training",
+    "RCRL": "published, 5 seeds, 10 episodes each",
+    "RCRL+CURL": "published, 5 seeds, 10 episodes each",
+}
+
+
+class AtariScore(NamedTuple):
+    """Mean raw score of one agent on one game at 100k agent steps."""
+
+    game: str
+    agent: str
+    score: float
+    source: str
+
+
+class DmcScore(NamedTuple):
+    """Mean return, and its standard deviation where printed, after `env_steps` physics steps."""
+
+    task: str
+    agent: str
+    env_steps: int
+    mean: float
+    std: float | None
+    source: str
+
+
+@functools.cache
+def atari100k_scores() -> tuple[AtariScore, ...]:
+    """Every published Atari-100k score: 27 agents (Random and Human among them) on 26 games."""
+    return tuple(
+        AtariScore(**row | {"score": float(row["score"])}) for row in _read("atari100k_scores.csv")
+    )
+
+
+@functools.cache
+def dmc_scores() -> tuple[DmcScore, ...]:
+    """Every published DMControl return: six tasks at 100k and 500k environment steps."""
+    return tuple(
+        DmcScore(
+            **row
+            | {"env_steps": int(row["env_steps"]), "mean": float(row["mean"])}
+            | {"std": float(row["std"]) if row["std"] else None}
+        )
+        for row in _read("dmc_scores.csv")
+    )
+
+
+@functools.cache
+def games() -> tuple[str, ...]:
+    """The 26 games of Atari-100k, in the paper's order."""
+    return tuple(dict.fromkeys(row.game for row in atari100k_scores()))
+
+
+@functools.cache
+def tasks() -> tuple[str, ...]:
+    """The six tasks of DMControl, in the order of CURL's paper."""
+    return tuple(dict.fromkeys(row.task for row in dmc_scores()))
+
+
+def published(game: str, agent: str) -> float:
+    """Returns the published mean raw score of `agent` on `game` at 100k agent steps.
+
+    Args:
+        game: one of `games()`.
+        agent: a name of the table's column `agent`, for example `Random`, `Human`, `RCRL`.
+
+    Raises:
+        LookupError: no such game, or no such agent; the message lists those there are.
+    """
+    scores = _scores_by_agent()
+    if game not in games():
+        raise LookupError(f"no published scores for game {game!r}; there are: {', '.join(games())}")
+    if agent not in scores:
+        raise LookupError(f"no published scores of agent {agent!r}; there are: {', '.join(scores)}")
+    return scores[agent][game]
+
+
+def human_normalised(game: str, score: float) -> float:
+    """Returns (score - random) / (human - random): 0 is random play, 1 is the human tester.
+
+    Raises:
+        LookupError: `game` is not one of `games()`.
+    """
+    random, human = published(game, "Random"), published(game, "Human")
+    return (score - random) / (human - random)
+
+
+def normalised(game: str, score: float) -> float:
+    """Returns a score that is comparable between games or tasks.
+
+    Human-normalised on Atari; on DMControl the share of 1000, the largest return of an episode.
+
+    Raises:
+        LookupError: `game` is neither one of `games()` nor one of `tasks()`.
+    """
+    return score / 1000 if game in tasks() else human_normalised(game, score)
+
+
+def comparison(game: str, preset: str, mean_score: float) -> str:
+    """Compares one run's mean score with random play, the human tester and the paper's score.
+
+    A DMControl score is compared with those of CURL's paper: RCRL's paper prints only curves.
+
+    Args:
+        game: any game or task; one outside the tables gets a sentence that says so.
+        preset: any preset; one that is no row of the paper gets a line that says so.
+        mean_score: mean raw return of the run's final evaluation.
+
+    Returns:
+        A table of several lines, without a newline at its end.
+    """
+    if game in tasks():
+        rows = [(game, "100k steps", "500k steps"), *_control_rows(game)]
+        width = max(len(label) for label, *_ in rows)
+        lines = [f"{label:<{width}}  {first:<10}  {last}" for label, first, last in rows]
+        return "\n".join(
+            [
+                *lines,
+                "(returns after that many environment steps; RCRL's paper prints none)",
+                f"this run, {preset} (1 seed): {mean_score:.1f}",
+            ]
+        )
+    if game not in games():
+        return f"{game}: no published scores; this run, {preset}, scored {mean_score:.4g}"
+    rows = [("random", published(game, "Random")), ("human", published(game, "Human"))]
+    column = PAPER_COLUMN.get(preset)
+    if column is not None:
+        rows.append((f"{column} ({_RUNS_BEHIND[column]})", published(game, column)))
+    rows.append((f"this run, {preset} (1 seed)", mean_score))
+    width = max(len(label) for label, _ in rows)
+    lines = [f"{game:<{width}}  {'score':>9}  human-normalised"]
+    lines += [
+        f"{label:<{width}}  {score:>9.1f}  {100 * human_normalised(game, score):>13.1f} %"
+        for label, score in rows
+    ]
+    if column is None:
+        lines.append(f"the paper has no figure for preset {preset}")
+    return "\n".join(lines)
+
+
+def _control_rows(task: str) -> list[tuple[str, str, str]]:
+    """Label and scores at both budgets of the systems of CURL's paper that are presets here."""
+    found = {
+        (row.agent, row.env_steps): _spread(row)
+        for row in dmc_scores()
+        if row.task == task and row.source.startswith("CURL paper")
+    }
+    return [
+        (
+            f"{agent} (published by CURL's paper)",
+            found.get((agent, 100_000), "-"),
+            found.get((agent, 500_000), "-"),
+        )
+        for agent in ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
+    ]
+
+
+def _spread(row: DmcScore) -> str:
+    return f"{row.mean:.0f}" if row.std is None else f"{row.mean:.0f} +- {row.std:.0f}"
+
+
+@functools.cache
+def _scores_by_agent() -> dict[str, dict[str, float]]:
+    scores: dict[str, dict[str, float]] = {}
+    for row in atari100k_scores():
+        scores.setdefault(row.agent, {})[row.game] = row.score
+    return scores
+
+
+def _read(name: str) -> Iterator[dict[str, str]]:
+    path = importlib.resources.files("rcrl_jax.reference") / "data" / name
+    with path.open(newline="", encoding="utf-8") as file:
+        yield from csv.DictReader(file)

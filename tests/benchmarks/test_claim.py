@@ -1,17 +1,19 @@
 """The verdict on the claim, on synthetic results: decided both ways, undecided, refused."""
 
-import json
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from benchmarks import claim
 from rcrl_jax import reference
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.training import manifest
+from tests.benchmarks.tables.synthetic import edit, write_json, write_lines
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
-from tests.results.synthetic import edit
 
 FIRST, SECOND = claim.PRESETS
 
@@ -22,21 +24,18 @@ def finish(results, preset, game, seed, score) -> pathlib.Path:
     directory.mkdir(parents=True)
     place = {"preset": preset, "game": game, "seed": seed}
     returns = [score - 10.0, score + 10.0] * 50
-    scores = {**place, "agent_steps": 100_000, "mean": score, "episodes": 100, "returns": returns}
-    (directory / "scores.json").write_text(json.dumps(scores))
-    run = {
-        **place,
-        "steps": 100_000,
-        "backend": "envpool",
-        "algorithm": 1,
-        "config": {
-            "head": "state_action",
-            "auxiliary": ["return_contrast"] if preset == "rcrl" else [],
-            "return_contrast": {"loss": "cross_entropy" if preset == "rcrl" else "squared_error"},
-        },
+    evaluation = {"agent_steps": 100_000, "mean": score, "returns": returns}
+    write_json(directory / "scores.json", place | evaluation | {"episodes": 100})
+    write_lines(directory / "evaluations.jsonl", [evaluation])
+    write_lines(directory / "metrics.jsonl", [place])
+    described = {
+        "run": manifest.describe_run(preset, ATARI_PRESETS[preset], game, seed, 100_000, "envpool"),
+        "environment": {"game": game, "emulator": "ALE", "noops_at_reset": [1, 30]},
+        "protocol": {"final_episodes": 100},
+        "versions": {"git_commit": "0123456789"},
+        "device": {"platform": "cpu"},
     }
-    protocol = {"final_episodes": 100}
-    (directory / "manifest.json").write_text(json.dumps({"run": run, "protocol": protocol}))
+    write_json(directory / "manifest.json", described)
     return directory
 
 
@@ -134,8 +133,8 @@ def test_a_run_that_diverged_twice_counts_as_random_play(tmp_path):
     directory = tmp_path / FIRST / "Hero" / "seed_3"
     (directory / "scores.json").unlink()
     (directory / "diverged.json").write_text('{"attempts": 2}')
-    (run,) = [run for run in claim.read_runs(tmp_path) if run.diverged]
-    assert run.score == reference.published("Hero", "Random")
+    frame = claim.read_runs(tmp_path)
+    assert frame.score[frame.diverged].item() == reference.published("Hero", "Random")
     assert "36 of 36" in text(tmp_path)
     assert "Diverged 2 times, counted as random play: rcrl/Hero/seed_3." in text(tmp_path)
 
@@ -165,21 +164,23 @@ def change(name, section=None, **changes):
         (change("scores.json", seed=7), ["seed is 7"]),
         (change("scores.json", preset="erainbow_sa"), ["preset is 'erainbow_sa'"]),
         (change("manifest.json", "run", game="Pong"), ["game is 'Pong'"]),
-        (change("manifest.json", "run", steps=50_000), ["steps is 50000"]),
-        (change("manifest.json", "run", algorithm=2), ["algorithm is", "2", "1"]),
-        (change("manifest.json", "run", algorithm=None), ["no algorithm number"]),
-        (change("manifest.json", "run", backend="ale"), ["backend is"]),
-        (change("manifest.json", "protocol", final_episodes=10), ["protocol is"]),
+        (change("manifest.json", "run", steps=50_000), ["agent_steps is 100000", "steps is 50000"]),
+        (change("manifest.json", "run", algorithm=None), ["algorithm is 'none"]),
+        (change("manifest.json", "run", config={"auxiliary": []}), ["agent is 'erainbow_sa'"]),
         (
-            change("manifest.json", "run", config={"auxiliary": ["curl"]}),
-            ["auxiliary is ['curl']"],
+            change("manifest.json", "run", config={"auxiliary": ["return_contrast"], "n_step": 3}),
+            ["agent is 'rcrl(n_step=3)'"],
         ),
-        (
-            change("manifest.json", "run", config={"auxiliary": ["return_contrast"], "head": "x"}),
-            ["head is"],
-        ),
+        (change("manifest.json", "run", algorithm=1), ["algorithm is 1, but 2", "Hero/seed_0"]),
+        (change("manifest.json", "run", backend="ale"), ["backend is ale, but envpool"]),
+        (change("manifest.json", "protocol", noise="on"), ["protocol.noise is on, but not stated"]),
+        (change("manifest.json", "environment", game="Pong"), ["environment has 'Pong'"]),
+        (change("scores.json", returns=[9999.0] * 100, mean=9999.0), ["other returns than scores"]),
         (damage("diverged.json", '{"attempts": 2}'), ["both scores.json and diverged.json"]),
-        (lambda directory: directory.rename(directory.with_name("seed_01")), ["<game>/seed_<n>"]),
+        (
+            lambda directory: directory.rename(directory.with_name("seed_01")),
+            ["lies in rcrl/Hero/seed_01"],
+        ),
         (lambda directory: directory.parent.rename(directory.parents[1] / "Hreo"), ["Hreo"]),
     ],
 )
@@ -194,14 +195,50 @@ def test_damaged_or_differing_results_are_refused(tmp_path, spoil, says):
         assert words in str(refused.value)
 
 
-def test_a_config_that_differs_within_a_preset_is_refused_even_in_its_loss(tmp_path):
-    finish(tmp_path, FIRST, "Hero", 0, 5000.0)
-    other = finish(tmp_path, FIRST, "Hero", 1, 5000.0)
-    config = json.loads((other / "manifest.json").read_text())["run"]["config"]
-    config |= {"return_contrast": {"loss": "squared_error"}}
-    edit(other / "manifest.json", "run", config=config)
-    with pytest.raises(ValueError, match="return_contrast is"):
+@pytest.mark.parametrize(
+    ("section", "changes"),
+    [
+        ("environment", {"sticky_action_probability": 0.25}),
+        ("environment", {"emulator": "another"}),
+        ("environment", {"noops_at_reset": [0, 0]}),
+        ("device", {"platform": "gpu"}),
+    ],
+)
+def test_runs_on_another_device_or_emulator_have_a_table_of_their_own(tmp_path, section, changes):
+    """They are not refused, and have no part in the verdict."""
+    for seed in (0, 1):
+        for preset in claim.PRESETS:
+            directory = finish(tmp_path, preset, "Hero", seed, 5000.0 + seed)
+    edit(directory / "manifest.json", section, **changes)
+    first, *rest = text(tmp_path).splitlines()
+    assert first == "undecided: 1 of 36 pairs finished."
+    assert "| Hero | 2 | 5000.5 | 1 | 5000.0 |" in rest
+    assert "without a part in the claim" in rest[-5] and next(iter(changes)) in rest[-5]
+    assert rest[-1] == "| Hero | 0 |  | 1 | 5001.0 |"
+
+
+def test_a_seed_copied_to_another_is_refused(tmp_path):
+    one = finish(tmp_path, FIRST, "Hero", 1, 5000.0)
+    two = one.with_name("seed_2")
+    shutil.copytree(one, two)
+    edit(two / "scores.json", seed=2)
+    edit(two / "manifest.json", "run", seed=2)
+    with pytest.raises(ValueError, match="seed_1 and .*seed_2 have the same metrics"):
         claim.read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("commit", ["abc-dirty", None])
+def test_a_run_whose_code_is_unknown_is_named(tmp_path, commit):
+    assert "commit" not in text(tmp_path)
+    edit(finish(tmp_path, FIRST, "Hero", 1, 5.0) / "manifest.json", "versions", git_commit=commit)
+    (line,) = (line for line in text(tmp_path).splitlines() if "commit" in line)
+    assert f"rcrl/Hero/seed_1 ({commit or 'unknown'})" in line
+
+
+def test_a_page_that_the_program_did_not_write_stays(tmp_path):
+    (tmp_path / "README.md").write_text("# Mine\n")
+    assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path}"))
+    assert (tmp_path / "README.md").read_text() == "# Mine\n"
 
 
 def test_a_single_diverged_attempt_is_refused(tmp_path):
@@ -219,7 +256,7 @@ def test_the_command_writes_what_it_prints_and_refuses_in_one_line(tmp_path):
     written = (tmp_path / "README.md").read_text()
     assert result.stdout.startswith("supported: ") and result.stdout in written
 
-    edit(tmp_path / FIRST / "Hero" / "seed_0" / "manifest.json", "run", algorithm=2)
+    edit(tmp_path / FIRST / "Hero" / "seed_0" / "manifest.json", "run", steps=7)
     assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path}"))
     assert (tmp_path / "README.md").read_text() == written
     assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path / 'nowhere'}"))

@@ -6,11 +6,10 @@ import subprocess
 import pytest
 
 from benchmarks import smoke
-from rcrl_jax.report import page, score_tables, tables
-from rcrl_jax.results import store
+from benchmarks.tables import page, runs, scores, table
+from tests.benchmarks.tables import pages
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
-from tests.report import pages
 
 
 def command(*arguments) -> programs.Ended:
@@ -58,8 +57,7 @@ def write_outputs(directory: pathlib.Path) -> None:
     roots = [directory / "results", directory / "recorded"]
     built = page.build(roots, directory / "report.html", date="today", commit=None)
     (directory / "report.html").write_text(built.html, encoding="utf-8")
-    table = score_tables.table1(store.read_runs(*roots).runs)
-    tables.write_texts(table, directory / "report", "table1")
+    table.write(scores.table1(runs.read(*roots).frame), directory / "report", "table1")
 
 
 def test_complete_outputs_pass_the_check(finished):

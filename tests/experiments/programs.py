@@ -22,7 +22,12 @@ from rcrl_jax.training import host_memory, plan
 _ROOT = pathlib.Path(__file__).parents[2]
 
 # Define no flags when imported.
-_LIBRARY = ("experiments.command_line", "experiments.sweeps", "experiments.theory")
+_LIBRARY = (
+    "experiments.command_line",
+    "experiments.sweeps",
+    "experiments.theory",
+    "benchmarks.tables",
+)
 # How the flag library keeps flags, and who defined them.
 _TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")
 

@@ -9,7 +9,7 @@ project's requirements. The file was made from the repository's root with Python
 
 rliable ignores the `random_state` of its functions and draws from NumPy's global generator, which
 is seeded here. The tables of the two synthetic algorithms are part of the file; CURL's 20 seeds are
-those of `rcrl_jax.reference`, human-normalised.
+those of `benchmarks.tables.published`, human-normalised.
 """
 
 import importlib.metadata
@@ -19,6 +19,7 @@ import re
 
 import numpy as np
 
+from benchmarks.tables import published
 from rcrl_jax import reference
 
 FILE = pathlib.Path(__file__).with_name("rliable_figures.json")
@@ -43,15 +44,8 @@ def synthetic_scores() -> dict[str, np.ndarray]:
 
 def curl_scores() -> np.ndarray:
     """`[20, 26]`, human-normalised scores of CURL's published seeds."""
-    columns = [
-        [
-            reference.human_normalised(row.game, row.score)
-            for row in reference.curl_seed_scores()
-            if row.game == game
-        ]
-        for game in reference.games()
-    ]
-    return np.array(columns).T
+    scores = published.curl_seeds().pivot(index="seed_row", columns="game", values="score")
+    return np.array([reference.human_normalised(g, scores[g]) for g in reference.games()]).T
 
 
 def main() -> None:

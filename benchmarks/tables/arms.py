@@ -1,0 +1,201 @@
+"""What a run's manifest says about pooling: which arm the run belongs to, under which conditions.
+
+The arm is what a study compares, the agent. The conditions are what must be equal for two runs to
+be pooled: code, budget, evaluation, environment, device. Every entry of a manifest belongs to one
+of them, or to neither because it depends on the game or on the machine.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rcrl_jax import reference
+from rcrl_jax.config import fields, presets
+from rcrl_jax.training import manifest
+
+MEASURING = ("evaluation_period", "periodic_episodes", "evaluation_epsilon", "max_episode_steps")
+"""Fields of a configuration that say how a run is measured: conditions, not part of the arm."""
+
+_OF_THE_GAME = ("game", "task", "action_set", "action_repeat")
+_OF_THE_ARM = (
+    "stack_size", "frame_stack", "stack_start", "life_loss_ends_episode", "clip_rewards",
+    "frame_shape",
+)  # fmt: skip
+_OF_THE_MACHINE = ("renderer", "camera")
+_NOT_CONDITIONS = {*_OF_THE_GAME, *_OF_THE_ARM, *_OF_THE_MACHINE, "backend"}
+"""Entries of a manifest's `environment` that two runs of a pool may differ in."""
+
+# Names of fields in manifests from before the format number.
+_RENAMED = {
+    "contrast_batch_size": "return_contrast.batch_size",
+    "contrast_loss": "return_contrast.loss",
+    "contrast_anchors": "return_contrast.anchors",
+    "discriminator_input": "return_contrast.discriminator_input",
+    "discriminator_hidden": "return_contrast.discriminator_hidden",
+    "positive_excludes_anchor": "return_contrast.positive_excludes_anchor",
+    "negative_differs_in_return": "return_contrast.negative_differs_in_return",
+    "segment_threshold": "return_contrast.segment_threshold",
+    "segment_reward": "return_contrast.segment_reward",
+    "curl_weight": "curl.weight",
+    "curl_reduced_weight": "curl.reduced_weight",
+    "curl_reduced_games": "curl.reduced_games",
+    "curl_momentum": "curl.momentum",
+    "curl_hidden": "curl.hidden_size",
+    "curl_size": "curl.projection_size",
+    "curl_logit_scale": "curl.logit_scale",
+    "curl_importance_weighted": "curl.importance_weighted",
+    "curl_in_priorities": "curl.in_priorities",
+    "replay_capacity": "replay.capacity",
+    "priority_exponent": "replay.priority_exponent",
+    "importance_exponent": "replay.importance_exponent",
+}
+_RENAMED_VALUES = {
+    ("return_contrast.anchors", "prioritised"): "as_transitions",
+    ("return_contrast.segment_reward", "agent_step"): "sum",
+}
+# What the code did before it had these fields; every other new field's default changed nothing.
+_BEFORE_THE_FIELD = {
+    "embedding_init": "normal",
+    "return_contrast.discriminator_input": "concatenation",
+}
+
+
+def family_of(game: str) -> str | None:
+    """`atari` or `dmc`; None for a name that is no game of Atari-100k and no task of DMControl."""
+    if game in reference.games():
+        return "atari"
+    return "dmc" if game in reference.tasks() else None
+
+
+def presets_of(game: str) -> Mapping[str, presets.Config]:
+    """The presets that can train on `game`, a game or task of `family_of`."""
+    if family_of(game) == "atari":
+        return presets.ATARI_PRESETS
+    return presets.dmc_presets_of(game)
+
+
+def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: bool) -> str:
+    """Names the agent that a manifest describes.
+
+    Args:
+        preset: name that the run was started with, one of `presets_of(game)`.
+        game: its game or task.
+        config: the manifest's `config`.
+        has_format: whether the manifest has a format number; without one, names are older.
+
+    Returns:
+        The preset whose configuration of today this is, the run's own first; else the run's preset
+        with the fields in which it differs, for example `rcrl(embedding_init=uniform)`. Fields of
+        measuring, and fields that the agent does not use, count as equal.
+
+    Raises:
+        ValueError: `auxiliary` is not a list of names.
+    """
+    candidates = _values_of_presets(game)
+    found = _values_of_today(config, has_format)
+    # A field that the manifest lacks is newer than the run, and its default changed nothing.
+    values = {**candidates[preset], **found}
+    if not isinstance(values["auxiliary"], tuple):
+        raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
+    values = {name: value for name, value in values.items() if _is_used(name, values)}
+    for name in dict.fromkeys((preset, *candidates)):
+        if not _differences(values, candidates[name]):
+            return name
+    differing = ", ".join(
+        f"{name}={_text(value)}" for name, value in _differences(values, candidates[preset]).items()
+    )
+    return one_line(f"{preset}({differing})")
+
+
+def one_line(text: str) -> str:
+    """`text` without line breaks and without characters that a terminal cannot show."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def conditions_of(
+    described: Mapping[str, Any], env_steps: int, final_episodes: int | None
+) -> dict[str, Any]:
+    """What must be equal for runs to be pooled; the first names matter most.
+
+    The format of the files is none of it: newer formats add records and change no score.
+
+    Args:
+        described: a manifest.
+        env_steps: environment steps that the run is planned for, as the benchmark counts them.
+        final_episodes: episodes of the final evaluation.
+
+    Returns:
+        Scalars by name; lists as JSON. `algorithm` is the algorithm number; a manifest without it
+        gets the commit instead, because nothing else tells which code the run was made with.
+    """
+    run, config = described["run"], described["run"]["config"]
+    algorithm = run.get("algorithm")
+    if algorithm is None:
+        commit = described.get("versions", {}).get("git_commit") or "unknown"
+        algorithm = f"none (commit {str(commit)[:7]})"
+    conditions = {
+        "algorithm": algorithm,
+        "env_steps": env_steps,
+        "final_episodes": final_episodes,
+        "backend": run.get("backend"),
+        "evaluation_period": config.get("evaluation_period"),
+        "device.platform": described.get("device", {}).get("platform"),
+    }
+    protocol = fields.flatten(described.get("protocol", {}), "protocol.")
+    protocol.pop("protocol.final_episodes", None)  # A repeated command can ask for another number.
+    environment = {
+        name: value
+        for name, value in described.get("environment", {}).items()
+        if name not in _NOT_CONDITIONS
+    }
+    conditions |= protocol | fields.flatten(environment, "environment.")
+    return {
+        name: json.dumps(value) if isinstance(value, list | tuple | dict) else value
+        for name, value in conditions.items()
+    }
+
+
+def _values_of_today(config: Mapping[str, Any], has_format: bool) -> dict[str, Any]:
+    """A manifest's configuration by today's names; old values by their names of today."""
+    values = {
+        _RENAMED.get(name, name): value for name, value in manifest.config_values(config).items()
+    }
+    for (name, old), new in _RENAMED_VALUES.items():
+        if values.get(name) == old:
+            values[name] = new
+    return values if has_format else {**_BEFORE_THE_FIELD, **values}
+
+
+def _is_used(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether the agent with these values reads the field, and its training depends on it."""
+    tasks, group = values["auxiliary"], name.partition(".")[0]
+    if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
+        return False
+    if group in ("return_contrast", "curl"):
+        return group in tasks
+    if name in ("latent_penalty", "decoder_weight_decay"):
+        return "reconstruction" in tasks
+    if name == "auxiliary_weight":
+        return bool(tasks)
+    if name == "embedding_init":
+        return values.get("head", "state") != "state"
+    if name in ("epsilon", "epsilon_decay"):
+        return values.get("exploration") == "epsilon_greedy"
+    return True
+
+
+def _differences(values: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in values.items() if name not in today or today[name] != value
+    }
+
+
+@functools.cache
+def _values_of_presets(game: str) -> dict[str, dict[str, Any]]:
+    """Every preset's fields by dotted name; kept, because thousands of runs ask for them."""
+    return {name: fields.values(preset) for name, preset in presets_of(game).items()}
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,145 @@
+"""Which runs may be pooled: those whose conditions (`arms.conditions_of`) are equal.
+
+    pool = pools.largest(frame[frame.env_steps == 100_000])
+    for line in pool.left_out:               # one line for each set of runs with other conditions
+        print(line)
+    scores = pools.scores(pool.runs, "rcrl", reference.games())
+    first, second = pools.paired_scores(pool.runs, "rcrl", "erainbow_sa", reference.games())
+
+`runs.read` numbers these sets in the column `pool`; every program that averages or compares scores
+groups by it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.tables.runs import COLUMNS
+from rcrl_jax import reference
+
+
+class Pool(NamedTuple):
+    """Runs that may be pooled.
+
+    Attributes:
+        runs: these runs, in the order given.
+        left_out: one line for each set of runs with other conditions.
+        others: these sets.
+    """
+
+    runs: pd.DataFrame
+    left_out: tuple[str, ...] = ()
+    others: tuple[pd.DataFrame, ...] = ()
+
+
+def largest(frame: pd.DataFrame, *, mixed: bool = False) -> Pool:
+    """Keeps the largest set of runs with equal conditions; one set of each family.
+
+    The budget is a condition, so a table of one budget passes runs of that budget. Of sets of one
+    size, the one with longer runs is kept, then the one with the higher algorithm number.
+
+    Args:
+        frame: any runs.
+        mixed: whether to keep all runs instead; a table then says that it mixes protocols.
+    """
+    if mixed:
+        return Pool(frame)
+    kept, left_out, rest = [], [], []
+    for _, family in frame.groupby("family", sort=False):
+        sets = [own for _, own in family.groupby("pool", sort=False)]
+        best, *others = sorted(sets, key=_rank, reverse=True)
+        kept.append(best.pool.iloc[0])
+        left_out += [_describe(own, best) for own in others]
+        rest += others
+    return Pool(frame[frame.pool.isin(kept)], tuple(left_out), tuple(rest))
+
+
+def differing(frame: pd.DataFrame) -> list[str]:
+    """The names of the conditions in which runs differ."""
+    names = frame.columns.difference(COLUMNS, sort=False)
+    return [name for name in names if frame[name].nunique(dropna=False) > 1]
+
+
+def text(value: Any) -> str:
+    """The value of a condition in words."""
+    return "not stated" if pd.isna(value) else str(value)
+
+
+def scores(
+    frame: pd.DataFrame, arm: str, games: Sequence[str], *, normalised: bool = False
+) -> list[np.ndarray]:
+    """The final scores of an arm, `[n_g]` each game; n_g can be 0.
+
+    Args:
+        frame: of one pool; unfinished runs are left out.
+        arm: its label.
+        games: in the order wanted.
+        normalised: whether scores are comparable between games (`reference.normalised`).
+    """
+    own = frame[(frame.arm == arm) & frame.score.notna()].sort_values("seed")
+    return _by_game(own.game, own.score, games, normalised)
+
+
+def paired_scores(
+    frame: pd.DataFrame, first: str, second: str, games: Sequence[str], *, normalised: bool = False
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The final scores of two arms on the seeds that both have under the same conditions.
+
+    Returns:
+        For each arm one array `[n_g]` for each game. Position i of both is the same seed; n_g is
+        equal and can be 0.
+    """
+    both = pairs(frame, first, second).reset_index().sort_values(["seed", "pool"])
+    return tuple(_by_game(both.game, both[arm], games, normalised) for arm in (first, second))
+
+
+def pairs(frame: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Scores with the arms as columns, one row for each `game, seed, pool` that both have."""
+    keys = ["game", "seed", "pool"]
+    own = frame[frame.arm.isin([first, second]) & frame.score.notna()]
+    table = own.pivot(index=keys, columns="arm", values="score")
+    return table.reindex(columns=[first, second]).dropna()
+
+
+def unclear_commits(frame: pd.DataFrame) -> list[str]:
+    """A line that names the runs whose code no commit tells, if there are any."""
+    unclear = frame[frame.commit.str.contains("dirty|unknown")]
+    if unclear.empty:
+        return []
+    places = ", ".join(f"{run.directory} ({run.commit})" for run in unclear.itertuples())
+    return [f"Made at a dirty or unknown commit: {places}."]
+
+
+def short_commit(commit: str) -> str:
+    """The first ten characters of a commit, and whether files had changed."""
+    return commit[:10] + "-dirty" * commit.endswith("-dirty")
+
+
+def _by_game(
+    of: pd.Series, values: pd.Series, games: Sequence[str], normalised: bool
+) -> list[np.ndarray]:
+    arrays = [values[of == game].to_numpy(np.float64) for game in games]
+    if normalised:
+        return [reference.normalised(*one) for one in zip(games, arrays, strict=True)]
+    return arrays
+
+
+def _rank(runs: pd.DataFrame) -> tuple[int, int, int]:
+    first = runs.iloc[0]
+    return len(runs), first.env_steps, first.algorithm if type(first.algorithm) is int else 0
+
+
+def _describe(runs: pd.DataFrame, kept: pd.DataFrame) -> str:
+    """One line on runs that are left out because they differ from those kept."""
+    own, others = runs.iloc[0], kept.iloc[0]
+    name = differing(pd.concat([runs.iloc[:1], kept.iloc[:1]]))[0]
+    return (
+        f"{_count(runs)} left out: {name} is {text(own[name])}, not {text(others[name])} as in "
+        f"the {_count(kept)} kept (for example {own.directory})"
+    )
+
+
+def _count(runs: pd.DataFrame) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

@@ -1,0 +1,291 @@
+"""One run as a record: its files, checked against each other and against their place."""
+
+import hashlib
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.tables import arms
+from rcrl_jax import reference
+from rcrl_jax.training import records
+
+ATTEMPTS = 2
+"""A run that diverges this often has a result: random play (docs/preregistration.md)."""
+
+_RESTORE = "restore the file or repeat the run"
+_NOT_MEASURED = ("agent_steps", "env_steps", "frames", "returns", "mean", "episodes_cut")
+
+
+def read_run(directory: pathlib.Path) -> dict[str, Any]:
+    """Reads one run, finished or not.
+
+    Args:
+        directory: of the run.
+
+    Returns:
+        A row of `runs.read`:
+
+            directory    where its files lie
+            family       `atari` or `dmc`
+            preset       name that it was started with
+            arm          the agent: a preset of today, or one with the fields that differ
+            game, seed   game or task, and the run's seed
+            agent_steps  actions that the run is planned for
+            score        mean return of the final evaluation; None if unfinished. A diverged run has
+                         the published score of random play on Atari, and 0, the lowest return, on
+                         DMControl
+            returns      of each episode of the final evaluation; None if unfinished or diverged
+            evaluations  by agent step, each `agent_steps`, `env_steps`, `score`, `returns` and
+                         other numbers by name; NaN where nothing was measurable
+            diverged     whether it diverged in every attempt and has no final evaluation
+            metrics      digest of metrics.jsonl; None without that file
+            commit       of the code; `unknown` if the manifest names none
+            manifest     the whole manifest
+            conditions   what must be equal for runs to be pooled; see `arms.conditions_of`
+
+    Raises:
+        ValueError: a file is missing, damaged or at odds with another one or with its place. The
+            message names the file and says what to do.
+    """
+    path = directory / "manifest.json"
+    manifest = _read_manifest(path)
+    run = manifest["run"]
+    preset, game, seed, steps = (run[name] for name in ("preset", "game", "seed", "steps"))
+    _check_place(path, manifest)
+    repeat = _action_repeat(manifest)
+    env_steps = steps * repeat
+    place = {"preset": preset, "game": game, "seed": seed}
+    score, returns, diverged = _read_result(directory, place, steps, env_steps)
+    try:
+        arm = arms.arm_of(preset, game, run["config"], has_format="format" in run)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; {_RESTORE}") from None
+    evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)
+    if returns is not None and (evaluations or "format" in run):
+        _check_last(directory, evaluations, returns)
+    episodes = manifest["protocol"].get("final_episodes") if returns is None else len(returns)
+    return {
+        "directory": directory,
+        "family": arms.family_of(game),
+        "arm": arm,
+        **place,
+        "agent_steps": steps,
+        "score": score,
+        "returns": returns,
+        "evaluations": evaluations,
+        "diverged": diverged,
+        "metrics": _digest(directory / "metrics.jsonl"),
+        "commit": str(manifest["versions"].get("git_commit") or "unknown"),
+        "manifest": manifest,
+        "conditions": arms.conditions_of(manifest, env_steps, episodes),
+    }
+
+
+def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
+    """A manifest with all of its sections; those that an old one lacks are empty."""
+    manifest = _read_object(path)
+    run = _section(path, manifest, "run")
+    _section(path, run, "config", "run.config")
+    for name in ("environment", "protocol", "versions", "device"):
+        manifest[name] = _section(path, manifest, name) if name in manifest else {}
+    preset, game = run.get("preset"), run.get("game")
+    if not isinstance(game, str) or arms.family_of(game) is None:
+        raise ValueError(
+            f"{path}: game is {game!r}, none of Atari-100k and no task of DMControl; move the run "
+            "away"
+        )
+    if not isinstance(preset, str) or preset not in arms.presets_of(game):
+        raise ValueError(
+            f"{path}: preset is {preset!r}, none of config/presets.py for {game}; move the run away"
+        )
+    numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
+    numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}
+    numbers["action_repeat"] = (_action_repeat(manifest), 1)
+    for name, (value, least) in numbers.items():
+        if type(value) is not int or value < least:
+            raise ValueError(
+                f"{path}: {name} is {value!r}, expected a whole number from {least} on; {_RESTORE}"
+            )
+    return manifest
+
+
+def _action_repeat(manifest: Mapping[str, Any]) -> Any:
+    """Environment steps of an agent step; a manifest of Atari does not state it."""
+    return manifest["environment"].get("action_repeat", 1)
+
+
+def _read_result(
+    directory: pathlib.Path, identity: Mapping[str, Any], steps: int, env_steps: int
+) -> tuple[float | None, tuple[float, ...] | None, bool]:
+    """Score, returns, and whether the run diverged; (None, None, False) without a result."""
+    path, diverged = directory / "scores.json", directory / "diverged.json"
+    if path.exists() and diverged.exists():
+        raise ValueError(f"{directory} holds both scores.json and diverged.json; remove one")
+    if diverged.exists():
+        attempts = _read_object(diverged).get("attempts")
+        if attempts != ATTEMPTS:
+            raise ValueError(
+                f"{diverged}: attempts is {attempts!r}, expected {ATTEMPTS}; repeat the run"
+            )
+        game = identity["game"]
+        is_atari = arms.family_of(game) == "atari"
+        return (reference.published(game, "Random") if is_atari else 0.0), None, True
+    if not path.exists():
+        return None, None, False
+    scores = _read_object(path)
+    expected = {**identity, "agent_steps": steps}
+    if "env_steps" in scores:
+        expected["env_steps"] = env_steps
+    for name, value in expected.items():
+        if scores.get(name) != value:
+            planned = "steps" if name == "agent_steps" else name
+            raise ValueError(
+                f"{path}: {name} is {scores.get(name)!r}, but {planned} is {value!r} in "
+                f"manifest.json; {_RESTORE}"
+            )
+    returns = _checked_returns(path, scores)
+    if scores.get("episodes") != len(returns):
+        raise ValueError(
+            f"{path}: episodes is {scores.get('episodes')!r}, but it holds {len(returns)} returns; "
+            f"{_RESTORE}"
+        )
+    return _checked_mean(path, scores, returns), returns, False
+
+
+def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[str, Any]]:
+    """The evaluations of a file, none if it is missing; of two at a step, the later one counts.
+
+    Args:
+        path: the file.
+        steps: agent steps of the whole run.
+        repeat: environment steps of an agent step.
+    """
+    if not path.exists():
+        return []
+    if not path.is_file():
+        raise ValueError(f"{path} is not a regular file; {_RESTORE}")
+    try:
+        lines = records.read_records(path)
+    except (OSError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: {_reason(error)}; {_RESTORE}") from None
+    except ValueError as error:
+        raise ValueError(f"{error}; {_RESTORE}") from None
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}, line {number}"
+        step = line.get("agent_steps")
+        if type(step) is not int or not 0 <= step <= steps:
+            raise ValueError(
+                f"{where}: agent_steps is {step!r}, expected one of {steps}; {_RESTORE}"
+            )
+        returns = _checked_returns(where, line)
+        measures = {
+            name: math.nan if value is None else float(value)
+            for name, value in line.items()
+            if name not in _NOT_MEASURED
+            and (value is None or type(value) is float or _is_number(value))
+        }
+        found[step] = {
+            **measures,
+            "agent_steps": step,
+            "env_steps": step * repeat,
+            "score": _checked_mean(where, line, returns),
+            "returns": returns,
+        }
+    return [found[step] for step in sorted(found)]
+
+
+def _check_last(
+    directory: pathlib.Path, evaluations: Sequence[Mapping[str, Any]], returns: Sequence[float]
+) -> None:
+    """Raises ValueError if a finished run's last evaluation is not its final one."""
+    path = directory / "evaluations.jsonl"
+    if not evaluations:
+        raise ValueError(f"{path} holds no evaluation, but the run is finished; {_RESTORE}")
+    if evaluations[-1]["returns"] != returns:
+        raise ValueError(
+            f"{path} ends at agent step {evaluations[-1]['agent_steps']} with other returns than "
+            f"scores.json; {_RESTORE}"
+        )
+
+
+def _digest(path: pathlib.Path) -> str | None:
+    if not path.is_file():
+        return None
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {_reason(error)}; change its rights") from None
+
+
+def _checked_returns(where: str | pathlib.Path, record: Mapping[str, Any]) -> tuple[float, ...]:
+    """The returns of an evaluation; its mean is a number too."""
+    returns, mean = record.get("returns"), record.get("mean")
+    if not isinstance(returns, list) or not returns or not all(map(_is_number, [*returns, mean])):
+        raise ValueError(f"{where} has a return that is not a number, or none; {_RESTORE}")
+    return tuple(map(float, returns))
+
+
+def _checked_mean(
+    where: str | pathlib.Path, record: Mapping[str, Any], returns: Sequence[float]
+) -> float:
+    """The mean of an evaluation, which its returns give."""
+    mean, own = float(record["mean"]), math.fsum(returns) / len(returns)
+    if not math.isclose(own, mean, rel_tol=1e-9, abs_tol=1e-9):
+        raise ValueError(f"{where}: the mean is {mean}, but its returns give {own}; {_RESTORE}")
+    return mean
+
+
+def _is_number(value: Any) -> bool:
+    """Whether `value` is a finite number; JSON can hold NaN and integers beyond every float."""
+    return type(value) in (int, float) and -1e300 < value < 1e300
+
+
+def _check_place(path: pathlib.Path, manifest: Mapping[str, Any]) -> None:
+    """Raises ValueError if a run lies in a place with another run's name, or played another game.
+
+    A directory `seed_<n>` lies below `<preset>/<game>`, or below `<game>/<preset>` as the
+    representation experiment writes it. A directory of another name says nothing.
+    """
+    preset, game, seed = (manifest["run"][name] for name in ("preset", "game", "seed"))
+    environment = manifest["environment"]
+    played = environment.get("game", environment.get("task", game))
+    if played != game:
+        raise ValueError(f"{path}: game is {game!r}, but environment has {played!r}; {_RESTORE}")
+    *_, first, second, own = (*"  ", *path.absolute().parent.parts)
+    if own.startswith("seed_") and ({first, second} != {preset, game} or own != f"seed_{seed}"):
+        raise ValueError(
+            f"{path}: preset is {preset!r}, game is {game!r}, seed is {seed}, but it lies in "
+            f"{first}/{second}/{own}; move the directory to its place"
+        )
+
+
+def _read_object(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        if not path.is_file():
+            state = "is not a regular file" if path.exists() else "is missing"
+            raise ValueError(f"{path} {state}; {_RESTORE}")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {_reason(error)}; change its rights") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}; {_RESTORE}") from None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {_reason(error)}; {_RESTORE}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: not a JSON object; {_RESTORE}")
+    return value
+
+
+def _section(path: pathlib.Path, table: Mapping[str, Any], name: str, full: str = "") -> dict:
+    if not isinstance(table.get(name), dict):
+        raise ValueError(f"{path} describes no run: no section {full or name}; {_RESTORE}")
+    return table[name]
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,222 @@
+"""Reads runs: one loader for everything below `results/` and for any work directory.
+
+    frame, problems = runs.read("results", "runs/rcrl-Pong-0")
+    for line in problems:                    # one line for each run that is left out
+        print(line, file=sys.stderr)
+    frame.groupby(["pool", "arm", "game"]).score.mean()
+
+A run is a directory with `manifest.json`, `scores.json` once it is finished, `evaluations.jsonl`
+and `metrics.jsonl`. It lies at any depth; the usual place is `<preset>/<game>/seed_<n>`. The files
+are checked against each other (`run_files.py`), and runs against each other: equal runs count once,
+and of runs that contradict each other, or two seeds with the same metrics, none counts.
+"""
+
+import collections
+import functools
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from benchmarks.tables import arms, run_files
+from rcrl_jax import reference
+
+COLUMNS = (
+    "directory", "family", "preset", "arm", "game", "seed", "agent_steps", "score", "returns",
+    "evaluations", "diverged", "metrics", "commit", "manifest", "pool",
+)  # fmt: skip
+"""Of the data frame; every other column is a condition."""
+
+_FILES = {"manifest.json", "scores.json", "diverged.json", "evaluations.jsonl"}
+_NO_RUNS_BELOW = {"checkpoints", "tensorboard", "diverged"}
+_SEED = re.compile(r"seed_\d+")
+
+
+class Reading(NamedTuple):
+    """What `read` found.
+
+    Attributes:
+        frame: one row a run, ordered by family, preset, arm, game (as in the paper) and seed.
+            Columns are those of `run_files.read_run`, the run's conditions by name
+            (`arms.conditions_of`), and `pool`: runs with equal conditions have one number.
+        problems: one line for each run or directory that is left out, with what to do.
+    """
+
+    frame: pd.DataFrame
+    problems: tuple[str, ...]
+
+
+def read(*roots: str | os.PathLike, unfinished: bool = False) -> Reading:
+    """Reads every run below `roots`; leaves out damaged, unfinished and contradicting ones.
+
+    Args:
+        roots: directories; a run that lies below two of them is read once.
+        unfinished: whether runs without a result are read as well, with what they have so far.
+
+    Raises:
+        ValueError: a root is no directory.
+    """
+    problems: list[str] = []
+    found = []
+    for directory in _find([pathlib.Path(root) for root in roots], problems):
+        try:
+            run = run_files.read_run(directory)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if run["score"] is None and not unfinished:
+            last = run["evaluations"][-1]["agent_steps"] if run["evaluations"] else 0
+            problems.append(
+                f"{directory} is not finished, its last evaluation is at agent step {last} of "
+                f"{run['agent_steps']}; repeat its command to resume it"
+            )
+            continue
+        found.append(run)
+    frame = _frame(found)
+    frame = _without_contradictions(frame, problems)
+    return Reading(frame.reset_index(drop=True), tuple(map(arms.one_line, problems)))
+
+
+def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row an evaluation: its numbers, and of its run `run` (the index), arm, game and seed.
+
+    Runs without evaluations have none. Columns that only some evaluations have are NaN elsewhere.
+    """
+    rows = [
+        {"run": run, "arm": arm, "game": game, "seed": seed, **evaluation}
+        for run, arm, game, seed, own in zip(
+            frame.index, frame.arm, frame.game, frame.seed, frame.evaluations, strict=True
+        )
+        for evaluation in own
+    ]
+    columns = ["run", "arm", "game", "seed", "agent_steps", "env_steps", "score", "returns"]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def at_common_steps(points: pd.DataFrame, step: str, value: str) -> pd.DataFrame:
+    """Values `[step, run]` at the steps that all runs have.
+
+    Args:
+        points: rows of several runs with columns `run`, `step` and `value`.
+        step: name of the column that becomes the index, ascending.
+        value: name of the column of values; a run has one at each of its steps.
+    """
+    return points.pivot(index=step, columns="run", values=value).dropna()
+
+
+def _frame(found: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    rows = [
+        {name: value for name, value in run.items() if name != "conditions"} | run["conditions"]
+        for run in sorted(found, key=_order)
+    ]
+    # Conditions can be anything; as objects, integers stay integers where another run has none.
+    columns = None if rows else [*COLUMNS[:-1], "algorithm", "env_steps"]
+    frame = pd.DataFrame(rows, columns=columns, dtype=object)
+    types = {"seed": int, "agent_steps": int, "env_steps": int, "score": float, "diverged": bool}
+    frame = frame.astype(types)
+    keys = ["family", *frame.columns.difference(COLUMNS, sort=False)]
+    return frame.assign(pool=frame.groupby(keys, dropna=False, sort=False).ngroup())
+
+
+def _order(run: dict[str, Any]) -> tuple:
+    presets = list(arms.presets_of(run["game"]))
+    arm = run["arm"]
+    # Presets of today before arms with changed fields.
+    rank = presets.index(arm) if arm in presets else len(presets)
+    return (run["family"], rank, arm, game_order(run["game"]), run["seed"], str(run["directory"]))
+
+
+@functools.cache
+def game_order(game: str) -> int:
+    """The place of a game or task in the paper's order."""
+    return (*reference.games(), *reference.tasks()).index(game)
+
+
+def _without_contradictions(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:
+    """The runs that no other one contradicts; of copies, the first."""
+    dropped = []
+    for (_, arm, game, seed), copies in frame.groupby(["pool", "arm", "game", "seed"], sort=False):
+        # A finished run counts before the same run that is still under way.
+        copies = copies.sort_values("score", key=pd.isna, kind="stable")
+        first, others = copies.iloc[0], copies.iloc[1:]
+        differing = others[(others.returns != first.returns) & others.score.notna()]
+        if len(differing):
+            problems.append(
+                f"{_places([first.directory, *differing.directory])} hold the same run ({arm}, "
+                f"{game}, seed {seed}) with different results; none of them counts until only one "
+                "is left"
+            )
+            dropped += [*copies.index]
+            continue
+        problems += [
+            f"{other} holds the same run as {first.directory}, which counts; remove one"
+            for other in others.directory
+        ]
+        dropped += [*others.index]
+    frame = frame.drop(index=dropped)
+    of_metrics = collections.defaultdict(list)
+    for run, digest in frame.metrics.dropna().items():
+        of_metrics[digest].append(run)
+    for same in of_metrics.values():
+        if len(same) > 1:
+            problems.append(
+                f"{_places(frame.directory[same])} have the same metrics, so they are one "
+                "run under several names; none of them counts until only one is left"
+            )
+            frame = frame.drop(index=same)
+    return frame
+
+
+def _places(directories: Sequence[pathlib.Path]) -> str:
+    return " and ".join(map(str, directories))
+
+
+def _find(roots: Sequence[pathlib.Path], problems: list[str]) -> list[pathlib.Path]:
+    """The directories that hold a file of a run, or are named like a run's; in order of names.
+
+    Follows links, and enters every directory once.
+    """
+    for root in roots:
+        if not root.is_dir():
+            raise ValueError(f"there is no directory {root}")
+    found, seen = [], set()
+    pending = list(reversed(roots))  # a stack: trees can be deeper than Python's recursion
+    links: list[pathlib.Path] = []
+    while pending or links:
+        # Links last, so that a run is read by its own path and not by a link to it.
+        is_link = not pending
+        directory = links.pop(0) if is_link else pending.pop()
+        try:
+            status = directory.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                if is_link:
+                    problems.append(f"{directory} links to a directory that is read already")
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            with os.scandir(directory) as entries:
+                entries = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            problems.append(
+                f"{directory} cannot be read: {error.strerror}; change its rights or move it away"
+            )
+            continue
+        below = [entry for entry in entries if _may_hold_runs(entry, problems)]
+        links += [pathlib.Path(entry.path) for entry in below if entry.is_symlink()]
+        pending += [pathlib.Path(entry.path) for entry in reversed(below) if not entry.is_symlink()]
+        if _SEED.fullmatch(directory.name) or any(entry.name in _FILES for entry in entries):
+            found.append(directory)
+    return found
+
+
+def _may_hold_runs(entry: os.DirEntry, problems: list[str]) -> bool:
+    # Hidden directories are copies that a campaign has begun.
+    if entry.name in _NO_RUNS_BELOW or entry.name.startswith("."):
+        return False
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        problems.append(f"{entry.path} cannot be read: {error.strerror}; remove it")
+        return False

@@ -1,0 +1,348 @@
+"""The paper's score tables on Atari and on DMControl: published figures with ours beside them.
+
+    pool = pools.largest(frame[frame.env_steps == 100_000])
+    table = scores.table1(pool.runs)
+
+A cell of ours is the mean of the final scores of an arm's runs, with the number of runs. Aggregates
+are taken over game means, as the paper's median is: its columns allow no other. They stand only
+where every game has a score; a note says what there is otherwise.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.tables import pools, published, runs, statistics
+from benchmarks.tables.claims import BUDGET
+from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
+from rcrl_jax import reference
+
+BUDGET_SYSTEMS = ("erainbow_sa", "rcrl")
+"""The systems of Table 2."""
+PRINTED_MEDIANS = {
+    "SimPLe": 14.4, "Rainbow": 0.0, "ERainbow": 16.1, "ERainbow-sa": 16.7, "CURL": 17.5,
+    "RCRL": 18.5, "RCRL+CURL": 19.6,
+}  # fmt: skip
+"""Median human-normalised score as the paper's Table 1 prints it, in percent."""
+DMC_COLUMN = {
+    "state_sac": "State SAC",
+    "pixel_sac": "Pixel SAC",
+    "sac_ae": "SAC+AE",
+    "curl_sac": "CURL",
+    "sac_aug": "RAD [rliable run data]",
+}
+"""Preset -> the same system on DMControl, published by others; RCRL's paper prints only curves."""
+DMC_OTHERS = ("PlaNet", "Dreamer", "SLACv1", "DrQ")
+"""Published systems on DMControl that are no preset."""
+
+_DMC_BUDGETS = (100_000, 500_000)
+_AGGREGATES: dict[str, Callable[[statistics.Scores], np.ndarray]] = {
+    "median": statistics.median_of_game_means,
+    "mean": statistics.mean_of_game_means,
+    "IQM": statistics.interquartile_mean_of_game_means,
+    "at human level": lambda scores: np.sum([game.mean() >= 1 for game in scores]),
+}
+_OURS_NOTE = (
+    "Best of a row marked among published and among ours, not among ours where an arm has a single "
+    "run."
+)
+
+
+class _Filled(NamedTuple):
+    """A column with its cells.
+
+    The columns among which the best of a row is marked have `contest` in common; a column that does
+    not compete has none.
+    """
+
+    column: Column
+    cells: Sequence[Cell]
+    contest: str = ""
+
+
+def table1(
+    frame: pd.DataFrame, presets: Sequence[str] = (), *, env_steps: int = BUDGET["atari"]
+) -> Table:
+    """Table 1: 26 games of Atari-100k, each system of the paper beside ours.
+
+    Args:
+        frame: finished Atari runs of one pool and of `env_steps`.
+        presets: columns of ours; without it every arm that has runs.
+        env_steps: budget of the runs, for title and notes.
+    """
+    games = reference.games()
+    filled = [_published_atari(agent, games, contest="") for agent in ("Human", "Random")]
+    filled.append(_published_atari("SimPLe", games))
+    filled += _beside_published(
+        presets or frame.arm.unique(),
+        reference.PAPER_COLUMN,
+        lambda agent: _published_atari(agent, games),
+        lambda arm: _Filled(Column(arm, "ours"), _means(frame, arm, games), "ours"),
+    )
+    notes = [
+        "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
+        f"runs. {_OURS_NOTE}",
+        *_aggregate_notes(len(games)),
+        *_median_notes(filled, games),
+        *_incomplete_notes(filled, games),
+        *_protocol_notes("atari", filled),
+        *_warnings(frame, env_steps, BUDGET["atari"]),
+    ]
+    title = f"Atari-100k: scores after {env_steps:,} environment steps, published and ours"
+    return _score_table(title, filled, games, notes)
+
+
+def table2(frame: pd.DataFrame, *, budgets: Sequence[int] = (100_000, 1_500_000)) -> Table:
+    """Table 2: five games after 100,000 and after 1.5 million steps.
+
+    Args:
+        frame: finished Atari runs of the budgets; those of one budget are of one pool.
+        budgets: of ours, in environment steps, in the order of the published ones.
+    """
+    printed = published.atari_budgets().set_index(["agent", "env_interactions", "game"]).score
+    games = tuple(printed.index.unique("game"))
+    filled = [_published_atari(agent, games, contest="") for agent in ("Human", "Random")]
+    notes = [
+        "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
+        f"runs. Published figures of 1.5M: 3 seeds of 10 episodes each (inferred). {_OURS_NOTE}",
+        *_aggregate_notes(len(games)),
+    ]
+    for budget, steps in zip(sorted(printed.index.unique(1)), budgets, strict=True):
+        own = frame[frame.env_steps == steps]
+        for preset in BUDGET_SYSTEMS:
+            agent = reference.PAPER_COLUMN[preset]
+            cells = [Cell(printed[agent, budget, game].item()) for game in games]
+            column = Column(f"{agent}\n{short_steps(budget)}", "published")
+            filled.append(_Filled(column, cells, f"published {budget}"))
+            column = Column(f"{preset}\n{short_steps(steps)}", "ours")
+            filled.append(_Filled(column, _means(own, preset, games), f"ours {budget}"))
+        notes += _warnings(own, steps, budget)
+    title = "Atari: scores after 100,000 and 1,500,000 environment steps, published and ours"
+    return _score_table(title, filled, games, notes)
+
+
+def control_table(frame: pd.DataFrame, presets: Sequence[str] = ()) -> Table:
+    """DMControl: six tasks at 100,000 and 500,000 environment steps.
+
+    Args:
+        frame: finished runs of one pool, of any budget: an evaluation at 100,000 or 500,000 counts
+            as the score there.
+        presets: columns of ours; without it every arm that has runs.
+    """
+    tasks = reference.tasks()
+    places = [(steps, task) for steps in _DMC_BUDGETS for task in tasks]
+    rows = {(row.agent, row.env_steps, row.task): row for row in reference.dmc_scores()}
+    points = runs.evaluations(frame)
+    # The final score of a run stands for its last evaluation, which old and diverged runs lack.
+    before_end = points[points.env_steps < points.run.map(frame.env_steps)]
+    points = pd.concat([before_end, frame])[["arm", "game", "env_steps", "score"]]
+
+    def theirs(agent: str) -> _Filled:
+        found = [rows.get((agent, *place)) for place in places]
+        cells = [Cell() if row is None else Cell(row.mean, deviation=row.std) for row in found]
+        return _Filled(Column(agent, "published"), cells, "published" * (agent != "State SAC"))
+
+    def ours(arm: str) -> _Filled:
+        own = dict(list(points[points.arm == arm].groupby(["env_steps", "game"]).score))
+        cells = [mean_cell(own.get(place, ())) for place in places]
+        return _Filled(Column(arm, "ours"), cells, "ours" * (_preset(arm) != "state_sac"))
+
+    filled = [theirs(agent) for agent in DMC_OTHERS]
+    filled += _beside_published(presets or frame.arm.unique(), DMC_COLUMN, theirs, ours)
+    labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
+    missed = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(_DMC_BUDGETS)]})
+    notes = [
+        "Mean return ± standard deviation over runs; in brackets the number of ours. At a step "
+        "before their end, runs are scored by their evaluation there, which has fewer episodes.",
+        f"{_OURS_NOTE} Agents that read the state do not compete.",
+        "The paper prints no figure of RCRL on DMControl, only curves.",
+        *([f"Not evaluated at these steps: {', '.join(missed)}."] if missed else []),
+        *_protocol_notes("dmc", filled),
+        *_warnings(frame),
+    ]
+    shown = [
+        row._replace(digits=0, separated=number > 0 and number % len(tasks) == 0)
+        for number, row in enumerate(_rows(filled, labels))
+    ]
+    columns = [column.column for column in filled]
+    title = "DMControl: return, published and ours"
+    return Table(title, "task, steps", columns, shown, notes)
+
+
+def _beside_published(
+    arms: Iterable[str],
+    peers: Mapping[str, str],
+    theirs: Callable[[str], _Filled],
+    ours: Callable[[str], _Filled],
+) -> list[_Filled]:
+    """Each published system followed by the arms of its presets, then the other arms.
+
+    Args:
+        arms: labels, in the order wanted.
+        peers: preset -> the published system that it is.
+        theirs: makes the column of a published system.
+        ours: makes the column of an arm.
+    """
+    arms = list(arms)
+    peer_of = {arm: peers.get(_preset(arm)) for arm in arms}
+    filled = []
+    for agent in dict.fromkeys(peers.values()):
+        filled.append(theirs(agent))
+        filled += [ours(arm) for arm in arms if peer_of[arm] == agent]
+    return filled + [ours(arm) for arm in arms if peer_of[arm] is None]
+
+
+def _preset(arm: str) -> str:
+    """The preset of an arm, whatever fields differ: `rcrl` of `rcrl(n_step=5)`."""
+    return arm.partition("(")[0]
+
+
+def _published_atari(agent: str, games: Sequence[str], contest: str = "published") -> _Filled:
+    cells = [Cell(reference.published(game, agent)) for game in games]
+    return _Filled(Column(agent, contest), cells, contest)
+
+
+def _means(frame: pd.DataFrame, arm: str, games: Sequence[str]) -> list[Cell]:
+    return [mean_cell(own)._replace(deviation=None) for own in pools.scores(frame, arm, games)]
+
+
+def _score_table(
+    title: str, filled: list[_Filled], games: Sequence[str], notes: list[str]
+) -> Table:
+    rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
+    return Table(title, "game", [column.column for column in filled], rows, notes)
+
+
+def _rows(filled: Sequence[_Filled], labels: Sequence[str]) -> list[Row]:
+    """The rows of the columns' cells, with the best ones marked."""
+    return [
+        Row(label, _mark_best(filled, [column.cells[number] for column in filled]))
+        for number, label in enumerate(labels)
+    ]
+
+
+def _mark_best(filled: Sequence[_Filled], cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with the best one of each contest marked, where there is a choice.
+
+    Where one of them is a single run, none is marked: it says little about its arm.
+    """
+    marked = list(cells)
+    for contest in {column.contest for column in filled} - {""}:
+        numbers = [
+            number
+            for number, (column, cell) in enumerate(zip(filled, cells, strict=True))
+            if column.contest == contest and cell.value is not None
+        ]
+        if len(numbers) < 2 or any(cells[number].seeds == 1 for number in numbers):
+            continue
+        best = max(cells[number].value for number in numbers)
+        for number in numbers:
+            marked[number] = cells[number]._replace(best=cells[number].value == best)
+    return marked
+
+
+def _aggregate_rows(filled: Sequence[_Filled], games: Sequence[str]) -> list[Row]:
+    """Median, mean and IQM over games of the human-normalised game means, and games at human level.
+
+    Missing where a game is missing. Seeds are those of the game that has the fewest.
+    """
+    rows = []
+    for name, estimator in _AGGREGATES.items():
+        cells = []
+        for column in filled:
+            if any(cell.value is None for cell in column.cells):
+                cells.append(Cell())
+                continue
+            seeds = [cell.seeds for cell in column.cells]
+            value = estimator(_normalised(column, games)).item()
+            cells.append(Cell(value, None if None in seeds else min(seeds)))
+        is_share = name != "at human level"
+        label = f"{name} HNS" if is_share else f"games {name}"
+        marked = _mark_best(filled, cells) if is_share else cells
+        rows.append(Row(label, marked, is_share, separated=not rows, digits=2))
+    return rows
+
+
+def _normalised(column: _Filled, games: Sequence[str]) -> list[np.ndarray]:
+    """Human-normalised game means, `[1]` each game that has one."""
+    return [
+        np.array([reference.human_normalised(game, cell.value)])
+        for game, cell in zip(games, column.cells, strict=True)
+        if cell.value is not None
+    ]
+
+
+def _aggregate_notes(games: int) -> list[str]:
+    return [
+        "HNS: human-normalised score (score - random) / (human - random) of game means. Median and "
+        f"mean are over the {games} games; IQM is the mean of the middle "
+        f"{games - 2 * (games // 4)} game means, not of runs."
+    ]
+
+
+def _median_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
+    """Where the paper's printed median does not follow from its own cells."""
+    notes = []
+    for column in filled:
+        printed = PRINTED_MEDIANS.get(column.column.name)
+        if column.column.source == "published" and printed is not None:
+            median = 100 * statistics.median_of_game_means(_normalised(column, games)).item()
+            if abs(round(median, 1) - printed) > 0.01:
+                notes.append(
+                    f"{column.column.name}: the paper prints a median of {printed} %, its own "
+                    f"cells give {median:.2f} %; the rounding of one cell can explain it."
+                )
+    return notes
+
+
+def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
+    """For each column of ours that lacks games: how many it has, and the means over these."""
+    notes = []
+    theirs = {c.column.name: c for c in filled if c.column.source == "published"}
+    for column in filled:
+        present = [n for n, cell in enumerate(column.cells) if cell.value is not None]
+        name = column.column.name
+        if column.column.source != "ours" or len(present) == len(games):
+            continue
+        if not present:
+            notes.append(f"No run of {name}.")
+            continue
+        means = {"ours": statistics.mean_of_game_means(_normalised(column, games)).item()}
+        agent = reference.PAPER_COLUMN.get(_preset(name))
+        if agent in theirs:
+            shared = theirs[agent]._replace(cells=[theirs[agent].cells[n] for n in present])
+            own = _normalised(shared, [games[n] for n in present])
+            means["published"] = statistics.mean_of_game_means(own).item()
+        texts = ", ".join(f"{name} {100 * mean:.1f} %" for name, mean in means.items())
+        notes.append(
+            f"{name}: {len(present)} of {len(games)} games, so no aggregate. Mean HNS over these "
+            f"games: {texts}."
+        )
+    return notes
+
+
+def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:
+    """How each published column was measured; agents with the same note share a line."""
+    agents: dict[str, list[str]] = {}
+    for column in filled:
+        if column.column.source == "published":
+            note = published.note(benchmark, column.column.name)
+            agents.setdefault(note, []).append(column.column.name)
+    return [f"{', '.join(names)} (published): {note}." for note, names in agents.items()]
+
+
+def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0) -> list[str]:
+    """What a reader has to know of our runs: budget, code, diverged ones, different conditions."""
+    notes = pools.unclear_commits(frame)
+    if env_steps != published_steps:
+        notes.append(
+            f"Ours after {env_steps:,} environment steps, published after {published_steps:,}: not "
+            "comparable."
+        )
+    if frame.diverged.any():
+        notes.append(f"{frame.diverged.sum()} of our runs diverged and count as random play.")
+    if frame.pool.nunique() > 1:
+        notes.append("Mixed: our runs were made under different conditions.")
+    return notes

@@ -1,1 +1,0 @@
-"""Tables, figures, verdicts and the page that show finished runs beside published results."""

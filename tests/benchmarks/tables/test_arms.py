@@ -1,0 +1,139 @@
+"""Arms are named by today's presets; what is no part of the agent does not change the name."""
+
+import pytest
+
+from benchmarks.tables import arms
+from rcrl_jax.config import fields, presets
+from rcrl_jax.training import manifest
+
+ATARI, DMC = presets.ATARI_PRESETS, presets.DMC_PRESETS
+
+
+def arm(preset, game, config, *, has_format=True):
+    described = manifest.describe_run(preset, config, game, 0, 1, "envpool")
+    return arms.arm_of(preset, game, described["config"], has_format=has_format)
+
+
+@pytest.mark.parametrize(
+    ("preset", "game"), [*((p, "Pong") for p in ATARI), *((p, "cheetah_run") for p in DMC)]
+)
+def test_every_preset_is_its_own_arm(preset, game):
+    assert arm(preset, game, arms.presets_of(game)[preset]) == preset
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "name"),
+    [
+        ("rcrl", {"embedding_init": "normal"}, "rcrl(embedding_init=normal)"),
+        ("rcrl", {"n_step": 5, "batch_size": 16}, "rcrl(batch_size=16, n_step=5)"),
+        ("rcrl", {"curl.weight": 2.0}, "rcrl"),  # it has no CURL
+        ("rcrl_curl", {"curl.weight": 2.0}, "rcrl_curl(curl.weight=2.0)"),
+        ("erainbow_sa", {"return_contrast.batch_size": 8, "auxiliary_weight": 0.5}, "erainbow_sa"),
+        ("erainbow", {"embedding_init": "normal"}, "erainbow"),  # its head reads no actions
+        ("erainbow", {"epsilon": 0.5}, "erainbow"),  # it explores by noise
+        ("der_plus", {"epsilon": 0.5}, "der_plus(epsilon=0.5)"),
+        ("rcrl", {"evaluation_period": 7, "evaluation_epsilon": 0.1}, "rcrl"),
+        ("erainbow_sa", {"auxiliary": ("return_contrast",)}, "rcrl"),
+        ("erainbow_sa", {"embedding_init": "normal"}, "erainbow_sa_normal"),
+        ("rcrl_curl", {"auxiliary": ()}, "erainbow_sa"),
+        ("erainbow", {"auxiliary": ("curl",), "n_step": 3}, "erainbow(auxiliary=curl, n_step=3)"),
+    ],
+)
+def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):
+    assert arm(preset, "Pong", fields.replace(ATARI[preset], changes)) == name
+
+
+def test_a_task_with_a_learning_rate_of_its_own_has_no_arm_of_its_own():
+    assert arm("sac_aug", "cheetah_run", DMC["sac_aug"]) == "sac_aug(learning_rate=0.001)"
+    assert arm("sac_aug", "walker_walk", DMC["sac_aug"]) == "sac_aug"
+
+
+OLD = {
+    "head": "state_action",
+    "auxiliary": ["return_contrast"],
+    "contrast_batch_size": 64,
+    "replay_capacity": 100_000,
+    "priority_exponent": 0.5,
+    "periodic_episodes": 10,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        # Before these fields the code drew N(0, 1) vectors and concatenated embeddings.
+        ({}, "rcrl_normal"),
+        ({"embedding_init": "ones", "discriminator_input": "difference_product"}, "rcrl"),
+        ({"contrast_anchors": "prioritised"}, "rcrl_normal"),
+        ({"priority_exponent": 0.6, "embedding_init": "ones"},
+         "rcrl(return_contrast.discriminator_input=concatenation, replay.priority_exponent=0.6)"),
+        ({"auxiliary": [], "contrast_batch_size": 3}, "erainbow_sa_normal"),
+    ],
+)  # fmt: skip
+def test_old_names_of_fields_count_as_those_of_today(changes, name):
+    assert arms.arm_of("rcrl", "Pong", OLD | changes, has_format=False) == name
+
+
+def test_an_unknown_field_is_part_of_the_name_in_one_line():
+    config = {"auxiliary": [], "a\nb": "\x1b[31mred"}
+    assert arms.arm_of("erainbow", "Pong", config, has_format=True) == "erainbow(a b=?[31mred)"
+
+
+def test_auxiliary_that_is_no_list_is_refused():
+    with pytest.raises(ValueError, match="config.auxiliary is 3, expected a list"):
+        arms.arm_of("erainbow", "Pong", {"auxiliary": 3}, has_format=True)
+
+
+def conditions(run=(), environment=(), protocol=(), versions=(), device=(), **planned):
+    described = {
+        "run": {"algorithm": 2, "format": 2, "backend": "envpool", "config": {}, **dict(run)},
+        "environment": {"game": "Pong", "noops": [1, 30], **dict(environment)},
+        "protocol": {"noise": "off", "final_episodes": 10, **dict(protocol)},
+        "versions": {"git_commit": "abcdefghi", **dict(versions)},
+        "device": {"platform": "cpu", **dict(device)},
+    }
+    return arms.conditions_of(described, **{"env_steps": 100, "final_episodes": 10, **planned})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"run": {"algorithm": 1}},
+        {"run": {"backend": "ale"}},
+        {"run": {"config": {"evaluation_period": 7}}},
+        {"environment": {"noops": [0, 30]}},
+        {"environment": {"backend_version": "2"}},
+        {"environment": {"max_episode_steps": 7}},
+        {"device": {"platform": "gpu"}},
+        {"protocol": {"noise": "on"}},
+        {"env_steps": 200},
+        {"final_episodes": 100},
+    ],
+)
+def test_what_changes_a_score_is_a_condition(changed):
+    assert conditions(**changed) != conditions()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"run": {"preset": "curl", "game": "Hero", "seed": 7}},
+        {"run": {"format": 3}},  # newer files record more and change no score
+        {"device": {"kind": "a processor's name", "host_cores": 64}},
+        {"run": {"config": {"batch_size": 7}}},
+        {"environment": {"game": "Hero", "action_set": "minimal (18 actions)"}},
+        {"environment": {"renderer": "osmesa", "stack_size": 1, "frame_shape": [24]}},
+        {"versions": {"jax": "9", "git_commit": "other"}},
+    ],
+)
+def test_game_agent_and_machine_are_no_conditions(changed):
+    assert conditions(**changed) == conditions()
+
+
+def test_without_an_algorithm_number_the_commit_tells_runs_apart():
+    old = {"algorithm": None, "format": None}
+    first = conditions(run=old)
+    assert first["algorithm"] == "none (commit abcdefg)"
+    assert first != conditions(run=old, versions={"git_commit": "other"})
+    unknown = conditions(run=old, versions={"git_commit": None})
+    assert unknown["algorithm"] == "none (commit unknown)"

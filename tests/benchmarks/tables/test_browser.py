@@ -1,0 +1,197 @@
+"""The page in a real browser: it sorts, asks for nothing, fits a phone, and is legible in the dark.
+
+Needs Debian's packages chromium and chromium-driver, which `make test` installs where it can.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from tests.benchmarks.tables import pages
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A browser that shows the page of `pages.write_results`."""
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        pytest.skip("no browser: apt-get install chromium chromium-driver")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(programs[1]))
+    try:
+        root = pages.write_results(tmp_path_factory.mktemp("page") / "results")
+        pages.write_speed(root, pages.HOSTILE)
+        path = root.parent / "report.html"
+        path.write_text(pages.build(root).html, encoding="utf-8")
+        emulate(started)
+        started.get(path.as_uri())
+        yield started
+    finally:
+        started.quit()
+
+
+def emulate(browser, *, width=1200, scheme="light"):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def script(browser, body, *arguments):
+    return browser.execute_script(f"return {body}", *arguments)
+
+
+def test_the_page_loads_without_errors_and_without_requests(browser):
+    assert browser.get_log("browser") == []
+    events = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    # The browser's own start page asks for its own files.
+    own = [request for request in asked if request["documentURL"] == browser.current_url]
+    addresses = [request["request"]["url"] for request in own]
+    assert [url for url in addresses if not url.startswith("data:")] == [browser.current_url]
+
+
+def test_hostile_names_are_text(browser):
+    assert script(browser, "window.broken") is None
+    assert script(browser, "document.querySelectorAll('main b, main script').length") == 0
+    assert pages.SHOWN in script(browser, "document.body.textContent")
+
+
+def test_every_figure_is_drawn(browser):
+    widths = script(browser, "[...document.querySelectorAll('img')].map(i => i.naturalWidth)")
+    assert len(widths) > 10 and all(widths)
+
+
+def test_inline_scripts_and_styles_of_others_are_blocked(browser):
+    browser.execute_script(
+        "const added = document.createElement('script'); added.textContent = 'window.ran = 1';"
+        "document.body.append(added); added.remove();"
+        "document.body.insertAdjacentHTML('beforeend', '<p id=styled style=\"color: red\">x</p>')"
+    )
+    assert script(browser, "window.ran") is None
+    color = script(browser, "getComputedStyle(document.querySelector('#styled')).color")
+    assert color != "rgb(255, 0, 0)"
+    browser.execute_script("document.querySelector('#styled').remove()")
+    refused = [line["message"] for line in browser.get_log("browser")]
+    assert len(refused) == 2 and all("Content Security Policy" in line for line in refused)
+
+
+RUNS = "[...document.querySelectorAll('main > section')].at(-1).querySelector('table')"
+
+
+def column(browser, number):
+    return script(browser, f"[...{RUNS}.tBodies[0].rows].map(r => r.cells[{number}].textContent)")
+
+
+def sorting(browser):
+    return script(browser, f"[...{RUNS}.tHead.rows[0].cells].map(c => c.getAttribute('aria-sort'))")
+
+
+def test_a_click_sorts_numbers_up_and_down_with_missing_ones_last(browser):
+    button = script(browser, f"{RUNS}.tHead.rows[0].cells[4].querySelector('button')")
+    for order, reverse in (("ascending", False), ("descending", True)):
+        button.click()
+        *scores, last = column(browser, 4)
+        assert last == "–" and scores == sorted(scores, key=float, reverse=reverse)
+        assert len(set(scores)) == 7
+        states = sorting(browser)
+        assert states.pop(4) == order and set(states) == {"none"}
+
+
+@pytest.mark.parametrize("key", ["\ue007", " "], ids=["enter", "space"])
+def test_a_key_sorts_text(browser, key):
+    names = column(browser, 1)
+    assert names != sorted(names, key=str.casefold)
+    script(browser, f"{RUNS}.tHead.rows[0].cells[1].querySelector('button')").send_keys(key)
+    assert column(browser, 1) == sorted(names, key=str.casefold)
+    assert sorting(browser)[1] == "ascending"
+    script(browser, f"{RUNS}.tHead.rows[0].cells[2].querySelector('button')").send_keys(key)
+
+
+def test_aggregates_stay_below_the_games(browser):
+    table = "document.querySelector('tr.separated').closest('table')"
+    before = script(browser, f"[...{table}.rows].map(row => row.cells[0].textContent)")
+    script(browser, f"{table}.tHead.rows[0].cells[2].querySelector('button')").click()
+    after = script(browser, f"[...{table}.rows].map(row => row.cells[0].textContent)")
+    assert after != before
+    place = script(browser, f"[...{table}.rows].findIndex(r => r.classList.contains('separated'))")
+    assert set(after[:place]) == set(before[:place])
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_itself_does_not_scroll_sideways(browser, width):
+    emulate(browser, width=width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert script(browser, "document.documentElement.scrollWidth") <= width
+    wide = script(
+        browser,
+        "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth)"
+        ".every(b => getComputedStyle(b).overflowX === 'auto')",
+    )
+    assert wide
+    emulate(browser)
+
+
+def luminance(color):
+    """Relative luminance of `rgb(r, g, b)`, as WCAG 2 defines it."""
+    channels = [int(value) / 255 for value in re.findall(r"\d+", color)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(first, second):
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_legible_and_figures_have_a_light_ground(browser, scheme):
+    emulate(browser, scheme=scheme)
+    ground = script(browser, "getComputedStyle(document.body).backgroundColor")
+    assert (luminance(ground) < 0.05) == (scheme == "dark")
+    found = script(
+        browser,
+        "[...document.querySelectorAll('body, .note, td, th, summary, figcaption')]"
+        ".map(e => getComputedStyle(e).color)",
+    )
+    assert min(contrast(color, ground) for color in set(found)) > 4.5
+    # Figures are drawn for a light ground, which they bring with them.
+    image = script(browser, "getComputedStyle(document.querySelector('img')).backgroundColor")
+    assert luminance(image) == pytest.approx(1)
+    emulate(browser)
+
+
+def test_the_page_prints_everything_but_manifests(browser):
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = false; })")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert script(
+        browser, "[...document.querySelectorAll('main > section > details')].every(d => d.open)"
+    )
+    display = "getComputedStyle(document.querySelector('td details')).display"
+    assert script(browser, display) == "none"
+    emulate(browser)
+
+
+def test_the_repository_page_stays_within_its_limits(tmp_path):
+    results = pathlib.Path(__file__).parents[3] / "results"
+    built = pages.build(results)
+    assert len(built.html.encode()) < 5e6
+    assert built.problems == ()

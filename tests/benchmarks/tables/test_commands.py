@@ -1,0 +1,173 @@
+"""The table commands: what they print, write, leave out, refuse, and return."""
+
+import csv
+
+import pytest
+
+from benchmarks import figure_dmc, figure_similarity, table1, table2
+from benchmarks.tables import claims, command
+from benchmarks.tables.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED, Verdict
+from rcrl_jax import reference
+from tests.benchmarks.tables import test_similarities
+from tests.benchmarks.tables.synthetic import write_run
+from tests.experiments import programs
+from tests.experiments.test_command_line import assert_refused
+
+STEPS = 500
+SUFFIXES = ("csv", "html", "md", "tex")
+
+
+def compare(root, first, second, games=("Alien", "Amidar", "Assault"), seeds=range(4)):
+    """Finishes runs of `rcrl` and `curl` at these human-normalised levels."""
+    for preset, level in (("rcrl", first), ("curl", second)):
+        for game in games:
+            random, human = (reference.published(game, name) for name in ("Random", "Human"))
+            for seed in seeds:
+                score = float(random + (level + seed / 100) * (human - random))
+                write_run(root, preset, game, seed, score, steps=STEPS)
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return {row[0]: row[1:] for row in csv.reader(file)}
+
+
+def stems(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+def test_an_empty_directory_gives_the_published_table(tmp_path, capsys):
+    (tmp_path / "results").mkdir()
+    table1.run([tmp_path / "results"], tmp_path / "out")
+    printed = capsys.readouterr()
+    assert "16.86 %" in printed.out and not printed.err
+    assert stems(tmp_path / "out") == {
+        f"{stem}.{suffix}" for stem in ("table1", "table1_verdicts") for suffix in SUFFIXES
+    }
+    rows = read_csv(tmp_path / "out" / "table1.csv")
+    column = rows["game"].index("ERainbow-sa published")
+    assert float(rows["median HNS"][column]) == pytest.approx(0.1686, abs=5e-5)
+    assert printed.out.splitlines()[-1].startswith(f"written: {tmp_path}/out/table1.{{csv,md,")
+
+
+def test_lines_fit_the_terminal(tmp_path, capsys, monkeypatch):
+    compare(tmp_path / "results", 0.5, 0.2)
+    for width in (80, 100):
+        monkeypatch.setenv("COLUMNS", str(width))
+        table1.run([tmp_path / "results"], tmp_path / "out", steps=STEPS)
+        *lines, written = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= width and written.startswith("written: ")
+
+
+def test_what_is_left_out_is_named_once_and_the_rest_shown(tmp_path, capsys):
+    results = tmp_path / "results"
+    compare(results, 0.5, 0.2)
+    write_run(results, "rcrl", "Pong", 0, 3.0, steps=STEPS, algorithm=1)
+    write_run(results, "der_plus", "Pong", 0, 3.0, steps=STEPS)
+    write_run(results, "rcrl", "Hero", 0, 3.0, steps=2 * STEPS)
+    broken = write_run(results, "rcrl", "Boxing", 0, 3.0, steps=STEPS)
+    (broken / "scores.json").write_text("{")
+    write_run(results, "rcrl", "Boxing", 1, None, steps=STEPS)
+    table1.run([results], tmp_path / "out", steps=STEPS, presets=["rcrl", "curl"])
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 5
+    for expected in ("seed_0/scores.json is damaged", "is not finished", "der_plus is not shown",
+                     "1 run left out: algorithm is 1", "1 of 1,000 steps; --steps"):  # fmt: skip
+        assert sum(expected in line for line in errors) == 1
+    rows = read_csv(tmp_path / "out" / "table1.csv")
+    column = rows["game"].index("rcrl ours")
+    assert rows["Alien"][column + 1] == "4" and rows["Pong"][column] == ""
+    table1.run([results], tmp_path / "out", steps=STEPS, mixed=True)
+    assert "--mixed" not in capsys.readouterr().err
+    rows = read_csv(tmp_path / "out" / "table1.csv")
+    assert rows["Pong"][rows["game"].index("rcrl ours") + 1] == "1"
+    assert "der_plus ours" in rows["game"]  # every arm that has runs
+
+
+def test_chosen_presets_are_the_columns_and_decide_which_claims_are_judged(tmp_path):
+    (tmp_path / "results").mkdir()
+    judged = table1.run([tmp_path / "results"], tmp_path / "out", presets=["rcrl", "curl"])
+    assert [verdict.claim.name for verdict in judged] == ["rcrl > curl"]
+    head = read_csv(tmp_path / "out" / "table1.csv")["game"]
+    assert [name for name in head if name.endswith(" ours")] == ["curl ours", "rcrl ours"]
+
+
+def test_table_2_and_the_figure_of_dmcontrol(tmp_path, capsys):
+    results = tmp_path / "results"
+    for steps in (300, 600):
+        write_run(results / str(steps), "rcrl", "Alien", 0, 3.0, steps=steps)
+    write_run(results, "rcrl_sac", "cartpole_swingup", 0, 600.0, steps=62_500)
+    table2.run([results], tmp_path / "out", budgets=(300, 600))
+    judged = figure_dmc.run([results], tmp_path / "out")
+    printed = capsys.readouterr()
+    assert not printed.err and "600 (1)" in printed.out
+    assert [verdict.claim.name for verdict in judged] == [
+        "rcrl_sac > sac_aug", "rcrl_sac > curl_sac"
+    ]  # fmt: skip
+    assert {f"{stem}.{suffix}" for stem in ("table2", "figure_dmc") for suffix in SUFFIXES} < stems(
+        tmp_path / "out"
+    )
+    assert (tmp_path / "out" / "figure_dmc.png").read_bytes().startswith(b"\x89PNG")
+    notes = (tmp_path / "out" / "figure_dmc.md").read_text()
+    assert "not scores at a step" in notes  # of Dreamer's published curve
+    rows = read_csv(tmp_path / "out" / "figure_dmc.csv")
+    heads = [name for name in rows["task, steps"] if name.endswith(" ours")]
+    assert heads == ["rcrl_sac ours"]
+
+
+def test_the_similarity_figure(tmp_path, capsys):
+    test_similarities.record(tmp_path / "Alien", [test_similarities.line()])
+    figure_similarity.run([tmp_path], tmp_path / "out")
+    assert "rcrl, held-out, 0" in capsys.readouterr().out
+    assert (tmp_path / "out" / "figure_similarity_Alien.png").exists()
+
+
+@pytest.mark.parametrize(
+    "states, code",
+    [
+        ([SUPPORTED, SUPPORTED], 0),
+        ([SUPPORTED, UNDECIDED], 4),
+        ([UNDECIDED, CONTRADICTED, SUPPORTED], 3),
+        ([], 4),
+    ],
+)
+def test_exit_codes_of_the_gate(states, code):
+    def verdict(claim, state):
+        return Verdict(claim, state, 0, 0, None, "")
+
+    preregistered, other = claims.ATARI_CLAIMS[0], claims.ATARI_CLAIMS[1]
+    judged = [verdict(other, state) for state in states]
+    assert command.gate([verdict(preregistered, UNDECIDED), *judged]) == code
+
+
+def test_the_gate_is_the_exit_code_of_the_command(tmp_path):
+    compare(tmp_path / "results", 0.2, 0.5, reference.games(), range(5))
+    arguments = [
+        f"--results={tmp_path}/results", f"--output={tmp_path}/out", f"--steps={STEPS}",
+        "--presets=rcrl,curl",
+    ]  # fmt: skip
+    result = programs.call("benchmarks.table1", *arguments, "--gate")
+    assert result.returncode == 3 and "contradicted" in result.stdout
+    assert "130 pairs of runs on 26 of 26 games" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module, argument",
+    [
+        ("table1", "--presets=rcl"),
+        ("table1", "--presets=rcrl,rcrl"),
+        ("table2", "--steps=100"),
+    ],
+)
+def test_mistakes_are_refused_in_one_line(tmp_path, module, argument):
+    result = programs.call(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
+    assert_refused(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_directories_and_recordings_are_errors(tmp_path):
+    for module in (table1, table2, figure_dmc, figure_similarity):
+        with pytest.raises(ValueError, match="there is no directory"):
+            module.run([tmp_path / "nowhere"], tmp_path / "out")
+    with pytest.raises(ValueError, match="no similarity.jsonl"):
+        figure_similarity.run([tmp_path], tmp_path / "out")

@@ -1,0 +1,140 @@
+"""Learning curves: what is averaged, what is drawn, and what is never mixed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.tables import control_figure, runs
+from rcrl_jax import reference
+from tests.benchmarks.tables.synthetic import edit, evaluation, write_lines, write_run
+
+TASK = "cheetah_run"
+
+
+def finish(root, preset="rcrl_sac", seed=0, scores=(10.0, 20.0, 30.0), steps=300, **run):
+    """A run whose evaluations are `scores`, evenly spaced; an agent step is 4 environment steps."""
+    directory = write_run(root, preset, TASK, seed, scores[-1], steps=steps, **run)
+    lines = [
+        evaluation(steps * (number + 1) // len(scores), 4, [score - 1.0, score + 1.0] * 5)
+        for number, score in enumerate(scores)
+    ]
+    write_lines(directory / "evaluations.jsonl", lines)
+
+
+def curve_of(root):
+    frame = runs.read(root, unfinished=True).frame
+    return control_figure.average(frame, runs.evaluations(frame))
+
+
+def draw(root, **options):
+    return control_figure.draw(runs.read(root).frame, **options)
+
+
+def lines_of(figure, task=TASK):
+    """Legend label -> line of a task's panel."""
+    panel = figure.axes[reference.tasks().index(task)]
+    return {line.get_label(): line for line in panel.get_lines()}
+
+
+def ours_of(figure):
+    lines = lines_of(figure).items()
+    return {label: line for label, line in lines if not label.endswith(", published")}
+
+
+def test_mean_and_sample_deviation_over_seeds(tmp_path):
+    finish(tmp_path, seed=0, scores=(10.0, 20.0, 30.0))
+    finish(tmp_path, seed=1, scores=(20.0, 40.0, 60.0))
+    curve = curve_of(tmp_path)
+    np.testing.assert_array_equal(curve.index, [400, 800, 1200])
+    np.testing.assert_allclose(curve["mean"], [15, 30, 45])
+    np.testing.assert_allclose(curve["std"], np.array([5, 10, 15]) * np.sqrt(2))
+
+
+def test_runs_are_averaged_where_all_were_evaluated(tmp_path):
+    finish(tmp_path, seed=0, scores=(10.0, 20.0, 30.0))
+    finish(tmp_path, seed=1, scores=(5.0, 6.0, 7.0, 8.0, 9.0, 10.0))
+    curve = curve_of(tmp_path)
+    np.testing.assert_array_equal(curve.index, [400, 800, 1200])
+    np.testing.assert_allclose(curve["mean"], [8, 14, 20])
+
+
+def test_a_diverged_run_does_not_cut_the_mean_of_the_others(tmp_path):
+    finish(tmp_path, seed=0, scores=(10.0, 20.0, 30.0))
+    directory = write_run(tmp_path, "rcrl_sac", TASK, 1, None, steps=300)
+    (directory / "diverged.json").write_text('{"attempts": 2}')
+    curve = curve_of(tmp_path)
+    assert curve["mean"].tolist() == [10, 20, 30] and set(curve["count"]) == {1}
+    frame = runs.read(tmp_path).frame.query("diverged")
+    alone = control_figure.average(frame, runs.evaluations(frame))
+    assert alone["mean"].tolist() == [2]
+
+
+def test_a_single_seed_is_drawn_as_points_without_a_band(tmp_path):
+    finish(tmp_path)
+    figure = draw(tmp_path)
+    line = lines_of(figure)["rcrl_sac, 1 seed"]
+    assert line.get_marker() == "o"
+    assert not figure.axes[reference.tasks().index(TASK)].collections
+    finish(tmp_path, seed=1)
+    figure = draw(tmp_path)
+    assert lines_of(figure)["rcrl_sac, 2 seeds"].get_marker() == "None"
+    assert len(figure.axes[reference.tasks().index(TASK)].collections) == 1
+
+
+def test_runs_of_different_conditions_make_different_lines(tmp_path):
+    finish(tmp_path / "short", steps=300)
+    finish(tmp_path / "long", steps=3000)
+    finish(tmp_path / "old", steps=300, algorithm=1)
+    shown = ours_of(draw(tmp_path))
+    assert len(shown) == 3
+    assert {"rcrl_sac, 1 seed, 1200 steps", "rcrl_sac, 1 seed, 12k steps"} < set(shown)
+    assert len({line.get_color() for line in shown.values()}) == 3
+
+
+def test_the_axis_ends_at_the_budget_or_with_the_longest_run(tmp_path):
+    finish(tmp_path, steps=300)
+    for end, drawn in ((600, 1200), (100_000, 100_000)):
+        panel = draw(tmp_path, end=end).axes[0]
+        assert panel.get_xlim()[1] == pytest.approx(1.03 * drawn)
+        unclipped = [line.get_xdata()[-1] for line in panel.lines if not line.get_clip_on()]
+        assert all(step <= drawn for step in unclipped)
+
+
+def test_published_results_are_labelled_and_thinner_than_ours(tmp_path):
+    finish(tmp_path)
+    shown = lines_of(draw(tmp_path))
+    ours = shown.pop("rcrl_sac, 1 seed")
+    assert len(shown) >= len(control_figure.PUBLISHED_CURVES) + len(control_figure.PUBLISHED_POINTS)
+    assert all(label.endswith(", published") for label in shown)
+    assert all(line.get_linewidth() < ours.get_linewidth() for line in shown.values()
+               if line.get_linestyle() != "None")  # fmt: skip
+
+
+def test_published_curves_end_near_the_published_scores():
+    """DrQ's curves and its score at 500k come from the same runs; the last point is at 500k."""
+    curve = control_figure.published_curve("DrQ", "finger_spin")
+    (score,) = [
+        row.mean for row in reference.dmc_scores()
+        if (row.agent, row.task, row.env_steps) == ("DrQ", "finger_spin", 500_000)
+    ]  # fmt: skip
+    assert curve.index[-1] == 500_000
+    assert curve.iloc[-1] == pytest.approx(score, abs=0.51)
+    assert control_figure.published_curve("DrQ [jaxrl re-run]", "ball_in_cup_catch").empty
+
+
+def test_every_published_curve_has_a_note():
+    notes = control_figure.published_notes()
+    assert len(notes) == len(control_figure.PUBLISHED_CURVES)
+    assert any("not scores at a step" in note for note in notes)
+
+
+def test_a_name_from_a_file_is_no_formula(tmp_path):
+    finish(tmp_path)
+    manifest = tmp_path / "rcrl_sac" / TASK / "seed_0" / "manifest.json"
+    config = json.loads(manifest.read_text())["run"]["config"]
+    config["return_contrast"]["discriminator_input"] = "$\\frac{$<b>"
+    edit(manifest, "run", config=config)
+    figure = draw(tmp_path)
+    figure.savefig(tmp_path / "figure.png")
+    assert any("<b>" in label for label in ours_of(figure))

@@ -1,0 +1,163 @@
+"""Runs are pooled only under equal conditions; scores are arranged by arm, game and seed."""
+
+import numpy as np
+import pytest
+
+from benchmarks.tables import pools, runs, statistics
+from rcrl_jax import reference
+from tests.benchmarks.tables.synthetic import edit, write_run
+
+
+def read(root, **options):
+    frame, problems = runs.read(root, **options)
+    assert problems == ()
+    return frame
+
+
+def test_equal_conditions_are_one_pool_whatever_arm_game_and_seed(tmp_path):
+    for preset in ("rcrl", "erainbow"):
+        for game in ("Pong", "Hero"):
+            write_run(tmp_path, preset, game, 0)
+    write_run(tmp_path, seed=1)
+    frame = read(tmp_path)
+    pool = pools.largest(frame)
+    assert pool.runs.equals(frame) and not pool.left_out and not pool.others
+
+
+def test_the_largest_set_is_kept_and_each_other_set_is_one_line(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, seed=seed)
+    old = write_run(tmp_path / "old", seed=0, algorithm=1)
+    write_run(tmp_path / "old", seed=1, algorithm=1)
+    long = write_run(tmp_path / "long", steps=2000)
+    frame = read(tmp_path)
+    pool = pools.largest(frame)
+    assert {directory.parents[2] for directory in pool.runs.directory} == {tmp_path}
+    assert pool.left_out == (
+        f"2 runs left out: algorithm is 1, not 2 as in the 3 runs kept (for example {old})",
+        f"1 run left out: env_steps is 2000, not 1000 as in the 3 runs kept (for example {long})",
+    )
+    assert [len(own) for own in pool.others] == [2, 1]
+    assert pools.largest(frame, mixed=True).runs is frame
+
+
+@pytest.mark.parametrize(
+    ("section", "changes"),
+    [
+        ("device", {"platform": "gpu"}),
+        ("environment", {"sticky_actions": 0.25}),
+        ("environment", {"emulator": "another"}),
+        ("environment", {"noops_at_reset": [0, 0]}),
+        ("protocol", {"noise": "on"}),
+    ],
+)
+def test_another_device_or_environment_is_a_pool_of_its_own(tmp_path, section, changes):
+    for seed in range(2):
+        write_run(tmp_path, seed=seed)
+    other = write_run(tmp_path, seed=2)
+    edit(other / "manifest.json", section, **changes)
+    pool = pools.largest(read(tmp_path))
+    assert [*pool.runs.seed] == [0, 1] and [*pool.others[0].seed] == [2]
+    assert f"{section}.{next(iter(changes))} is" in pool.left_out[0]
+
+
+def test_runs_of_an_older_format_are_pooled_with_newer_ones(tmp_path):
+    write_run(tmp_path, seed=0, format=2)
+    write_run(tmp_path, seed=1, format=3)
+    assert read(tmp_path).pool.nunique() == 1
+
+
+def test_of_sets_of_one_size_longer_runs_then_the_newer_algorithm_are_kept(tmp_path):
+    write_run(tmp_path / "short", algorithm=3)
+    write_run(tmp_path / "long", steps=2000, algorithm=1)
+    write_run(tmp_path / "newer", steps=2000, algorithm=2)
+    (directory,) = pools.largest(read(tmp_path)).runs.directory
+    assert directory.parents[2].name == "newer"
+
+
+def test_a_condition_that_a_manifest_lacks_counts_as_different(tmp_path):
+    write_run(tmp_path, seed=0)
+    write_run(tmp_path, seed=1)
+    write_run(tmp_path / "other", backend=None)
+    (line,) = pools.largest(read(tmp_path)).left_out
+    assert "backend is not stated, not envpool as in the 2 runs kept" in line
+
+
+def test_each_family_keeps_a_set_of_its_own(tmp_path):
+    write_run(tmp_path, "rcrl", "Pong")
+    write_run(tmp_path, "rcrl", "Hero")
+    write_run(tmp_path, "rcrl_sac", "cheetah_run")
+    write_run(tmp_path, "rcrl_sac", "cartpole_swingup", steps=500)  # the same 4,000 steps
+    pool = pools.largest(read(tmp_path))
+    assert [*pool.runs.game] == ["Hero", "Pong", "cartpole_swingup", "cheetah_run"]
+    assert pool.left_out == ()
+
+
+def test_dirty_and_unknown_commits_are_named(tmp_path):
+    write_run(tmp_path, seed=0)
+    assert pools.unclear_commits(read(tmp_path)) == []
+    for seed, commit in ((1, "abc-dirty"), (2, None)):
+        path = write_run(tmp_path, seed=seed) / "manifest.json"
+        edit(path, "versions", git_commit=commit)
+    (line,) = pools.unclear_commits(read(tmp_path))
+    assert "seed_0" not in line and "seed_1 (abc-dirty)" in line and "seed_2 (unknown)" in line
+
+
+def grid(root):
+    """rcrl scores 100 on Pong and 200 on Hero, plus the seed; seeds of erainbow come later."""
+    for game, level in (("Pong", 100.0), ("Hero", 200.0)):
+        for seed in (10, 2, 0):
+            write_run(root, "rcrl", game, seed, level + seed)
+    for seed in (2, 10, 11):
+        write_run(root, "erainbow", "Pong", seed, -1.0 * seed)
+    return read(root)
+
+
+def test_scores_by_game_are_in_the_order_of_seeds(tmp_path):
+    frame = grid(tmp_path)
+    found = {
+        arm: [game.tolist() for game in pools.scores(frame, arm, ["Hero", "Pong", "Alien"])]
+        for arm in ("rcrl", "erainbow")
+    }
+    assert found["rcrl"] == [[200.0, 202.0, 210.0], [100.0, 102.0, 110.0], []]
+    assert found["erainbow"] == [[], [-2.0, -10.0, -11.0], []]
+
+
+def test_pairs_are_the_common_seeds_in_equal_order(tmp_path):
+    first, second = pools.paired_scores(grid(tmp_path), "rcrl", "erainbow", ["Hero", "Pong"])
+    assert [game.tolist() for game in first] == [[], [102.0, 110.0]]
+    assert [game.tolist() for game in second] == [[], [-2.0, -10.0]]
+
+
+def test_runs_of_different_conditions_are_no_pair(tmp_path):
+    for algorithm, score in ((1, 10.0), (2, 20.0)):
+        write_run(tmp_path / str(algorithm), "rcrl", score=score, algorithm=algorithm)
+    write_run(tmp_path / "2", "erainbow", score=21.0, algorithm=2)
+    write_run(tmp_path / "1", "erainbow", seed=1, score=11.0, algorithm=1)
+    first, second = pools.paired_scores(read(tmp_path), "rcrl", "erainbow", ["Pong"])
+    assert (first[0].tolist(), second[0].tolist()) == ([20.0], [21.0])
+
+
+def test_unfinished_runs_have_no_score_and_diverged_ones_that_of_random_play(tmp_path):
+    write_run(tmp_path, seed=0, score=None)
+    (write_run(tmp_path, seed=1, score=None) / "diverged.json").write_text('{"attempts": 2}')
+    (scores,) = pools.scores(read(tmp_path, unfinished=True), "rcrl", ["Pong"])
+    assert scores.tolist() == [-20.7]
+
+
+def test_normalised_scores_are_those_of_their_game(tmp_path):
+    write_run(tmp_path, game="Pong", score=reference.published("Pong", "Human"))
+    write_run(tmp_path, game="Hero", score=reference.published("Hero", "Random"))
+    games = ["Pong", "Hero", "Alien"]
+    scores = pools.scores(read(tmp_path), "rcrl", games, normalised=True)
+    assert [game.tolist() for game in scores] == [[1.0], [0.0], []]
+    assert all(game.dtype == np.float64 for game in scores)
+
+
+def test_statistics_take_the_scores_as_they_are(tmp_path):
+    for preset, level in (("rcrl", 100.0), ("erainbow", 50.0)):
+        for seed in range(4):
+            write_run(tmp_path, preset, seed=seed, score=level + seed)
+    first, second = (pools.scores(read(tmp_path), arm, ["Pong"]) for arm in ("rcrl", "erainbow"))
+    assert statistics.interquartile_mean(first) == pytest.approx(101.5)
+    assert statistics.probability_of_improvement(first, second) == 1.0

@@ -1,0 +1,184 @@
+"""The score tables: the paper's aggregates from its columns alone, and ours worked out by hand."""
+
+import tempfile
+
+import numpy as np
+import pytest
+
+from benchmarks.tables import published, runs, scores, table
+from rcrl_jax import reference
+from tests.benchmarks.tables.synthetic import evaluation, write_json, write_lines, write_run
+
+# Column: median, mean and interquartile mean over games in percent, games at human level. Worked
+# out once outside this code; the paper prints the medians with one decimal, and 16.7 for
+# ERainbow-sa.
+AGGREGATES = {
+    "SimPLe": (14.36, 44.27, 23.90, 2),
+    "Rainbow": (-0.02, -9.00, -0.26, 0),
+    "ERainbow": (16.14, 28.54, 14.24, 2),
+    "ERainbow-sa": (16.86, 30.29, 19.89, 2),
+    "CURL": (17.53, 38.14, 18.90, 2),
+    "RCRL": (18.50, 31.82, 20.35, 2),
+    "RCRL+CURL": (19.59, 38.39, 21.96, 2),
+}
+
+
+with tempfile.TemporaryDirectory() as empty:
+    NONE = runs.read(empty).frame
+
+
+def cells(shown, name, source):
+    """Row label -> cell of one column."""
+    headings = [column.heading() for column in shown.columns]
+    number = headings.index(f"{name} {source}")
+    return {row.label: row.cells[number] for row in shown.rows}
+
+
+def runs_of(root):
+    return runs.read(root).frame
+
+
+def hns(game, level):
+    random, human = (reference.published(game, name) for name in ("Random", "Human"))
+    return float(random + level * (human - random))
+
+
+def test_published_columns_alone_give_the_papers_aggregates():
+    shown = scores.table1(NONE)
+    assert len(shown.rows) == 26 + 4
+    for name, expected in AGGREGATES.items():
+        column = cells(shown, name, "published")
+        found = [100 * column[f"{kind} HNS"].value for kind in ("median", "mean", "IQM")]
+        # The figures were rounded to two decimals of a percent.
+        assert found == pytest.approx(expected[:3], abs=0.00501)
+        assert column["games at human level"].value == expected[3]
+    text = table.to_text(shown)
+    assert "16.86 %" in text
+    notes = [note for note in shown.notes if "prints a median" in note]
+    assert len(notes) == 1 and "ERainbow-sa" in notes[0] and "16.7 %" in notes[0]
+
+
+def test_the_best_published_cells_are_the_bold_ones_of_the_paper():
+    shown = scores.table1(NONE)
+    counts = {
+        name: sum(cells(shown, name, "published")[game].best for game in reference.games())
+        for name in AGGREGATES
+    }
+    assert counts == {
+        "SimPLe": 10, "Rainbow": 0, "ERainbow": 3, "ERainbow-sa": 0, "CURL": 3, "RCRL": 3,
+        "RCRL+CURL": 7,
+    }  # fmt: skip
+
+
+def test_cells_of_ours_are_means_with_their_runs_and_the_rest_is_missing(tmp_path):
+    for seed, score in enumerate((100.0, 200.0, 600.0)):
+        write_run(tmp_path, "rcrl", "Alien", seed, score)
+    write_run(tmp_path, "curl", "Alien", 0, 250.0)
+    shown = scores.table1(runs_of(tmp_path), env_steps=1000)
+    rcrl = cells(shown, "rcrl", "ours")
+    assert rcrl["Alien"] == (300.0, 3, False, None)  # no best where an arm has a single run
+    assert rcrl["Pong"].value is None and rcrl["median HNS"].value is None
+    assert cells(shown, "curl", "ours")["Alien"] == (250.0, 1, False, None)
+    # (300 - 227.8) / (7127.7 - 227.8) and (854.2 - 227.8) / (7127.7 - 227.8)
+    assert any("rcrl: 1 of 26 games" in note and "ours 1.0 %, published 9.1 %" in note
+               for note in shown.notes)  # fmt: skip
+    assert any("not comparable" in note and "1,000" in note for note in shown.notes)
+    names = [column.name for column in shown.columns if column.source == "ours"]
+    assert names == ["curl", "rcrl"]  # presets without runs are hidden
+
+
+def test_the_best_of_ours_is_marked_where_all_have_several_runs(tmp_path):
+    for preset, scores_of in (("rcrl", (100.0, 300.0)), ("curl", (100.0, 200.0))):
+        for seed, score in enumerate(scores_of):
+            write_run(tmp_path, preset, "Alien", seed, score)
+    shown = scores.table1(runs_of(tmp_path), env_steps=1000)
+    assert cells(shown, "rcrl", "ours")["Alien"].best
+    assert not cells(shown, "curl", "ours")["Alien"].best
+
+
+def test_aggregates_of_ours_are_taken_over_game_means(tmp_path):
+    """Game g of 26 has the mean level g / 100: median 12.5, mean 12.5, middle 14 of 26: 12.5."""
+    for number, game in enumerate(reference.games()):
+        level = number / 100
+        for seed, offset in enumerate((-0.05, 0.05)):
+            write_run(tmp_path, "rcrl", game, seed, hns(game, level + offset))
+    write_run(tmp_path, "rcrl", "Alien", 2, hns("Alien", 0.0))
+    column = cells(scores.table1(runs_of(tmp_path)), "rcrl", "ours")
+    for kind in ("median", "mean", "IQM"):
+        assert column[f"{kind} HNS"].value == pytest.approx(0.125)
+        assert column[f"{kind} HNS"].seeds == 2  # of the game that has the fewest
+    assert column["games at human level"].value == 0
+
+
+def test_arms_stand_beside_the_published_system_of_their_preset(tmp_path):
+    write_run(tmp_path, "rcrl_normal", "Alien")
+    write_run(tmp_path, "der_plus", "Alien")
+    write_run(tmp_path, "rcrl", "Alien", changes={"n_step": 5})
+    shown = scores.table1(runs_of(tmp_path))
+    names = [column.name for column in shown.columns]
+    assert names[names.index("RCRL") :] == [
+        "RCRL", "rcrl_normal", "rcrl(n_step=5)", "RCRL+CURL", "der_plus"
+    ]  # fmt: skip
+    chosen = scores.table1(NONE, ["der_plus", "rcrl"])
+    assert [c.name for c in chosen.columns if c.source == "ours"] == ["rcrl", "der_plus"]
+    assert {"No run of rcrl.", "No run of der_plus."} <= {*chosen.notes}
+
+
+def test_mixed_conditions_and_diverged_runs_are_said(tmp_path):
+    write_run(tmp_path, "rcrl", "Alien", 0, algorithm=1)
+    directory = write_run(tmp_path, "rcrl", "Alien", 1, None, algorithm=2)
+    write_json(directory / "diverged.json", {"attempts": 2})
+    notes = scores.table1(runs_of(tmp_path)).notes
+    assert any(note.startswith("Mixed") for note in notes)
+    assert any(note.startswith("1 of our runs diverged") for note in notes)
+    assert not any(note.startswith("Mixed") for note in scores.table1(NONE).notes)
+
+
+def test_table_2_has_both_budgets_side_by_side(tmp_path):
+    for steps, score in ((100, 300.0), (1500, 900.0)):
+        write_run(tmp_path / str(steps), "rcrl", "Alien", 0, score, steps=steps)
+    shown = scores.table2(runs_of(tmp_path), budgets=(100, 1500))
+    assert [row.label for row in shown.rows[:5]] == list(reference.games()[:5])
+    assert cells(shown, "RCRL 100k", "published")["Alien"].value == 854.2
+    assert cells(shown, "RCRL 1.5M", "published")["Alien"] == (1824.0, None, True, None)
+    assert cells(shown, "rcrl 100", "ours")["Alien"][:2] == (300.0, 1)
+    assert cells(shown, "rcrl 1500", "ours")["Alien"][:2] == (900.0, 1)
+    long = published.atari_budgets().query("agent == 'RCRL' and env_interactions == 1_500_000")
+    levels = [reference.human_normalised(row.game, row.score) for row in long.itertuples()]
+    assert cells(shown, "RCRL 1.5M", "published")["median HNS"].value == sorted(levels)[2]
+
+
+class TestDmc:
+    def test_scores_before_the_end_are_those_of_an_evaluation(self, tmp_path):
+        for seed, score in enumerate((700.0, 800.0)):
+            directory = write_run(tmp_path, "rcrl_sac", "cheetah_run", seed, score, steps=125_000)
+            at_100k = evaluation(25_000, 4, [300.0 + 100 * seed])
+            final = evaluation(125_000, 4, [score - 1.0, score + 1.0] * 5)
+            write_lines(directory / "evaluations.jsonl", [at_100k, final])
+        column = cells(scores.control_table(runs_of(tmp_path)), "rcrl_sac", "ours")
+        deviation = pytest.approx(np.sqrt(5000))
+        assert column["cheetah_run, 100k"] == (350.0, 2, False, deviation)
+        assert column["cheetah_run, 500k"] == (750.0, 2, False, deviation)
+        assert column["walker_walk, 500k"].value is None
+
+    def test_a_single_seed_has_no_deviation_and_state_agents_do_not_compete(self, tmp_path):
+        for preset, score in (("state_sac", 900.0), ("pixel_sac", 200.0), ("curl_sac", 300.0)):
+            write_run(tmp_path, preset, "cartpole_swingup", 0, score, steps=62_500)
+        shown = scores.control_table(runs_of(tmp_path))
+        place = "cartpole_swingup, 500k"
+        assert cells(shown, "state_sac", "ours")[place] == (900.0, 1, False, None)
+        assert cells(shown, "curl_sac", "ours")[place] == (300.0, 1, False, None)
+        assert cells(shown, "CURL", "published")[place] == (841.0, None, False, 45.0)
+        assert not cells(shown, "State SAC", "published")[place].best
+
+    def test_every_arm_is_in_the_table_or_named_below_it(self, tmp_path):
+        write_run(tmp_path, "sac_aug", "cartpole_swingup", 0, 500.0, steps=12_500)
+        changes = {"batch_size": 128}
+        write_run(tmp_path, "rcrl_sac", "cheetah_run", 0, 1.0, steps=25_000, changes=changes)
+        write_run(tmp_path, "curl_sac", "cheetah_run", 0, 1.0, steps=300)
+        shown = scores.control_table(runs_of(tmp_path))
+        names = [column.name for column in shown.columns]
+        assert names[names.index("RAD [rliable run data]") + 1] == "sac_aug"
+        assert "rcrl_sac(batch_size=128)" in names
+        (note,) = (note for note in shown.notes if note.startswith("Not evaluated"))
+        assert note == "Not evaluated at these steps: curl_sac."

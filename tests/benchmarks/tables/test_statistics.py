@@ -1,0 +1,535 @@
+"""Statistics against hand computation, SciPy, rliable's own figures, slow loops and simulation."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks import coverage
+from benchmarks.tables import statistics
+from tests.golden import make_rliable_figures
+
+RLIABLE = json.loads(make_rliable_figures.FILE.read_text())
+AGGREGATES = {
+    "mean": statistics.mean_of_game_means,
+    "median": statistics.median_of_game_means,
+    "iqm": statistics.interquartile_mean,
+    "iqm_of_game_means": statistics.interquartile_mean_of_game_means,
+    "optimality_gap": statistics.optimality_gap,
+}
+COMPARISONS = {name: statistics.difference(estimator) for name, estimator in AGGREGATES.items()} | {
+    "improvement": statistics.probability_of_improvement
+}
+# 20 published seeds of each of the 26 games, human-normalised.
+CURL = list(make_rliable_figures.curl_scores().T)
+
+
+def rank_test(first, second, permutations=999, seed=0):
+    rng = np.random.default_rng(seed)
+    return statistics.stratified_rank_test(first, second, rng, permutations=permutations)
+
+
+def intervals(estimators, arms, resamples=1000, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    return statistics.bootstrap_intervals(estimators, arms, rng, resamples=resamples, **options)
+
+
+# Few distinct values, so that ties are common.
+game = st.lists(st.integers(0, 6).map(float), min_size=1, max_size=5)
+arms = st.integers(1, 3).flatmap(
+    lambda games: st.tuples(*[st.lists(game, min_size=games, max_size=games) for _ in range(2)])
+)
+
+
+def test_rank_test_by_hand():
+    # Game 1: 1 2 | 3 4 5. Ranks of the second arm 1 and 2; the first's sum 3 + 4 + 5 = 12, 9 by
+    # chance; weight 1/6. Game 2: 7 = 7 | 3: mid-ranks 2.5 and 2.5, sum of the first 2.5 + 1 = 3.5,
+    # 4 by chance; weight 1/4.
+    test = rank_test([[3, 4, 5], [7, 3]], [[1, 2], [7]])
+    assert test.statistic == pytest.approx(3 / 6 - 0.5 / 4)
+    # n m / (N (N - 1)) times squared deviations of ranks: 6/20 * 10 = 3 and 2/6 * 1.5 = 0.5.
+    assert test.z == pytest.approx((3 / 6 - 0.5 / 4) / np.sqrt(3 / 36 + 0.5 / 16))
+
+
+def test_exact_p_value_by_hand():
+    # One of the 20 ways to choose three of six ranks is the observed one, and one is its mirror.
+    p = rank_test([[4, 5, 6]], [[1, 2, 3]], permutations=100_000).p_value
+    assert p == pytest.approx(2 / 20, abs=0.004)
+
+
+def test_p_value_equals_enumeration_of_all_permutations():
+    first, second = [[5.0, 5.0, 9.0], [2.0, 1.0]], [[3.0, 5.0], [1.0, 0.0, 1.0]]
+    observed = abs(rank_test(first, second).statistic)
+    as_far = total = 0
+    for chosen in itertools.product(*[itertools.combinations(range(5), len(x)) for x in first]):
+        relabelled = [[], []]
+        for x, y, members in zip(first, second, chosen, strict=True):
+            pooled = x + y
+            relabelled[0].append([pooled[i] for i in members])
+            relabelled[1].append([pooled[i] for i in range(5) if i not in members])
+        as_far += abs(rank_test(*relabelled, permutations=1).statistic) >= observed - 1e-9
+        total += 1
+    assert total == 100
+    p = rank_test(first, second, permutations=100_000).p_value
+    assert p == pytest.approx(as_far / total, abs=0.006)
+
+
+def test_p_value_counts_the_observed_labels_as_one_permutation():
+    many = np.arange(40.0)
+    assert rank_test([many + 100], [many], permutations=99).p_value == 1 / 100
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_one_game_equals_scipy(ties):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(0.4, 1, 12), rng.normal(0, 1, 9)
+    if ties:
+        x, y = np.round(x), np.round(y)
+    test = rank_test([x], [y], permutations=100_000)
+    mann_whitney = scipy.stats.mannwhitneyu(x, y, use_continuity=False, method="asymptotic")
+    assert test.p_normal == pytest.approx(mann_whitney.pvalue, rel=1e-12)
+    assert test.p_value == pytest.approx(mann_whitney.pvalue, abs=0.03)
+    if not ties:  # ranksums does not correct its variance, and mannwhitneyu is exact
+        assert test.z == pytest.approx(scipy.stats.ranksums(x, y).statistic, rel=1e-12)
+        exact = scipy.stats.mannwhitneyu(x, y, method="exact").pvalue
+        assert test.p_value == pytest.approx(exact, abs=0.006)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arms)
+def test_rank_test_equals_a_slow_loop(scores):
+    first, second = scores
+    statistic = variance = 0.0
+    for x, y in zip(first, second, strict=True):
+        pooled, n, m = x + y, len(x), len(y)
+        ranks = [sum(o < v for o in pooled) + (pooled.count(v) + 1) / 2 for v in pooled]
+        mean = sum(ranks) / (n + m)
+        statistic += (sum(ranks[:n]) - n * mean) / (n + m + 1)
+        spread = sum((rank - mean) ** 2 for rank in ranks)
+        variance += n * m * spread / (n + m) / (n + m - 1) / (n + m + 1) ** 2
+    test = rank_test(first, second, permutations=1)
+    assert test.statistic == pytest.approx(statistic, abs=1e-12)
+    assert test.z == pytest.approx(statistic / variance**0.5 if variance else 0.0, abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arms)
+def test_monotone_transforms_within_a_game_change_nothing(scores):
+    first, second = scores
+    moved = [
+        [np.exp(np.asarray(x) / (3 + number)) - 10 * number for number, x in enumerate(arm)]
+        for arm in scores
+    ]
+    before, after = rank_test(first, second), rank_test(*moved)
+    np.testing.assert_array_equal(before, after)
+    assert statistics.probability_of_improvement(
+        *[[np.asarray(x) for x in arm] for arm in scores]
+    ) == statistics.probability_of_improvement(*moved)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arms)
+def test_exchanging_the_arms_changes_only_the_sign(scores):
+    first, second = [[np.asarray(x) for x in arm] for arm in scores]
+    forth, back = rank_test(first, second), rank_test(second, first)
+    assert forth.z == pytest.approx(-back.z, abs=1e-9)
+    assert forth.p_normal == pytest.approx(back.p_normal)
+    assert forth.p_value == pytest.approx(back.p_value, abs=0.08)  # other permutations
+    for name, estimator in COMPARISONS.items():
+        whole = 1 if name == "improvement" else 0
+        assert estimator(first, second) == pytest.approx(whole - estimator(second, first))
+
+
+@settings(max_examples=40, deadline=None)
+@given(arms, st.randoms(use_true_random=False))
+def test_the_order_of_runs_and_of_games_does_not_matter(scores, random):
+    order = random.sample(range(len(scores[0])), len(scores[0]))
+    shuffled = [[np.asarray(random.sample(arm[g], len(arm[g]))) for g in order] for arm in scores]
+    first, second = [[np.asarray(x) for x in arm] for arm in scores]
+    one, other = rank_test(first, second), rank_test(*shuffled)
+    assert one.z == pytest.approx(other.z, abs=1e-9)
+    assert one.p_value == pytest.approx(other.p_value, abs=0.08)  # other permutations
+    for estimator in COMPARISONS.values():
+        assert estimator(first, second) == pytest.approx(estimator(*shuffled))
+    np.testing.assert_allclose(
+        statistics.performance_profile(first, [1.0, 3.0]),
+        statistics.performance_profile(shuffled[0], [1.0, 3.0]),
+        atol=1e-12,
+    )
+
+
+def test_equal_scores_are_no_evidence():
+    test = rank_test([[0.0, 0.0]], [[0.0, 0.0, 0.0]])
+    assert (test.statistic, test.z, test.p_normal, test.p_value) == (0, 0, 1, 1)
+
+
+def test_data_sets_of_leading_axes_are_tested_independently():
+    rng = np.random.default_rng(2)
+    first = [rng.normal(size=(3, 2, n)) for n in (4, 6)]
+    second = [rng.normal(size=(3, 2, n)) for n in (5, 3)]
+    together = rank_test(first, second)
+    assert together.p_value.shape == (3, 2)
+    alone = rank_test([x[1, 1] for x in first], [y[1, 1] for y in second])
+    np.testing.assert_allclose([field[1, 1] for field in together], alone, rtol=1e-12)
+
+
+def test_type_one_error_of_the_test():
+    rng = np.random.default_rng(3)
+    shape = (3000, 9)
+    # Ties, a heavy tail, other scales and lengths: the level must hold for all of them.
+    games = [
+        lambda shape: rng.normal(size=shape),
+        lambda shape: 1e3 * rng.standard_cauchy(shape),
+        lambda shape: rng.integers(3, size=shape),
+    ]
+    first = [draw(shape) for draw in games]
+    second = [draw((3000, runs)) for draw, runs in zip(games, (9, 7, 5), strict=True)]
+    rejected = rank_test(first, second).p_value <= 0.05
+    assert 0.04 <= rejected.mean() <= 0.06
+
+
+def test_interquartile_mean_by_hand():
+    # Of 9 runs the two lowest and the two highest go: mean of 3, 4, 5, 6, 10.
+    assert statistics.interquartile_mean([[1, 100, 3, 4, 5], [6, 10, -7, 50]]) == 28 / 5
+    scores = [np.arange(20.0) ** 2, -np.arange(16.0)]
+    trimmed = scipy.stats.trim_mean(np.concatenate(scores), 0.25)
+    assert statistics.interquartile_mean(scores) == pytest.approx(trimmed)
+
+
+def test_probability_of_improvement_by_hand():
+    first = [np.array([1.0, 3.0]), np.array([5.0])]
+    second = [np.array([1.0, 2.0, 0.0]), np.array([6.0, 7.0])]
+    # Game 1: 1 beats 0 and ties with 1, 3 beats all: 4.5 of 6. Game 2: none of 2.
+    assert statistics.probability_of_improvement(first, second) == pytest.approx((4.5 / 6 + 0) / 2)
+
+
+def test_probability_of_improvement_of_one_game_is_mann_whitney_s_u():
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(5, size=8), rng.integers(5, size=11)
+    u = scipy.stats.mannwhitneyu(x, y).statistic
+    assert statistics.probability_of_improvement([x], [y]) == pytest.approx(u / 88)
+
+
+def test_game_means_are_aggregated_by_hand():
+    # Game means 2, 10, 4, 5 and 1: sum 22; sorted 1, 2, 4, 5, 10, of which one at each end goes.
+    scores = [[1.0, 3.0], [10.0], [4.0, 4.0, 4.0], [0.0, 10.0], [1.0]]
+    assert statistics.mean_of_game_means(scores) == pytest.approx(22 / 5)
+    assert statistics.median_of_game_means(scores) == 4
+    assert statistics.interquartile_mean_of_game_means(scores) == pytest.approx(11 / 3)
+
+
+def test_optimality_gap_by_hand():
+    # Shortfalls of game 1: 0, 0.5 and 1.25; of game 2: 0.
+    scores = [[1.5, 0.5, -0.25], [1.0]]
+    assert statistics.optimality_gap(scores) == pytest.approx((1.75 / 3 + 0) / 2)
+    assert statistics.optimality_gap(scores, gamma=0.5) == pytest.approx((0.75 / 3 + 0) / 2)
+
+
+def test_performance_profile_by_hand():
+    # A score equal to the threshold does not exceed it. Games have equal weight.
+    scores = [[0.0, 1.0, 2.0, 2.0], [1.0]]
+    profile = statistics.performance_profile(scores, [-1.0, 0.0, 1.0, 2.0])
+    np.testing.assert_allclose(profile, [1, (3 / 4 + 1) / 2, (2 / 4 + 0) / 2, 0])
+
+
+def test_thresholds_that_do_not_increase_are_refused():
+    with pytest.raises(ValueError, match="must increase"):
+        statistics.performance_profile([[1.0]], [0.0, 0.0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(arms)
+def test_a_performance_profile_falls_from_one_to_zero(scores):
+    profile = statistics.performance_profile(scores[0], [-1.0, 0.0, 0.5, 2.0, 5.0, 6.0])
+    assert profile[0] == pytest.approx(1) and profile[-1] == 0
+    assert (np.diff(profile) <= 1e-12).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(arms, st.data())
+def test_a_higher_score_never_lowers_an_aggregate(scores, data):
+    before = [np.asarray(game) for game in scores[0]]
+    after = [game.copy() for game in before]
+    game = data.draw(st.sampled_from(after))
+    game[data.draw(st.integers(0, len(game) - 1))] += data.draw(st.floats(0, 10))
+    for name, estimator in AGGREGATES.items():
+        gain = estimator(after) - estimator(before)
+        assert (-gain if name == "optimality_gap" else gain) >= -1e-12
+    assert statistics.probability_of_improvement(after, before) >= 0.5 - 1e-12
+
+
+@settings(max_examples=20, deadline=None)
+@given(arms)
+def test_an_arm_against_itself_shows_no_difference(scores):
+    arm = [np.asarray(game) for game in scores[0]]
+    for name, estimator in COMPARISONS.items():
+        assert estimator(arm, arm) == pytest.approx(0.5 if name == "improvement" else 0)
+    # Equal scores under every seed stay equal in every paired resample.
+    for name, found in intervals(COMPARISONS, [arm, arm], resamples=20, paired=True).items():
+        if name != "improvement":
+            assert found == (0, 0, 0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(arms, st.floats(0.1, 5), st.floats(-5, 5))
+def test_aggregates_follow_a_change_of_scale(scores, factor, shift):
+    moved = [factor * np.asarray(game) + shift for game in scores[0]]
+    for name, estimator in AGGREGATES.items():
+        if name != "optimality_gap":
+            expected = factor * estimator(scores[0]) + shift
+            assert estimator(moved) == pytest.approx(expected, abs=1e-9)
+
+
+def test_one_run_a_game_makes_the_two_interquartile_means_equal():
+    means = [np.array([game.mean()]) for game in CURL]
+    of_means = statistics.interquartile_mean_of_game_means(CURL)
+    assert statistics.interquartile_mean(means) == pytest.approx(of_means, rel=1e-12)
+    assert statistics.interquartile_mean(CURL) != pytest.approx(of_means, rel=1e-3)
+
+
+def test_estimators_keep_leading_axes():
+    rng = np.random.default_rng(8)
+    arms = [[rng.normal(size=(3, 2, n)) for n in sizes] for sizes in ((4, 6, 5), (5, 3, 1))]
+    alone = [[game[2, 1] for game in arm] for arm in arms]
+    for estimator in AGGREGATES.values():
+        assert estimator(arms[0]).shape == (3, 2)
+        assert estimator(arms[0])[2, 1] == pytest.approx(estimator(alone[0]))
+    for estimator in COMPARISONS.values():
+        assert estimator(*arms)[2, 1] == pytest.approx(estimator(*alone))
+    profile = statistics.performance_profile(arms[0], [0.0, 1.0])
+    assert profile.shape == (3, 2, 2)
+    np.testing.assert_allclose(
+        profile[2, 1], statistics.performance_profile(alone[0], [0.0, 1.0]), atol=1e-12
+    )
+
+
+def rliable_table(name: str) -> list[np.ndarray]:
+    if name == "curl_20":
+        return CURL
+    arm, runs = name.split("_")
+    return [np.array(game[: int(runs)]) for game in RLIABLE["scores"][f"{arm}_20"]]
+
+
+def assert_as_rliable(estimators, arms, figures, resamples):
+    """Estimates equal rliable's; its 95 % intervals equal ours within the noise of both bootstraps.
+
+    The share of a bootstrap distribution below its 2.5 % quantile, found from B resamples, has a
+    standard deviation of sqrt(0.025 * 0.975 / B). Ends that differ by at most 4 such deviations
+    lie between those of our intervals with 2 * 4 deviations less and more than 95 %.
+    """
+    ours = 4000
+    deviation = np.sqrt(0.025 * 0.975 * (1 / ours + 1 / resamples))
+    inner, outer = (
+        intervals(estimators, arms, resamples=ours, level=0.95 + change)
+        for change in (-8 * deviation, 8 * deviation)
+    )
+    for name, found in outer.items():
+        expected = figures[name]["estimate"]
+        low, high = np.array(figures[name]["interval"])
+        np.testing.assert_allclose(found.estimate, expected, rtol=1e-12, atol=1e-12)
+        # 1e-9: where many resamples agree, sums in another order differ by rounding.
+        assert (found.low - 1e-9 <= low).all() and (low <= inner[name].low + 1e-9).all(), name
+        assert (inner[name].high - 1e-9 <= high).all() and (high <= found.high + 1e-9).all(), name
+
+
+@pytest.mark.parametrize("table", RLIABLE["figures"])
+def test_aggregates_and_profile_are_those_of_rliable(table):
+    figures = RLIABLE["figures"][table]
+    profile = figures.pop("profile")
+    resamples = RLIABLE["resamples"]
+    estimators = {name: AGGREGATES[name] for name in figures}
+    assert len(estimators) == 4
+    assert_as_rliable(estimators, [rliable_table(table)], figures, resamples["aggregates"])
+
+    def own(scores):
+        return statistics.performance_profile(scores, RLIABLE["thresholds"])
+
+    arms = [rliable_table(table)]
+    assert_as_rliable({"profile": own}, arms, {"profile": profile}, resamples["profile"])
+
+
+@pytest.mark.parametrize("pair", RLIABLE["improvement"])
+def test_probability_of_improvement_is_that_of_rliable(pair):
+    arms = [rliable_table(name) for name in pair.split()]
+    assert_as_rliable(
+        {"improvement": statistics.probability_of_improvement},
+        arms,
+        {"improvement": RLIABLE["improvement"][pair]},
+        RLIABLE["resamples"]["improvement"],
+    )
+
+
+def test_the_script_still_makes_the_frozen_tables():
+    for name, table in make_rliable_figures.synthetic_scores().items():
+        np.testing.assert_array_equal(table.T, rliable_table(name))
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_intervals_equal_a_slow_loop(paired):
+    rng = np.random.default_rng(5)
+    sizes = [(4, 3), (4, 3) if paired else (2, 6)]
+    first, second = [[rng.normal(size=n) for n in own] for own in sizes]
+    drawn = intervals(COMPARISONS, [first, second], resamples=50, paired=paired)
+    rng = np.random.default_rng(0)
+    indices = [[rng.integers(len(x), size=(50, len(x))) for x in first]]
+    if paired:
+        indices *= 2
+    else:
+        indices += [[rng.integers(len(y), size=(50, len(y))) for y in second]]
+    for name, estimator in COMPARISONS.items():
+        estimates = [
+            estimator(
+                [x[i[b]] for x, i in zip(first, indices[0], strict=True)],
+                [y[i[b]] for y, i in zip(second, indices[1], strict=True)],
+            )
+            for b in range(50)
+        ]
+        assert drawn[name].estimate == estimator(first, second)
+        assert drawn[name][1:] == pytest.approx(tuple(np.quantile(estimates, [0.025, 0.975])))
+
+
+def test_pairing_shortens_intervals_where_seeds_matter():
+    rng = np.random.default_rng(9)
+    seeds = rng.normal(size=(5, 12))
+    first, second = list(seeds + 0.1 * rng.normal(size=(5, 12))), list(seeds)
+    paired, unpaired = (
+        intervals(COMPARISONS, [first, second], paired=paired)["mean"] for paired in (True, False)
+    )
+    assert paired.estimate == unpaired.estimate
+    assert paired.high - paired.low < 0.2 * (unpaired.high - unpaired.low)
+
+
+def test_an_estimator_that_adds_an_axis_gets_an_interval_at_each_entry():
+    band, alone = (
+        intervals({"profile": lambda s, t=t: statistics.performance_profile(s, t)}, [CURL])
+        for t in ([0.1, 1.0], [1.0])
+    )
+    assert np.shape(band["profile"]) == (3, 2)
+    np.testing.assert_allclose(np.array(band["profile"])[:, 1:], alone["profile"], atol=1e-12)
+
+
+def test_equal_generators_give_equal_results():
+    rng = np.random.default_rng(6)
+    first, second = [rng.normal(size=9)], [rng.normal(size=9)]
+    assert rank_test(first, second, seed=1) == rank_test(first, second, seed=1)
+    one, again, other = (
+        intervals(COMPARISONS, [first, second], seed=seed)["iqm"] for seed in (1, 1, 2)
+    )
+    assert one == again != other
+    assert one.estimate == other.estimate
+
+
+def test_further_estimators_change_no_interval():
+    alone = intervals({"iqm": AGGREGATES["iqm"]}, [CURL], resamples=50)
+    assert intervals(AGGREGATES, [CURL], resamples=50)["iqm"] == alone["iqm"]
+
+
+@pytest.mark.parametrize(
+    "seeds, mean, deviation, low, high",
+    [(5, 0.177, 0.020, 0.141, 0.218), (20, 0.179, 0.011, 0.159, 0.202)],
+)
+def test_medians_of_resampled_curl_seeds_equal_recorded_ones(seeds, mean, deviation, low, high):
+    # The recorded figures have three digits and come from 5,000 other resamples: their ends have
+    # standard errors of about 0.0007 (5 seeds) and 0.0004 (20).
+    rng = np.random.default_rng(0)
+    (drawn,) = statistics.resample([CURL], rng, resamples=5000, runs=seeds)
+    medians = statistics.median_of_game_means(drawn)
+    assert medians.mean() == pytest.approx(mean, abs=0.0015)
+    assert medians.std() == pytest.approx(deviation, abs=0.001)
+    assert np.quantile(medians, [0.025, 0.975]) == pytest.approx([low, high], abs=0.003)
+
+
+@pytest.mark.parametrize("runs", [9, 20])
+def test_intervals_of_few_games_cover_the_truth(runs):
+    rng = np.random.default_rng(7)
+    shift, games, simulations = 0.6, 4, 500
+    truth = {"iqm": shift, "improvement": scipy.stats.norm.cdf(shift / np.sqrt(2))}
+    covered = dict.fromkeys(truth, 0)
+    for _ in range(simulations):
+        first, second = rng.normal(shift, 1, (games, runs)), rng.normal(0, 1, (games, runs))
+        for name, value in truth.items():
+            estimator = {name: COMPARISONS[name]}
+            found = intervals(estimator, [list(first), list(second)], 500, rng)[name]
+            covered[name] += found.low <= value <= found.high
+    for count in covered.values():
+        assert 0.92 <= count / simulations <= 0.98
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Leaves the other statistics out of simulations, for speed; the draws stay the same."""
+
+    def keep(chosen):
+        for table in ("AGGREGATES", "COMPARISONS"):
+            kept = {name: own for name, own in getattr(coverage, table).items() if chosen(name)}
+            monkeypatch.setattr(coverage, table, kept)
+
+    return keep
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_intervals_of_whole_tables_cover_the_truth(paired, only):
+    """200 tables of 26 games with 20 runs, normal scores; 95 % intervals.
+
+    The standard error of a coverage is 1.6 points here, and 20 runs allow 94 % (19 / 20 of the
+    variance), so single statistics of one arm may lie a little below 92 %. Their wider bound was
+    set after other tables had given 91.5 % (mean) and 89.5 % (optimality gap). Medians are left
+    out; results/coverage has them.
+    """
+    only(lambda name: "median" not in name)
+    found = coverage.Simulation("normal", 20, paired=paired).coverage(200, 400)
+    assert len(found) == 9
+    for name, share in found.items():
+        low, high = (0.89, 0.99) if name in coverage.AGGREGATES else (0.92, 0.98)
+        assert low <= share <= high, found
+
+
+def test_intervals_of_few_skewed_runs_cover_too_little(only):
+    """What `bootstrap_intervals` warns of, on 200 tables drawn from CURL's 20 seeds."""
+    only(("mean", "IQM").__contains__)
+    five, ten = (coverage.Simulation("curl", n, paired=False).coverage(200, 400) for n in (5, 10))
+    assert five["mean"] < 0.88 and ten["mean"] < 0.92
+    assert five["mean"] < five["IQM"] < 0.95 and ten["IQM"] > 0.90
+
+
+def test_the_truth_of_a_simulation_is_that_of_a_large_table():
+    simulation = coverage.Simulation("normal", 20_000, paired=True)
+    first, second = simulation._draw()
+    truth = simulation.truth()
+    for name, estimator in coverage.AGGREGATES.items():
+        assert truth[name] == pytest.approx(estimator(first), abs=0.005)
+    for name, estimator in coverage.COMPARISONS.items():
+        if name != "probability of improvement":
+            assert truth[name] == pytest.approx(estimator(first, second), abs=0.005)
+    wins = np.mean([np.mean(x > y[::-1]) for x, y in zip(first, second, strict=True)])
+    assert truth["probability of improvement"] == pytest.approx(wins, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    "first, second, says",
+    [
+        ([[1.0]], [[1.0], [2.0]], "1 and 2 games"),
+        ([], [], "0 and 0 games"),
+        ([[1.0], []], [[1.0], [2.0]], "game 1 has no run"),
+        ([[1.0, np.nan]], [[1.0]], "game 0 has a score that is not finite"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_refused(first, second, says):
+    with pytest.raises(ValueError, match=says):
+        rank_test(first, second)
+    with pytest.raises(ValueError, match=says):
+        intervals(COMPARISONS, [first, second])
+
+
+def test_resamples_of_unequal_pairs_or_several_data_sets_are_refused():
+    first, second = [np.zeros(3), np.zeros(2)], [np.zeros(3), np.zeros(4)]
+    with pytest.raises(ValueError, match="game 1 has 2 and 4 runs; pairs need equal numbers"):
+        intervals(COMPARISONS, [first, second], paired=True)
+    with pytest.raises(ValueError, match="game 0 has more than one axis"):
+        intervals(AGGREGATES, [[np.zeros((2, 3))]])
+    with pytest.raises(ValueError, match="arms of 0 games"):
+        intervals(AGGREGATES, [[]])

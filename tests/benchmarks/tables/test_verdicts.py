@@ -1,0 +1,247 @@
+"""Verdicts on runs whose effect is known: clear, reversed, absent, too few, pre-registered."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import claim as preregistered
+from benchmarks.tables import claims, published, runs, verdicts
+from benchmarks.tables.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED
+from rcrl_jax import reference
+from tests.benchmarks.tables.synthetic import ACTION_REPEAT, write_run
+
+STEPS = 500
+GAMES = tuple(game for game in reference.games() if game not in claims.PREREGISTERED_GAMES)
+FREE_GAMES = GAMES[:4]
+"""Outside the pre-registered list."""
+
+
+def claim_of(name, steps=STEPS):
+    (found,) = [c for c in (*claims.ATARI_CLAIMS, *claims.DMC_CLAIMS) if c.name == name]
+    return found._replace(env_steps=steps)
+
+
+def finish(root, preset, level, *, games=FREE_GAMES, seeds=range(4), steps=STEPS, **run):
+    """Finishes runs around a human-normalised `level`; noise depends on arm, game and seed."""
+    for game in games:
+        random, human = (reference.published(game, name) for name in ("Random", "Human"))
+        for seed in seeds:
+            noise = np.random.default_rng([*f"{preset} {game}".encode(), seed]).normal(0, 0.02)
+            score = random + (level + noise) * (human - random)
+            write_run(root, preset, game, seed, float(score), steps=steps, **run)
+
+
+def judge(root, claim, **settings):
+    return verdicts.judge(claim, runs.read(root).frame, **settings)
+
+
+@pytest.mark.parametrize(
+    "first, second, state", [(0.5, 0.2, SUPPORTED), (0.2, 0.5, CONTRADICTED), (0.3, 0.3, UNDECIDED)]
+)
+def test_the_state_follows_the_effect(tmp_path, first, second, state):
+    for preset, level in (("rcrl", first), ("curl", second)):
+        finish(tmp_path, preset, level, games=reference.games(), seeds=range(5))
+    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+    assert verdict.state == state and (verdict.games, verdict.pairs) == (26, 130)
+    assert f"{state} with 130 pairs of runs on 26 of 26 games" in verdict.sentence
+    assert (verdict.evidence.p_value <= verdicts.LEVEL) == (state != UNDECIDED)
+    # A claim is judged once: neither more seeds nor other ones change the verdict.
+    finish(tmp_path, "rcrl", 5.0, seeds=range(5, 8))
+    finish(tmp_path, "curl", 0.0, seeds=range(5, 8))
+    assert judge(tmp_path, claim_of("rcrl > curl")) == verdict
+
+
+def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value(tmp_path):
+    finish(tmp_path, "rcrl", 0.9, games=reference.games(), seeds=range(5))
+    finish(tmp_path, "curl", 0.1, games=reference.games(), seeds=range(4))
+    finish(tmp_path, "curl", 0.1, games=reference.games()[1:], seeds=[4])
+    # Another seed does not stand for the missing one.
+    for preset, level in (("rcrl", 0.9), ("curl", 0.1)):
+        finish(tmp_path, preset, level, games=reference.games()[:1], seeds=[5, 6])
+    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+    assert (verdict.state, verdict.pairs, verdict.evidence.p_value) == (UNDECIDED, 129, None)
+    assert "judged once seeds 0 to 4 of all 26 games" in verdict.sentence
+    assert "would decide" not in verdict.sentence
+
+
+@pytest.mark.slow
+def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
+    """Looks after every added pair, scores drawn from CURL's published seeds, equal arms."""
+    table = published.curl_seeds()
+    tasks = reference.tasks()
+    population = [table.score[table.game == game].to_numpy() for game in GAMES[:6]]
+    monkeypatch.setattr(verdicts, "_RESAMPLES", 200)
+    monkeypatch.setattr(verdicts, "_PERMUTATIONS", 999)
+    claim, rng, decided = claim_of("rcrl_sac > curl_sac"), np.random.default_rng(0), 0
+    for _ in range(100):
+        states = set()
+        scores = [rng.choice(own, (2, 8)) for own in population]
+        for pairs in (3, 4, 5, 6, 7, 8):
+            rows = [
+                {"arm": arm, "game": task, "seed": seed, "score": own[side, seed]}
+                for task, own in zip(tasks, scores, strict=True)
+                for side, arm in enumerate((claim.first, claim.second))
+                for seed in range(pairs)
+            ]
+            frame = pd.DataFrame(rows).assign(family="dmc", env_steps=STEPS, pool=0, algorithm=2)
+            states.add(verdicts.judge(claim, frame).state)
+        decided += states != {UNDECIDED}
+    assert decided <= 5
+
+
+def test_the_estimates_are_those_of_the_scores(tmp_path):
+    """Two games, two seeds: 3 of the 4 comparisons of each game are won."""
+    for game in ("Alien", "Amidar"):
+        random, human = (reference.published(game, name) for name in ("Random", "Human"))
+        for preset, levels in (("rcrl", (0.4, 0.2)), ("curl", (0.3, 0.1))):
+            for seed, level in enumerate(levels):
+                score = random + level * (human - random)
+                write_run(tmp_path, preset, game, seed, score, steps=STEPS)
+    evidence = judge(tmp_path, claim_of("rcrl > curl")).evidence
+    assert evidence.improvement.estimate == pytest.approx(0.75)
+    # The middle two of 0.4, 0.4, 0.2, 0.2 average 0.3; of the other arm 0.2.
+    assert evidence.difference.estimate == pytest.approx(0.1)
+
+
+def test_intervals_are_paired_by_seed():
+    """Seeds differ much, arms by a little on every seed: only pairing sees the difference."""
+    second = [np.array([0.1, 0.5, 0.9, 1.3])] * 3
+    first = [game + 0.01 for game in second]
+    evidence = verdicts.compare(first, second)
+    assert evidence.difference.low == pytest.approx(0.01)
+    assert evidence.difference.high == pytest.approx(0.01)
+
+
+def test_two_separated_pairs_of_one_game_decide_nothing():
+    """The intervals exclude no effect; the rank test, whose level holds, cannot reach 5 %."""
+    evidence = verdicts.compare([np.array([0.5, 0.6])], [np.array([0.1, 0.2])])
+    assert evidence.improvement.low == 1.0 and evidence.difference.low > 0
+    assert verdicts.decide(claim_of("rcrl > curl"), evidence) == UNDECIDED
+
+
+def test_one_pair_a_game_claims_no_interval(tmp_path):
+    finish(tmp_path, "rcrl", 0.9)
+    finish(tmp_path, "curl", 0.1, seeds=[0])
+    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+    assert (verdict.state, verdict.pairs, verdict.evidence) == (UNDECIDED, 4, None)
+    assert "one pair allows no interval" in verdict.sentence and "[" not in verdict.sentence
+
+
+def test_no_pair_is_said(tmp_path):
+    finish(tmp_path, "rcrl", 0.9, seeds=[0])
+    finish(tmp_path, "curl", 0.1, seeds=[1])
+    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+    assert (verdict.state, verdict.pairs) == (UNDECIDED, 0)
+    assert "so far 0 pairs of runs on 0 of 26 games" in verdict.sentence
+
+
+def test_the_larger_set_of_equal_conditions_counts(tmp_path):
+    for root, seeds, algorithm in (("a", range(3), 1), ("b", range(3, 5), 2)):
+        for preset, level in (("rcrl", 0.5), ("curl", 0.2)):
+            finish(tmp_path / root, preset, level, seeds=seeds, algorithm=algorithm)
+    claim = claim_of("rcrl > curl")
+    assert judge(tmp_path, claim).pairs == 3 * len(FREE_GAMES)
+    assert "Under other conditions there are 8 pairs more" in judge(tmp_path, claim).sentence
+    mixed = judge(tmp_path, claim, mixed=True)
+    assert mixed.pairs == 5 * len(FREE_GAMES) and "other conditions" not in mixed.sentence
+
+
+@pytest.mark.parametrize(
+    "shift, pairs, state",
+    [(0.0, 12, SUPPORTED), (0.5, 12, CONTRADICTED), (0.02, 12, UNDECIDED)],
+)
+def test_equality_needs_intervals_within_the_margin(shift, pairs, state):
+    """Scores of a game are equally spaced; the second arm's are the first's in another order."""
+    scores = np.linspace(0.2, 0.3, pairs)
+    first = [scores + shift] * 26
+    second = [np.roll(scores, game) for game in range(26)]
+    evidence = verdicts.compare(first, second)
+    assert verdicts.decide(claim_of("erainbow_sa = erainbow"), evidence) == state
+
+
+def test_equality_is_judged_at_ten_pairs_a_game(tmp_path):
+    for preset in ("erainbow_sa", "erainbow"):
+        finish(tmp_path, preset, 0.3, seeds=range(5))
+    sentence = judge(tmp_path, claim_of("erainbow_sa = erainbow")).sentence
+    assert "judged once seeds 0 to 9 of all 26 games" in sentence
+
+
+def test_dmcontrol_is_judged_on_returns(tmp_path):
+    for task in reference.tasks():
+        for seed in range(5):
+            for preset, score in (("rcrl_sac", 800.0), ("sac_aug", 600.0)):
+                steps = 800 // ACTION_REPEAT.get(task, 1)
+                write_run(tmp_path, preset, task, seed, score + seed, steps=steps)
+    verdict = judge(tmp_path, claim_of("rcrl_sac > sac_aug", 800))
+    assert verdict.state == SUPPORTED
+    assert verdict.evidence.difference.estimate == pytest.approx(0.2)
+
+
+class TestPreRegisteredClaim:
+    CLAIM = claims.ATARI_CLAIMS[0]
+
+    def finish_list(self, root, presets=("rcrl", "erainbow_sa")):
+        for preset in presets:
+            finish(
+                root, preset, 0.9 if preset == "rcrl" else 0.1, steps=100_000,
+                games=claims.PREREGISTERED_GAMES, seeds=claims.PREREGISTERED_SEEDS,
+            )  # fmt: skip
+
+    def test_the_list_is_that_of_its_command(self):
+        assert {self.CLAIM.first, self.CLAIM.second} == set(preregistered.PRESETS)
+        assert self.CLAIM.env_steps == preregistered.AGENT_STEPS
+
+    def test_it_is_never_decided_here_and_has_no_p_value(self, tmp_path):
+        self.finish_list(tmp_path)
+        for preset, level in (("rcrl", 0.9), ("erainbow_sa", 0.1)):
+            finish(tmp_path, preset, level, steps=100_000)
+        verdict = judge(tmp_path, self.CLAIM)
+        assert verdict.state == UNDECIDED and verdict.evidence.p_value is None
+        assert verdict.games == len(FREE_GAMES)  # none of the list
+        assert "benchmarks.claim" in verdict.sentence and "Exploratory" in verdict.sentence
+
+    def test_runs_of_the_unfinished_list_count_in_no_verdict(self, tmp_path):
+        self.finish_list(tmp_path, presets=("rcrl",))
+        for games in (FREE_GAMES, claims.PREREGISTERED_GAMES):
+            finish(tmp_path, "curl", 0.1, games=games, steps=100_000)
+        finish(tmp_path, "rcrl", 0.9, steps=100_000)
+        verdict = judge(tmp_path, claim_of("rcrl > curl", 100_000))
+        assert verdict.games == len(FREE_GAMES) and "set aside" in verdict.sentence
+        self.finish_list(tmp_path / "rest", presets=("erainbow_sa",))
+        verdict = judge(tmp_path, claim_of("rcrl > curl", 100_000))
+        assert verdict.games == 8 and "set aside" not in verdict.sentence
+
+    def test_another_budget_is_another_claim(self):
+        assert self.CLAIM.decided_by and not claims.BUDGET_CLAIMS[0].decided_by
+        assert claims.BUDGET_CLAIMS[0]._replace(env_steps=100_000).decided_by
+
+
+def test_published_figures_of_each_claim():
+    """Counts of games as in the published table; interquartile means of game means."""
+    published = {claim.name: claims.published(claim) for claim in claims.ATARI_CLAIMS}
+    counts = {
+        "rcrl > erainbow_sa": "higher in 21 and lower in 5",
+        "rcrl_curl > rcrl": "higher in 13 and lower in 13",
+        "curl > erainbow": "higher in 18 and lower in 8",
+        "rcrl > curl": "higher in 12 and lower in 14",
+        "rcrl_curl > curl": "higher in 11 and lower in 15",
+        "erainbow_sa = erainbow": "higher in 17 and lower in 9",
+    }
+    assert {name: count in published[name] for name, count in counts.items()} == {
+        name: True for name in published
+    }
+    assert "20.3 % against 19.9 %" in published["rcrl > erainbow_sa"]
+    assert "higher in 4 and lower in 1 of 5" in claims.published(claims.BUDGET_CLAIMS[0])
+    assert claims.published(claims.DMC_CLAIMS[0]) == "The paper prints curves and no figures."
+
+
+def test_the_table_of_verdicts_has_a_row_a_claim(tmp_path):
+    finish(tmp_path, "rcrl", 0.5)
+    finish(tmp_path, "curl", 0.2)
+    judged = [judge(tmp_path, claim_of(name)) for name in ("rcrl > curl", "curl > erainbow")]
+    table = verdicts.to_table(judged)
+    assert [row.label for row in table.rows] == [
+        "rcrl > curl, 500: undecided", "curl > erainbow, 500: undecided"
+    ]  # fmt: skip
+    assert [cell.value for cell in table.rows[0].cells][-3:] == [None, 4, 16]
+    assert [cell.value for cell in table.rows[1].cells] == [None] * 7 + [0, 0]
