@@ -114,6 +114,14 @@ def test_the_guide_to_extending_shows_the_tested_task():
     assert [task in block for block in blocks].count(True) == 1
 
 
+def test_a_newcomer_s_page_is_short_and_its_code_runs(capsys):
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    exec(code, {})
+    assert "'loss_c51': " in capsys.readouterr().out
+
+
 def test_fields_of_the_decisions_exist():
     text = read(DECISIONS)
     named = set(re.findall(r"--config\.([\w.]+)", text))
