@@ -9,7 +9,6 @@ no emulator. Without an accelerator all checks run on the CPU.
 """
 
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -318,4 +317,4 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     _define_flags()
-    sys.exit(app.run(main, flags_parser=command_line.parse))
+    app.run(main, flags_parser=command_line.parse)

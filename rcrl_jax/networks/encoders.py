@@ -39,14 +39,19 @@ class DataEfficientEncoder(nn.Module):
             *self._convolution("conv1", observations[0].shape[2], first),
             *self._convolution("conv2", first, second),
         )
-        return jax.lax.platform_dependent(
-            observations, *kernels, cpu=_encode_one_by_one, default=_encode_together
-        )
+        return encode_each(observations, *kernels)
 
     def _convolution(self, name: str, channels_in: int, channels_out: int):
         init = initializers.uniform_fan_in(PATCH * PATCH * channels_in)
         kernel = self.param(f"{name}_kernel", init, (PATCH, PATCH, channels_in, channels_out))
         return kernel, self.param(f"{name}_bias", init, (channels_out,))
+
+
+def encode_each(observations, w1, b1, w2, b2) -> tuple[jax.Array, ...]:
+    """`DataEfficientEncoder.encode_each` with kernels `[5, 5, in, out]` and biases `[out]`."""
+    return jax.lax.platform_dependent(
+        observations, w1, b1, w2, b2, cpu=_encode_one_by_one, default=_encode_together
+    )
 
 
 def _as_matrices(pixels_a_patch: int, w1, b1, w2, b2):

@@ -77,6 +77,10 @@ def gradients(function, *arguments):
     return jax.grad(lambda *a: function(*a).sum(), argnums=by)(*arguments)
 
 
+def encode(pixels, *kernels):
+    return encoders.encode_each((pixels,), *kernels)[0]
+
+
 def convolve(images, kernel, bias):
     return convolution.convolve(images, kernel, bias, 1, True)
 
@@ -89,8 +93,8 @@ def shapes(*of_floats, pixels=None):
 FUNCTIONS = {
     "product": (product, shapes((256, 512), (512, 384))),
     "pixels": (
-        encoders.encode_patches,
-        shapes((100, 32), (32,), (800, 64), (64,), pixels=(64, 225, 100)),
+        encode,
+        shapes((5, 5, 4, 32), (32,), (5, 5, 32, 64), (64,), pixels=(64, 225, 4, 25)),
     ),
     "convolution": (convolve, shapes((32, 39, 39, 32), (3, 3, 32, 32), (32,))),
 }
