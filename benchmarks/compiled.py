@@ -161,7 +161,7 @@ def compile_all(
     Returns:
         For each device the rows of its file, by `Job.key`.
     """
-    from rcrl_jax.training import manifest
+    from rcrl_jax.runs import manifest
 
     counted_by, about = counting_digest(), manifest.circumstances()
     rows = {}

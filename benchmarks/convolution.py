@@ -134,7 +134,7 @@ def main(argv: list[str]) -> None:
     del argv
     host_memory.keep_freed_memory(large_blocks=True)
     from rcrl_jax.networks import compiled_convolution
-    from rcrl_jax.training import manifest
+    from rcrl_jax.runs import manifest
 
     try:
         if not compiled_convolution.is_compiled():

@@ -22,7 +22,7 @@ from scipy import stats
 from benchmarks.tables import published, statistics
 from experiments import command_line
 from rcrl_jax import files, reference
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 SEED = 0
 RUNS = (5, 10, 20)

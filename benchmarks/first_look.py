@@ -61,7 +61,7 @@ def describe() -> dict[str, Any]:
     import jax
     import psutil
 
-    from rcrl_jax.training import manifest
+    from rcrl_jax.runs import manifest
 
     device, host = jax.devices()[0], psutil.virtual_memory()
     memory = {"host": host.total, "host_free": host.available}

@@ -306,7 +306,7 @@ def main(argv: list[str]) -> None:
 
     from rcrl_jax import files
     from rcrl_jax.replay import sum_tree
-    from rcrl_jax.training import manifest
+    from rcrl_jax.runs import manifest
 
     load = os.getloadavg()[0]
     fleets = [measure_fleet(settings, r, cores, flags.FLAGS.steps) for r in runs]

@@ -18,7 +18,8 @@ from matplotlib.ticker import EngFormatter
 
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.training import curves, records
+from rcrl_jax.runs import records
+from rcrl_jax.training import curves
 
 MEASURE = "unseen_auc_equal_action"
 _COLUMNS = {

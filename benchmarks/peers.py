@@ -281,7 +281,7 @@ def main(argv: list[str]) -> None:
             peer.process.terminate()
     print(report(rates))
 
-    from rcrl_jax.training import manifest
+    from rcrl_jax.runs import manifest
 
     measured = {
         **({"batch_size": flags.FLAGS.batch_size} if control else {"game": flags.FLAGS.game}),

@@ -23,7 +23,7 @@ from benchmarks import claim
 from benchmarks.tables import published, statistics
 from experiments import command_line
 from rcrl_jax import files, reference
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 _SIMULATIONS = flags.DEFINE_integer(
     "simulations", 10_000, "simulated experiments of each row", lower_bound=1

@@ -24,7 +24,7 @@ from benchmarks import smoke
 from benchmarks.tables import page
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 _RESULTS = flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
 _OUTPUT = flags.DEFINE_string("output", "report.html", "the page to write")

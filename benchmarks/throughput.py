@@ -278,7 +278,8 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         from rcrl_jax import files
-        from rcrl_jax.training import manifest, prediction
+        from rcrl_jax.runs import manifest
+        from rcrl_jax.training import prediction
 
         runs = command_line.read_numbers("runs", _MOST_RUNS)
         plans = [make_plan(preset, settings, number) for number in runs]

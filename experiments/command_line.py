@@ -6,6 +6,7 @@ A user's mistake ends the program with one line and exit code 2, before anything
 import contextlib
 import dataclasses
 import difflib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
@@ -14,12 +15,14 @@ from absl import app, flags
 from ml_collections import config_flags
 
 from rcrl_jax.config import fields
-from rcrl_jax.training import seeds
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
+
+LARGEST_SEED = 2**31 - 1
+_MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
 
 Config = TypeVar("Config")
 
@@ -97,16 +100,33 @@ def read_numbers(name: str, most: int) -> list[int]:
     return [int(text) for text in texts]
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds that --seeds names: 0,1,2 or 0:5.
+def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
+    """The seeds that a text like 0,1,2 or 0:5 (0 to 4) names, or that a list holds.
+
+    Args:
+      value: text or list.
+      where: where it stands, for the message.
 
     Raises:
-      ValueError: they are not different seeds, or too many.
+      ValueError: they are not between 1 and 1000 different seeds.
     """
-    try:
-        return seeds.parse(text)
-    except ValueError as error:
-        raise ValueError(f"--seeds: {error}") from None
+    seeds = value
+    if isinstance(value, str) and re.fullmatch(r"\d{1,10}:\d{1,10}", value, re.ASCII):
+        first, end = map(int, value.split(":"))
+        seeds = list(range(first, min(end, first + _MOST_SEEDS + 1)))
+    elif isinstance(value, str) and re.fullmatch(r"\d{1,10}( *, *\d{1,10})*", value, re.ASCII):
+        seeds = [int(seed) for seed in value.split(",")]
+    if (
+        not isinstance(seeds, list)
+        or not 1 <= len(seeds) <= _MOST_SEEDS
+        or not all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds)
+        or len(set(seeds)) != len(seeds)
+    ):
+        raise ValueError(
+            f"{where}: expected different seeds like 0,1,2 or a range like 0:5, "
+            f"at most {_MOST_SEEDS}, got {value!r}"
+        )
+    return tuple(seeds)
 
 
 def parse(argv: list[str]) -> list[str]:

@@ -122,11 +122,12 @@ def find_kernels() -> str:
 
 def find_space() -> str:
     """Free space on the disk of the current directory, if it is enough for a run of `rcrl`."""
-    from rcrl_jax.training import prediction, workdir
+    from rcrl_jax import files
+    from rcrl_jax.training import prediction
 
     plan, spec = _plan()
     needed = prediction.predict_disk(prediction.fleet_of(plan, spec), plan.total_steps)
-    workdir.check_space(plan.workdir, needed)
+    files.check_space(plan.workdir, needed)
     free = shutil.disk_usage(plan.workdir).free
     return f"{free / 2**30:.1f} GiB free, a run of rcrl needs {needed / 2**30:.2f}"
 

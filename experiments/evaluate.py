@@ -54,7 +54,9 @@ def main(argv: list[str]) -> None:
     del argv
     if _WORKDIR.value is None:
         command_line.refuse("--workdir: name the work directory of a training command")
-    from rcrl_jax.training import scoring, trained, video  # late: --help needs no JAX
+    # late: --help needs no JAX
+    from rcrl_jax.runs import workdir
+    from rcrl_jax.training import scoring, video
 
     try:
         seeds = _SEEDS.value and command_line.parse_seeds(_SEEDS.value)
@@ -76,7 +78,7 @@ def main(argv: list[str]) -> None:
             scoring.score(request)
     except ImportError as error:
         command_line.refuse(f"{error}; or choose another --backend")
-    except (trained.Unusable, video.VideoFailed, OSError) as error:
+    except (workdir.Unusable, video.VideoFailed, OSError) as error:
         command_line.refuse(str(error))
     except scoring.Stopped as stop:
         print(stop, file=sys.stderr)

@@ -11,13 +11,12 @@ from absl import flags
 from experiments import command_line
 from rcrl_jax import files, signals
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
-from rcrl_jax.training import seeds
 
 if TYPE_CHECKING:
     from rcrl_jax.training.plan import Plan
 
 _SEED = flags.DEFINE_integer(
-    "seed", 0, "seed of the run", lower_bound=0, upper_bound=seeds.LARGEST_SEED
+    "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
 )
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
 WORKDIR = flags.DEFINE_string(
@@ -101,9 +100,9 @@ def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
 
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `check`."""
-    from rcrl_jax.training import experiment, workdir
+    from rcrl_jax.training import experiment
 
-    if not workdir.is_finished(plan):
+    if not plan.is_finished():
         check(plan, spec)
     experiment.run(plan)
 
@@ -133,7 +132,8 @@ def ending_cleanly() -> Iterator[None]:
 
     While there is nothing to save, a stop signal ends the program at once.
     """
-    from rcrl_jax.training import experiment, manifest, prediction, video
+    from rcrl_jax.runs import manifest
+    from rcrl_jax.training import experiment, prediction, video
 
     try:
         with signals.ending_at_once():

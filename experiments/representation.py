@@ -63,7 +63,6 @@ def main(argv: list[str]) -> None:
     host_memory.keep_freed_memory(large_blocks=presets.ATARI_PRESETS[_BASE].needs_large_blocks)
     from rcrl_jax.representation import analysis
     from rcrl_jax.training import experiment
-    from rcrl_jax.training.workdir import is_finished
 
     game = atari100k.GAME.value
     workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
@@ -78,7 +77,7 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         for plan in plans:  # all of them before the first one trains
-            if not is_finished(plan):
+            if not plan.is_finished():
                 launch.check(plan, atari.LARGEST_SPEC)
         for plan in plans:
             experiment.run(plan)

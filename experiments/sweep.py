@@ -66,6 +66,7 @@ from experiments.sweeps.reading import make_spec, read_spec
 from experiments.sweeps.spec import EXPERIMENTS, Fleet, Spec, SweepError
 from rcrl_jax import files
 from rcrl_jax.config import fields
+from rcrl_jax.runs import records
 
 _RUNS_ON_ACCELERATOR = 130  # 26 games x 5 seeds, the paper's table for one preset
 
@@ -234,7 +235,7 @@ def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> 
             fleet = fleet_of[unit]
             paths = collection.work_paths(directory, fleet, unit)
             begun = paths.manifest.exists()
-            state = f"at step {driver.read_progress(paths)[0]:,}" if begun else "to do"
+            state = f"at step {records.read_progress(paths)[0]:,}" if begun else "to do"
             where = f" in {fleet.name}" if len(fleet.units) > 1 else ""
         print(f"{state:<24}{unit.name}{where}")
 

@@ -1,6 +1,7 @@
 """Files that survive what happens to a program: atomic replacement, checked reading, locks."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -8,6 +9,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import socket
 import sys
 import tempfile
@@ -209,6 +211,24 @@ def make_writable(directory: str | os.PathLike) -> None:
     os.makedirs(directory, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory):
         pass
+
+
+def check_space(path: pathlib.Path, needed: int) -> None:
+    """Raises OSError if the disk of `path` has fewer than `needed` bytes free."""
+    free = free_bytes(path)
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left: {free >> 20} MB free, {needed >> 20} MB needed",
+            str(path),
+        )
+
+
+def free_bytes(path: pathlib.Path) -> int:
+    """Free space on the disk that holds, or will hold, `path`."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
 
 
 def is_number(value: Any) -> bool:

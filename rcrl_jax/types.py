@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import chex
 import jax
+import numpy as np
 import optax
 
 Params = Any  # a pytree of parameters, as Flax makes them
@@ -85,3 +86,18 @@ class UpdateResult(NamedTuple):
 
     transition_loss: jax.Array  # [B], from which the replay computes priorities
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under
+
+
+class Update(NamedTuple):
+    """An update of a fleet and the indices of what it learned from."""
+
+    index: np.ndarray  # [R, B] int64
+    result: UpdateResult  # leading axis R; on the device, maybe still being computed
+    positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
+
+
+class HistoryState(NamedTuple):
+    """A checkpoint's part of the log of actions."""
+
+    actions: np.ndarray  # [R, total_steps, *act]; zero after the last step taken
+    checksum: np.ndarray  # [R] uint64, of all frames

@@ -45,9 +45,10 @@ SLOW = {
     ),
     "representation": ("test_analysis",),
     "tables": ("test_browser", "test_commands", "test_statistics", "test_verdicts"),
+    "runs": ("test_checkpoints",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
-        "test_all_games", "test_checkpoint", "test_control", "test_damage",
+        "test_all_games", "test_control", "test_damage",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
         "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
         "test_untrusted",

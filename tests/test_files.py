@@ -1,6 +1,8 @@
 """Whatever is wrong with a file is one line that names it; a lock ends with its holder."""
 
+import errno
 import json
+import math
 import os
 import pathlib
 import signal
@@ -8,8 +10,10 @@ import socket
 import subprocess
 import sys
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax import files
@@ -120,3 +124,160 @@ def test_a_second_lock_in_one_process_is_refused_too(tmp_path):
         with pytest.raises(files.InUse), files.locked(tmp_path, "program"):
             pass
         assert pathlib.Path(tmp_path, "lock").read_text()
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+def _without_non_finite(value):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_without_non_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_non_finite(item) for key, item in value.items()}
+    return value
+
+
+def _reject_constant(name):
+    raise AssertionError(f"{name} is not JSON")
+
+
+@given(value=_JSON)
+@settings(deadline=None)
+def test_json_round_trip_with_null_for_numbers_that_are_not_finite(tmp_path_factory, value):
+    path = tmp_path_factory.mktemp("json") / "value.json"
+    files.write_json_atomically(path, value)
+    read = json.loads(path.read_text(encoding="utf-8"), parse_constant=_reject_constant)
+    assert read == _without_non_finite(value)
+
+
+def test_arrays_tuples_and_paths_become_plain_json():
+    value = {
+        "float32": np.float32(0.5),
+        "int64": np.int64(7),
+        "bool": np.True_,
+        "nan": np.float32("nan"),
+        "numpy": np.array([[1.0, np.inf], [-np.inf, 2.0]]),
+        "jax": jnp.arange(3),
+        "jax_scalar": jnp.float32(1.5),
+        "tuple": (1, (2,)),
+        "path": pathlib.Path("a/b"),
+        1: "number",
+    }
+    assert files.to_json_value(value) == {
+        "float32": 0.5,
+        "int64": 7,
+        "bool": True,
+        "nan": None,
+        "numpy": [[1.0, None], [None, 2.0]],
+        "jax": [0, 1, 2],
+        "jax_scalar": 1.5,
+        "tuple": [1, [2]],
+        "path": "a/b",
+        "1": "number",
+    }
+
+
+def test_a_value_that_json_cannot_hold_leaves_the_old_file(tmp_path):
+    path = tmp_path / "scores.json"
+    files.write_json_atomically(path, {"mean": 1.0})
+    with pytest.raises(TypeError, match="complex"):
+        files.write_json_atomically(path, {"mean": 2.0, "bad": 1j})
+    assert json.loads(path.read_text()) == {"mean": 1.0}
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_an_interrupted_write_leaves_only_the_old_file(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), files.replacing(path) as partial:
+        partial.write_text("half of the ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_a_full_disk_leaves_only_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_json_atomically(path, {"mean": 2.0})
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
+    path = tmp_path / "scores.json"
+    path.write_text("old")
+    order = []
+    fsync, replace = os.fsync, os.replace
+
+    def noting_fsync(descriptor):
+        order.append(("fsync", os.fstat(descriptor).st_size, path.read_text()))
+        fsync(descriptor)
+
+    def noting_replace(source, target):
+        order.append(("replace", pathlib.Path(source).parent, pathlib.Path(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(os, "replace", noting_replace)
+    with files.replacing(path) as partial:
+        assert partial.suffix == ".json"
+        partial.write_text("the new one")
+    assert order == [("fsync", len("the new one"), "old"), ("replace", tmp_path, path)]
+    assert path.read_text() == "the new one"
+
+
+def test_two_processes_can_replace_one_file_at_the_same_time(tmp_path):
+    path = tmp_path / "scores.json"
+    with files.replacing(path) as ours:
+        ours.write_text("ours")
+        program = f"from rcrl_jax import files; files.write_json_atomically({str(path)!r}, 'other')"
+        subprocess.run([sys.executable, "-c", program], check=True)
+        assert path.read_text() == '"other"\n' and ours.read_text() == "ours"
+    assert path.read_text() == "ours"
+    assert os.listdir(tmp_path) == ["scores.json"]
+
+
+def test_a_write_deletes_what_killed_processes_left_of_this_file_only(tmp_path):
+    program = (
+        "import os, pathlib, signal, sys; from rcrl_jax import files\n"
+        "with files.replacing(pathlib.Path(sys.argv[1])) as partial:\n"
+        "    partial.write_text('half'); print(os.getpid(), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "scores.json"
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True
+    )
+    dead = killed.stdout.strip()
+    assert os.listdir(tmp_path) == [f".partial.{dead}.scores.json"]
+    kept = {f".partial.{os.getppid()}.scores.json", f".partial.{dead}.5.scores.json"}
+    for name in kept:
+        (tmp_path / name).touch()
+    files.write_json_atomically(path, 1)
+    assert set(os.listdir(tmp_path)) == {"scores.json", *kept}
+
+
+def test_a_directory_is_made_and_stays_empty(tmp_path):
+    for _ in range(2):
+        files.make_writable(tmp_path / "a" / "b")
+        assert os.listdir(tmp_path / "a" / "b") == []
+
+
+def test_a_directory_that_cannot_hold_files_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below", "/proc"):
+        with pytest.raises(OSError):
+            files.make_writable(path)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rcrl_jax import reference
 from rcrl_jax.config import fields, presets
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 MEASURING = ("evaluation_period", "periodic_episodes", "evaluation_epsilon", "max_episode_steps")
 """Fields of a configuration that say how a run is measured: conditions, not part of the arm."""

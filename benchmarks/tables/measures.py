@@ -10,7 +10,7 @@ import pandas as pd
 from benchmarks.tables import panels, runs
 from benchmarks.tables.panels import Line, Style
 from benchmarks.tables.table import Cell, Column, Row, Table
-from rcrl_jax.training import records
+from rcrl_jax.runs import records
 
 _LARGEST = 1e6
 """No measure is larger; JSON can hold infinities, and integers beyond every float."""

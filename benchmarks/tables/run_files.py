@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.tables import arms
 from rcrl_jax import reference
-from rcrl_jax.training import records
+from rcrl_jax.runs import records
 
 ATTEMPTS = 2
 """A run that diverges this often has a result: random play (docs/preregistration.md)."""

@@ -12,7 +12,7 @@ from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_s
 from rcrl_jax import reference
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.representation import similarity_figures
-from rcrl_jax.training import records
+from rcrl_jax.runs import records
 
 _PAIRS = ["held_out", "replay"]
 _LARGEST = 2**53

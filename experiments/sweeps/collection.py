@@ -6,8 +6,8 @@ import shutil
 
 from experiments.sweeps.spec import Fleet, Spec, SweepError, Unit
 from rcrl_jax import files
-from rcrl_jax.training import manifest
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import manifest, records
+from rcrl_jax.runs.paths import RunPaths
 
 TRASH = ".deleted."
 
@@ -128,7 +128,7 @@ def _write_through(path: pathlib.Path) -> None:
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     check_run(spec, unit, paths.manifest)
     try:
-        episodes = files.read_json(paths.scores, lambda scores: len(scores["returns"]))
+        episodes = len(records.read_returns(paths))
     except (OSError, files.Damaged):
         raise SweepError(f"{paths.scores} does not hold the scores of a finished run") from None
     if episodes != spec.eval_episodes:
@@ -141,6 +141,6 @@ def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
 def _read_run(path: pathlib.Path) -> dict:
     """The section `run` of a manifest."""
     try:
-        return files.read_json(path, lambda described: dict(described["run"]))
+        return manifest.read(path, required=("run",))["run"]
     except (OSError, files.Damaged):
         raise SweepError(f"{path} is not a manifest of this program") from None

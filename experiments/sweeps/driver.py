@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import os
 import pathlib
 import signal
 import time
@@ -17,10 +16,8 @@ from experiments.sweeps.display import Display
 from experiments.sweeps.local import LocalLauncher
 from experiments.sweeps.ray_launcher import RayLauncher
 from experiments.sweeps.spec import Fleet, Spec, SweepError
-from rcrl_jax import files
+from rcrl_jax.runs import records
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
-from rcrl_jax.training.record_files import check_metrics
-from rcrl_jax.training.run_paths import RunPaths
 
 _POLL_S = 0.2
 _LOOK_EVERY_S = 1.0
@@ -170,7 +167,7 @@ class Sweep:
                 work.runs_now = True
                 self._display.say(f"started {work.fleet.name}, {where[0]}")
         paths = collection.work_paths(self._directory, work.fleet, work.fleet.units[0])
-        work.step, work.wall_s = read_progress(paths)
+        work.step, work.wall_s = records.read_progress(paths)
 
     def _end(self, work: _Work, ending: int | str, *, stopping: bool) -> None:
         """Handles a command that has ended: collects its runs, or records why it failed."""
@@ -222,18 +219,3 @@ class Sweep:
 
     def _log(self, work: _Work) -> pathlib.Path:
         return self._directory / f"{work.fleet.name}.log"
-
-
-def read_progress(paths: RunPaths) -> tuple[int, float]:
-    """Agent steps of a run, and its seconds of training, from the last line of its metrics."""
-    lines = []
-    with contextlib.suppress(OSError), open(paths.metrics, "rb") as file:
-        file.seek(max(os.path.getsize(paths.metrics) - 2**14, 0))
-        lines = file.read().split(b"\n")
-    for line in reversed(lines):
-        # An incomplete line at either end, or a damaged one: the training program will name it.
-        with contextlib.suppress(files.Damaged), files.reading(paths.metrics):
-            record = json.loads(line)
-            check_metrics(record)
-            return record["agent_steps"], record["wall_s"]
-    return 0, 0.0

@@ -9,10 +9,10 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from experiments import command_line
 from experiments.sweeps.spec import EXPERIMENTS, Arm, Spec, SweepError, Unit
 from rcrl_jax.config import fields, groups
 from rcrl_jax.config.presets import Config
-from rcrl_jax.training import seeds
 
 
 def read_spec(path: str | os.PathLike) -> Spec:
@@ -105,10 +105,7 @@ def _read_block(where: str, block: Any, known: Mapping[str, Mapping[str, Any]]) 
     arms = named["presets"] + named["arms"]
     if not arms:
         raise ValueError(f"{where}presets or arms are missing")
-    try:
-        block_seeds = seeds.parse(block["seeds"])
-    except ValueError as error:
-        raise ValueError(f"{where}seeds: {error}") from None
+    block_seeds = command_line.parse_seeds(block["seeds"], f"{where}seeds")
     # The arms of a pair are adjacent, so that arms have about equally many runs at any time.
     return [
         Unit(arm, game, seed) for seed in block_seeds for game in named["games"] for arm in arms

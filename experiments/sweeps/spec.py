@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs.paths import RunPaths
 
 
 class SweepError(ValueError):

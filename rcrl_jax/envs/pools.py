@@ -1,6 +1,7 @@
 """Several vectors of environments as one, so that one loop can train on many games."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -82,6 +83,22 @@ def concatenate(environments: Sequence[VectorEnvironment]) -> VectorEnvironment:
             actions.
     """
     return _ConcatenatedEnvironments(environments)
+
+
+def describe_one(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
+    """The description of one run's environment: that of its own pool, and what all pools share.
+
+    Args:
+        environment: description of environments, concatenated or not.
+        run: place of the run among them.
+    """
+    common = {name: value for name, value in environment.items() if name != "pools"}
+    for pool in environment.get("pools", ()):
+        if run < pool["num_envs"]:
+            own = {name: value for name, value in pool.items() if name != "num_envs"}
+            return {**own, **common}
+        run -= pool["num_envs"]
+    return common
 
 
 def _joined_spec(specs: Sequence[EnvironmentSpec]) -> EnvironmentSpec:

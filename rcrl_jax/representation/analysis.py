@@ -11,7 +11,8 @@ import numpy as np
 from rcrl_jax import files, types
 from rcrl_jax.representation import episodes, instruments, probe, similarity
 from rcrl_jax.representation import similarity_figures as figures
-from rcrl_jax.training import build, evaluation, records
+from rcrl_jax.runs import records
+from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 

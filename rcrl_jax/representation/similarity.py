@@ -8,9 +8,9 @@ import numpy as np
 from flax import traverse_util
 
 from rcrl_jax import files, types
+from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Moment, Plan
-from rcrl_jax.training.run_paths import RunPaths
 
 _EMBEDDING = ("encoder", "action_embedding")  # the parameters that phi(s, a) depends on
 _DISCRIMINATOR = "return_contrast"  # the task whose parameters are the discriminator's

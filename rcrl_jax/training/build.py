@@ -1,5 +1,6 @@
 """Builds the parts of an experiment from its plan."""
 
+import functools
 import pathlib
 from collections.abc import Sequence
 
@@ -8,13 +9,49 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.presets import Config
+from rcrl_jax.envs import atari, dmc
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import checkpoint, evaluation
+from rcrl_jax.runs import checkpoints
+from rcrl_jax.runs.paths import RunId
+from rcrl_jax.runs.workdir import Unusable
+from rcrl_jax.training import evaluation
+from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
+
+
+def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> EnvironmentMaker:
+    """Makes the environments of some runs, game by game, equally many of each.
+
+    Raises:
+      Unusable: unknown game or backend, or a backend without this observation.
+    """
+    games = tuple(dict.fromkeys(run.game for run in runs))
+    per_game = len(runs) // len(games)
+    is_control = games[0] in dmc.DMC_TASKS
+    try:
+        for game in games:
+            dmc.check_task(game) if is_control else atari.check_game(game)
+        if is_control:
+            dmc.check_backend(backend, config.observation)
+        elif backend not in atari.ATARI_BACKENDS:
+            raise ValueError(f"unknown Atari backend '{backend}': choose envpool or ale")
+    except ValueError as error:
+        raise Unusable(str(error)) from error
+    if not is_control:
+        return functools.partial(atari.make_games, games, per_game, backend)
+    return functools.partial(
+        dmc.make_tasks,
+        games,
+        per_game,
+        backend=backend,
+        observation=config.observation,
+        render_size=config.render_size,
+    )
 
 
 def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvironment, Fleet]:
@@ -89,7 +126,7 @@ def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
     environment, fleet = make_fleet(plan)
     environment.close()
     directory = plan.paths[0].checkpoints
-    steps = checkpoint.kept_steps(directory)
+    steps = checkpoints.kept_steps(directory)
     if not steps:
         raise FileNotFoundError(f"{directory} holds no checkpoint")
     return fleet, load_agents(fleet, directory, steps[-1], range(fleet.num_runs), fleet.num_runs)
@@ -113,6 +150,6 @@ def load_agents(
     """
     shapes = jax.eval_shape(fleet.init).params.agent
     saved = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_saved, *x.shape[1:]), x.dtype), shapes)
-    params = checkpoint.read_agents(directory, step, saved)
+    params = checkpoints.read_agents(directory, step, saved)
     rows = np.asarray(rows)
     return jax.device_put(fleet.place(jax.tree.map(lambda x: x[rows], params)))

@@ -14,8 +14,8 @@ from matplotlib.ticker import EngFormatter
 from PIL import Image
 
 from rcrl_jax import files, reference
-from rcrl_jax.training import records
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunPaths
 
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _CONTRAST = {"positive": ("#00695c", "#9fd0c8"), "negative": ("#d84315", "#f6bfa9")}

@@ -4,18 +4,22 @@ import contextlib
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from rcrl_jax import files, reference
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
 from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.runs import manifest, records
+from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore
 from rcrl_jax.signals import stop_signals
-from rcrl_jax.training import build, checkpoint, curves, loop, prediction, video, workdir
+from rcrl_jax.training import build, curves, loop, prediction, video
 from rcrl_jax.training.assessment import Assessor
-from rcrl_jax.training.checkpoint_store import CheckpointStore
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Moment, Plan
@@ -71,9 +75,9 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        finished_before = workdir.is_finished(plan)
+        finished_before = plan.is_finished()
         if not finished_before:
-            workdir.check_files(plan)
+            _check_files(plan)
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
@@ -81,7 +85,8 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
                 fleet, environment.spec, plan.frame_store, plan.total_steps, plan.workdir
             )
             stack.enter_context(files.locked(plan.workdir, "program"))
-        workdir.claim(plan, fleet.agent, environment.description, say)
+        described = _describe_runs(plan, fleet.agent, environment.description)
+        manifest.claim(plan.paths, described, say)
         if finished_before:
             say("this run is finished already: nothing to do")
             _delete_frames(plan)
@@ -148,6 +153,44 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
     return _report(plan, say)
 
 
+def _check_files(plan: Plan) -> None:
+    """Reads the records of an unfinished plan, before anything that takes long is built.
+
+    Raises:
+      Damaged: a line is not a record, or the checkpoints are no directory.
+      OSError: a file cannot be read.
+    """
+    checkpoints = plan.paths[0].checkpoints
+    if checkpoints.exists() and not checkpoints.is_dir():
+        raise files.Damaged(checkpoints, "it is not a directory")
+    for paths in plan.paths:
+        if paths.metrics.exists():
+            records.read_metrics(paths.metrics)
+        if paths.evaluations.exists():
+            records.read_evaluations(paths.evaluations)
+
+
+def _describe_runs(
+    plan: Plan, agent: Agent, environment: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """`[R]`, the manifest of each run; `environment` describes the environments of all runs."""
+    described = []
+    for row, run_id in enumerate(plan.runs):
+        own = pools.describe_one(environment, row)
+        run_section = manifest.describe_run(
+            plan.preset, plan.config, *run_id, plan.total_steps, own["backend"]
+        )
+        protocol = {
+            "score": "the agent at the last step",
+            "final_episodes": plan.eval_episodes,
+            "periodic_episodes": agent.evaluation.episodes,
+            **agent.evaluation.protocol,
+            "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
+        }
+        described.append(manifest.make_manifest(run_section, environment=own, protocol=protocol))
+    return described
+
+
 def _delete_frames(plan: Plan) -> None:
     """Deletes the log of frames: a finished run resumes no more."""
     (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
@@ -155,7 +198,7 @@ def _delete_frames(plan: Plan) -> None:
 
 def _report(plan: Plan, say: Say) -> list[float]:
     """Draws the curves and prints the scores; returns the mean final score of each run."""
-    means = [float(np.mean(workdir.final_returns(paths))) for paths in plan.paths]
+    means = [float(np.mean(records.read_returns(paths))) for paths in plan.paths]
     for paths, mean in zip(plan.paths, means, strict=True):
         curves.draw_learning_curve(paths)
         say(reference.comparison(paths.game, plan.preset, mean))
@@ -180,7 +223,7 @@ def _start_or_resume(
     """
     learner = fleet.init()
     like = (fleet.to_host(learner), None, replay.state, history.state, None)
-    saved = store.restore(checkpoint.Checkpoint(0, *like))
+    saved = store.restore(Checkpoint(0, *like))
     frame_log = None
     if fleet.agent.resources.logs_frames:
         frame_log = _open_frame_log(plan.workdir / FRAME_LOG, saved, say)
@@ -210,7 +253,7 @@ def _start_or_resume(
     return state, saved.records, frame_log
 
 
-def _open_frame_log(path: pathlib.Path, saved: checkpoint.Checkpoint | None, say: Say) -> FrameLog:
+def _open_frame_log(path: pathlib.Path, saved: Checkpoint | None, say: Say) -> FrameLog:
     """The log as it was at a checkpoint; an empty one if there is none, or if it is damaged."""
     size = saved.frame_log if saved is not None and saved.frame_log is not None else 0
     try:
@@ -238,11 +281,13 @@ class _Saves:
         self._recording, self._store, self._frame_log = recording, store, frame_log
         self._saved_s = time.monotonic()
 
-    def _snapshot(self, state: loop.LoopState) -> checkpoint.Checkpoint:
+    def _snapshot(self, state: loop.LoopState) -> Checkpoint:
         self._recording.restore_deleted()
-        return checkpoint.snapshot(
-            self._fleet,
-            state,
+        learner, pending = self._fleet.to_host((state.learner, state.pending_update))
+        return Checkpoint(
+            state.step,
+            learner,
+            pending,
             self._replay.state,
             self._history.state,
             self._recording.line_counts,

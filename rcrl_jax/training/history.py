@@ -5,18 +5,10 @@ one byte per step on Atari, a short vector on DMControl. A checksum of all frame
 rebuilt ones are the same.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
+from rcrl_jax import types
 from rcrl_jax.replay import counter_random
-
-
-class HistoryState(NamedTuple):
-    """A checkpoint's part of the history."""
-
-    actions: np.ndarray  # [R, total_steps, *act]; zero after the last step taken
-    checksum: np.ndarray  # [R] uint64
 
 
 class History:
@@ -47,9 +39,9 @@ class History:
         return self._checksum
 
     @property
-    def state(self) -> HistoryState:
+    def state(self) -> types.HistoryState:
         """A copy for a checkpoint."""
-        return HistoryState(self._actions.copy(), self._checksum.copy())
+        return types.HistoryState(self._actions.copy(), self._checksum.copy())
 
 
 def _chain(checksum: np.ndarray, frames: np.ndarray) -> np.ndarray:

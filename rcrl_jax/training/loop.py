@@ -29,21 +29,13 @@ from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 
 
-class Update(NamedTuple):
-    """An update and the indices of what it learned from."""
-
-    index: np.ndarray  # [R, B] int64
-    result: types.UpdateResult  # leading axis R; on the device, maybe still being computed
-    positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
-
-
 class LoopState(NamedTuple):
     """All that the loop carries from step to step beside environment, replay and history."""
 
     step: int  # agent steps taken
     learner: types.LearnerState  # leading axis R
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
-    pending_update: Update | None  # the last one, whose priorities are not in the replay yet
+    pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
 
 
 class Step(NamedTuple):
@@ -51,7 +43,7 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep
-    finished: Update | None  # the update before the last one, which has been computed
+    finished: types.Update | None  # the update before the last one, which has been computed
 
 
 class NotFinite(Exception):  # noqa: N818 - says what is the matter
@@ -87,7 +79,7 @@ def train(
         if step >= learn_start and step % update_period == 0:
             sample = replay.sample(importance_exponent(agent, step, total_steps))
             learner, result = fleet.update(learner, sample.batch)
-            update = Update(sample.index, result, sample.positive_is_anchor)
+            update = types.Update(sample.index, result, sample.positive_is_anchor)
 
         actions = np.asarray(actions)[:, 0]
         if not np.isfinite(actions).all():

@@ -8,16 +8,10 @@ from typing import NamedTuple
 from rcrl_jax import types
 from rcrl_jax.config.presets import Config
 from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunId, RunPaths
 from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.run_paths import RunPaths
-
-
-class RunId(NamedTuple):
-    """Identifies one run of a fleet."""
-
-    game: str
-    seed: int
 
 
 class Moment(NamedTuple):
@@ -79,3 +73,17 @@ class Plan:
     def paths(self) -> list[RunPaths]:
         """`[R]`, the files of each run."""
         return [RunPaths(self.workdir, self.preset, *run) for run in self.runs]
+
+    def is_finished(self) -> bool:
+        """Whether every run has the scores that are asked for, and the video if one is wanted.
+
+        Raises:
+          Damaged: a scores.json does not hold scores.
+          OSError: it cannot be read.
+        """
+        if self.film and not self.paths[0].video.exists():
+            return False
+        return all(
+            paths.scores.exists() and len(records.read_returns(paths)) == self.eval_episodes
+            for paths in self.paths
+        )

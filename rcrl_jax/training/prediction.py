@@ -10,14 +10,14 @@ import jax
 import numpy as np
 import psutil
 
-from rcrl_jax import types
+from rcrl_jax import files, types
 from rcrl_jax.agents.agent import Agent, Schedule
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
 from rcrl_jax.representation import instruments
-from rcrl_jax.training import build, evaluation, workdir
+from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 
@@ -130,7 +130,7 @@ def check_resources(
     """
     log = directory / FRAME_LOG
     written = log.stat().st_size if log.exists() else 0
-    workdir.check_space(directory, predict_disk(fleet, total_steps) - written)
+    files.check_space(directory, predict_disk(fleet, total_steps) - written)
     memory = predict_memory(fleet, spec, frame_store, total_steps)
     check(memory, fleet.num_runs)
     return memory

@@ -12,10 +12,11 @@ from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import loop, records
+from rcrl_jax.runs import records
+from rcrl_jax.runs.recorder import Counters, RunRecorder
+from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
 from rcrl_jax.training.plan import Plan
-from rcrl_jax.training.run_paths import RunPaths
 
 
 class Recording(contextlib.ExitStack):
@@ -49,7 +50,7 @@ class Recording(contextlib.ExitStack):
         super().__init__()
         self._plan, self._agent, self._spec, self._replay = plan, agent, spec, replay
         self._recorders = [
-            self.enter_context(records.RunRecorder(paths, resume_at=start or None, say=say))
+            self.enter_context(RunRecorder(paths, resume_at=start or None, say=say))
             for paths in plan.paths
         ]
         old = [path for recorder in self._recorders for path in recorder.kept_old]
@@ -110,7 +111,7 @@ class Recording(contextlib.ExitStack):
                 },
             )
 
-    def _record_metrics(self, step: int, update: loop.Update) -> None:
+    def _record_metrics(self, step: int, update: types.Update) -> None:
         metrics = jax.tree.map(np.asarray, update.result.metrics)
         steps_per_s = self._steps_per_s(step)
         replay = self._agent.replay
@@ -134,7 +135,7 @@ class Recording(contextlib.ExitStack):
 
     def is_evaluated(self, step: int) -> bool:
         """Whether every run's last recorded evaluation is the one after `step` agent steps."""
-        return all(last_evaluation(paths) == step for paths in self._plan.paths)
+        return all(records.last_evaluation(paths) == step for paths in self._plan.paths)
 
     def record_evaluation(
         self, step: int, result: Evaluation, unseen: Sequence[Mapping[str, float]]
@@ -149,7 +150,7 @@ class Recording(contextlib.ExitStack):
         for paths, recorder, returns, cut, measured in zip(
             self._plan.paths, self._recorders, result.returns, result.cut, unseen, strict=True
         ):
-            if last_evaluation(paths) != step:
+            if records.last_evaluation(paths) != step:
                 recorder.record_evaluation(
                     self._counters(step), returns, episodes_cut=cut, measured=measured
                 )
@@ -173,13 +174,5 @@ class Recording(contextlib.ExitStack):
         for recorder, returns, cut in zip(self._recorders, result.returns, result.cut, strict=True):
             recorder.write_scores(self._counters(step), returns, episodes_cut=cut)
 
-    def _counters(self, step: int) -> records.Counters:
-        return records.Counters(
-            step, self._spec.action_repeat * step, self._spec.frames_per_step * step
-        )
-
-
-def last_evaluation(paths: RunPaths) -> int | None:
-    """Agent steps of a run's last recorded evaluation."""
-    lines = records.read_evaluations(paths.evaluations)
-    return lines[-1]["agent_steps"] if lines else None
+    def _counters(self, step: int) -> Counters:
+        return Counters(step, self._spec.action_repeat * step, self._spec.frames_per_step * step)

@@ -10,13 +10,16 @@ import jax
 import numpy as np
 
 from rcrl_jax import files, reference, types
+from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentStep
+from rcrl_jax.runs import manifest, recorder, workdir
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import stop_signals
-from rcrl_jax.training import build, evaluation, manifest, records, trained, video, workdir
+from rcrl_jax.training import build, evaluation, video
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.progress import Progress
-from rcrl_jax.training.run_paths import RunPaths
-from rcrl_jax.training.trained import Kept, Trained, Unusable
 
 Say = Callable[[str], None]
 
@@ -82,11 +85,12 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
       Stopped: SIGTERM or SIGINT came.
       OSError: a file cannot be read or written.
     """
-    found = trained.read(request.workdir)
+    found = workdir.read(request.workdir)
     rows = _select(found, request)
     if request.film:
         _check_film(found)
-    plan = found.plan(request.backend)
+    backend = request.backend or found.backend
+    plan = _plan_of(found, backend)
     num_episodes = request.episodes or plan.eval_episodes
     environment, fleet = build.make_fleet(plan, rows)
     environment.close()
@@ -96,18 +100,16 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         f"{found.preset} after {kept.step:,} of {found.total_steps:,} agent steps, from "
         f"{kept.path}: {num_episodes} episodes a run; runs: {len(rows)}"
     )
-    environments = [workdir.own_part(environment.description, row) for row in rows]
+    environments = [pools.describe_one(environment.description, row) for row in rows]
     changes = _changes(found.manifests[rows[0]], environments[0])
     if changes:
         say(f"warning: not as in training: {changes}")
     runs = [found.runs[row] for row in rows]
-    make_environment = trained.environment_maker(
-        found.config, runs, request.backend or found.backend
-    )
+    make_environment = build.environment_maker(found.config, runs, backend)
     result = _play(params, fleet, make_environment, kept.step, num_episodes, request)
 
     spec = environment.spec
-    counters = records.Counters(
+    counters = recorder.Counters(
         kept.step, spec.action_repeat * kept.step, spec.frames_per_step * kept.step
     )
     common = {
@@ -127,7 +129,7 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         returns = result.returns[r]
         described = {
             "measured": "evaluation of a checkpoint",
-            **records.describe_scores(paths, counters, returns, episodes_cut=result.cut[r]),
+            **recorder.describe_scores(paths, counters, returns, episodes_cut=result.cut[r]),
             "standard_error": _standard_error(returns),
             "video": _describe_film(request, returns) if request.film else None,
             "run": found.manifests[row]["run"],
@@ -137,6 +139,23 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         files.write_json_atomically(paths.directory / SCORES, described)
         say(_report(paths, described))
     return outputs
+
+
+def _plan_of(found: Trained, backend: str) -> Plan:
+    """The plan of a work directory's training, maybe on another backend.
+
+    Raises:
+      Unusable: unknown game or backend, or a backend without this observation.
+    """
+    return Plan(
+        preset=found.preset,
+        config=found.config,
+        runs=found.runs,
+        total_steps=found.total_steps,
+        workdir=found.workdir,
+        eval_episodes=found.manifests[0]["protocol"]["final_episodes"],
+        make_environment=build.environment_maker(found.config, found.runs, backend),
+    )
 
 
 def _select(found: Trained, request: Request) -> list[int]:
@@ -167,7 +186,7 @@ def _load(
 ) -> tuple[Kept, types.Params]:
     """A checkpoint and the fleet's agents in it; the newest one if `step` is None."""
     for attempt in range(_ATTEMPTS):
-        kept = trained.find_checkpoint(found, step)
+        kept = workdir.find_checkpoint(found, step)
         try:
             params = build.load_agents(fleet, kept.directory, kept.step, rows, len(found.runs))
             break

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import claim
 from rcrl_jax import reference
 from rcrl_jax.config.presets import ATARI_PRESETS
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 from tests.benchmarks.tables.synthetic import edit, write_json, write_lines
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused

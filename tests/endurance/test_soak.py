@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs.paths import RunPaths
 from tests.training.test_experiment import last_step
 
 pytestmark = pytest.mark.endurance

@@ -11,12 +11,12 @@ import time
 
 import pytest
 
+from rcrl_jax import files
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
-from rcrl_jax.training import records
-from rcrl_jax.training import workdir as directories
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training.plan import Plan
-from rcrl_jax.training.run_paths import RunPaths
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
 from tests.training import toy
@@ -155,7 +155,7 @@ def test_a_work_directory_of_another_configuration_is_refused(uninterrupted):
 
 
 def test_no_space_left_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(directories, "free_bytes", lambda path: 10 << 20)
+    monkeypatch.setattr(files, "free_bytes", lambda path: 10 << 20)
     result = programs.call(PROGRAM, *arguments(tmp_path / "new"))
     assert_refused(result)
     assert "no space left: 10 MB free" in result.stderr

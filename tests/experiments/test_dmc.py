@@ -13,8 +13,8 @@ import pytest
 
 from rcrl_jax.config.presets import DMC_PRESETS, dmc_presets_of
 from rcrl_jax.envs import dmc
-from rcrl_jax.training import records
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_mistake, assert_refused, environment
 

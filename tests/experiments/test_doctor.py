@@ -7,11 +7,12 @@ import sys
 import pytest
 
 from experiments import doctor
+from rcrl_jax import files
 from rcrl_jax.envs import atari, dmc_rendering
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
 from rcrl_jax.optimizer import compiled_adam
 from rcrl_jax.replay import stacks, sum_tree
-from rcrl_jax.training import video, workdir
+from rcrl_jax.training import video
 from tests.experiments.test_command_line import ROOT, assert_refused
 
 NAMES = [
@@ -73,7 +74,7 @@ def test_what_atari_training_can_do_without_leaves_the_exit_code_alone(run, monk
     "module, name, error, line, remedy",
     [
         (atari, "make_atari", RuntimeError("no ROM"), "ROMs", "Alien does not start: no ROM"),
-        (workdir, "free_bytes", OSError(errno.ENOSPC, "full"), "disk", "on another disk"),
+        (files, "free_bytes", OSError(errno.ENOSPC, "full"), "disk", "on another disk"),
     ],
 )
 def test_without_what_atari_training_needs_the_exit_code_is_1(

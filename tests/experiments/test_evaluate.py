@@ -8,7 +8,8 @@ import pytest
 
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, dmc
-from rcrl_jax.training import experiment, prediction, scoring, trained
+from rcrl_jax.runs import workdir
+from rcrl_jax.training import experiment, prediction, scoring
 from rcrl_jax.training.plan import Plan, RunId
 from tests.experiments import programs, test_atari100k, test_dmc
 from tests.experiments.test_command_line import assert_mistake
@@ -112,9 +113,9 @@ def test_control_scores_and_film_are_those_of_training(tmp_path):
 
 
 def test_states_cannot_be_filmed(played, tmp_path):
-    found = trained.read(played.workdir)
+    found = workdir.read(played.workdir)
     config = presets.DMC_PRESETS["state_sac"]
-    with pytest.raises(trained.Unusable, match="--video: there are no frames"):
+    with pytest.raises(workdir.Unusable, match="--video: there are no frames"):
         scoring._check_film(found._replace(config=config))
 
 

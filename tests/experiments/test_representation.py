@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from rcrl_jax.training import records
+from rcrl_jax.runs import records
 from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import assert_refused

@@ -13,8 +13,8 @@ import pytest
 from experiments.sweeps import reading
 from experiments.sweeps.spec import EXPERIMENTS
 from rcrl_jax import files
-from rcrl_jax.training import manifest
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import manifest
+from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
 from tests.experiments.test_command_line import ROOT, assert_refused, environment

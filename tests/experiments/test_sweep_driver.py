@@ -14,8 +14,8 @@ from rich.console import Console
 
 from experiments.sweeps import collection, display, driver, fleets, local
 from experiments.sweeps.spec import Fleet
-from rcrl_jax.training import records
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import toy_sweep
 from tests.experiments.toy_sweep import alone, assert_complete, carry_out, finish, start, wait_until
 
@@ -184,11 +184,11 @@ def test_a_fleet_waits_for_an_older_process_of_its_own(tmp_path):
 
 def test_progress_is_that_of_the_last_complete_line(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    assert driver.read_progress(paths) == (0, 0.0)
+    assert records.read_progress(paths) == (0, 0.0)
     paths.directory.mkdir(parents=True)
     lines = [json.dumps({"agent_steps": step, "wall_s": step / 2}) for step in range(1000)]
     paths.metrics.write_text("\n".join(lines) + '\n{"agent_steps": 10')
-    assert driver.read_progress(paths) == (999, 499.5)
+    assert records.read_progress(paths) == (999, 499.5)
 
 
 def test_the_state_is_that_of_the_whole_sweep_then_of_each_running_fleet(tmp_path):

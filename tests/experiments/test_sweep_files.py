@@ -9,7 +9,7 @@ import pytest
 from experiments.sweeps import collection, fleets, reading
 from experiments.sweeps.spec import SweepError
 from rcrl_jax import files
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 from tests.experiments import toy_sweep
 from tests.experiments.toy_sweep import alone
 

@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from experiments.sweeps import fleets, ray_launcher  # noqa: E402
 from experiments.sweeps.spec import SweepError  # noqa: E402
-from rcrl_jax.training import records  # noqa: E402
+from rcrl_jax.runs import records  # noqa: E402
 from tests.experiments import toy_sweep  # noqa: E402
 from tests.experiments.toy_sweep import finish, history, step, wait_until  # noqa: E402
 

@@ -14,7 +14,7 @@ from experiments.sweeps.display import Display
 from experiments.sweeps.spec import Fleet, Spec, Unit
 from rcrl_jax import files
 from rcrl_jax.config import groups
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest, records
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -93,7 +93,7 @@ def scores(spec: Spec) -> dict[Unit, list[float]]:
 def step(directory: pathlib.Path, fleet: Fleet) -> int:
     """How far a fleet is."""
     paths = collection.work_paths(directory / "runs", fleet, fleet.units[-1])
-    return driver.read_progress(paths)[0]
+    return records.read_progress(paths)[0]
 
 
 def carry_out(

@@ -9,7 +9,8 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.losses import contrastive
 from rcrl_jax.representation import analysis, instruments, similarity
-from rcrl_jax.training import experiment, records
+from rcrl_jax.runs import records
+from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Plan
 from tests.training import toy
 from tests.training.test_experiment import Interruption

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rcrl_jax import types
 from rcrl_jax.replay.segment_replay import ReplayState
-from rcrl_jax.training import checkpoint
-from rcrl_jax.training.history import HistoryState
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import checkpoints
+from rcrl_jax.runs.paths import RunPaths
 
 DEEP = "[" * 100_000
 
@@ -51,7 +51,7 @@ def flip_random_bit(directory: pathlib.Path, rng: random.Random) -> pathlib.Path
 
 
 def _newest(paths: RunPaths) -> pathlib.Path:
-    return paths.checkpoints / str(checkpoint.kept_steps(paths.checkpoints)[-1])
+    return paths.checkpoints / str(checkpoints.kept_steps(paths.checkpoints)[-1])
 
 
 def _largest(directory: pathlib.Path) -> pathlib.Path:
@@ -64,7 +64,7 @@ def _truncate(path: pathlib.Path) -> None:
 
 
 def _truncate_all(paths: RunPaths) -> None:
-    for step in checkpoint.kept_steps(paths.checkpoints):
+    for step in checkpoints.kept_steps(paths.checkpoints):
         _truncate(_largest(paths.checkpoints / str(step)))
 
 
@@ -83,15 +83,15 @@ def _add_other_agent(paths: RunPaths) -> None:
     """A whole checkpoint of another agent, newer than the run's own."""
     step = int(_newest(paths).name) + 1
     zeros = np.zeros((1, 4))
-    other = checkpoint.Checkpoint(
+    other = checkpoints.Checkpoint(
         step,
         {"params": np.ones((1, 3), np.float32)},
         None,
         ReplayState(zeros, zeros[0], zeros[0]),
-        HistoryState(zeros, zeros[0]),
+        types.HistoryState(zeros, zeros[0]),
         None,
     )
-    checkpoint.write_checkpoint(paths.checkpoints / str(step), other)
+    checkpoints.write_checkpoint(paths.checkpoints / str(step), other)
 
 
 def _replace_by_file(path: pathlib.Path) -> None:

@@ -19,7 +19,8 @@ from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training import build, experiment, loop, prediction, records
+from rcrl_jax.runs import records
+from rcrl_jax.training import build, experiment, loop, prediction
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import RunId

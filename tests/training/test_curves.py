@@ -5,8 +5,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from rcrl_jax.training import curves, records
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.recorder import Counters, RunRecorder
+from rcrl_jax.training import curves
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def figures(monkeypatch):
 def _train(paths, *, contrast=False, episodes=True, evaluations=True):
     """Writes the records of a small run."""
     rng = np.random.default_rng(0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         for step in range(0, 1001, 10):
-            counters = records.Counters(step, step, 4 * step)
+            counters = Counters(step, step, 4 * step)
             metrics = {"loss_c51": 1.0}
             if contrast:
                 metrics |= {
@@ -125,9 +126,9 @@ def test_scores_that_were_never_published_have_no_line():
 def test_the_picture_of_a_full_run_is_small(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "RoadRunner", 0)
     rng = np.random.default_rng(0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         for step in range(0, 100_001, 100):
-            counters = records.Counters(step, step, 4 * step)
+            counters = Counters(step, step, 4 * step)
             recorder.record(counters, {"episode_return": rng.gamma(2, 2000)})
             noise = rng.uniform(size=4)
             recorder.record(
@@ -155,9 +156,9 @@ def test_a_run_without_records_has_no_curve(tmp_path):
 
 def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         for step, auc in ((0, float("nan")), (100, 0.6), (200, 0.9)):
-            counters = records.Counters(step, step, 4 * step)
+            counters = Counters(step, step, 4 * step)
             recorder.record(counters, {"loss_c51": 1.0})
             measured = {"unseen_auc_action": 0.5, "unseen_auc": auc}
             recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
@@ -173,8 +174,8 @@ def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
 
 def test_games_with_too_few_pairs_get_no_panel(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
-        counters = records.Counters(100, 100, 400)
+    with RunRecorder(paths, resume_at=None) as recorder:
+        counters = Counters(100, 100, 400)
         recorder.record(counters, {"loss_c51": 1.0})
         measured = {"unseen_auc_action": float("nan"), "unseen_auc": float("nan")}
         recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)

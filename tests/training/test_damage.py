@@ -14,18 +14,12 @@ from hypothesis import strategies as st
 
 from experiments import launch
 from rcrl_jax import files
-from rcrl_jax.training import (
-    checkpoint,
-    checkpoint_store,
-    experiment,
-    manifest,
-    records,
-    trained,
-    workdir,
-)
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import checkpoints, manifest, records, workdir
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.recorder import Counters, RunRecorder
+from rcrl_jax.training import experiment
+from tests.runs.test_checkpoints import like, make_checkpoint
 from tests.training import damage_trials, toy
-from tests.training.test_checkpoint import like, make_checkpoint
 from tests.training.test_experiment import Interruption, assert_same_result, contents, run
 
 
@@ -36,7 +30,7 @@ def half(tmp_path_factory):
     stop = Interruption(15, num_envs=1, step=170)
     with pytest.raises(experiment.Interrupted):
         run(toy.make_plan(directory, make_environment=stop))
-    assert checkpoint.kept_steps(directory / "checkpoints") == [150, 170]
+    assert checkpoints.kept_steps(directory / "checkpoints") == [150, 170]
     return directory
 
 
@@ -115,7 +109,7 @@ def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_
 def saved(tmp_path_factory):
     """Two checkpoints."""
     directory = tmp_path_factory.mktemp("saved") / "checkpoints"
-    store = checkpoint_store.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory)
     for step in (10, 20):
         store.save(make_checkpoint(step))
     store.close()
@@ -125,16 +119,16 @@ def saved(tmp_path_factory):
 def test_every_flipped_bit_of_a_checkpoint_is_noticed(saved, tmp_path):
     rng = random.Random(0)
     wanted = like(make_checkpoint(20))
-    toy.assert_equal_trees(checkpoint.read_checkpoint(saved / "20", wanted), make_checkpoint(20))
+    toy.assert_equal_trees(checkpoints.read_checkpoint(saved / "20", wanted), make_checkpoint(20))
     for _ in range(60):
         copy = shutil.copytree(saved / "20", tmp_path / "20")
         path = damage_trials.flip_random_bit(copy, rng)
         with pytest.raises(files.Damaged) as damaged:
-            checkpoint.read_checkpoint(copy, wanted)
+            checkpoints.read_checkpoint(copy, wanted)
         assert str(damaged.value).startswith(str(copy)), path
         if path.is_relative_to(copy / "learner"):
             with pytest.raises(files.Damaged):
-                checkpoint.read_agents(tmp_path, 20, wanted.learner.params.agent)
+                checkpoints.read_agents(tmp_path, 20, wanted.learner.params.agent)
         shutil.rmtree(copy)
 
 
@@ -142,7 +136,7 @@ def test_a_checkpoint_of_an_older_version_is_read_without_digests(saved, tmp_pat
     copy = shutil.copytree(saved, tmp_path / "checkpoints")
     (copy / "20" / "digests.json").unlink()
     said = []
-    store = checkpoint_store.CheckpointStore(copy, said.append)
+    store = checkpoints.CheckpointStore(copy, said.append)
     toy.assert_equal_trees(store.restore(like(make_checkpoint(20))), make_checkpoint(20))
     assert said == [f"warning: {copy / '20'} has no digests and was not verified"]
     store.close()
@@ -152,10 +146,10 @@ def test_a_failed_save_is_noticed_by_the_next_check(tmp_path, monkeypatch):
     def full(path, saved):
         raise OSError(28, "No space left on device", str(path))
 
-    store = checkpoint_store.CheckpointStore(tmp_path)
+    store = checkpoints.CheckpointStore(tmp_path)
     store.save(make_checkpoint(1))
     store.wait()
-    monkeypatch.setattr(checkpoint, "write_checkpoint", full)
+    monkeypatch.setattr(checkpoints, "write_checkpoint", full)
     store.save(make_checkpoint(2))
     with pytest.raises(OSError, match="cannot be written .* No space left .* that of step 1$"):
         for _ in range(500):
@@ -166,7 +160,7 @@ def test_a_failed_save_is_noticed_by_the_next_check(tmp_path, monkeypatch):
 
 def test_a_run_ends_at_the_step_after_a_failed_save(tmp_path, monkeypatch, capsys):
     steps = []
-    write = checkpoint.write_checkpoint
+    write = checkpoints.write_checkpoint
 
     def failing(path, saved):
         steps.append(saved.step)
@@ -174,7 +168,7 @@ def test_a_run_ends_at_the_step_after_a_failed_save(tmp_path, monkeypatch, capsy
             raise OSError(28, "No space left on device", str(path))
         write(path, saved)
 
-    monkeypatch.setattr(checkpoint, "write_checkpoint", failing)
+    monkeypatch.setattr(checkpoints, "write_checkpoint", failing)
     plan = toy.make_plan(tmp_path)
     code, _, last = ends(plan, capsys)
     assert code == 2 and "No space left on device" in last and "that of step 50" in last
@@ -184,13 +178,13 @@ def test_a_run_ends_at_the_step_after_a_failed_save(tmp_path, monkeypatch, capsy
 
 def test_checkpoints_deleted_in_mid_run_are_said_and_saved_again(tmp_path):
     said = []
-    store = checkpoint_store.CheckpointStore(tmp_path / "checkpoints", said.append)
+    store = checkpoints.CheckpointStore(tmp_path / "checkpoints", said.append)
     store.save(make_checkpoint(1))
     store.wait()
     shutil.rmtree(tmp_path / "checkpoints")
     store.save(make_checkpoint(2))
     store.close()
-    assert checkpoint.kept_steps(tmp_path / "checkpoints") == [2]
+    assert checkpoints.kept_steps(tmp_path / "checkpoints") == [2]
     (line,) = said
     assert line.startswith("warning: another program has deleted ")
 
@@ -200,13 +194,13 @@ def test_checkpoints_deleted_in_mid_run_are_said_and_saved_again(tmp_path):
 
 def test_a_file_of_records_deleted_in_mid_run_is_said_and_written_again(tmp_path):
     paths, said = RunPaths(tmp_path, "rcrl", "Pong", 0), []
-    with records.RunRecorder(paths, resume_at=None, say=said.append) as recorder:
-        recorder.record(records.Counters(1, 1, 4), {"loss": 1.0})
+    with RunRecorder(paths, resume_at=None, say=said.append) as recorder:
+        recorder.record(Counters(1, 1, 4), {"loss": 1.0})
         before = paths.metrics.read_text()
         paths.metrics.unlink()
         recorder.restore_deleted()
         assert paths.metrics.read_text() == before
-        recorder.record(records.Counters(2, 2, 8), {"loss": 2.0})
+        recorder.record(Counters(2, 2, 8), {"loss": 2.0})
         recorder.restore_deleted()
     assert [line["loss"] for line in records.read_metrics(paths.metrics)] == [1.0, 2.0]
     assert said == [f"warning: another program has deleted {paths.metrics}; it is written again"]
@@ -216,10 +210,10 @@ READERS = {
     "manifest.json": lambda path: manifest.read(path),
     "metrics.jsonl": lambda path: records.read_metrics(path),
     "evaluations.jsonl": lambda path: records.read_evaluations(path),
-    "scores.json": lambda path: workdir.final_returns(
+    "scores.json": lambda path: records.read_returns(
         RunPaths(path.parents[3], "rcrl", toy.GAME, 3)
     ),
-    "work directory": lambda path: trained.read(path.parents[3]),
+    "work directory": lambda path: workdir.read(path.parents[3]),
 }
 
 values = st.recursive(
@@ -242,7 +236,7 @@ def test_readers_return_or_raise_one_line_that_names_a_file(reference, tmp_path,
     path.write_bytes(data.draw(damaged(path)))
     try:
         READERS[name](path)
-    except (files.Damaged, manifest.WorkdirMismatch, trained.Unusable) as error:
+    except (files.Damaged, manifest.WorkdirMismatch, workdir.Unusable) as error:
         assert "\n" not in str(error) and str(tmp_path) in str(error)
 
 

@@ -12,7 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.training import assessment, checkpoint_store, experiment, manifest, records, workdir
+from rcrl_jax import files
+from rcrl_jax.runs import checkpoints, manifest, records
+from rcrl_jax.training import assessment, experiment
 from tests.training import toy
 
 
@@ -86,9 +88,7 @@ def test_the_manifest_describes_the_run(reference):
 @pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
 def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
     saved = []
-    monkeypatch.setattr(
-        checkpoint_store.CheckpointStore, "save", lambda self, c: saved.append(c.step)
-    )
+    monkeypatch.setattr(checkpoints.CheckpointStore, "save", lambda self, c: saved.append(c.step))
     run(toy.make_plan(tmp_path, checkpoint_minutes=minutes))
     assert sorted({*saved}) == sorted({*range(steps, toy.STEPS, steps), toy.STEPS})
 
@@ -315,5 +315,5 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
 
 
 def test_free_space_of_a_directory_that_does_not_exist_yet(tmp_path):
-    free = workdir.free_bytes(tmp_path / "not" / "yet")
+    free = files.free_bytes(tmp_path / "not" / "yet")
     assert 0 < free <= shutil.disk_usage(tmp_path).total

@@ -21,7 +21,8 @@ import pytest
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
 from rcrl_jax.optimizer import compiled_adam
-from rcrl_jax.training import experiment, records
+from rcrl_jax.runs import records
+from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Moment, Plan
 from tests.training import toy, toy_control
 

@@ -11,19 +11,12 @@ import orbax.checkpoint as ocp
 import pytest
 
 from rcrl_jax import files
-from rcrl_jax.training import (
-    build,
-    checkpoint,
-    checkpoint_store,
-    evaluation,
-    experiment,
-    manifest,
-    trained,
-    video,
-)
+from rcrl_jax.runs import checkpoints, manifest, workdir
+from rcrl_jax.runs.paths import RunId
+from rcrl_jax.runs.workdir import Unusable
+from rcrl_jax.training import build, evaluation, experiment, video
 from rcrl_jax.training.progress import Progress
 from rcrl_jax.training.scoring import Request, Stopped, score
-from rcrl_jax.training.trained import Unusable
 from tests.training import toy
 
 SEEDS = (9, 3)  # not in the order of their directories' names
@@ -65,9 +58,7 @@ def make_environment(seeds: np.ndarray):
 @pytest.fixture(autouse=True)
 def emulators(monkeypatch):
     """Emulators that have the game."""
-    monkeypatch.setattr(
-        trained, "environment_maker", lambda config, runs, backend: make_environment
-    )
+    monkeypatch.setattr(build, "environment_maker", lambda config, runs, backend: make_environment)
 
 
 def snapshot(directory: pathlib.Path) -> dict[pathlib.Path, tuple]:
@@ -160,7 +151,7 @@ def copy(finished, tmp_path):
 def keep(plan, directory, step: int, change=lambda leaf: leaf) -> None:
     """Saves a checkpoint with changed learners."""
     last = toy.last_checkpoint(plan)
-    store = checkpoint_store.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory)
     store.save(last._replace(step=step, learner=jax.tree.map(change, last.learner)))
     store.close()
 
@@ -174,9 +165,9 @@ def test_a_step_chooses_the_checkpoint_and_the_episodes(finished, copy, tmp_path
     assert own["agent_steps"] == 77 and own["checkpoint"] == str(copy / "diverged" / "77")
     with pytest.raises(Unusable, match=r"no checkpoint 5; there are: 50, 60, 77 \(diverged\)$"):
         score(ask._replace(step=5))
-    assert trained.find_checkpoint(trained.read(copy), None).step == STEPS
+    assert workdir.find_checkpoint(workdir.read(copy), None).step == STEPS
     shutil.rmtree(copy / "checkpoints")
-    assert trained.find_checkpoint(trained.read(copy), None).step == 77
+    assert workdir.find_checkpoint(workdir.read(copy), None).step == 77
 
 
 def test_an_agent_that_diverged_is_refused_and_others_of_its_fleet_are_scored(
@@ -223,7 +214,7 @@ def test_a_checkpoint_that_loses_a_file_while_it_is_read_is_not_used(copy, monke
 
     monkeypatch.setattr(ocp.PyTreeCheckpointer, "restore", deleted_meanwhile)
     with pytest.raises(FileNotFoundError, match=f"no checkpoint .*{STEPS} any more"):
-        checkpoint.read_agents(copy / "checkpoints", STEPS, _agents(copy))
+        checkpoints.read_agents(copy / "checkpoints", STEPS, _agents(copy))
 
 
 def test_parameters_of_another_agent_are_not_read(copy):
@@ -231,9 +222,9 @@ def test_parameters_of_another_agent_are_not_read(copy):
     larger = jax.tree.map(lambda x: np.zeros((*x.shape[:-1], x.shape[-1] + 1), x.dtype), like)
     for other in (larger, {"params": {"nothing": np.zeros(3)}}, {**like, "more": np.zeros(3)}):
         with pytest.raises(ValueError, match="holds no parameters of these agents"):
-            checkpoint.read_agents(copy / "checkpoints", STEPS, other)
+            checkpoints.read_agents(copy / "checkpoints", STEPS, other)
     toy.assert_equal_trees(
-        checkpoint.read_agents(copy / "checkpoints", STEPS, like),
+        checkpoints.read_agents(copy / "checkpoints", STEPS, like),
         toy.last_checkpoint(make_plan(copy)).learner.params.agent,
     )
 
@@ -247,8 +238,8 @@ def test_a_checkpoint_under_way_is_not_one_of_those_kept(tmp_path):
     (tmp_path / "20" / "learner").mkdir(parents=True)
     (tmp_path / "5" / "learner").mkdir(parents=True)
     (tmp_path / "7").mkdir()  # somebody else's
-    assert checkpoint.kept_steps(tmp_path) == [5, 20]
-    assert checkpoint.kept_steps(tmp_path / "none") == []
+    assert checkpoints.kept_steps(tmp_path) == [5, 20]
+    assert checkpoints.kept_steps(tmp_path / "none") == []
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -422,11 +413,11 @@ def test_the_progress_counts_every_episode_once(finished, tmp_path, monkeypatch)
 def test_a_backend_of_the_other_family_is_refused(monkeypatch):
     monkeypatch.undo()
     config = toy.make_config("erainbow")
-    runs = [trained.RunId("Pong", 0)]
+    runs = [RunId("Pong", 0)]
     with pytest.raises(Unusable, match="unknown Atari backend 'dm_control'"):
-        trained.environment_maker(config, runs, "dm_control")
+        build.environment_maker(config, runs, "dm_control")
     with pytest.raises(Unusable, match="unknown game 'Catch'"):
-        trained.environment_maker(config, [trained.RunId("Catch", 0)], "ale")
+        build.environment_maker(config, [RunId("Catch", 0)], "ale")
 
 
 def test_agents_of_a_finished_plan_are_restored_without_a_change(finished):

@@ -10,10 +10,11 @@ import numpy as np
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch
-from rcrl_jax.training import build, checkpoint, experiment, loop, records
+from rcrl_jax.runs import checkpoints, records
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.training import build, experiment, loop
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
-from rcrl_jax.training.run_paths import RunPaths
 
 ROOT = pathlib.Path(__file__).parents[2]  # where `python -m tests...` works
 GAME = "Catch"
@@ -87,13 +88,13 @@ def paths_of(plan: Plan, run: int = 0) -> RunPaths:
     return plan.paths[run]
 
 
-def last_checkpoint(plan: Plan, directory=None) -> checkpoint.Checkpoint:
+def last_checkpoint(plan: Plan, directory=None) -> checkpoints.Checkpoint:
     directory = directory or paths_of(plan).checkpoints
-    newest = checkpoint.kept_steps(directory)[-1]
-    return checkpoint.read_checkpoint(directory / str(newest), checkpoint_like(plan))
+    newest = checkpoints.kept_steps(directory)[-1]
+    return checkpoints.read_checkpoint(directory / str(newest), checkpoint_like(plan))
 
 
-def checkpoint_like(plan: Plan) -> checkpoint.Checkpoint:
+def checkpoint_like(plan: Plan) -> checkpoints.Checkpoint:
     """A checkpoint of zeros, of the shapes of those of a plan."""
     environment, fleet = build.make_fleet(plan)
     environment.close()
@@ -101,7 +102,7 @@ def checkpoint_like(plan: Plan) -> checkpoint.Checkpoint:
     learner = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
     replay = build.make_replay(fleet, "host")
     history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
-    return checkpoint.Checkpoint(0, learner, None, replay.state, history.state, None)
+    return checkpoints.Checkpoint(0, learner, None, replay.state, history.state, None)
 
 
 def recorded(plan: Plan, run: int = 0) -> dict[str, object]:

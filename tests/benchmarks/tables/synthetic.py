@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.tables import arms
 from rcrl_jax.config import fields
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 ACTION_REPEAT = {"cartpole_swingup": 8, "cheetah_run": 4}
 

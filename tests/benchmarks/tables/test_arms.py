@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.tables import arms
 from rcrl_jax.config import fields, presets
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 ATARI, DMC = presets.ATARI_PRESETS, presets.DMC_PRESETS
 

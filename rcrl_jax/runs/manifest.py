@@ -11,12 +11,13 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import rcrl_jax
 from rcrl_jax import files
 from rcrl_jax.config import fields
+from rcrl_jax.runs.paths import RunPaths
 
 ALGORITHM = 2
 """Version of the algorithm, in every manifest. Runs with different numbers are never mixed.
@@ -31,6 +32,9 @@ FORMAT = 2
 Raise it with every change to those. A work directory of another format is refused. 1 stands for all
 work directories from before manifests had the number.
 """
+
+ALL = "*/*/seed_*/manifest.json"
+"""Pattern of all manifests of a work directory."""
 
 CHANGES_NO_RESULT = "replay.resumed_frames"
 """Field of a configuration that may change when a run is resumed."""
@@ -150,27 +154,72 @@ def circumstances() -> dict[str, Any]:
 SECTIONS = ("run", "environment", "protocol", "versions", "device", "launch")
 
 
-def read(path: str | os.PathLike) -> dict[str, Any]:
+def read(path: str | os.PathLike, *, required: Sequence[str] = SECTIONS) -> dict[str, Any]:
     """Reads a manifest.
+
+    Args:
+        path: the file.
+        required: sections that it must have; others that an old manifest lacks are empty.
 
     Returns:
         Its sections; each is a dictionary.
 
     Raises:
-        WorkdirMismatch: it is not a manifest of this program. The message is one line.
+        Damaged: it is not a manifest of this program.
         OSError: it cannot be read.
     """
 
     def check(described: dict[str, Any]) -> dict[str, Any]:
+        absent = {name: {} for name in SECTIONS if name not in required}
+        described = absent | described
         for name in SECTIONS:
             if not isinstance(described[name], dict):
                 raise ValueError(f"its section {name!r} is no object")
         return described
 
-    try:
-        return files.read_json(path, check)
-    except files.Damaged as error:
-        raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
+    return files.read_json(path, check)
+
+
+def claim(
+    paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]], say: Callable[[str], None]
+) -> None:
+    """Writes the manifests of a work directory, or checks that those there are of the same runs.
+
+    A work directory's checkpoints belong to one fleet, so all of its runs are there, or none. Every
+    manifest lists the runs in their order in the checkpoints.
+
+    Args:
+        paths: `[R]`, files of the runs, all in one work directory.
+        manifests: `[R]`, what is about to run, as `make_manifest` returns it.
+        say: prints a warning for the user.
+
+    Raises:
+        WorkdirMismatch: the work directory belongs to other runs, or a manifest is damaged.
+        OSError: it cannot be written.
+    """
+    workdir = paths[0].workdir
+    others = set(workdir.glob(ALL)) - {own.manifest for own in paths}
+    missing = {own.manifest for own in paths if not own.manifest.exists()}
+    if others or (missing and paths[0].checkpoints.exists()):
+        run = min(others or missing).parent.relative_to(workdir)
+        belongs = f"to {run} as well" if others else f"to other runs than {run}"
+        raise WorkdirMismatch(
+            f"{workdir} belongs {belongs}; choose another --workdir or repeat the old command"
+        )
+    order = [[own.game, own.seed] for own in paths]
+    for own, described in zip(paths, manifests, strict=True):
+        warning = check_same_run(own.manifest, described)
+        if warning:
+            say(f"warning: {warning}")
+        if own.manifest.exists():
+            if read(own.manifest)["launch"].get("runs", order) != order:
+                raise WorkdirMismatch(
+                    f"{workdir} holds these runs in another order: repeat the old command"
+                )
+        else:
+            own.directory.mkdir(parents=True, exist_ok=True)
+            launch = described["launch"] | {"runs": order}
+            files.write_json_atomically(own.manifest, {**described, "launch": launch})
 
 
 def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:
@@ -192,7 +241,10 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     path = pathlib.Path(path)
     if not path.exists():
         return None
-    old = read(path)
+    try:
+        old = read(path)
+    except files.Damaged as error:
+        raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
     old_format = old["run"].get("format", 1)
     differing = [
         difference

@@ -1,31 +1,23 @@
-"""Writes all numbers of a run: JSON lines, TensorBoard, scores."""
+"""Writes what a run records: JSON lines, TensorBoard, scores, parameters."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
 
 from rcrl_jax import files, reference
-from rcrl_jax.training.record_files import (
-    LineFile,
-    check_evaluation,
-    check_metrics,
-    check_object,
-    drop_after,
-    read_lines,
-)
-from rcrl_jax.training.run_paths import RunPaths
-from rcrl_jax.training.tensorboard import ScalarFile
-
-WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
-"""Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
-
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunPaths
 
 _MOST_PARAMETER_BYTES = 3_000_000
 
@@ -77,16 +69,15 @@ class RunRecorder:
         self._paths, self._say = paths, say
         paths.directory.mkdir(parents=True, exist_ok=True)
         old = [path for path in (paths.metrics, paths.evaluations) if resume_at is None]
-        self.kept_old = [files.set_aside(path, "old") for path in old if _holds_lines(path)]
+        self.kept_old = [files.set_aside(path, "old") for path in old if _is_filled(path)]
         last_step = -1 if resume_at is None else resume_at
-        drop_after(paths.metrics, check_metrics, last_step)
-        drop_after(paths.evaluations, check_evaluation, last_step)
-        metrics = read_metrics(paths.metrics)
+        metrics = _keep_up_to(last_step, paths.metrics, records.check_metrics)
+        evaluations = _keep_up_to(last_step, paths.evaluations, records.check_evaluation)
         self._wall_before_s = max((record["wall_s"] for record in metrics), default=0.0)
         self._started_s = time.monotonic()
-        self._metrics = LineFile(paths.metrics, len(metrics))
-        self._evaluations = LineFile(paths.evaluations, len(read_evaluations(paths.evaluations)))
-        self._tensorboard = ScalarFile(paths.tensorboard, first_step=last_step + 1)
+        self._metrics = _LineFile(paths.metrics, len(metrics))
+        self._evaluations = _LineFile(paths.evaluations, len(evaluations))
+        self._tensorboard = _ScalarFile(paths.tensorboard, first_step=last_step + 1)
 
     @property
     def line_counts(self) -> tuple[int, int]:
@@ -221,40 +212,6 @@ def describe_scores(
     }
 
 
-def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """Reads a file of JSON lines; a last line that a killed process left torn is not returned.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        Damaged: a line other than the last is not a JSON object; the message names it.
-    """
-    return [record for _, record in read_lines(pathlib.Path(path), check_object)]
-
-
-def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """Reads metrics.jsonl, as `read_records`; every value is a number or None.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        Damaged: a line is no metrics of a step.
-    """
-    return [record for _, record in read_lines(pathlib.Path(path), check_metrics)]
-
-
-def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """Reads evaluations.jsonl, as `read_records`; every line has returns and their mean.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        Damaged: a line is no evaluation.
-    """
-    return [record for _, record in read_lines(pathlib.Path(path), check_evaluation)]
-
-
-def _holds_lines(path: pathlib.Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
-
-
 def _summary(returns: Sequence[float]) -> dict[str, float]:
     if len(returns) == 0:
         raise ValueError("an evaluation without episodes has no score")
@@ -263,3 +220,124 @@ def _summary(returns: Sequence[float]) -> dict[str, float]:
         "median": float(np.median(returns)),
         "std": float(np.std(returns)),
     }
+
+
+class _LineFile:
+    """A file to which JSON lines are appended; see `records`."""
+
+    def __init__(self, path: pathlib.Path, count: int) -> None:
+        """Opens `path`, which holds `count` lines."""
+        self.path, self.count = path, count
+        self._file = self._open()
+
+    def _open(self) -> TextIO:
+        return open(self.path, "a+", buffering=1, encoding="utf-8")
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Appends a line, which goes to the operating system at once.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with files.naming(self.path):
+            self._file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
+        self.count += 1
+
+    def restore_deleted(self) -> bool:
+        """Writes the file again if it was deleted: while it is open, its content still exists.
+
+        Returns:
+            Whether it was deleted.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if os.path.lexists(self.path):
+            return False
+        with self._file as deleted:
+            deleted.seek(0)
+            content = deleted.read()
+        with files.replacing(self.path) as partial:
+            partial.write_text(content, encoding="utf-8")
+        self._file = self._open()
+        return True
+
+    def close(self) -> None:
+        """Closes the file.
+
+        Raises:
+            OSError: what was appended cannot be written.
+        """
+        with files.naming(self.path):
+            self._file.close()
+
+
+def _is_filled(path: pathlib.Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _keep_up_to(
+    last_step: int, path: pathlib.Path, check: Callable[[Any], None]
+) -> list[dict[str, Any]]:
+    """Keeps the lines up to `last_step` agent steps, byte for byte; creates a missing file.
+
+    Returns:
+        The records in them.
+
+    Raises:
+        Damaged: a line is not a record.
+        OSError: the file cannot be read or written.
+    """
+    lines = records.read_lines(path, check) if path.exists() else ()
+    kept = [(line, record) for line, record in lines if record["agent_steps"] <= last_step]
+    with files.replacing(path) as partial:
+        partial.write_bytes(b"".join(line + b"\n" for line, _ in kept))
+    return [record for _, record in kept]
+
+
+class _ScalarFile:
+    """Scalars as TensorBoard reads them, which reads all files of a directory.
+
+    `tensorboardX.SummaryWriter` writes in a thread behind a bounded queue. If the disk is full,
+    that thread dies with a traceback and training waits for room in the queue for ever. This one is
+    written by the thread that records.
+    """
+
+    def __init__(self, directory: pathlib.Path, *, first_step: int) -> None:
+        """Makes the directory and the file; TensorBoard drops what older files hold later on.
+
+        Args:
+            directory: of the run's event files.
+            first_step: no scalar of this file is of an earlier step.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        # tensorboardX names a file by the second, and overwrites one of the same name.
+        self._writer = EventsWriter(str(directory / "events"), f".from_{first_step}")
+        self._write(first_step, session_log=SessionLog(status=SessionLog.START))
+
+    def add(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes scalars of a step by name.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        with files.naming(self._directory):
+            for name, value in scalars.items():
+                self._write(step, summary=scalar(name, value))
+            self._writer.flush()
+
+    def _write(self, step: int, **what: Any) -> None:
+        self._writer.write_event(Event(wall_time=time.time(), step=step, **what))
+
+    def close(self) -> None:
+        """Closes the file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with files.naming(self._directory):
+            self._writer.close()

@@ -2,6 +2,14 @@
 
 import pathlib
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class RunId(NamedTuple):
+    """Identifies one run of a fleet."""
+
+    game: str
+    seed: int
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
-from rcrl_jax.training import records
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import records
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.recorder import Counters, RunRecorder
 
 
 def _counters(agent_steps):
-    return records.Counters(agent_steps, agent_steps, 4 * agent_steps)
+    return Counters(agent_steps, agent_steps, 4 * agent_steps)
 
 
 def _record(recorder, events):
@@ -48,14 +49,12 @@ def _read(paths):
 
 def test_records_are_written_as_json_lines(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         recorder.record(
-            records.Counters(10, 20, 80),
+            Counters(10, 20, 80),
             {"loss_c51": np.float32(0.5), "beta": float("nan"), "updates": 3},
         )
-        recorder.record_evaluation(
-            records.Counters(11, 22, 88), np.array([-1.0, 2.0]), episodes_cut=1
-        )
+        recorder.record_evaluation(Counters(11, 22, 88), np.array([-1.0, 2.0]), episodes_cut=1)
     (line,) = paths.metrics.read_text().splitlines()
     metrics = json.loads(line)
     assert metrics.pop("wall_s") >= 0
@@ -72,7 +71,7 @@ def test_records_are_written_as_json_lines(tmp_path):
 
 def test_parameters_of_more_than_3_mb_are_not_written(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_parameters({"large": np.zeros(1_500_001, np.float32)})
         assert not paths.parameters.exists()
         recorder.write_parameters({"agent/a": np.ones((2, 3), np.float32), "b": np.float32([7])})
@@ -99,14 +98,14 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(data, events, torn_bytes
     with tempfile.TemporaryDirectory() as directory:
         whole = RunPaths(directory, "whole", "Pong", 0)
         cut = RunPaths(directory, "cut", "Pong", 0)
-        with records.RunRecorder(whole, resume_at=None) as recorder:
+        with RunRecorder(whole, resume_at=None) as recorder:
             _record(recorder, events)
 
-        with records.RunRecorder(cut, resume_at=None) as recorder:
+        with RunRecorder(cut, resume_at=None) as recorder:
             _record(recorder, events[:killed_after])
         for path in (cut.metrics, cut.evaluations):
             _tear(path, torn_bytes, keep_up_to=checkpoint)
-        with records.RunRecorder(cut, resume_at=checkpoint) as recorder:
+        with RunRecorder(cut, resume_at=checkpoint) as recorder:
             _record(recorder, [event for event in events if event[0] > checkpoint])
 
         assert _read(cut) == _read(whole)
@@ -123,19 +122,19 @@ def _tear(path, torn_bytes, *, keep_up_to):
 
 def test_resuming_keeps_earlier_lines_byte_for_byte_and_drops_later_ones(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(5, "losses"), (10, "episode"), (10, "losses"), (11, "losses")])
     lines = paths.metrics.read_bytes().splitlines(keepends=True)
-    with records.RunRecorder(paths, resume_at=10):
+    with RunRecorder(paths, resume_at=10):
         pass
     assert paths.metrics.read_bytes() == b"".join(lines[:3])
 
 
 def test_a_new_run_empties_the_files_of_an_old_one(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(0, "losses"), (0, "evaluation")])
-    with records.RunRecorder(paths, resume_at=None):
+    with RunRecorder(paths, resume_at=None):
         pass
     assert _read(paths) == [[], []]
 
@@ -146,7 +145,7 @@ def test_training_time_continues_after_resuming(tmp_path):
     paths.metrics.write_text(
         '{"agent_steps": 1, "wall_s": 1000.5}\n{"agent_steps": 9, "wall_s": 5000.0}\n'
     )
-    with records.RunRecorder(paths, resume_at=1) as recorder:
+    with RunRecorder(paths, resume_at=1) as recorder:
         _record(recorder, [(2, "losses")])
     assert 1000.5 <= records.read_records(paths.metrics)[-1]["wall_s"] < 1100
 
@@ -154,13 +153,13 @@ def test_training_time_continues_after_resuming(tmp_path):
 def test_a_killed_process_loses_no_complete_line(tmp_path):
     script = f"""
 import os, signal
-from rcrl_jax.training.run_paths import RunPaths
-from rcrl_jax.training import records
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.recorder import Counters, RunRecorder
 paths = RunPaths({str(tmp_path)!r}, "rcrl", "Pong", 0)
-recorder = records.RunRecorder(paths, resume_at=None)
+recorder = RunRecorder(paths, resume_at=None)
 for step in range(1, 101):
-    recorder.record(records.Counters(step, step, 4 * step), {{"loss_c51": 0.5}})
-recorder.record_evaluation(records.Counters(100, 100, 400), [1.0] * 100, episodes_cut=0)
+    recorder.record(Counters(step, step, 4 * step), {{"loss_c51": 0.5}})
+recorder.record_evaluation(Counters(100, 100, 400), [1.0] * 100, episodes_cut=0)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-c", script], timeout=60, cwd=pathlib.Path.cwd())
@@ -181,7 +180,7 @@ def test_a_last_line_without_a_newline_is_read_and_completed(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     paths.directory.mkdir(parents=True)
     paths.evaluations.write_text('{"agent_steps": 1, "returns": [3.0], "mean": 3.0}')
-    with records.RunRecorder(paths, resume_at=1) as recorder:
+    with RunRecorder(paths, resume_at=1) as recorder:
         recorder.record_evaluation(_counters(2), [4.0], episodes_cut=0)
     assert [line["mean"] for line in records.read_records(paths.evaluations)] == [3.0, 4.0]
 
@@ -212,7 +211,7 @@ def _events(directory):
 
 def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeats(tmp_path, capfd):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         _record(recorder, [(5, "losses"), (12, "evaluation")])
     (first,) = paths.tensorboard.iterdir()
     os.utime(first, (0, 0))
@@ -220,7 +219,7 @@ def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeat
     scalars = [(e.step, v.tag, v.simple_value) for e in events for v in e.summary.value]
     assert scalars == [(5, "loss_c51", pytest.approx(5 / 7)), (12, "evaluation_mean", 6.5)]
 
-    with records.RunRecorder(paths, resume_at=10):
+    with RunRecorder(paths, resume_at=10):
         pass
     starts = [event.step for event in _events(paths.tensorboard) if event.session_log.status]
     assert starts == [0, 11]
@@ -229,10 +228,8 @@ def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeat
 
 def test_scores_are_written_with_their_summary(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 4)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
-        recorder.write_scores(
-            records.Counters(100, 200, 800), [-20.7, 14.6, -20.7, 14.6], episodes_cut=2
-        )
+    with RunRecorder(paths, resume_at=None) as recorder:
+        recorder.write_scores(Counters(100, 200, 800), [-20.7, 14.6, -20.7, 14.6], episodes_cut=2)
     assert json.loads(paths.scores.read_text()) == {
         "measured": "final evaluation: the agent at the last step",
         "preset": "rcrl",
@@ -253,14 +250,14 @@ def test_scores_are_written_with_their_summary(tmp_path):
 
 def test_scores_of_a_game_without_published_scores(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Catch", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_scores(_counters(1), np.array([1.0, 0.0]), episodes_cut=0)
     assert json.loads(paths.scores.read_text())["human_normalised_mean"] is None
 
 
 def test_an_evaluation_without_episodes_has_no_score(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with records.RunRecorder(paths, resume_at=None) as recorder:
+    with RunRecorder(paths, resume_at=None) as recorder:
         with pytest.raises(ValueError, match="without episodes"):
             recorder.record_evaluation(_counters(1), [], episodes_cut=0)
         with pytest.raises(ValueError, match="without episodes"):

@@ -17,7 +17,7 @@ import rcrl_jax
 from rcrl_jax import files
 from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
 from rcrl_jax.optimizer import compiled_adam
-from rcrl_jax.training import manifest
+from rcrl_jax.runs import manifest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """What a work directory holds: its runs, their configuration, their checkpoints. Writes nothing."""
 
-import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rcrl_jax import files
@@ -10,13 +9,9 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import Config
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
-from rcrl_jax.envs import atari, dmc
-from rcrl_jax.training import checkpoint, manifest
-from rcrl_jax.training.evaluation import EnvironmentMaker
-from rcrl_jax.training.plan import Plan, RunId
-from rcrl_jax.training.run_paths import RunPaths
+from rcrl_jax.runs import checkpoints, manifest
+from rcrl_jax.runs.paths import RunId, RunPaths
 
-_MANIFESTS = "*/*/seed_*/manifest.json"
 _NONE_YET = "{} has no checkpoint yet: training writes one at least every 10 minutes"
 
 
@@ -34,22 +29,6 @@ class Trained(NamedTuple):
     total_steps: int
     backend: str
     manifests: tuple[Mapping[str, Any], ...]  # [R]
-
-    def plan(self, backend: str | None = None) -> Plan:
-        """The plan of the training, maybe on another backend.
-
-        Raises:
-          Unusable: unknown game or backend, or a backend without this observation.
-        """
-        return Plan(
-            preset=self.preset,
-            config=self.config,
-            runs=self.runs,
-            total_steps=self.total_steps,
-            workdir=self.workdir,
-            eval_episodes=self.manifests[0]["protocol"]["final_episodes"],
-            make_environment=environment_maker(self.config, self.runs, backend or self.backend),
-        )
 
 
 class Kept(NamedTuple):
@@ -74,17 +53,15 @@ def read(workdir: pathlib.Path) -> Trained:
     if not workdir.is_dir():
         raise Unusable(f"there is no directory {workdir}")
     try:
-        with files.reading(
-            f"a manifest in {workdir}", passing=(OSError, manifest.WorkdirMismatch, Unusable)
-        ):
+        with files.reading(f"a manifest in {workdir}", passing=(OSError, Unusable)):
             return _read(workdir)
-    except (files.Damaged, manifest.WorkdirMismatch) as error:
+    except files.Damaged as error:
         raise Unusable(str(error)) from error
 
 
 def _read(workdir: pathlib.Path) -> Trained:
     found = {}
-    for path in sorted(workdir.glob(_MANIFESTS)):
+    for path in sorted(workdir.glob(manifest.ALL)):
         described = manifest.read(path)
         found[RunId(described["run"]["game"], described["run"]["seed"])] = described
     if not found:
@@ -120,7 +97,7 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     workdir = trained.workdir
     regular = RunPaths(workdir, trained.preset, *trained.runs[0]).checkpoints
     kept = {n: Kept(place, n) for place in (workdir / "diverged", regular)
-            for n in checkpoint.kept_steps(place)}  # fmt: skip
+            for n in checkpoints.kept_steps(place)}  # fmt: skip
     if not kept:
         raise Unusable(_NONE_YET.format(workdir))
     if step is None:
@@ -131,36 +108,6 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
         )
         raise Unusable(f"--step: {workdir} has no checkpoint {step}; there are: {those}")
     return kept[step]
-
-
-def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> EnvironmentMaker:
-    """Makes the environments of some runs, game by game, equally many of each.
-
-    Raises:
-      Unusable: unknown game or backend, or a backend without this observation.
-    """
-    games = tuple(dict.fromkeys(run.game for run in runs))
-    per_game = len(runs) // len(games)
-    is_control = games[0] in dmc.DMC_TASKS
-    try:
-        for game in games:
-            dmc.check_task(game) if is_control else atari.check_game(game)
-        if is_control:
-            dmc.check_backend(backend, config.observation)
-        elif backend not in atari.ATARI_BACKENDS:
-            raise ValueError(f"unknown Atari backend '{backend}': choose envpool or ale")
-    except ValueError as error:
-        raise Unusable(str(error)) from error
-    if not is_control:
-        return functools.partial(atari.make_games, games, per_game, backend)
-    return functools.partial(
-        dmc.make_tasks,
-        games,
-        per_game,
-        backend=backend,
-        observation=config.observation,
-        render_size=config.render_size,
-    )
 
 
 def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> None:
@@ -214,7 +161,7 @@ def _near(workdir: pathlib.Path) -> str:
     own = workdir.absolute()
     if own.match("*/*/seed_*") and (own / "manifest.json").exists():
         return f"it is one run of {own.parents[2]}; --games and --seeds choose it"
-    below = next(iter(sorted(workdir.glob(f"*/{_MANIFESTS}"))), None)
+    below = next(iter(sorted(workdir.glob(f"*/{manifest.ALL}"))), None)
     if below is not None:
         return f"did you mean {below.parents[3]}?"
     return "there is no <preset>/<game>/seed_<n>/manifest.json in it"

@@ -1,0 +1,311 @@
+"""Checkpoints of a whole fleet: saved, restored, at most two kept.
+
+They hold no frames: frames are rebuilt from the actions. Where rendering is slow, frames come from
+a log beside the checkpoints (`envs/frame_log.py`).
+
+<directory>/<agent steps>/   a checkpoint: `learner`, `progress`, and `digests.json` of both
+<directory>/<n>.damaged      a checkpoint that could not be read, or what else lay in its place
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rcrl_jax import files, types
+from rcrl_jax.replay.segment_replay import ReplayState
+from rcrl_jax.runs import storage
+
+KEPT = 2
+"""Checkpoints that are kept: if the newest is damaged, a run goes on from the one before."""
+
+_PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
+_LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
+_DELETION_S = 1.0  # that another program may take to delete the directory
+
+
+class Checkpoint(NamedTuple):
+    """The log of actions, and everything that cannot be rebuilt from it."""
+
+    step: int
+    learner: types.LearnerState  # NumPy, leading axis R
+    pending_update: types.Update | None  # NumPy; its priorities are not in the replay yet
+    replay: ReplayState
+    history: types.HistoryState
+    records: np.ndarray | None  # [R, 2] int64, lines of metrics and evaluations; None if unknown
+    frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
+
+
+class CheckpointStore:
+    """Writes checkpoints into a directory, each one atomically, in a thread of its own."""
+
+    def __init__(self, directory: pathlib.Path, say: Callable[[str], None] = print) -> None:
+        """Makes the directory if need be, and deletes what killed processes left there.
+
+        Args:
+          directory: where checkpoints are; nobody else writes there.
+          say: prints a line for the user.
+
+        Raises:
+          OSError: the directory cannot be made or written.
+        """
+        self._directory, self._say = directory.absolute(), say
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for path in self._directory.iterdir():
+            if _LEFTOVER.fullmatch(path.name):
+                shutil.rmtree(path)
+        self._thread = futures.ThreadPoolExecutor(1, "checkpoints")
+        self._write: futures.Future[None] | None = None
+        self._newest: int | None = None  # step of the last one written or read
+
+    def restore(self, like: Checkpoint) -> Checkpoint | None:
+        """Reads the newest checkpoint that is intact, and sets damaged newer ones aside.
+
+        Args:
+          like: a checkpoint of the same fleet, for types and shapes.
+
+        Returns:
+          None if there is no checkpoint.
+
+        Raises:
+          Damaged: there are checkpoints, and none is intact.
+          OSError: a damaged one cannot be set aside.
+        """
+        for path in sorted(_numbered(self._directory)):
+            if not _is_checkpoint(path):
+                self._say(f"warning: {path} is no checkpoint and is ignored")
+        damaged: list[tuple[pathlib.Path, files.Damaged]] = []
+        for step in reversed(kept_steps(self._directory)):
+            path = self._directory / str(step)
+            try:
+                found = read_checkpoint(path, like)
+            except files.Damaged as error:
+                damaged.append((path, error))
+                continue
+            for other, error in damaged:
+                aside = files.set_aside(other, "damaged")
+                self._say(
+                    f"warning: {error}: it is kept as {aside.name}; going on from the checkpoint "
+                    f"of step {step}"
+                )
+            if not (path / storage.DIGESTS).exists():
+                self._say(f"warning: {path} has no digests and was not verified")
+            self._newest = step
+            return found
+        if damaged:
+            raise damaged[0][1]
+        return None
+
+    def save(self, state: Checkpoint) -> None:
+        """Saves, unless this step is saved already; returns before the bytes are on disk.
+
+        Raises:
+          OSError: the checkpoint before could not be written.
+        """
+        self.wait()
+        if state.step != self._newest:
+            self._write = self._thread.submit(self._write_now, state)
+
+    def check(self) -> None:
+        """Returns at once.
+
+        Raises:
+          OSError: a checkpoint could not be written.
+        """
+        if self._write is not None and self._write.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits until what was saved is on disk.
+
+        Raises:
+          OSError: it could not be written.
+        """
+        write, self._write = self._write, None
+        if write is None:
+            return
+        try:
+            write.result()
+        except Exception as error:  # of the disk, of the storage library
+            newest = "there is none" if self._newest is None else f"that of step {self._newest}"
+            raise OSError(
+                f"a checkpoint cannot be written to {self._directory}: {_reason(error)}; "
+                f"the newest whole one: {newest}"
+            ) from error
+
+    def close(self) -> None:
+        """Finishes writing.
+
+        Raises:
+          OSError: a checkpoint could not be written.
+        """
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def _write_now(self, state: Checkpoint) -> None:
+        try:
+            self._write_one(state)
+        except Exception as error:
+            # Another program may delete the directory while the storage library writes.
+            if self._directory.exists() and not isinstance(error, FileNotFoundError):
+                raise
+            time.sleep(_DELETION_S)
+            self._write_one(state)
+        self._newest = state.step
+        older = [step for step in kept_steps(self._directory) if step < state.step]
+        for step in older[: len(older) + 1 - KEPT]:
+            doomed = self._directory / f"{step}.deleted"
+            # Renamed first, so that no reader and no resumed run finds half a checkpoint.
+            (self._directory / str(step)).rename(doomed)
+            shutil.rmtree(doomed)
+
+    def _write_one(self, state: Checkpoint) -> None:
+        before = self._newest is not None and self._directory / str(self._newest)
+        if before and not before.exists():
+            self._say(
+                f"warning: another program has deleted {before}; step {state.step} is saved now"
+            )
+        self._directory.mkdir(parents=True, exist_ok=True)
+        path = self._directory / str(state.step)
+        if path.exists():
+            aside = files.set_aside(path, "damaged")
+            self._say(f"warning: {path} was in the way and is now {aside.name}")
+        write_checkpoint(path, state)
+
+
+def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
+    """Writes a checkpoint atomically: `path` holds all of it, or does not exist.
+
+    Raises:
+      Exception: it cannot be written; the storage library raises many classes.
+    """
+    partial = path.with_name(f"{path.name}{_PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    storage.write(partial, checkpoint.learner, _progress(checkpoint))
+    partial.rename(path)
+
+
+def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
+    """Reads a checkpoint whose files have their digests; changes nothing on the disk.
+
+    Args:
+      path: its directory, named after its agent steps.
+      like: a checkpoint of the same fleet, for types and shapes.
+
+    Raises:
+      Damaged: a file is missing or has changed, or the checkpoint is of another fleet. Checkpoints
+        of older versions have no digests and are read unverified.
+      PermissionError: it cannot be read.
+    """
+    with files.reading(path, passing=(PermissionError,)):
+        checkpoint = _checkpoint(int(path.name), *storage.read(path, like.learner))
+        for name in ("learner", "replay", "history"):
+            storage.check_alike(getattr(checkpoint, name), getattr(like, name))
+        return checkpoint
+
+
+def kept_steps(directory: pathlib.Path) -> list[int]:
+    """Agent steps of the checkpoints in `directory`, oldest first; changes nothing there."""
+    return sorted(int(path.name) for path in _numbered(directory) if _is_checkpoint(path))
+
+
+def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types.Params:
+    """Reads only the agents' parameters of a checkpoint; changes nothing on the disk.
+
+    Args:
+      directory: holds the checkpoints; a training process may write and delete some meanwhile.
+      step: agent steps of the checkpoint.
+      like: parameters of the same structure, or their shapes; leading axis R.
+
+    Returns:
+      The parameters in NumPy, leading axis R.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
+      Damaged: it holds other parameters, or they have changed since they were saved.
+    """
+    kept = directory.absolute() / str(step)
+    before = _files(kept)
+    try:
+        with files.reading(directory / str(step), passing=(PermissionError,)):
+            agents, failure = storage.read_agents(kept, like), None
+    except files.Damaged as error:
+        agents, failure = None, error
+    # A deletion has removed some files by now, so what was read may have holes.
+    if not before or _files(kept) != before:
+        raise FileNotFoundError(f"there is no checkpoint {directory / str(step)} any more")
+    if failure is not None:
+        raise failure
+    return agents
+
+
+def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
+    """All of a checkpoint but the learner, as it is stored."""
+    progress: dict[str, Any] = {
+        "replay": checkpoint.replay._asdict(),
+        "history": checkpoint.history._asdict(),
+    }
+    pending = checkpoint.pending_update
+    if pending is not None:
+        progress["pending_update"] = {
+            "index": pending.index,
+            "positive_is_anchor": pending.positive_is_anchor,
+            **pending.result._asdict(),
+        }
+    if checkpoint.records is not None:
+        progress["records"] = checkpoint.records
+    if checkpoint.frame_log is not None:
+        progress["frame_log"] = np.int64(checkpoint.frame_log)
+    return progress
+
+
+def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, Any]) -> Checkpoint:
+    """The inverse of `_progress`."""
+    pending = progress.get("pending_update")
+    if pending is not None:
+        result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
+        pending = types.Update(pending["index"], result, pending["positive_is_anchor"])
+    frame_log = progress.get("frame_log")
+    return Checkpoint(
+        step,
+        learner,
+        pending,
+        ReplayState(**progress["replay"]),
+        types.HistoryState(**progress["history"]),
+        progress.get("records"),
+        None if frame_log is None else int(frame_log),
+    )
+
+
+def _numbered(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Directories whose names are numbers; a checkpoint that is being written has a longer name."""
+    if not directory.is_dir():
+        return []
+    return [path for path in directory.iterdir() if path.is_dir() and _is_number(path.name)]
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and name == str(int(name))
+
+
+def _is_checkpoint(path: pathlib.Path) -> bool:
+    """Whether a directory holds a checkpoint, maybe a damaged one."""
+    return any((path / part).exists() for part in storage.PARTS)
+
+
+def _files(directory: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(directory.rglob("*"))
+
+
+def _reason(error: Exception) -> str:
+    """Why a write failed; the storage library hides the system's reason in a long message."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return os.strerror(int(code[1])) if code else files.one_line(error)

@@ -1,0 +1,162 @@
+"""Reads what a run has recorded: metrics.jsonl, evaluations.jsonl and scores.json.
+
+The first two have one JSON object a line, appended in training.
+"""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rcrl_jax import files
+from rcrl_jax.runs.paths import RunPaths
+
+WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
+"""Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
+
+_TAIL = 2**14  # bytes at the end of metrics.jsonl that hold its last line
+
+
+def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads a file of JSON lines; a last line that a killed process left torn is not returned.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line other than the last is not a JSON object; the message names it.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_object)]
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads metrics.jsonl, as `read_records`; every value is a number or None.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no metrics of a step.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_metrics)]
+
+
+def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads evaluations.jsonl, as `read_records`; every line has returns and their mean.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no evaluation.
+    """
+    return [record for _, record in read_lines(pathlib.Path(path), check_evaluation)]
+
+
+def read_progress(paths: RunPaths) -> tuple[int, float]:
+    """Agent steps of a run, and its seconds of training, from the last whole line of its metrics.
+
+    Both are 0 if there is none: what is damaged is named by the training program.
+    """
+    lines = []
+    with contextlib.suppress(OSError), open(paths.metrics, "rb") as file:
+        file.seek(max(os.path.getsize(paths.metrics) - _TAIL, 0))
+        lines = file.read().split(b"\n")
+    for line in reversed(lines):
+        with contextlib.suppress(files.Damaged), files.reading(paths.metrics):
+            record = json.loads(line)
+            check_metrics(record)
+            return record["agent_steps"], record["wall_s"]
+    return 0, 0.0
+
+
+def last_evaluation(paths: RunPaths) -> int | None:
+    """Agent steps of a run's last recorded evaluation.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: a line is no evaluation.
+    """
+    lines = read_evaluations(paths.evaluations)
+    return lines[-1]["agent_steps"] if lines else None
+
+
+def read_returns(paths: RunPaths) -> list[float]:
+    """The returns of a finished run's final evaluation.
+
+    Raises:
+        Damaged: scores.json does not hold them.
+        OSError: it cannot be read.
+    """
+
+    def returns_of(scores: dict[str, Any]) -> list[float]:
+        check_returns(scores)
+        return scores["returns"]
+
+    return files.read_json(paths.scores, returns_of)
+
+
+def read_lines(
+    path: pathlib.Path, check: Callable[[Any], None]
+) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yields every line, without its newline, and the record in it; not a torn last line.
+
+    Args:
+        path: the file.
+        check: raises anything if a line's value is no record.
+
+    Raises:
+        Damaged: a line other than the last is not a record; the message names it.
+        FileNotFoundError: there is no such file.
+    """
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            with files.reading(f"{path}, line {number}"):
+                record = json.loads(line)
+                check(record)
+        except files.Damaged:
+            # Whole lines end with a newline, so what follows the last one is torn, or empty.
+            if number == len(lines):
+                return
+            raise
+        yield line, record
+
+
+def check_object(record: Any) -> None:
+    """Raises ValueError unless `record` is a JSON object."""
+    if not isinstance(record, dict):
+        raise ValueError("not a record: not an object")
+
+
+def check_metrics(record: Any) -> None:
+    """Raises ValueError unless `record` may be a line of metrics.jsonl: numbers by name."""
+    check_object(record)
+    _check_step(record)
+    for name, value in record.items():
+        if not (files.is_number(value) or (value is None and name != "wall_s")):
+            raise ValueError(f"not a record: {name} is {value!r}")
+    if "wall_s" not in record:
+        raise ValueError("not a record: there is no wall_s")
+
+
+def check_evaluation(record: Any) -> None:
+    """Raises ValueError unless `record` may be a line of evaluations.jsonl."""
+    check_object(record)
+    _check_step(record)
+    check_returns(record)
+
+
+def check_returns(record: Mapping[str, Any]) -> None:
+    """Raises ValueError unless `record` has the returns of episodes and their mean."""
+    returns, mean = record.get("returns"), record.get("mean")
+    if not isinstance(returns, list) or not returns or not all(map(files.is_number, returns)):
+        raise ValueError("it does not hold the returns of an evaluation")
+    if not files.is_number(mean):
+        raise ValueError("it does not hold the mean of an evaluation")
+    own = math.fsum(returns) / len(returns)
+    if not math.isclose(own, mean, rel_tol=1e-9, abs_tol=1e-9):
+        raise ValueError(f"its mean is {mean}, but its returns give {own}")
+
+
+def _check_step(record: Mapping[str, Any]) -> None:
+    step = record.get("agent_steps")
+    if type(step) is not int or step < 0:
+        raise ValueError(f"not a record: agent_steps is {step!r}")
