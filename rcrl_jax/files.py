@@ -132,6 +132,19 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
+def read_bytes(path: str | os.PathLike) -> bytes:
+    """Reads a regular file; nothing else, because a pipe would block for ever.
+
+    Raises:
+        Damaged: it is a directory, a pipe, a device.
+        OSError: it cannot be read.
+    """
+    path = pathlib.Path(path)
+    if path.exists() and not path.is_file():
+        raise Damaged(path, "it is not a regular file")
+    return path.read_bytes()
+
+
 def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked]) -> Checked:
     """Reads a file that holds a JSON object.
 
@@ -144,7 +157,7 @@ def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked
         Damaged: it is not a JSON object, or `check` has raised.
         OSError: it cannot be read.
     """
-    content = pathlib.Path(path).read_bytes()
+    content = read_bytes(path)
     with reading(path):
         value = json.loads(content)
         if not isinstance(value, dict):

@@ -1,15 +1,15 @@
 """One run as a record: its files, checked against each other and against their place."""
 
+import contextlib
 import hashlib
-import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.tables import arms
-from rcrl_jax import reference
-from rcrl_jax.runs import records
+from rcrl_jax import files, reference
+from rcrl_jax.runs import manifest, records
 
 ATTEMPTS = 2
 """A run that diverges this often has a result: random play (docs/preregistration.md)."""
@@ -50,11 +50,11 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
             message names the file and says what to do.
     """
     path = directory / "manifest.json"
-    manifest = _read_manifest(path)
-    run = manifest["run"]
+    described = _read_manifest(path)
+    run = described["run"]
     preset, game, seed, steps = (run[name] for name in ("preset", "game", "seed", "steps"))
-    _check_place(path, manifest)
-    repeat = _action_repeat(manifest)
+    _check_place(path, described)
+    repeat = _action_repeat(described)
     env_steps = steps * repeat
     place = {"preset": preset, "game": game, "seed": seed}
     score, returns, diverged = _read_result(directory, place, steps, env_steps)
@@ -65,7 +65,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)
     if returns is not None and (evaluations or "format" in run):
         _check_last(directory, evaluations, returns)
-    episodes = manifest["protocol"].get("final_episodes") if returns is None else len(returns)
+    episodes = described["protocol"].get("final_episodes") if returns is None else len(returns)
     return {
         "directory": directory,
         "family": arms.family_of(game),
@@ -77,19 +77,17 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
         "evaluations": evaluations,
         "diverged": diverged,
         "metrics": _digest(directory / "metrics.jsonl"),
-        "commit": str(manifest["versions"].get("git_commit") or "unknown"),
-        "manifest": manifest,
-        "conditions": arms.conditions_of(manifest, env_steps, episodes),
+        "commit": str(described["versions"].get("git_commit") or "unknown"),
+        "manifest": described,
+        "conditions": arms.conditions_of(described, env_steps, episodes),
     }
 
 
 def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     """A manifest with all of its sections; those that an old one lacks are empty."""
-    manifest = _read_object(path)
-    run = _section(path, manifest, "run")
-    _section(path, run, "config", "run.config")
-    for name in ("environment", "protocol", "versions", "device"):
-        manifest[name] = _section(path, manifest, name) if name in manifest else {}
+    with _reading(path):
+        described = manifest.read(path, required=("run",))
+    run = described["run"]
     preset, game = run.get("preset"), run.get("game")
     if not isinstance(game, str) or arms.family_of(game) is None:
         raise ValueError(
@@ -102,18 +100,18 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
         )
     numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
     numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}
-    numbers["action_repeat"] = (_action_repeat(manifest), 1)
+    numbers["action_repeat"] = (_action_repeat(described), 1)
     for name, (value, least) in numbers.items():
         if type(value) is not int or value < least:
             raise ValueError(
                 f"{path}: {name} is {value!r}, expected a whole number from {least} on; {_RESTORE}"
             )
-    return manifest
+    return described
 
 
-def _action_repeat(manifest: Mapping[str, Any]) -> Any:
+def _action_repeat(described: Mapping[str, Any]) -> Any:
     """Environment steps of an agent step; a manifest of Atari does not state it."""
-    return manifest["environment"].get("action_repeat", 1)
+    return described["environment"].get("action_repeat", 1)
 
 
 def _read_result(
@@ -124,7 +122,8 @@ def _read_result(
     if path.exists() and diverged.exists():
         raise ValueError(f"{directory} holds both scores.json and diverged.json; remove one")
     if diverged.exists():
-        attempts = _read_object(diverged).get("attempts")
+        with _reading(diverged):
+            attempts = files.read_json(diverged, dict).get("attempts")
         if attempts != ATTEMPTS:
             raise ValueError(
                 f"{diverged}: attempts is {attempts!r}, expected {ATTEMPTS}; repeat the run"
@@ -134,7 +133,8 @@ def _read_result(
         return (reference.published(game, "Random") if is_atari else 0.0), None, True
     if not path.exists():
         return None, None, False
-    scores = _read_object(path)
+    with _reading(path):
+        scores = records.read_scores(path)
     expected = {**identity, "agent_steps": steps}
     if "env_steps" in scores:
         expected["env_steps"] = env_steps
@@ -145,13 +145,13 @@ def _read_result(
                 f"{path}: {name} is {scores.get(name)!r}, but {planned} is {value!r} in "
                 f"manifest.json; {_RESTORE}"
             )
-    returns = _checked_returns(path, scores)
+    returns = tuple(map(float, scores["returns"]))
     if scores.get("episodes") != len(returns):
         raise ValueError(
             f"{path}: episodes is {scores.get('episodes')!r}, but it holds {len(returns)} returns; "
             f"{_RESTORE}"
         )
-    return _checked_mean(path, scores, returns), returns, False
+    return float(scores["mean"]), returns, False
 
 
 def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[str, Any]]:
@@ -164,35 +164,25 @@ def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[
     """
     if not path.exists():
         return []
-    if not path.is_file():
-        raise ValueError(f"{path} is not a regular file; {_RESTORE}")
-    try:
-        lines = records.read_records(path)
-    except (OSError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read: {_reason(error)}; {_RESTORE}") from None
-    except ValueError as error:
-        raise ValueError(f"{error}; {_RESTORE}") from None
+    with _reading(path):
+        lines = records.read_evaluations(path)
     found = {}
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}, line {number}"
-        step = line.get("agent_steps")
-        if type(step) is not int or not 0 <= step <= steps:
-            raise ValueError(
-                f"{where}: agent_steps is {step!r}, expected one of {steps}; {_RESTORE}"
-            )
-        returns = _checked_returns(where, line)
+    for line in lines:
+        step = line["agent_steps"]
+        if step > steps:
+            raise ValueError(f"{path}: agent_steps is {step}, expected one of {steps}; {_RESTORE}")
         measures = {
             name: math.nan if value is None else float(value)
             for name, value in line.items()
             if name not in _NOT_MEASURED
-            and (value is None or type(value) is float or _is_number(value))
+            and (value is None or type(value) is float or files.is_number(value))
         }
         found[step] = {
             **measures,
             "agent_steps": step,
             "env_steps": step * repeat,
-            "score": _checked_mean(where, line, returns),
-            "returns": returns,
+            "score": float(line["mean"]),
+            "returns": tuple(map(float, line["returns"])),
         }
     return [found[step] for step in sorted(found)]
 
@@ -212,45 +202,20 @@ def _check_last(
 
 
 def _digest(path: pathlib.Path) -> str | None:
-    if not path.is_file():
+    if not path.exists():
         return None
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {_reason(error)}; change its rights") from None
+    with _reading(path):
+        return hashlib.sha256(files.read_bytes(path)).hexdigest()
 
 
-def _checked_returns(where: str | pathlib.Path, record: Mapping[str, Any]) -> tuple[float, ...]:
-    """The returns of an evaluation; its mean is a number too."""
-    returns, mean = record.get("returns"), record.get("mean")
-    if not isinstance(returns, list) or not returns or not all(map(_is_number, [*returns, mean])):
-        raise ValueError(f"{where} has a return that is not a number, or none; {_RESTORE}")
-    return tuple(map(float, returns))
-
-
-def _checked_mean(
-    where: str | pathlib.Path, record: Mapping[str, Any], returns: Sequence[float]
-) -> float:
-    """The mean of an evaluation, which its returns give."""
-    mean, own = float(record["mean"]), math.fsum(returns) / len(returns)
-    if not math.isclose(own, mean, rel_tol=1e-9, abs_tol=1e-9):
-        raise ValueError(f"{where}: the mean is {mean}, but its returns give {own}; {_RESTORE}")
-    return mean
-
-
-def _is_number(value: Any) -> bool:
-    """Whether `value` is a finite number; JSON can hold NaN and integers beyond every float."""
-    return type(value) in (int, float) and -1e300 < value < 1e300
-
-
-def _check_place(path: pathlib.Path, manifest: Mapping[str, Any]) -> None:
+def _check_place(path: pathlib.Path, described: Mapping[str, Any]) -> None:
     """Raises ValueError if a run lies in a place with another run's name, or played another game.
 
     A directory `seed_<n>` lies below `<preset>/<game>`, or below `<game>/<preset>` as the
     representation experiment writes it. A directory of another name says nothing.
     """
-    preset, game, seed = (manifest["run"][name] for name in ("preset", "game", "seed"))
-    environment = manifest["environment"]
+    preset, game, seed = (described["run"][name] for name in ("preset", "game", "seed"))
+    environment = described["environment"]
     played = environment.get("game", environment.get("task", game))
     if played != game:
         raise ValueError(f"{path}: game is {game!r}, but environment has {played!r}; {_RESTORE}")
@@ -262,30 +227,14 @@ def _check_place(path: pathlib.Path, manifest: Mapping[str, Any]) -> None:
         )
 
 
-def _read_object(path: pathlib.Path) -> dict[str, Any]:
+@contextlib.contextmanager
+def _reading(path: pathlib.Path) -> Iterator[None]:
+    """Turns what is wrong with a file into one line that says what to do."""
     try:
-        if not path.is_file():
-            state = "is not a regular file" if path.exists() else "is missing"
-            raise ValueError(f"{path} {state}; {_RESTORE}")
-        text = path.read_text(encoding="utf-8")
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; {_RESTORE}") from None
     except OSError as error:
-        raise ValueError(f"{path} cannot be read: {_reason(error)}; change its rights") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is damaged: {error}; {_RESTORE}") from None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {_reason(error)}; {_RESTORE}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: not a JSON object; {_RESTORE}")
-    return value
-
-
-def _section(path: pathlib.Path, table: Mapping[str, Any], name: str, full: str = "") -> dict:
-    if not isinstance(table.get(name), dict):
-        raise ValueError(f"{path} describes no run: no section {full or name}; {_RESTORE}")
-    return table[name]
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path} cannot be read: {error.strerror}; change its rights") from None
+    except files.Damaged as error:
+        raise ValueError(f"{error}; {_RESTORE}") from None

@@ -128,7 +128,7 @@ def _write_through(path: pathlib.Path) -> None:
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     check_run(spec, unit, paths.manifest)
     try:
-        episodes = len(records.read_returns(paths))
+        episodes = len(records.read_scores(paths.scores)["returns"])
     except (OSError, files.Damaged):
         raise SweepError(f"{paths.scores} does not hold the scores of a finished run") from None
     if episodes != spec.eval_episodes:

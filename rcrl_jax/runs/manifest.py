@@ -175,6 +175,8 @@ def read(path: str | os.PathLike, *, required: Sequence[str] = SECTIONS) -> dict
         for name in SECTIONS:
             if not isinstance(described[name], dict):
                 raise ValueError(f"its section {name!r} is no object")
+        if not isinstance(described["run"].get("config"), dict):
+            raise ValueError("its section 'run' has no configuration")
         return described
 
     return files.read_json(path, check)

@@ -78,19 +78,19 @@ def last_evaluation(paths: RunPaths) -> int | None:
     return lines[-1]["agent_steps"] if lines else None
 
 
-def read_returns(paths: RunPaths) -> list[float]:
-    """The returns of a finished run's final evaluation.
+def read_scores(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads scores.json, a finished run's final evaluation: it has returns and their mean.
 
     Raises:
-        Damaged: scores.json does not hold them.
-        OSError: it cannot be read.
+        FileNotFoundError: there is no such file.
+        Damaged: it is no evaluation.
     """
 
-    def returns_of(scores: dict[str, Any]) -> list[float]:
+    def check(scores: dict[str, Any]) -> dict[str, Any]:
         check_returns(scores)
-        return scores["returns"]
+        return scores
 
-    return files.read_json(paths.scores, returns_of)
+    return files.read_json(path, check)
 
 
 def read_lines(
@@ -106,7 +106,7 @@ def read_lines(
         Damaged: a line other than the last is not a record; the message names it.
         FileNotFoundError: there is no such file.
     """
-    lines = path.read_bytes().split(b"\n")
+    lines = files.read_bytes(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             with files.reading(f"{path}, line {number}"):
@@ -147,13 +147,13 @@ def check_evaluation(record: Any) -> None:
 def check_returns(record: Mapping[str, Any]) -> None:
     """Raises ValueError unless `record` has the returns of episodes and their mean."""
     returns, mean = record.get("returns"), record.get("mean")
-    if not isinstance(returns, list) or not returns or not all(map(files.is_number, returns)):
-        raise ValueError("it does not hold the returns of an evaluation")
-    if not files.is_number(mean):
-        raise ValueError("it does not hold the mean of an evaluation")
+    if not isinstance(returns, list) or not all(map(files.is_number, [*returns, mean])):
+        raise ValueError("it has a return that is not a number")
+    if not returns:
+        raise ValueError("it has no returns")
     own = math.fsum(returns) / len(returns)
     if not math.isclose(own, mean, rel_tol=1e-9, abs_tol=1e-9):
-        raise ValueError(f"its mean is {mean}, but its returns give {own}")
+        raise ValueError(f"the mean is {mean}, but its returns give {own}")
 
 
 def _check_step(record: Mapping[str, Any]) -> None:

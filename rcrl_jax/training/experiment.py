@@ -198,7 +198,7 @@ def _delete_frames(plan: Plan) -> None:
 
 def _report(plan: Plan, say: Say) -> list[float]:
     """Draws the curves and prints the scores; returns the mean final score of each run."""
-    means = [float(np.mean(records.read_returns(paths))) for paths in plan.paths]
+    means = [float(np.mean(records.read_scores(paths.scores)["returns"])) for paths in plan.paths]
     for paths, mean in zip(plan.paths, means, strict=True):
         curves.draw_learning_curve(paths)
         say(reference.comparison(paths.game, plan.preset, mean))

@@ -84,6 +84,7 @@ class Plan:
         if self.film and not self.paths[0].video.exists():
             return False
         return all(
-            paths.scores.exists() and len(records.read_returns(paths)) == self.eval_episodes
+            paths.scores.exists()
+            and len(records.read_scores(paths.scores)["returns"]) == self.eval_episodes
             for paths in self.paths
         )

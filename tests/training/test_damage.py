@@ -210,9 +210,7 @@ READERS = {
     "manifest.json": lambda path: manifest.read(path),
     "metrics.jsonl": lambda path: records.read_metrics(path),
     "evaluations.jsonl": lambda path: records.read_evaluations(path),
-    "scores.json": lambda path: records.read_returns(
-        RunPaths(path.parents[3], "rcrl", toy.GAME, 3)
-    ),
+    "scores.json": lambda path: records.read_scores(path),
     "work directory": lambda path: workdir.read(path.parents[3]),
 }
 
