@@ -57,7 +57,7 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     for directory in directories:
         for name in ("evaluations.jsonl", "curve.png"):
             (directory / name).write_text(name)
-        scores = {"returns": [1.0] * described["eval_episodes"]}
+        scores = {"returns": [1.0] * described["eval_episodes"], "mean": 1.0}
         (directory / "scores.json").write_text(json.dumps(scores))
     print("finished", file=history)
 

@@ -119,7 +119,7 @@ def write_work(spec, unit, directory, *, episodes=3, **changes):
     paths = collection.work_paths(directory, alone(unit), unit)
     paths.directory.mkdir(parents=True)
     files.write_json_atomically(paths.manifest, {"run": toy_sweep.describe(spec, unit, **changes)})
-    files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes})
+    files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes, "mean": 1.0})
     for path in (paths.evaluations, paths.metrics, paths.curve):
         path.write_text(path.name)
     paths.checkpoints.mkdir()
