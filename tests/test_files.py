@@ -54,8 +54,13 @@ def test_every_error_in_reading_is_one_bounded_line(error, why):
 def test_errors_of_the_operating_system_are_no_damage(tmp_path):
     with pytest.raises(FileNotFoundError):
         files.read_json(tmp_path / "missing", dict)
-    with pytest.raises(IsADirectoryError):
-        files.read_json(tmp_path, dict)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_regular_file_is_damage_and_does_not_block(tmp_path, make):
+    make(tmp_path / "scores.json")
+    with pytest.raises(files.Damaged, match="scores.json is damaged: it is not a regular file"):
+        files.read_json(tmp_path / "scores.json", dict)
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null", '"text"', "NaN"])

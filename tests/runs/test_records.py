@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
+from rcrl_jax import files
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.recorder import Counters, RunRecorder
@@ -263,3 +264,19 @@ def test_an_evaluation_without_episodes_has_no_score(tmp_path):
         with pytest.raises(ValueError, match="without episodes"):
             recorder.write_scores(_counters(1), [], episodes_cut=0)
     assert not paths.scores.exists()
+
+
+@pytest.mark.parametrize("mean, fits", [(2.0, True), (2.0 + 1e-12, True), (2.001, False)])
+def test_a_mean_that_its_returns_do_not_give_is_damage(tmp_path, mean, fits):
+    record = {"agent_steps": 1, "returns": [1.0, 3.0], "mean": mean}
+    (tmp_path / "scores.json").write_text(json.dumps(record))
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(record) + "\n")
+    if fits:
+        assert records.read_scores(tmp_path / "scores.json") == record
+        assert records.read_evaluations(tmp_path / "evaluations.jsonl") == [record]
+        return
+    says = "the mean is 2.001, but its returns give 2.0"
+    with pytest.raises(files.Damaged, match=f"scores.json is damaged: {says}"):
+        records.read_scores(tmp_path / "scores.json")
+    with pytest.raises(files.Damaged, match=f"line 1 is damaged: {says}"):
+        records.read_evaluations(tmp_path / "evaluations.jsonl")

@@ -248,7 +248,7 @@ DAMAGE = {
     "another game": (change("manifest.json", "environment", game="Hero"),
                      "game is 'Pong', but environment has 'Hero'"),
     "evaluation mean": (put("evaluations.jsonl", b'{"agent_steps":1000,"returns":[1],"mean":2}\n'),
-                        "line 1 is damaged: the mean is 2.0, but"),
+                        "line 1 is damaged: the mean is 2, but"),
     "evaluation NaN": (put("evaluations.jsonl", b'{"agent_steps":5,"returns":[NaN],"mean":NaN}\n'),
                        "not a number"),
     "evaluation later": (put("evaluations.jsonl", b'{"agent_steps":2000,"returns":[1],"mean":1}\n'),
