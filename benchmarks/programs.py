@@ -15,7 +15,7 @@ from rcrl_jax.replay import frames
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 
-_PAIRS = 256  # of a run in one call of the analysis, as in `representation/instruments.py`
+_PAIRS = 256  # of a run in one call of the analysis, as in `return_contrast/instruments.py`
 _TASK = "cheetah_run"
 
 

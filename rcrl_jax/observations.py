@@ -168,3 +168,18 @@ class ObservationFormat(NamedTuple):
     def stack(self, frames: Array) -> Array:
         """Observations as the network reads them: `[..., C, *frame_shape] -> [..., *obs]`."""
         return self.network.stack(frames)
+
+
+def stack_places(age: np.ndarray, frame_stack: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the frames of stacks lie in their episodes.
+
+    Args:
+      age: `[N]`, how many frames of the episode precede the newest one of each stack.
+      frame_stack: C.
+
+    Returns:
+      back: `[C]`, how many frames each lies behind the newest: C - 1 to 0.
+      exists: `[N, C] bool`, False before the start of the episode, where a stack holds zeros.
+    """
+    back = np.arange(frame_stack)[::-1]
+    return back, back <= age[:, None]

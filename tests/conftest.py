@@ -40,10 +40,9 @@ SLOW = {
     "envs": ("test_dmc",),
     "experiments": (
         "test_atari100k", "test_dmc", "test_doctor", "test_evaluate", "test_first_run",
-        "test_refusals", "test_representation", "test_sweep", "test_sweep_driver",
-        "test_sweep_ray",
+        "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
     ),
-    "representation": ("test_analysis",),
+    "representation": ("test_analysis", "test_program"),
     "tables": ("test_browser", "test_commands", "test_statistics", "test_verdicts"),
     "runs": ("test_checkpoints",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),

@@ -106,12 +106,13 @@ def test_links_and_paths_exist(document):
     assert not missing
 
 
-def test_the_guide_to_extending_shows_the_tested_task():
-    """The document shows the lines between the two markers of the test, unchanged."""
+def test_the_guide_to_extending_shows_the_tested_tasks():
+    """The document shows the lines between the markers of the test, unchanged."""
     test = ROOT / "tests" / "auxiliary" / "test_new_task.py"
-    _, task, _ = test.read_text().split("# [new task]\n")
     blocks = re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
-    assert [task in block for block in blocks].count(True) == 1
+    for marker in ("# [new task]\n", "# [with samples]\n"):
+        _, task, _ = test.read_text().split(marker)
+        assert [task.rstrip() in block for block in blocks].count(True) == 1
 
 
 def test_a_newcomer_s_page_is_short_and_its_code_runs(capsys):

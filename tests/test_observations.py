@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import observations
-from rcrl_jax.agents.rainbow_training import observation_format
+from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.envs.protocol import discrete_spec
 
 
 def stack_patches(stacked_frames):
@@ -81,20 +82,24 @@ def test_unstack_is_the_inverse_of_stack():
     np.testing.assert_array_equal(observations.FRAMES.unstack(stacks), stacks)
 
 
+def format_of(preset: str) -> observations.ObservationFormat:
+    return make_agent(ATARI_PRESETS[preset], discrete_spec((84, 84), 4)).observations
+
+
 def test_each_preset_stores_the_fewest_bytes_it_needs():
-    stored = {name: observation_format(preset).stored for name, preset in ATARI_PRESETS.items()}
+    stored = {name: format_of(name).stored for name in ATARI_PRESETS}
     patches = {name for name, layout in stored.items() if layout is observations.PATCHES}
     assert patches == {
         "erainbow", "erainbow_sa", "rcrl", "erainbow_sa_normal", "rcrl_normal",
     }  # fmt: skip
     assert {n for n, layout in stored.items() if layout is observations.FRAMES} == {"rainbow"}
-    curl = observation_format(ATARI_PRESETS["curl"])  # shifts the first state alone
+    curl = format_of("curl")  # shifts the first state alone
     assert curl.observation is observations.WHOLE
     assert curl.next_observation is curl.network is observations.PATCHES
 
 
 def test_format_stacks_in_the_layout_of_the_network():
-    curl = observation_format(ATARI_PRESETS["curl"])
+    curl = format_of("curl")
     assert curl.frame_stack == ATARI_PRESETS["curl"].frame_stack == 4
     frames = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
     stacks = curl.stack(frames)

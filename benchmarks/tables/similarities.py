@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from benchmarks.tables import runs, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
+from experiments.representation import figures
 from rcrl_jax import reference
 from rcrl_jax.config.presets import ATARI_PRESETS
-from rcrl_jax.representation import similarity_figures
 from rcrl_jax.runs import records
 
 _PAIRS = ["held_out", "replay"]
@@ -126,11 +126,11 @@ def write(recording: Recording, directory: str | os.PathLike, stem: str) -> list
         [{**line, "preset": line["preset"].replace("$", r"\$")} for line in lines]
         for lines in (recording.similarity, recording.scores, recording.unseen)
     )
-    similarity_figures.draw_similarity(path, similarity, scores, title)
+    figures.draw_similarity(path, similarity, scores, title)
     written.append(path)
     if unseen:
         path = pathlib.Path(directory) / f"{stem}_unseen.png"
-        similarity_figures.draw_unseen(path, unseen, f"{title}, held-out pairs by action")
+        figures.draw_unseen(path, unseen, f"{title}, held-out pairs by action")
         written.append(path)
     return written
 

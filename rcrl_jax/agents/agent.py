@@ -14,9 +14,9 @@ import jax
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.losses import contrastive
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.return_contrast import losses
 
 
 class Schedule(NamedTuple):
@@ -107,6 +107,6 @@ def make_compare(
         logit = None
         if with_logit is not None:
             logit = tasks[with_logit].discriminate(params.auxiliary[with_logit], phi, other)
-        return types.Comparison(contrastive.cosine_similarity(phi, other), logit)
+        return types.Comparison(losses.cosine_similarity(phi, other), logit)
 
     return compare

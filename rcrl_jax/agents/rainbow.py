@@ -11,7 +11,7 @@ import optax
 from rcrl_jax import augmentation, threefry, types
 from rcrl_jax.agents import agent
 from rcrl_jax.agents import rainbow_training as training
-from rcrl_jax.auxiliary import curl, return_contrast, task
+from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
@@ -39,7 +39,6 @@ def make_agent(
         encoder_name=config.encoder,
         embedding_init=config.embedding_init,
     )
-    formats = training.observation_format(config)
     explores_by_noise = config.exploration == "noise"
     atoms = c51.support(config.v_max, config.num_atoms)
     optimizer = adam.make_adam(
@@ -64,9 +63,16 @@ def make_agent(
         """Q values `[N, A]`; -inf for invalid actions."""
         return c51.mask_actions(c51.expected_return(logits_t, atoms), run.num_valid_actions)
 
-    parts = task.AgentParts(encode, join, network.embedding_size, network.embedding_size)
-    tasks = _make_tasks(config, parts, formats)
-    tasks |= {name: make(parts) for name, make in extra_tasks.items()}
+    def augment(key, observation):
+        """CURL's shift of sampled observations, which are whole frames where a task needs them."""
+        stacks = formats.observation.unstack(observation)
+        return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
+
+    size, rule = network.embedding_size, training.contrast_rule(config)
+    parts = task.AgentParts(encode, encode, join, augment, size, size, rule)
+    tasks = registry.make_tasks(config, parts, extra_tasks)
+    needs = task.needs_of(tasks, parts)
+    formats = training.observation_format(config, needs.whole_frames)
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
@@ -168,10 +174,10 @@ def make_agent(
         action=jax.ShapeDtypeStruct((), jnp.int32),
         observations=formats,
         protocol=training.environment_protocol(config),
-        replay=training.replay_settings(config),
+        replay=training.replay_settings(config, needs.samples),
         schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=training.evaluation_settings(config),
-        resources=training.resources(config),
+        resources=training.resources(config, needs),
     )
 
 
@@ -220,24 +226,3 @@ def _read_transitions(
 # Folded into a key that is also split, to derive further keys from it.
 _SHIFT = 1 << 16
 _TIES = 1 << 17
-
-
-def _make_tasks(
-    config: RainbowConfig, parts: task.AgentParts, formats: ObservationFormat
-) -> dict[str, task.AuxiliaryTask]:
-    def encode_frames(encoder_params, observation):
-        return rainbow.ENCODERS[config.encoder]().apply({"params": encoder_params}, observation)
-
-    def shift(key, observation):
-        stacks = formats.observation.unstack(observation)
-        return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
-
-    makers = {
-        "return_contrast": lambda: return_contrast.make_return_contrast(
-            parts, config.return_contrast, config.auxiliary_weight
-        ),
-        "curl": lambda: curl.make_curl(
-            encode_frames, shift, parts.psi_size, config.curl, config.auxiliary_weight
-        ),
-    }
-    return {name: makers[name]() for name in config.tasks}

@@ -2,12 +2,13 @@
 
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
-from rcrl_jax.auxiliary.return_contrast import contrast_rule
+from rcrl_jax.auxiliary.task import Needs
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.replay.segment_table import closes_at_reward
 from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
+from rcrl_jax.return_contrast.segments import closes_at_reward
 
 # For each image, an update holds its pixels and three arrays of the first layer's size in float32.
 # The Nature encoder also holds the overlapping inputs of its first layer.
@@ -17,14 +18,19 @@ _BYTES_AN_IMAGE = {
 }
 
 
-def observation_format(config: RainbowConfig) -> ObservationFormat:
-    """The format with the fewest bytes: without a shift, the encoder's patches are enough."""
+def observation_format(config: RainbowConfig, whole_frames: bool) -> ObservationFormat:
+    """The format with the fewest bytes: without a shift, the encoder's patches are enough.
+
+    Args:
+      config: of the agent.
+      whole_frames: whether an auxiliary task needs whole frames of a transition's first state.
+    """
     stack = config.frame_stack
     if config.encoder == "nature":
         return ObservationFormat.uniform(stack, observations.FRAMES)
     shifts_both = config.augmentation != "none"
     first = observations.PATCHES
-    if shifts_both or "curl" in config.tasks:
+    if shifts_both or whole_frames:
         first = observations.WHOLE
     return ObservationFormat(
         stack,
@@ -45,9 +51,13 @@ def environment_protocol(config: RainbowConfig) -> EnvironmentProtocol:
     )
 
 
-def replay_settings(config: RainbowConfig) -> ReplaySettings:
-    """A prioritised replay. Segments end at rewards, so pairs of a segment have equal returns."""
-    contrast = config.return_contrast
+def contrast_rule(config: RainbowConfig) -> ContrastRule:
+    """Contrastive samples: segments end at rewards, so pairs of a segment have equal returns."""
+    return make_rule(config.return_contrast, tolerance=0.0)
+
+
+def replay_settings(config: RainbowConfig, samples: ContrastRule) -> ReplaySettings:
+    """A prioritised replay with the contrastive samples that the tasks need."""
     return ReplaySettings(
         capacity=config.replay.capacity,
         n_step=config.n_step,
@@ -55,9 +65,8 @@ def replay_settings(config: RainbowConfig) -> ReplaySettings:
         priority_exponent=config.replay.priority_exponent,
         importance_exponent=config.replay.importance_exponent,
         batch_size=config.batch_size,
-        num_anchors=contrast.batch_size if "return_contrast" in config.tasks else 0,
         closes_segment=closes_at_reward,
-        contrast=contrast_rule(contrast, tolerance=0.0),
+        contrast=samples,
     )
 
 
@@ -76,13 +85,9 @@ def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:
     )
 
 
-def resources(config: RainbowConfig) -> Resources:
-    """Memory of an update's images: two per transition, three per anchor, two for CURL."""
-    images = 2 * config.batch_size
-    if "return_contrast" in config.tasks:
-        images += 3 * config.return_contrast.batch_size
-    if "curl" in config.tasks:
-        images += 2 * config.batch_size
+def resources(config: RainbowConfig, needs: Needs) -> Resources:
+    """Memory of an update's images: two per transition, three per anchor, and the tasks' own."""
+    images = (2 + needs.encoded) * config.batch_size + 3 * needs.samples.number
     return Resources(
         batches_over_runs=True,
         logs_frames=False,

@@ -14,7 +14,7 @@ observation are computed once for critic, actor and auxiliary tasks.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import chex
@@ -27,12 +27,11 @@ from rcrl_jax import augmentation, threefry, types
 from rcrl_jax.agents import agent, sac_model
 from rcrl_jax.agents import sac_training as training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
-from rcrl_jax.auxiliary import instance_contrast, reconstruction, return_contrast, task
+from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
 from rcrl_jax.networks import precision
-from rcrl_jax.networks import sac as networks
 from rcrl_jax.optimizer import adam
 
 
@@ -84,9 +83,17 @@ def make_agent(
         del params
         return jnp.concatenate([psi, action], axis=-1)
 
-    parts = task.AgentParts(encode, join, model.psi_size, model.psi_size + max_num_actions)
-    tasks = _make_tasks(config, parts, model.psi, crop)
-    tasks |= {name: make(parts) for name, make in extra_tasks.items()}
+    parts = task.AgentParts(
+        encode,
+        model.psi,
+        join,
+        crop,
+        psi_size=model.psi_size,
+        phi_size=model.psi_size + max_num_actions,
+        samples=training.contrast_rule(config, spec.action_repeat),
+    )
+    tasks = registry.make_tasks(config, parts, extra_tasks)
+    needs = task.needs_of(tasks, parts)
     optimizer = adam.make_adam(config.learning_rate)
     temperature_optimizer = adam.make_adam(
         config.temperature_learning_rate, b1=config.temperature_beta1
@@ -254,33 +261,8 @@ def make_agent(
         action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
         observations=formats,
         protocol=training.environment_protocol(config),
-        replay=training.replay_settings(config, spec.action_repeat),
+        replay=training.replay_settings(config, needs.samples),
         schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=training.evaluation_settings(config),
-        resources=training.resources(config),
+        resources=training.resources(config, needs),
     )
-
-
-def _make_tasks(
-    config: SacConfig,
-    parts: task.AgentParts,
-    psi_of: Callable[[CriticParams, jax.Array], jax.Array],
-    crop: Callable[[chex.PRNGKey, jax.Array], jax.Array],
-) -> dict[str, task.AuxiliaryTask]:
-    weight = config.auxiliary_weight
-    makers = {
-        "return_contrast": lambda: return_contrast.make_return_contrast(
-            parts, config.return_contrast, weight
-        ),
-        "curl": lambda: instance_contrast.make_instance_contrast(
-            psi_of, crop, parts.psi_size, weight
-        ),
-        "reconstruction": lambda: reconstruction.make_reconstruction(
-            networks.Decoder(config.filters, config.crop_size, 3 * config.frame_stack),
-            parts.psi_size,
-            config.latent_penalty,
-            config.decoder_weight_decay,
-            weight,
-        ),
-    }
-    return {name: makers[name]() for name in config.tasks}

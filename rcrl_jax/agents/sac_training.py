@@ -4,13 +4,14 @@ import numpy as np
 
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
-from rcrl_jax.auxiliary.return_contrast import contrast_rule
+from rcrl_jax.auxiliary.task import Needs
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.networks import sac as networks
 from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.replay.segment_table import closes_above
 from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
+from rcrl_jax.return_contrast.segments import closes_above
 
 # The suite cuts episodes after 1000 environment steps, so no episode has more agent steps.
 _MAX_EPISODE_STEPS = 1000
@@ -44,8 +45,8 @@ def environment_protocol(config: SacConfig) -> EnvironmentProtocol:
     )
 
 
-def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
-    """A uniform replay of single steps; a segment's returns differ by at most its threshold.
+def contrast_rule(config: SacConfig, action_repeat: int) -> ContrastRule:
+    """Contrastive samples: the returns of a segment differ by at most its threshold.
 
     Args:
       config: of the agent.
@@ -55,7 +56,11 @@ def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
     # Rewards are sums over the action repeat. For 'mean' the threshold is scaled instead: means add
     # up to more than it if sums add up to more than action_repeat times it.
     scale = action_repeat if contrast.segment_reward == "mean" else 1
-    threshold = contrast.segment_threshold * scale
+    return make_rule(contrast, tolerance=contrast.segment_threshold * scale)
+
+
+def replay_settings(config: SacConfig, samples: ContrastRule) -> ReplaySettings:
+    """A uniform replay of single steps, with the contrastive samples that the tasks need."""
     return ReplaySettings(
         capacity=config.replay.capacity,
         n_step=1,
@@ -63,9 +68,8 @@ def replay_settings(config: SacConfig, action_repeat: int) -> ReplaySettings:
         priority_exponent=0.0,
         importance_exponent=1.0,
         batch_size=config.batch_size,
-        num_anchors=contrast.batch_size if "return_contrast" in config.tasks else 0,
-        closes_segment=closes_above(threshold),
-        contrast=contrast_rule(contrast, tolerance=threshold),
+        closes_segment=closes_above(samples.tolerance),
+        contrast=samples,
     )
 
 
@@ -76,16 +80,12 @@ def evaluation_settings(config: SacConfig) -> EvaluationSettings:
     )
 
 
-def resources(config: SacConfig) -> Resources:
-    """Memory of an update's images: two per transition, three per anchor, one per key of CURL.
+def resources(config: SacConfig, needs: Needs) -> Resources:
+    """Memory of an update's images: two per transition, three per anchor, and the tasks' own.
 
     Pixels and outputs of all convolutions count twice: for the forward and the backward pass.
     """
-    images = 2 * config.batch_size
-    if "return_contrast" in config.tasks:
-        images += 3 * config.return_contrast.batch_size
-    if "curl" in config.tasks:
-        images += config.batch_size
+    images = (2 + needs.encoded) * config.batch_size + 3 * needs.samples.number
     if config.observation == "state":
         activations = images * 8 * config.hidden_size * 4
         return Resources(batches_over_runs=True, logs_frames=False, activation_bytes=activations)

@@ -1,11 +1,12 @@
-"""CURL: two random shifts of one observation are a positive pair (Srinivas et al., 2020).
+"""CURL: two random views of one observation are a positive pair (Srinivas et al., 2020).
 
-query: observation of the RL batch -> shift -> encoder          -> projection
-key:   the same observation        -> shift -> momentum encoder -> momentum projection
-logits of query i and key j: query_i W key_j; key i is the positive of query i
+             Atari (curl_rainbow)                        DMControl (curl)
+    query    another shift -> encoder -> projection      psi of the RL loss's crop
+    key      another shift -> momentum copies of both    another crop -> the agent's target encoder
+    logit    0.1 query W key                             query W key
+
+Key i is the positive of query i. The codebases differ in these points, and both are followed.
 """
-
-from collections.abc import Callable
 
 import chex
 import jax
@@ -16,23 +17,16 @@ import optax
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.groups import CurlConfig
-from rcrl_jax.losses import contrastive
 from rcrl_jax.networks import projection
 
 
-def make_curl(
-    encode: Callable[[types.Params, jax.Array], jax.Array],
-    shift: Callable[[chex.PRNGKey, jax.Array], jax.Array],
-    embedding_size: int,
-    config: CurlConfig,
-    weight: float,
+def make_momentum_curl(
+    parts: task.AgentParts, config: CurlConfig, weight: float
 ) -> task.AuxiliaryTask:
-    """Makes the task for an agent whose transitions hold whole frames.
+    """Makes CURL's task as on Atari, for an agent whose encoder is `params["params"]["encoder"]`.
 
     Args:
-      encode: psi, `(encoder_params, observation [N, *obs]) -> [N, embedding_size]`.
-      shift: `(key, sampled observation [N, ...]) -> [N, *obs]`, whole frames shifted at random.
-      embedding_size: width of psi(s).
+      parts: of the agent.
       config: sizes, momentum and the weight of each game.
       weight: of every auxiliary loss.
     """
@@ -40,10 +34,9 @@ def make_curl(
 
     def init(key: chex.PRNGKey) -> types.Params:
         projection_key, bilinear_key = jax.random.split(key)
-        size = config.projection_size
         return {
-            "projection": head.init(projection_key, jnp.zeros((1, embedding_size))),
-            "bilinear": jax.random.uniform(bilinear_key, (size, size)),
+            "projection": head.init(projection_key, jnp.zeros((1, parts.psi_size))),
+            "bilinear": _init_bilinear(bilinear_key, config.projection_size),
         }
 
     def key_network(task_params, agent_params) -> types.Params:
@@ -54,18 +47,18 @@ def make_curl(
     def images(batch, sampled: types.Batch, key):
         del batch
         query_key, _ = jax.random.split(key)
-        return (shift(query_key, sampled.transitions.observation),)
+        return (parts.augment(query_key, sampled.transitions.observation),)
 
     def loss(task_params, view: task.UpdateView, momentum, key):
         _, key_key = jax.random.split(key)
         (psi,) = view.images
         queries = head.apply(task_params["projection"], psi)
-        other = encode(momentum["encoder"], shift(key_key, view.sampled.transitions.observation))
-        keys = jax.lax.stop_gradient(head.apply(momentum["projection"], other))
-        logits = config.logit_scale * (queries @ task_params["bilinear"] @ keys.T)
-        return contrastive.info_nce(logits), {
-            "curl_accuracy": jnp.mean(jnp.argmax(logits, axis=1) == jnp.arange(len(logits)))
-        }
+        shifted = parts.augment(key_key, view.sampled.transitions.observation)
+        followed = view.params["params"] | {"encoder": momentum["encoder"]}
+        other = parts.encode({"params": followed}, shifted)
+        keys = head.apply(momentum["projection"], other)
+        logits = config.logit_scale * _similarities(task_params["bilinear"], queries, keys)
+        return info_nce(logits), {"curl_accuracy": _accuracy(logits)}
 
     def next_state(momentum, task_params, agent_params) -> types.Params:
         return optax.incremental_update(
@@ -79,6 +72,8 @@ def make_curl(
         init,
         loss,
         weight=lambda factor: weight * config.weight * factor,
+        whole_frames=True,
+        encoded=2,
         images=images,
         constants=game_factor,
         init_state=key_network,
@@ -86,3 +81,49 @@ def make_curl(
         importance_weighted=config.importance_weighted,
         in_priorities=config.in_priorities,
     )
+
+
+def make_target_curl(parts: task.AgentParts, weight: float) -> task.AuxiliaryTask:
+    """Makes CURL's task as on DMControl; `weight` is the loss's."""
+
+    def init(key: chex.PRNGKey) -> types.Params:
+        return {"bilinear": _init_bilinear(key, parts.psi_size)}
+
+    def loss(task_params, view: task.UpdateView, state, key):
+        del state
+        other_crop = parts.augment(key, view.sampled.transitions.observation)
+        keys = parts.encode_target(view.target_params, other_crop)
+        logits = _similarities(task_params["bilinear"], view.psi, keys)
+        return info_nce(logits), {"instance_accuracy": _accuracy(logits)}
+
+    return task.AuxiliaryTask(
+        init, loss, weight=lambda constants: weight, whole_frames=True, encoded=1
+    )
+
+
+def _init_bilinear(key: chex.PRNGKey, size: int) -> jax.Array:
+    return jax.random.uniform(key, (size, size))
+
+
+def _similarities(bilinear: jax.Array, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    """query W key: `[d, d], [N, d], [N, d] -> [N, N]`; no gradient reaches the keys."""
+    return queries @ bilinear @ jax.lax.stop_gradient(keys).T
+
+
+def info_nce(logits: jax.Array) -> jax.Array:
+    """InfoNCE, the mean cross-entropy of a batch (van den Oord et al., 2018).
+
+    Args:
+      logits: similarity of query i and key j, `[N, N]`. Key i is the positive of query i; all
+        other keys are its negatives.
+
+    Returns:
+      One loss for the batch, `[]`.
+    """
+    chex.assert_shape(logits, (len(logits), len(logits)))
+    return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(logits, axis=1)))
+
+
+def _accuracy(logits: jax.Array) -> jax.Array:
+    """Share of queries whose largest logit is that of their own key: `[N, N] -> []`."""
+    return jnp.mean(jnp.argmax(logits, axis=1) == jnp.arange(len(logits)))

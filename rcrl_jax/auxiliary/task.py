@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
+from rcrl_jax.return_contrast.rule import ContrastRule
 
 
 class AgentParts(NamedTuple):
@@ -19,10 +20,17 @@ class AgentParts(NamedTuple):
 
     encode: Callable[[types.Params, jax.Array], jax.Array]
     """`(agent_params, observation [N, *obs]) -> psi [N, psi_size]`."""
+    encode_target: Callable[[types.Params, jax.Array], jax.Array]
+    """The same with `target_params`."""
     join: Callable[[types.Params, jax.Array, jax.Array], jax.Array]
     """`(agent_params, psi [N, psi_size], action [N, *act]) -> phi [N, phi_size]`."""
+    augment: Callable[[chex.PRNGKey, jax.Array], jax.Array]
+    """`(key, sampled observation [N, ...]) -> observation [N, *obs]`, shifted or cropped at random;
+    for tasks that need whole frames."""
     psi_size: int
     phi_size: int
+    samples: ContrastRule
+    """Contrastive samples as the configuration describes them."""
 
 
 class UpdateView(NamedTuple):
@@ -70,6 +78,12 @@ class AuxiliaryTask:
       loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
         `task_params` and `view.params`, but neither targets nor state.
       weight: `constants -> scalar`, the weight of the loss.
+      samples: contrastive samples that the loss reads as `view.batch.contrast`; None for a task
+        without them. The tasks of an agent share their samples.
+      whole_frames: whether `view.sampled.transitions.observation` must hold whole frames, for
+        `AgentParts.augment`. Else it holds what the agent's own losses read.
+      encoded: observations that the loss has encoded for each transition, apart from the agent's
+        own and from contrastive samples; for the prediction of memory.
       images: `(batch, sampled, key) -> observations [N, *obs]`, a tuple, whose psi the loss reads
         beside those of the transitions; arguments as in a view and in `loss`. The agent encodes the
         images of all tasks at once.
@@ -91,6 +105,9 @@ class AuxiliaryTask:
         tuple[jax.Array, dict[str, jax.Array]],
     ]
     weight: Callable[[Any], jax.Array | float]
+    samples: ContrastRule | None = None
+    whole_frames: bool = False
+    encoded: int = 0
     images: Callable[[types.Batch, types.Batch, chex.PRNGKey], tuple[jax.Array, ...]] = _no_images
     constants: Callable[[str], Any] = _no_constants
     init_state: Callable[[types.Params, types.Params], types.Params] = _no_state
@@ -102,6 +119,32 @@ class AuxiliaryTask:
 
 TaskMaker = Callable[[AgentParts], AuxiliaryTask]
 """Makes a task for an agent."""
+
+
+class Needs(NamedTuple):
+    """What the tasks of an agent need of its replay; fields as in `AuxiliaryTask`."""
+
+    samples: ContrastRule  # `number` is 0 if no task reads them
+    whole_frames: bool
+    encoded: int
+
+
+def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
+    """What the tasks need together.
+
+    Raises:
+      ValueError: two tasks ask for different contrastive samples.
+    """
+    rules = {task.samples for task in tasks.values()} - {None}
+    if len(rules) > 1:
+        names = [name for name, task in tasks.items() if task.samples]
+        raise ValueError(f"{' and '.join(names)} ask for different contrastive samples")
+    # Without a task, the rule still says which returns count as equal.
+    return Needs(
+        samples=rules.pop() if rules else parts.samples._replace(number=0),
+        whole_frames=any(task.whole_frames for task in tasks.values()),
+        encoded=sum(task.encoded for task in tasks.values()),
+    )
 
 
 class AuxiliaryLoss(NamedTuple):

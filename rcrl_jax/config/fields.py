@@ -1,7 +1,7 @@
 """Fields of a configuration: their meaning, source and range, and the functions that use them."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 Config = TypeVar("Config")
@@ -37,7 +37,7 @@ def one_of(*choices: str) -> Check:
     return lambda value: None if value in choices else f"one of {', '.join(choices)}"
 
 
-def some_of(*choices: str) -> Check:
+def some_of(choices: Collection[str]) -> Check:
     """The value is a tuple of different `choices`, maybe empty."""
 
     def check(value: tuple[str, ...]) -> str | None:

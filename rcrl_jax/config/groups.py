@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.fields import setting
@@ -22,10 +23,10 @@ class ReturnContrastConfig:
     )
     discriminator_input: str = setting(
         "difference_product",
-        "how the discriminator reads two embeddings: 'concatenation', 'difference_product' "
-        "(|x - y| and x * y; symmetric) or 'bilinear' (x W y, no hidden layer)",
+        "how the discriminator reads two embeddings: 'concatenation' or 'difference_product' "
+        "(|x - y| and x * y; symmetric)",
         "ours",
-        fields.one_of("concatenation", "difference_product", "bilinear"),
+        fields.one_of("concatenation", "difference_product"),
     )
     discriminator_hidden: int = setting(
         256, "units of each of the discriminator's hidden layers", "ours", fields.at_least(1)
@@ -158,6 +159,32 @@ class UniformReplayConfig:
     )
 
 
+def check_tasks(config: Any, needs: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
+    """Raises ValueError if a task of `config.auxiliary` needs another value of a field.
+
+    Args:
+        config: of an agent family.
+        needs: task -> field -> the values with which the task works.
+    """
+    for task in config.auxiliary:
+        for field, values in needs[task].items():
+            if getattr(config, field) not in values:
+                raise ValueError(f"auxiliary: {task!r} needs {field}={values[0]!r}")
+
+
+def tasks_in_use(config: Any) -> tuple[str, ...]:
+    """The auxiliary tasks of a configuration whose weight is not zero.
+
+    A task of weight 0 is left out of sampling, storage and update, so that results equal, bit for
+    bit, those of the preset without it. A task's group of fields may hold a weight of its own.
+    """
+    return tuple(
+        task
+        for task in config.auxiliary
+        if config.auxiliary_weight * getattr(getattr(config, task, None), "weight", 1.0) > 0
+    )
+
+
 def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
     """Raises ValueError if the anchors are the RL batch but the two batch sizes differ."""
     if contrast.anchors == "rl_batch" and contrast.batch_size != batch_size:
@@ -167,27 +194,25 @@ def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
         )
 
 
-def check_capacity(
-    capacity: int, n_step: int, frame_stack: int, batch_sizes: Mapping[str, int]
-) -> None:
+def check_capacity(config: Any, n_step: int) -> None:
     """Checks that a replay has room for two windows with their stacks, and for every batch.
 
     Args:
-        capacity: of the replay.
+        config: of an agent family.
         n_step: length of a window.
-        frame_stack: of an observation.
-        batch_sizes: field -> size of the batches that are sampled.
 
     Raises:
         ValueError: it has not.
     """
-    least = 2 * (n_step + frame_stack)
+    capacity, least = config.replay.capacity, 2 * (n_step + config.frame_stack)
     if capacity < least:
         raise ValueError(
             f"replay.capacity: must be at least 2 * (n_step + frame_stack) = {least}; "
             f"got {capacity}"
         )
-    for name, size in batch_sizes.items():
+    groups = {"": config} | {f"{task}.": getattr(config, task, None) for task in config.auxiliary}
+    for prefix, group in groups.items():
+        name, size = f"{prefix}batch_size", getattr(group, "batch_size", 0)
         if size > capacity:
             raise ValueError(f"{name}: must be at most replay.capacity = {capacity}; got {size}")
 

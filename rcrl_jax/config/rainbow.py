@@ -10,7 +10,16 @@ from rcrl_jax.config.groups import (
     ReturnContrastConfig,
     check_anchors,
     check_capacity,
+    check_tasks,
+    tasks_in_use,
 )
+
+TASKS = {
+    # It trains the embedding of such a head.
+    "return_contrast": {"head": ("state_action", "state_action_both", "state_action_single")},
+    "curl": {},
+}
+"""The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +75,9 @@ class RainbowConfig:
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = setting(
         (),
-        "auxiliary tasks added to the RL loss: 'return_contrast', 'curl'",
+        f"auxiliary tasks added to the RL loss: {', '.join(map(repr, TASKS))}",
         "RCRL section 4.3 / C",
-        fields.some_of("return_contrast", "curl"),
+        fields.some_of(TASKS),
     )
     auxiliary_weight: float = setting(
         1.0,
@@ -145,15 +154,9 @@ class RainbowConfig:
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         fields.check_fields(self)
-        if "return_contrast" in self.auxiliary and self.head == "state":
-            raise ValueError(
-                "auxiliary: 'return_contrast' needs head='state_action', whose embedding it trains"
-            )
+        check_tasks(self, TASKS)
         check_anchors(self.return_contrast, self.batch_size)
-        batches = {"batch_size": self.batch_size}
-        if "return_contrast" in self.auxiliary:
-            batches["return_contrast.batch_size"] = self.return_contrast.batch_size
-        check_capacity(self.replay.capacity, self.n_step, self.frame_stack, batches)
+        check_capacity(self, self.n_step)
         if self.learn_start <= self.n_step + 1:
             raise ValueError(
                 f"learn_start: must exceed n_step + 1 = {self.n_step + 1}, so that there is a "
@@ -162,14 +165,8 @@ class RainbowConfig:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """The auxiliary tasks in use: those whose weight is not zero.
-
-        A task of weight 0 is left out of sampling, storage and update, so that results equal, bit
-        for bit, those of the preset without it.
-        """
-        weight = {"return_contrast": self.auxiliary_weight}
-        weight["curl"] = self.auxiliary_weight * self.curl.weight
-        return tuple(task for task in self.auxiliary if weight[task] > 0)
+        """The auxiliary tasks in use: those whose weight is not zero."""
+        return tasks_in_use(self)
 
     @property
     def needs_large_blocks(self) -> bool:

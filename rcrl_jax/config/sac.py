@@ -9,7 +9,16 @@ from rcrl_jax.config.groups import (
     UniformReplayConfig,
     check_anchors,
     check_capacity,
+    check_tasks,
+    tasks_in_use,
 )
+
+TASKS = {
+    "return_contrast": {},
+    "curl": {"observation": ("pixels",)},
+    "reconstruction": {"observation": ("pixels",)},
+}
+"""The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
 
 _SMALLEST_CROP = 15  # pixels that four convolutions need
 _LARGEST_FRAME = 480  # pixels; height of the simulator's frame buffer
@@ -78,9 +87,9 @@ class SacConfig:
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = setting(
         (),
-        "auxiliary tasks added to the critic's loss: 'return_contrast', 'curl', 'reconstruction'",
+        f"auxiliary tasks added to the critic's loss: {', '.join(map(repr, TASKS))}",
         "RCRL section 4.3 / CURL / AE",
-        fields.some_of("return_contrast", "curl", "reconstruction"),
+        fields.some_of(TASKS),
     )
     auxiliary_weight: float = setting(
         1.0,
@@ -147,10 +156,7 @@ class SacConfig:
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         fields.check_fields(self)
-        if self.observation == "state":
-            for task in ("curl", "reconstruction"):
-                if task in self.auxiliary:
-                    raise ValueError(f"auxiliary: {task!r} needs observation='pixels'")
+        check_tasks(self, TASKS)
         if not self.log_std_min < self.log_std_max:
             raise ValueError(
                 f"log_std_min: must be below log_std_max = {self.log_std_max}; "
@@ -161,15 +167,12 @@ class SacConfig:
                 f"crop_size: must be at most render_size = {self.render_size}; got {self.crop_size}"
             )
         check_anchors(self.return_contrast, self.batch_size)
-        batches = {"batch_size": self.batch_size}
-        if "return_contrast" in self.auxiliary:
-            batches["return_contrast.batch_size"] = self.return_contrast.batch_size
-        check_capacity(self.replay.capacity, 1, self.frame_stack, batches)
+        check_capacity(self, n_step=1)
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """The auxiliary tasks in use: all, or none if the weight is 0."""
-        return self.auxiliary if self.auxiliary_weight > 0 else ()
+        return tasks_in_use(self)
 
     @property
     def needs_large_blocks(self) -> bool:

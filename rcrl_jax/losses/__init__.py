@@ -1,10 +1,9 @@
 """Losses as pure functions of one run.
 
-What the functions take is stated in each docstring, in one of three ways:
+What the functions take is stated in each docstring, in one of two ways:
 
-    [...]    one item or any batch of items, with one result per item: `contrastive` except
-             `info_nce`, the policy and the element-wise losses of `sac`, action values in `c51`
+    [...]    one item or any batch of items, with one result per item: the policy and the
+             element-wise losses of `sac`, action values in `c51`
     [B]      a batch of transitions, with one loss per transition: the losses that call rlax, which
              takes one transition (`c51.double_q_cross_entropy`, `sac.critic_loss`)
-    [N, N]   a whole batch, with one loss for the batch: `contrastive.info_nce`
 """

@@ -23,10 +23,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from rcrl_jax.observations import stack_places
 from rcrl_jax.replay import aligned
-from rcrl_jax.replay.return_table import ReturnTable
-from rcrl_jax.replay.segment_table import SegmentTable
 from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.return_contrast.returns import ReturnTable
+from rcrl_jax.return_contrast.segments import SegmentTable
 
 
 class WrittenSlots(NamedTuple):
@@ -128,9 +129,8 @@ class TransitionRing:
     def _append(self, rows: np.ndarray) -> np.ndarray:
         """Moves the head of `rows [n]` by one slot; returns the slots `[n]`."""
         slot = self.count[rows] % self._capacity
-        back = np.arange(self._frame_stack)[::-1]
-        stack = (slot[:, None] - back) % self._capacity
-        stack = np.where(back <= self._next_age[rows, None], stack, self._zero_slot)
+        back, exists = stack_places(self._next_age[rows], self._frame_stack)
+        stack = np.where(exists, (slot[:, None] - back) % self._capacity, self._zero_slot)
         self._slots["stack"][self._starts[rows] + slot] = stack
         self.count[rows] += 1
         self._next_age[rows] += 1

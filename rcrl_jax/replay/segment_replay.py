@@ -17,13 +17,13 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay import counter_random
-from rcrl_jax.replay.contrast import ContrastSampler
 from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.replay.sum_tree import make_sum_tree
+from rcrl_jax.return_contrast.sampling import ContrastSampler
 
-_TRANSITIONS = 0  # stream of random numbers; contrast.py lists the others
+_TRANSITIONS = 0  # stream of random numbers; return_contrast/sampling.py has more
 # A cross-entropy may underflow to 0, as in a game without rewards. Its transition must stay in the
 # replay.
 _LEAST_LOSS = 1e-8
@@ -152,10 +152,11 @@ class SegmentReplay:
         index = self._prioritised(_TRANSITIONS, self.settings.batch_size)
         transitions = self._transitions(index, beta)
         contrast, positive_is_anchor = None, np.zeros(len(index))
-        if self.settings.num_anchors:
+        rule = self.settings.contrast
+        if rule.number:
             anchor = index
-            if self.settings.contrast.anchors != "rl_batch":
-                anchor = self._contrast.anchors(self._prioritised, self.settings.num_anchors)
+            if rule.anchors != "rl_batch":
+                anchor = self._contrast.anchors(self._prioritised, rule.number)
             positive, negative = self._contrast.contrast(anchor)
             contrast = self._contrast_batch(anchor, positive, negative)
             positive_is_anchor = np.mean(positive == anchor, axis=1)
@@ -177,7 +178,7 @@ class SegmentReplay:
 
         Serves to compile and time an update, also while the replay is empty.
         """
-        runs, num_anchors = len(self._ring.rows), self.settings.num_anchors
+        runs, num_anchors = len(self._ring.rows), self.settings.contrast.number
         index = np.zeros((runs, self.settings.batch_size), np.int64)
         with np.errstate(invalid="ignore"):  # an empty replay has no priorities
             transitions = self._transitions(index, beta=0.0)

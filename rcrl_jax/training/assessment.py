@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from rcrl_jax.representation import episodes, instruments
+from rcrl_jax.return_contrast import episodes, instruments
 from rcrl_jax.training import evaluation, loop
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan

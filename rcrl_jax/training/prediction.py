@@ -16,7 +16,7 @@ from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
-from rcrl_jax.representation import instruments
+from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -235,7 +235,7 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     def actions(size: int) -> jax.ShapeDtypeStruct:
         return shape(size, *agent.action.shape, dtype=agent.action.dtype)
 
-    size, num_anchors = settings.batch_size, settings.num_anchors
+    size, num_anchors = settings.batch_size, settings.contrast.number
     transitions = types.TransitionBatch(
         observation=stacks(formats.observation, size),
         action=actions(size),

@@ -121,7 +121,7 @@ class Recording(contextlib.ExitStack):
                 total = self._plan.total_steps
                 scalars["beta"] = loop.importance_exponent(self._agent, step, total)
             scalars["steps_per_s"] = steps_per_s
-            if replay.num_anchors:
+            if replay.contrast.number:
                 lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):
                     scalars[f"segment_length_p{percentile}"] = float(length)

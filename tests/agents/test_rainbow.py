@@ -12,8 +12,7 @@ from scipy import stats
 from rcrl_jax import augmentation, observations, types
 from rcrl_jax.agents import rainbow
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.agents.rainbow_training import observation_format
-from rcrl_jax.auxiliary import curl, return_contrast
+from rcrl_jax.auxiliary import curl
 from rcrl_jax.auxiliary.task import AgentParts, UpdateView
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
@@ -21,9 +20,10 @@ from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import compiled_patch_encoder
-from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+from rcrl_jax.return_contrast.discriminator import Discriminator
+from rcrl_jax.return_contrast.task import make_return_contrast
 from tests.agents.trees import flattened
 
 ACTIONS, BATCH, ANCHORS = 4, 6, 5
@@ -59,7 +59,7 @@ def observations_of(rng, n: int, layout=observations.PATCHES) -> np.ndarray:
 
 def batch_of(seed: int, preset: str = "rcrl") -> types.Batch:
     rng = np.random.default_rng(seed)
-    layouts = observation_format(ATARI_PRESETS[preset])
+    layouts = agent_of(preset)[0].observations
     pairs = [
         types.Pairs(
             observations_of(rng, ANCHORS, layouts.network),
@@ -161,14 +161,15 @@ def total_loss(config, params, target_params, momentum, batch, key):
     values["c51"] = total
     if "return_contrast" in config.auxiliary:
         join = functools.partial(network.apply, method="join")
-        parts = AgentParts(None, join, None, EMBEDDING_SIZE)
-        task = return_contrast.make_return_contrast(parts, config.return_contrast, 1.0)
+        parts = AgentParts(None, None, join, None, None, EMBEDDING_SIZE, None)
+        task = make_return_contrast(parts, config.return_contrast, 1.0)
         own = params.auxiliary["return_contrast"]
         view = view_of(pairs.observation for pairs in batch.contrast)
         values["return_contrast"], _ = task.loss(own, view, None, None)
         total += config.auxiliary_weight * values["return_contrast"]
     if "curl" in config.auxiliary:
-        task = curl.make_curl(encode_patches, shift, EMBEDDING_SIZE, config.curl, 1.0)
+        parts = AgentParts(encode_patches, None, None, shift, EMBEDDING_SIZE, None, None)
+        task = curl.make_momentum_curl(parts, config.curl, 1.0)
         own = params.auxiliary["curl"]
         view = view_of(task.images(batch, batch, task_keys[-1]))
         values["curl"], _ = task.loss(own, view, momentum, task_keys[-1])
@@ -179,8 +180,9 @@ def total_loss(config, params, target_params, momentum, batch, key):
     return total, (cross_entropy, values)
 
 
-def encode_patches(encoder_params, observation):
-    return DataEfficientEncoder().apply({"params": encoder_params}, observation)
+def encode_patches(agent_params, observation):
+    encoder_params = {"params": agent_params["params"]["encoder"]}
+    return DataEfficientEncoder().apply(encoder_params, observation)
 
 
 def shift(key, observation):

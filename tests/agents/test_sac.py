@@ -14,8 +14,8 @@ from rcrl_jax.agents.sac_model import SacParams
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import sac as losses
-from rcrl_jax.networks import discriminator
 from rcrl_jax.networks import sac as networks
+from rcrl_jax.return_contrast import discriminator
 from tests.agents.trees import flattened
 from tests.training import toy_control
 

@@ -1,6 +1,7 @@
-"""CURL's loss by hand, its momentum network, and which parameters its gradient reaches."""
+"""Both versions of CURL by hand, the momentum network, and which parameters gradients reach."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -8,7 +9,7 @@ from scipy import stats
 
 from rcrl_jax import augmentation, observations, types
 from rcrl_jax.auxiliary import curl
-from rcrl_jax.auxiliary.task import UpdateView
+from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
 from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
@@ -28,21 +29,25 @@ def shift(key, stacks):
 
 
 def view_of(task, encode, agent_params, batch, key=KEY) -> UpdateView:
-    encoder = agent_params["params"]["encoder"]
-    images = tuple(encode(encoder, stacks) for stacks in task.images(None, batch, key))
+    images = tuple(encode(agent_params, stacks) for stacks in task.images(None, batch, key))
     return UpdateView(agent_params, None, None, None, batch, images)
+
+
+def make_task(encode, augment, psi_size: int, config=CONFIG) -> AuxiliaryTask:
+    parts = AgentParts(encode, None, None, augment, psi_size, None, None)
+    return curl.make_momentum_curl(parts, config, 1.0)
 
 
 def linear_encode(params, stacks):
     """psi: a matrix applied to a subsampled stack."""
     pixels = stacks[..., ::12, ::12].reshape(len(stacks), -1) / 255.0
-    return pixels @ params
+    return pixels @ params["params"]["encoder"]
 
 
 @pytest.fixture(scope="module")
 def small():
     """(task, its parameters, agent parameters, momentum, a batch)."""
-    task = curl.make_curl(linear_encode, shift, 8, CONFIG, 1.0)
+    task = make_task(linear_encode, shift, 8)
     stacks = RNG.integers(0, 256, (ITEMS, 2, 84, 84), np.uint8)
 
     def agent():
@@ -63,9 +68,7 @@ def slow_projection(params, psi):
 
 def test_the_bilinear_matrix_starts_uniform_between_0_and_1():
     config = CurlConfig(hidden_size=6, projection_size=128)
-    bilinear = np.asarray(
-        curl.make_curl(linear_encode, shift, 8, config, 1.0).init(KEY)["bilinear"]
-    )
+    bilinear = np.asarray(make_task(linear_encode, shift, 8, config).init(KEY)["bilinear"])
     assert bilinear.shape == (128, 128)
     assert stats.kstest(bilinear.ravel(), "uniform").pvalue > 1e-3
 
@@ -83,12 +86,13 @@ def test_the_loss_equals_slow_loops(small):
     # In NumPy, where no shape needs a compilation.
     params, agent_params, momentum = jax.tree.map(np.asarray, (params, agent_params, momentum))
     assert np.any(first != second)
-    encoder = agent_params["params"]["encoder"]
-    queries = [slow_projection(params["projection"], psi) for psi in linear_encode(encoder, first)]
-    keys = [
-        slow_projection(momentum["projection"], psi)
-        for psi in linear_encode(momentum["encoder"], second)
-    ]
+    queries, keys = (
+        [slow_projection(projection, psi) for psi in linear_encode({"params": encoders}, stacks)]
+        for projection, encoders, stacks in (
+            (params["projection"], agent_params["params"], first),
+            (momentum["projection"], momentum, second),
+        )
+    )
     expected, right = 0.0, 0
     for i in range(ITEMS):
         logits = np.array([0.1 * (queries[i] @ params["bilinear"] @ key) for key in keys])
@@ -120,7 +124,7 @@ def test_the_momentum_network_is_a_moving_average_without_gradient(small):
 
 
 def test_settings_of_the_codebase_are_fields():
-    task = curl.make_curl(linear_encode, shift, 8, CONFIG, 1.0)
+    task = make_task(linear_encode, shift, 8)
     assert task.importance_weighted and task.in_priorities
     weights = {
         game: float(task.weight(task.constants(game)))
@@ -136,12 +140,12 @@ def test_the_gradient_reaches_encoder_and_projection_but_no_dueling_stream():
     network = RainbowNetwork(3, 3, 4, 0.1, "state_action")
 
     def encode(params, patches):
-        return DataEfficientEncoder().apply({"params": params}, patches)
+        return DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, patches)
 
     def shift_whole(key, observation):
         return observations.PATCHES.stack(shift(key, observations.unpack_whole(observation)))
 
-    task = curl.make_curl(encode, shift_whole, EMBEDDING_SIZE, CONFIG, 1.0)
+    task = make_task(encode, shift_whole, EMBEDDING_SIZE)
     stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
     batch = batch_of(observations.WHOLE.stack(stacks))
     agent_params = network.init(KEY, observations.PATCHES.stack(stacks), 3)
@@ -185,3 +189,50 @@ def test_training_learns_to_identify_the_observations_of_a_batch(small):
         both, state, value = step(both, state, key)
         values.append(float(value))
     assert np.mean(values[-20:]) < 0.75 * np.mean(values[:5])
+
+
+def test_keys_are_the_target_encoder_s_psi_of_another_crop():
+    """Encoder and crop are simple replacements; queries are the psi of the update."""
+    rng = np.random.default_rng(0)
+    psi, sampled = rng.normal(size=(2, 4, 3)).astype(np.float32)
+    scale = jnp.float32(3.0)  # the target's parameters
+
+    def crop(key, observation):
+        return observation + jax.random.normal(key, observation.shape)
+
+    def encode_target(target_params, observation):
+        return target_params * observation
+
+    task = curl.make_target_curl(AgentParts(None, encode_target, None, crop, 3, None, None), 1.0)
+    params = task.init(KEY)
+    batch = types.Batch(types.TransitionBatch(sampled, *[None] * 5), None)
+
+    def loss(psi, scale):
+        view = UpdateView(None, scale, psi, None, batch)
+        return task.loss(params, view, None, KEY)[0]
+
+    keys = 3.0 * np.asarray(crop(KEY, sampled))
+    logits = psi @ np.asarray(params["bilinear"]) @ keys.T
+    expected = -np.mean(np.diag(logits) - np.log(np.sum(np.exp(logits), axis=1)))
+    assert float(loss(psi, scale)) == pytest.approx(expected, rel=1e-4)
+    to_queries, to_target = jax.grad(loss, argnums=(0, 1))(psi, scale)
+    assert np.any(to_queries != 0) and to_target == 0.0
+
+
+def test_info_nce_equals_a_slow_loop():
+    logits = np.random.default_rng(0).normal(size=(5, 5)) * 3
+    expected = 0.0
+    for i in range(5):
+        chances = [np.exp(logits[i, j]) for j in range(5)]
+        expected -= np.log(chances[i] / sum(chances)) / 5
+    assert float(curl.info_nce(logits)) == pytest.approx(expected, rel=1e-5)
+    # A constant added to all logits of a row does not change the loss.
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    assert float(curl.info_nce(shifted)) == pytest.approx(expected, rel=1e-5)
+    assert float(curl.info_nce(jnp.eye(4) * 1e4)) == 0.0
+    assert float(curl.info_nce(jnp.zeros((4, 4)))) == pytest.approx(np.log(4))
+
+
+def test_info_nce_requires_one_key_per_query():
+    with pytest.raises(AssertionError):
+        curl.info_nce(jnp.zeros((4, 3)))

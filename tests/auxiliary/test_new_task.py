@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax import types
+from rcrl_jax import config, types
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.auxiliary import registry
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
+from rcrl_jax.config import fields
+from rcrl_jax.envs import atari, dmc
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_control
@@ -42,13 +45,41 @@ def make_reward_prediction(parts: AgentParts) -> AuxiliaryTask:
 TASKS = {"reward_prediction": make_reward_prediction}
 # [new task]
 
+
+# [with samples]
+def make_triplet(parts: AgentParts) -> AuxiliaryTask:
+    """Embeds pairs of one segment closer together than pairs of two."""
+
+    def images(batch, sampled, key):
+        return tuple(pairs.observation for pairs in batch.contrast)
+
+    def loss(task_params, view: UpdateView, state, key):
+        anchor, positive, negative = (
+            parts.join(view.params, psi, pairs.action)
+            for psi, pairs in zip(view.images, view.batch.contrast, strict=True)
+        )
+        near, far = (jnp.sum(jnp.square(anchor - x), axis=-1) for x in (positive, negative))
+        return jnp.mean(jnp.maximum(1.0 + near - far, 0.0)), {"far": jnp.mean(far)}
+
+    return AuxiliaryTask(
+        init=lambda key: {},
+        loss=loss,
+        weight=lambda constants: 0.1,
+        samples=parts.samples._replace(number=16, anchors="uniform"),
+        images=images,
+    )
+
+
+# [with samples]
+
 STEPS = 60
+BASES = {"rainbow": "erainbow_sa", "sac": "sac_aug"}
 
 
-def make_plan(family: str):
+def make_plan(family: str, preset: str = ""):
     if family == "rainbow":
-        return toy.make_plan("", "rcrl", overrides={"learning_rate": 1e-3})
-    return toy_control.make_plan("", "rcrl_sac")
+        return toy.make_plan("", preset or "rcrl", overrides={"learning_rate": 1e-3})
+    return toy_control.make_plan("", preset or "rcrl_sac")
 
 
 @functools.cache
@@ -123,3 +154,66 @@ def test_an_agent_with_a_new_task_can_be_evaluated():
     environment = make_plan("rainbow").make_environment
     result = evaluation.evaluate(params, fleet, environment, STEPS, range(3))
     assert result.returns.shape == (1, 3)
+
+
+@pytest.mark.parametrize("family", ["rainbow", "sac"])
+def test_a_task_gets_the_contrastive_samples_that_it_asks_for(family):
+    plan = make_plan(family, BASES[family])
+    environment, _ = build.make_fleet(plan)
+    spec = environment.spec
+    agent = make_agent(plan.config, spec, {"triplet": make_triplet})
+    without = make_agent(plan.config, spec)
+    assert without.replay.contrast.number == 0 and agent.replay.contrast.number == 16
+    assert agent.replay.contrast.tolerance == without.replay.contrast.tolerance
+    assert agent.resources.activation_bytes > without.resources.activation_bytes
+    fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"triplet": ()}))
+    *_, last = toy.training(fleet, environment, STEPS)
+    environment.close()
+    metrics = fleet.to_host(last.state.pending_update.result).metrics
+    assert np.isfinite(metrics["loss_triplet"]).all() and (metrics["far"] > 0).all()
+
+
+def test_tasks_that_ask_for_different_samples_are_refused():
+    plan = make_plan("rainbow")  # whose own task asks for eight
+    environment, _ = build.make_fleet(plan)
+    environment.close()
+    with pytest.raises(ValueError, match="return_contrast and triplet ask for different"):
+        make_agent(plan.config, environment.spec, {"triplet": make_triplet})
+
+
+@pytest.mark.parametrize("family", ["rainbow", "sac"])
+def test_three_lines_select_a_task_by_name(family, monkeypatch):
+    """The lines of `docs/extending.md`: a name for each family, and a maker."""
+    monkeypatch.setitem(config.rainbow.TASKS, "triplet", {})
+    monkeypatch.setitem(config.sac.TASKS, "triplet", {})
+    monkeypatch.setitem(registry.MAKERS, "triplet", lambda config, parts: make_triplet(parts))
+    plan = make_plan(family, BASES[family])
+    environment, _ = build.make_fleet(plan)
+    environment.close()
+    named = fields.replace(plan.config, {"auxiliary": ("triplet",)})
+    assert make_agent(named, environment.spec).replay.contrast.number == 16
+    unused = fields.replace(named, {"auxiliary_weight": 0.0})
+    assert make_agent(unused, environment.spec).replay.contrast.number == 0
+
+
+@pytest.mark.parametrize(
+    "family, preset, images",
+    [
+        ("rainbow", "erainbow_sa", 2 * 32),
+        ("rainbow", "curl", 2 * 32 + 2 * 32),
+        ("rainbow", "rcrl_curl", 2 * 32 + 2 * 32 + 3 * 64),
+        ("sac", "sac_aug", 2 * 512),
+        ("sac", "rcrl_curl_sac", 2 * 512 + 512 + 3 * 64),
+    ],
+)
+def test_predicted_memory_counts_the_images_of_transitions_and_of_tasks(family, preset, images):
+    settings, spec = {
+        "rainbow": (config.presets.ATARI_PRESETS, atari.LARGEST_SPEC),
+        "sac": (config.presets.DMC_PRESETS, dmc.make_spec("walker_walk", "pixels", 100)),
+    }[family]
+
+    def bytes_of(name: str) -> int:
+        return make_agent(settings[name], spec).resources.activation_bytes
+
+    base = 2 * settings[preset].batch_size
+    assert bytes_of(preset) * base == bytes_of(BASES[family]) * images

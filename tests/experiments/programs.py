@@ -24,6 +24,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # Define no flags when imported.
 _LIBRARY = (
     "experiments.command_line",
+    "experiments.representation",
     "experiments.sweeps",
     "experiments.theory",
     "benchmarks.tables",

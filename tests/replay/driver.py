@@ -8,8 +8,9 @@ import numpy as np
 from rcrl_jax.observations import FrameLayout, ObservationFormat
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import Sample, SegmentReplay
-from rcrl_jax.replay.segment_table import closes_at_reward
-from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
+from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.return_contrast.segments import closes_at_reward
 from tests.replay.reference import FRAME_SHAPE, Event, ReferenceReplay
 
 DISCOUNT = 0.9
@@ -28,7 +29,6 @@ def make_settings(**changes) -> ReplaySettings:
         "closes_segment": closes_at_reward,
         "contrast": ContrastRule(),
         "batch_size": 8,
-        "num_anchors": 0,
         "importance_exponent": 0.4,
     }
     return ReplaySettings(**(defaults | changes))
@@ -79,8 +79,11 @@ class Pair:
 
     def sample(self, batch_size: int, num_anchors: int, beta: float) -> Sample:
         """A sample of any size, whatever the sizes of the settings."""
+        settings = self.fast.settings
         self.fast.settings = dataclasses.replace(
-            self.fast.settings, batch_size=batch_size, num_anchors=num_anchors
+            settings,
+            batch_size=batch_size,
+            contrast=settings.contrast._replace(number=num_anchors),
         )
         return self.fast.sample(beta)
 

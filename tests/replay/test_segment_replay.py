@@ -11,8 +11,8 @@ from scipy import stats
 from rcrl_jax import observations, types
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.replay.segment_table import closes_above
-from rcrl_jax.replay.settings import ContrastRule
+from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.return_contrast.segments import closes_above
 from tests.replay.driver import DISCOUNT, TINY, Pair, make_settings, pattern
 from tests.replay.reference import ZEROS, Event
 
@@ -444,7 +444,8 @@ def test_batch_types_and_no_contrast_without_anchors():
 
 
 def test_example_batch_has_the_types_of_a_sample_and_changes_nothing():
-    empty, played = Pair(2, capacity=24, num_anchors=3), Pair(2, capacity=24, num_anchors=3)
+    rule = ContrastRule(number=3)
+    empty, played = Pair(2, capacity=24, contrast=rule), Pair(2, capacity=24, contrast=rule)
     for event in pattern("..+....."):
         played.add([event, event])
     before = played.fast.state
@@ -462,17 +463,17 @@ def test_example_batch_has_the_types_of_a_sample_and_changes_nothing():
 
 
 def test_settings_refuse_anchors_of_an_rl_batch_of_another_size():
-    rule = ContrastRule(anchors="rl_batch")
     with pytest.raises(ValueError, match="8 anchors cannot be the 16 transitions"):
-        make_settings(contrast=rule, batch_size=16, num_anchors=8)
-    assert make_settings(contrast=rule, batch_size=16, num_anchors=16).num_anchors == 16
+        make_settings(contrast=ContrastRule(8, "rl_batch"), batch_size=16)
+    make_settings(contrast=ContrastRule(16, "rl_batch"), batch_size=16)
+    make_settings(contrast=ContrastRule(0, "rl_batch"), batch_size=16)
 
 
 def test_frames_on_the_device_give_the_samples_of_frames_on_the_host():
     """References of a batch share one array, which the next `add` donates."""
     runs, capacity = 2, 24
     zeros = jnp.zeros((runs, capacity + 2, frames.device_frame_size(TINY)), np.uint8)
-    pair = Pair(runs, capacity=capacity, num_anchors=3)
+    pair = Pair(runs, capacity=capacity, contrast=ContrastRule(number=3))
     device = SegmentReplay(
         frames.DeviceFrameStore(runs, zeros, lambda tree: tree, TINY),
         np.arange(runs),
@@ -540,7 +541,7 @@ def test_replay_of_vector_states_and_actions():
         np.arange(2),
         make_settings(
             capacity=capacity, closes_segment=closes_above(1.0), n_step=1,
-            priority_exponent=0.0, batch_size=8, num_anchors=5,
+            priority_exponent=0.0, batch_size=8, contrast=ContrastRule(number=5),
         ),
         observations.ObservationFormat.uniform(2, states),
         jax.ShapeDtypeStruct((4,), np.float32),

@@ -436,7 +436,6 @@ def default_update():
     [
         {"return_contrast.loss": "cross_entropy"},
         {"return_contrast.discriminator_input": "difference_product"},
-        {"return_contrast.discriminator_input": "bilinear"},
         {"return_contrast.anchors": "uniform"},
         {"return_contrast.anchors": "rl_batch"},
         {"return_contrast.positives": "equal_return"},

@@ -96,7 +96,7 @@ def test_frames_on_the_device_give_the_same_run(rcrl_curl):
     "variant",
     [
         {"return_contrast.loss": "cross_entropy", "return_contrast.discriminator_norm": "unit"},
-        {"return_contrast.discriminator_input": "bilinear", "return_contrast.anchors": "uniform"},
+        {"return_contrast.anchors": "uniform"},
         {"head": "state_action_single", "embedding_init": "uniform"},
         {"head": "state_action_both", "return_contrast.discriminator_layers": 2},
         {

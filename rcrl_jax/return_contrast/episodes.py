@@ -8,8 +8,8 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.replay import segment_table
+from rcrl_jax.observations import ObservationFormat, stack_places
+from rcrl_jax.return_contrast import segments
 
 # A game that is stuck runs to the frame limit; its first steps are enough.
 _MOST_BYTES = 20 * 2**20
@@ -31,7 +31,7 @@ class Recorder:
     def __init__(
         self,
         num_games: int,
-        closes_segment: segment_table.SegmentRule,
+        closes_segment: segments.SegmentRule,
         protocol: EnvironmentProtocol,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
@@ -47,7 +47,7 @@ class Recorder:
         self._most_bytes = most_bytes
         self._frames: np.ndarray | None = None  # [most frames, G, *frame_shape]
         self._steps: list[tuple[np.ndarray, ...]] = []
-        self._segments = segment_table.SegmentTable(num_games, 1, closes_segment)
+        self._segments = segments.SegmentTable(num_games, 1, closes_segment)
         self._lengths = np.zeros(num_games, np.int64)
         self._playing = np.ones(num_games, bool)
 
@@ -98,39 +98,6 @@ def all_steps(episodes: Sequence[Episode]) -> Steps:
     )
 
 
-def draw_steps(episodes: Sequence[Episode], size: int, rng: np.random.Generator) -> Steps:
-    """`size` different steps, or all if there are fewer."""
-    steps = all_steps(episodes)
-    chosen = rng.permutation(len(steps.time))[:size]
-    return Steps(steps.episode[chosen], steps.time[chosen])
-
-
-def draw_contrast(
-    episodes: Sequence[Episode], size: int, rng: np.random.Generator
-) -> tuple[Steps, Steps, Steps]:
-    """Anchors, positives and negatives, `size` of each.
-
-    A positive always differs from its anchor, because a pair's similarity to itself is 1. So
-    anchors are drawn from segments of two or more steps. A negative is any step.
-
-    Raises:
-      ValueError: no segment has two steps.
-    """
-    steps = all_steps(episodes)
-    segment = segment_numbers(episodes)
-    length = np.bincount(segment)
-    first = np.concatenate([[0], np.cumsum(length)[:-1]])
-    candidates = np.nonzero(length[segment] > 1)[0]
-    if not candidates.size:
-        raise ValueError("no segment of the recorded episodes has two steps")
-    anchor = rng.choice(candidates, size)
-    own = segment[anchor]
-    positive = first[own] + rng.integers(0, length[own] - 1)
-    positive += positive >= anchor
-    negative = rng.integers(0, len(segment), size)
-    return tuple(Steps(steps.episode[i], steps.time[i]) for i in (anchor, positive, negative))
-
-
 def segment_numbers(episodes: Sequence[Episode]) -> np.ndarray:
     """`[N]`: the number of each step's segment; numbers differ between games."""
     opens = [
@@ -149,15 +116,6 @@ def undiscounted_returns(episode: Episode) -> np.ndarray:
     return returns
 
 
-def discounted_returns(episode: Episode, discount: float) -> np.ndarray:
-    """`[T]`: discounted sum of the rewards from each step to the end of the game."""
-    returns = np.zeros(len(episode.reward))
-    following = 0.0
-    for t in reversed(range(len(episode.reward))):
-        returns[t] = following = episode.reward[t] + discount * following
-    return returns
-
-
 def pairs_at(episodes: Sequence[Episode], steps: Steps, formats: ObservationFormat) -> types.Pairs:
     """The state-action pairs at `steps`, for one run.
 
@@ -168,8 +126,8 @@ def pairs_at(episodes: Sequence[Episode], steps: Steps, formats: ObservationForm
     """
     first, frame_stack = episodes[0], formats.frame_stack
     stacks = np.zeros((len(steps.time), frame_stack, *first.frames.shape[1:]), first.frames.dtype)
+    back, exists = stack_places(steps.time, frame_stack)
     for i, (episode, time) in enumerate(zip(*steps, strict=True)):
-        start = max(0, time + 1 - frame_stack)
-        stacks[i, frame_stack - (time + 1 - start) :] = episodes[episode].frames[start : time + 1]
+        stacks[i, exists[i]] = episodes[episode].frames[time - back[exists[i]]]
     action = np.stack([episodes[e].action[t] for e, t in zip(*steps, strict=True)])
     return types.Pairs(np.ascontiguousarray(formats.stack(stacks)), action)

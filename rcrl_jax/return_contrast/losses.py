@@ -1,4 +1,4 @@
-"""Losses and similarities of contrastive tasks.
+"""The losses of the discriminator, and the similarity of embeddings.
 
 rlax's `l2_loss` is half of `squared_error`; its `log_loss` takes probabilities and is infinite
 where a sigmoid saturates.
@@ -37,20 +37,6 @@ def binary_cross_entropy(logit: jax.Array, label: jax.Array | float) -> jax.Arra
     """
     _assert_label(logit, label)
     return jax.nn.softplus(logit) - label * logit
-
-
-def info_nce(logits: jax.Array) -> jax.Array:
-    """InfoNCE, the mean cross-entropy of a batch (van den Oord et al., 2018).
-
-    Args:
-      logits: similarity of query i and key j, `[N, N]`. Key i is the positive of query i; all
-        other keys are its negatives.
-
-    Returns:
-      One loss for the batch, `[]`.
-    """
-    chex.assert_shape(logits, (len(logits), len(logits)))
-    return -jnp.mean(jnp.diagonal(jax.nn.log_softmax(logits, axis=1)))
 
 
 def cosine_similarity(first: jax.Array, second: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.representation import episodes, instruments
+from rcrl_jax.return_contrast import episodes, instruments
 
 RNG = np.random.default_rng(0)
 SIZE = 4000

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rcrl_jax.replay.segment_table import SegmentTable, closes_above, closes_at_reward
+from rcrl_jax.return_contrast.segments import SegmentTable, closes_above, closes_at_reward
 
 
 def fill(table: SegmentTable, rewards, ends) -> np.ndarray:

@@ -6,14 +6,13 @@ import pytest
 from rcrl_jax import observations
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.replay import segment_table
-from rcrl_jax.representation import episodes
+from rcrl_jax.return_contrast import episodes, segments
 
 RNG = np.random.default_rng(0)
 ATARI = EnvironmentProtocol(
     frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=100
 )
-AT_REWARD = segment_table.closes_at_reward
+AT_REWARD = segments.closes_at_reward
 
 
 def episode(rewards: str, recorded: int | None = None) -> episodes.Episode:
@@ -71,7 +70,7 @@ def test_a_recorder_cuts_segments_as_training_would():
     atari = segments_of(AT_REWARD, ATARI)
     assert atari.segment.tolist() == [0, 0, 1, 2, 2, 3]
     assert atari.reward.tolist() == [0, 1, 0, 0, 0.5, 0]
-    control = segments_of(segment_table.closes_above(2.1), ATARI.for_evaluation())
+    control = segments_of(segments.closes_above(2.1), ATARI.for_evaluation())
     assert control.segment.tolist() == [0, 0, 0, 0, 0, 1]
     assert control.reward.tolist() == rewards
     assert control.ends.tolist() == [False] * 5 + [True]
@@ -91,12 +90,6 @@ def test_a_recorder_keeps_no_more_frames_than_it_may_and_ignores_later_games():
     assert kept.action.tolist() == [0, 1, 2, 3]
 
 
-def test_discounted_returns_by_hand():
-    np.testing.assert_allclose(
-        episodes.discounted_returns(episode(".+.-"), 0.5), [0.5 - 0.125, 1 - 0.25, -0.5, -1.0]
-    )
-
-
 def test_undiscounted_returns_end_with_the_life():
     np.testing.assert_array_equal(
         episodes.undiscounted_returns(episode(".+.+|-.|+")), [2, 2, 1, 1, -1, 0, 1]
@@ -106,43 +99,6 @@ def test_undiscounted_returns_end_with_the_life():
 def test_segments_are_numbered_over_all_games_where_frames_are_recorded():
     games = [episode("..+.|..", recorded=6), episode(".++")]
     assert episodes.segment_numbers(games).tolist() == [0, 0, 0, 1, 2, 2, 3, 3, 4]
-
-
-def test_contrast_is_drawn_by_the_rule_of_segments():
-    games = [episode("..+....-+."), episode("+...", recorded=3), episode("......")]
-    # Segments of two steps or more; the 8th and 9th step of the first game are the last of the
-    # long one and one of its own, its 10th is alone too, and so is the second game's first.
-    segments = [
-        [(0, 0), (0, 1), (0, 2)],
-        [(0, t) for t in range(3, 8)],
-        [(1, 1), (1, 2)],
-        [(2, t) for t in range(6)],
-    ]
-    size = 20_000
-    drawn = episodes.draw_contrast(games, size, np.random.default_rng(1))
-    anchor, positive, negative = (list(zip(*steps, strict=True)) for steps in drawn)
-    own = {step: set(segment) for segment in segments for step in segment}
-    assert set(anchor) == set(own)
-    together = set(zip(anchor, positive, strict=True))
-    assert together == {(a, p) for a in own for p in own[a] if p != a}
-    everything = {(0, t) for t in range(10)} | {(1, t) for t in range(3)}
-    assert set(negative) == everything | {(2, t) for t in range(6)}
-    # All steps are equally likely as anchors.
-    counts = np.unique(anchor, axis=0, return_counts=True)[1]
-    assert np.abs(counts / size * len(own) - 1).max() < 0.2
-
-
-def test_without_a_segment_of_two_steps_there_is_no_positive():
-    with pytest.raises(ValueError, match="no segment"):
-        episodes.draw_contrast([episode("++"), episode("-")], 3, RNG)
-
-
-def test_steps_are_drawn_without_repetition():
-    games = [episode("....", recorded=2), episode("...")]
-    steps = episodes.draw_steps(games, 100, RNG)
-    drawn = sorted(zip(steps.episode.tolist(), steps.time.tolist(), strict=True))
-    assert drawn == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
-    assert len(episodes.draw_steps(games, 3, RNG).time) == 3
 
 
 @pytest.mark.parametrize("layout", [observations.PATCHES, observations.FRAMES])

@@ -12,9 +12,7 @@ import jax.numpy as jnp
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.losses import contrastive
-from rcrl_jax.networks import discriminator
-from rcrl_jax.replay.settings import ContrastRule
+from rcrl_jax.return_contrast import discriminator, losses
 
 SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 
@@ -22,10 +20,10 @@ SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 def make_return_contrast(
     parts: task.AgentParts, config: ReturnContrastConfig, weight: float
 ) -> task.AuxiliaryTask:
-    """Makes the task for an agent whose batches hold contrastive samples.
+    """Makes the task for an agent.
 
     Args:
-      parts: of the agent; the task trains what makes phi.
+      parts: of the agent; the task trains what makes phi, on `parts.samples`.
       config: discriminator and loss.
       weight: of the loss.
     """
@@ -77,8 +75,8 @@ def make_return_contrast(
         metrics = {
             "discriminator_accuracy_positive": jnp.mean(w_positive < 0.5),
             "discriminator_accuracy_negative": jnp.mean(w_negative >= 0.5),
-            "cosine_positive": jnp.mean(contrastive.cosine_similarity(anchor, positive)),
-            "cosine_negative": jnp.mean(contrastive.cosine_similarity(anchor, negative)),
+            "cosine_positive": jnp.mean(losses.cosine_similarity(anchor, positive)),
+            "cosine_negative": jnp.mean(losses.cosine_similarity(anchor, negative)),
         }
         return jnp.mean(errors), metrics
 
@@ -87,28 +85,13 @@ def make_return_contrast(
         loss,
         weight=lambda constants: weight,
         images=lambda batch, sampled, key: tuple(pairs.observation for pairs in batch.contrast),
+        samples=parts.samples,
         discriminate=network.apply,
     )
 
 
-def contrast_rule(config: ReturnContrastConfig, tolerance: float) -> ContrastRule:
-    """How the replay draws the samples of the task.
-
-    Args:
-      config: where anchors, positives and negatives come from.
-      tolerance: returns that differ by at most this count as equal [reward].
-    """
-    return ContrastRule(
-        anchors=config.anchors,
-        equal_return_positives=config.positives == "equal_return",
-        excludes_anchor=config.positive_excludes_anchor,
-        differs_in_return=config.negative_differs_in_return,
-        tolerance=tolerance,
-    )
-
-
 _ERRORS = {
-    "squared_error": lambda logit, w, label: contrastive.squared_error(w, label),
+    "squared_error": lambda logit, w, label: losses.squared_error(w, label),
     # From the logit, since the logarithm of a saturated w would be infinite.
-    "cross_entropy": lambda logit, w, label: contrastive.binary_cross_entropy(logit, label),
+    "cross_entropy": lambda logit, w, label: losses.binary_cross_entropy(logit, label),
 }

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
     """Trains, then analyses."""
     del argv
     host_memory.keep_freed_memory(large_blocks=presets.ATARI_PRESETS[_BASE].needs_large_blocks)
-    from rcrl_jax.representation import analysis
+    from experiments.representation import analysis
     from rcrl_jax.training import experiment
 
     game = atari100k.GAME.value
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
 
 
 def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "Plan":
-    from rcrl_jax.representation import similarity
+    from experiments.representation import similarity
 
     if preset not in presets.ATARI_PRESETS:
         raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")

@@ -17,7 +17,6 @@ class Discriminator(nn.Module):
       reads: input of the first layer.
         'concatenation': [x, y].
         'difference_product': [|x - y|, x * y], which is symmetric in x and y.
-        'bilinear': the logit is x W y + b, without hidden layers.
       layers: number of hidden layers.
       norm: normalisation of x and of y.
         'none'.
@@ -35,10 +34,6 @@ class Discriminator(nn.Module):
         """Logit of the probability that the two returns differ: `[..., d], [..., d] -> [...]`."""
         chex.assert_equal_shape([first, second])
         first, second = _NORMS[self.norm](first), _NORMS[self.norm](second)
-        if self.reads == "bilinear":
-            projected = nn.Dense(second.shape[-1], use_bias=False)(first)
-            bias = self.param("bias", nn.initializers.zeros, ())
-            return jnp.sum(projected * second, axis=-1) + bias
         if self.reads == "concatenation":
             pair = jnp.concatenate([first, second], axis=-1)
         else:

@@ -6,8 +6,8 @@ import pytest
 from rcrl_jax import observations
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.replay.segment_table import closes_above
-from rcrl_jax.replay.settings import ContrastRule
+from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.return_contrast.segments import closes_above
 from tests.replay.driver import DISCRETE, Pair, make_settings, pattern
 from tests.replay.reference import Event
 from tests.replay.test_segment_replay import chi_square, contrast_indices, counts, flat
@@ -407,7 +407,8 @@ def test_each_part_of_a_batch_reads_its_own_layout_of_whole_frames():
     def filled(format_):
         replay = SegmentReplay(
             frames.HostFrameStore(2, 40, format_.stored), np.arange(2),
-            make_settings(n_step=2, batch_size=5, num_anchors=3), format_, DISCRETE,
+            make_settings(n_step=2, batch_size=5, contrast=ContrastRule(number=3)),
+            format_, DISCRETE,
         )  # fmt: skip
         no = np.zeros(2, bool)
         for t in range(29):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.auxiliary import return_contrast
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+from rcrl_jax.return_contrast.discriminator import Discriminator
+from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.return_contrast.task import make_return_contrast
 
 RNG = np.random.default_rng(0)
 KEY = jax.random.key(0)
@@ -34,8 +35,8 @@ def linear_join(params, psi, action):
 
 def make_task(hidden=4, reads="concatenation", **fields) -> AuxiliaryTask:
     config = ReturnContrastConfig(discriminator_hidden=hidden, discriminator_input=reads, **fields)
-    return return_contrast.make_return_contrast(
-        AgentParts(None, linear_join, psi_size=2, phi_size=2), config, weight=1.0
+    return make_return_contrast(
+        AgentParts(None, None, linear_join, None, 2, 2, ContrastRule()), config, weight=1.0
     )
 
 
@@ -95,7 +96,7 @@ def test_loss_and_metrics_equal_slow_loops(small):
     assert abs(float(swapped) - expected_loss) > 1e-3
 
 
-@pytest.mark.parametrize("reads", ["concatenation", "difference_product", "bilinear"])
+@pytest.mark.parametrize("reads", ["concatenation", "difference_product"])
 def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
     _, _, embedding, batch = small
     task = make_task(4, reads, loss="cross_entropy")
@@ -164,9 +165,11 @@ def test_the_discriminator_learns_to_separate_positives_from_negatives(small):
 def test_the_gradient_reaches_encoder_embedding_and_discriminator_but_not_the_heads():
     network = RainbowNetwork(5, 3, 4, 0.1, "state_action")
     encode, join = (functools.partial(network.apply, method=name) for name in ("encode", "join"))
-    parts = AgentParts(encode, join, EMBEDDING_SIZE, EMBEDDING_SIZE)
+    parts = AgentParts(
+        encode, None, join, None, EMBEDDING_SIZE, EMBEDDING_SIZE, ContrastRule(number=2)
+    )
     config = ReturnContrastConfig(discriminator_hidden=8, discriminator_input="concatenation")
-    task = return_contrast.make_return_contrast(parts, config, 1.0)
+    task = make_return_contrast(parts, config, 1.0)
     actions = {"anchor": [0, 3], "positive": [3, 3], "negative": [0, 1]}
     batch = batch_of(
         *(

@@ -6,9 +6,9 @@ import signal
 import numpy as np
 import pytest
 
+from experiments.representation import analysis, similarity
 from rcrl_jax import types
-from rcrl_jax.losses import contrastive
-from rcrl_jax.representation import analysis, instruments, similarity
+from rcrl_jax.return_contrast import instruments, losses
 from rcrl_jax.runs import records
 from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Plan
@@ -90,7 +90,7 @@ def test_similarities_by_hand(arms):
     class LinearFleet:
         def compare(self, params, first, second):
             x, y = (p.observation * params[:, p.action[0]] for p in (first, second))
-            return types.Comparison(np.asarray(contrastive.cosine_similarity(x, y)), None)
+            return types.Comparison(np.asarray(losses.cosine_similarity(x, y)), None)
 
     rng = np.random.default_rng(0)
     params = rng.normal(size=(2, 3, 4))

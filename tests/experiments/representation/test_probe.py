@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcrl_jax.representation.probe import explained_variance
+from experiments.representation.probe import explained_variance
 
 RNG = np.random.default_rng(0)
 

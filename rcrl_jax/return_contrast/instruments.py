@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.representation import episodes
+from rcrl_jax.return_contrast import episodes
 from rcrl_jax.training.fleet import Fleet
 
 MOST_BYTES = 8 * 2**20  # frames kept of a game: 1189 steps of Atari
@@ -41,7 +41,7 @@ _FEWEST = 20  # pairs of each label; with fewer, a metric is NaN
 _MATCHED_WITHIN = 0.1  # relative difference of two distances in time that count as equal
 _DRAWS = 128  # attempts to find a partner that fulfils a condition
 _ACTION_CELL = 0.2  # continuous actions in the same cell of a grid this fine count as equal
-_NONE = -1  # marks an anchor without a partner
+NONE = -1  # marks an anchor without a partner
 
 
 class Played(NamedTuple):
@@ -126,7 +126,7 @@ def metrics_of(
       cosine: `[3, 3, n]`, of each anchor with its partners `same`, `different` and `matched`.
       logit: `[3, 3, n]` likewise, of the discriminator; None without one.
     """
-    found = drawn.same != _NONE  # [3, n]
+    found = drawn.same != NONE  # [3, n]
     partner = np.stack([drawn.same, drawn.different], axis=1)[0]  # [2, n], of any action
     differs = played.action[drawn.anchor[0]] != played.action[partner]
     metrics = {"unseen_auc_action": area_under_roc(*differs[:, found[0]].astype(float))}
@@ -140,7 +140,7 @@ def metrics_of(
             metrics[f"unseen_cosine_{name}_{kind}"] = float(mean)
     if logit is not None:
         clock = np.abs(played.time[drawn.anchor] - played.time[np.array(drawn[1:])])  # [3, 3, n]
-        matched = drawn.matched != _NONE
+        matched = drawn.matched != NONE
         for kind, name in enumerate(("auc", "auc_equal_action", "auc_equal_return")):
             same, different, equally_far = logit[kind]
             both, at_matched_time = found[kind], matched[kind]
@@ -164,15 +164,14 @@ def area_under_roc(same: np.ndarray, different: np.ndarray) -> float:
 
 def as_played(games: Sequence[episodes.Episode]) -> Played:
     """The recorded steps of one run's games."""
-    recorded = [len(game.frames) for game in games]
-    action = np.concatenate([game.action[:n] for game, n in zip(games, recorded, strict=True)])
+    steps = episodes.all_steps(games)
+    action = np.concatenate([game.action[: len(game.frames)] for game in games])
     if np.issubdtype(action.dtype, np.floating):
         action = np.floor(action / _ACTION_CELL)
     _, action = np.unique(action, axis=0, return_inverse=True)
     returns = [episodes.undiscounted_returns(game)[: len(game.frames)] for game in games]
     return Played(
-        np.repeat(np.arange(len(games)), recorded),
-        np.concatenate([np.arange(n) for n in recorded]),
+        *steps,
         episodes.segment_numbers(games),
         action.reshape(-1),
         np.concatenate(returns),
@@ -197,8 +196,8 @@ def draw_contrasts(
     _, segment_and_action = np.unique(
         np.stack([played.segment, played.action]), axis=1, return_inverse=True
     )
-    any_action = _sharing_a_group(played.segment, size, rng)
-    equal_action = _sharing_a_group(segment_and_action.reshape(-1), size, rng)
+    any_action = sharing_a_group(played.segment, size, rng)
+    equal_action = sharing_a_group(segment_and_action.reshape(-1), size, rng)
 
     anchor = anywhere()
 
@@ -252,8 +251,8 @@ def _draw_at_matched_time(
       accepts: the steps `[N] bool` that may be drawn for an anchor.
       rng: chooses uniformly.
     """
-    result = np.full(len(anchor), _NONE)
-    for i in np.nonzero(same != _NONE)[0]:
+    result = np.full(len(anchor), NONE)
+    for i in np.nonzero(same != NONE)[0]:
         distance = np.abs(time - time[anchor[i]])
         wanted = distance[same[i]]
         near = np.abs(distance - wanted) <= _MATCHED_WITHIN * wanted
@@ -267,17 +266,17 @@ def _complete(
     anchor: np.ndarray, same: np.ndarray, different: np.ndarray, matched: np.ndarray
 ) -> Contrast:
     """Keeps the partners of anchors that have one of each label; sets all others to -1."""
-    found = (same != _NONE) & (different != _NONE)
-    return Contrast(anchor, *(np.where(found, x, _NONE) for x in (same, different, matched)))
+    found = (same != NONE) & (different != NONE)
+    return Contrast(anchor, *(np.where(found, x, NONE) for x in (same, different, matched)))
 
 
-def _sharing_a_group(
+def sharing_a_group(
     group: np.ndarray, size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Anchors `[size]` among the steps that share their group, and another step of the group."""
     candidates = np.nonzero(np.bincount(group)[group] > 1)[0]
     if not candidates.size:
-        return np.zeros(size, np.int64), np.full(size, _NONE)
+        return np.zeros(size, np.int64), np.full(size, NONE)
     anchor = rng.choice(candidates, size)
     return anchor, _another_of(group, anchor, rng)
 
@@ -305,7 +304,7 @@ def _draw_until(
         again = draw()
         result = np.where(accepted, result, again)
         accepted = accepted | accepts(again)
-    return np.where(accepted, result, _NONE)
+    return np.where(accepted, result, NONE)
 
 
 def _compare(

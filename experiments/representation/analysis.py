@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.representation import draws, figures, probe, similarity
 from rcrl_jax import files, types
-from rcrl_jax.representation import episodes, instruments, probe, similarity
-from rcrl_jax.representation import similarity_figures as figures
+from rcrl_jax.return_contrast import episodes, instruments
 from rcrl_jax.runs import records
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
@@ -84,8 +84,8 @@ def analyse(
         )
         recorded += recorder.episodes
     rng = np.random.default_rng(_DRAW)
-    contrast = episodes.draw_contrast(recorded, num_pairs, rng)
-    probed = episodes.draw_steps(recorded, probe_steps, rng)
+    contrast = draws.draw_contrast(recorded, num_pairs, rng)
+    probed = draws.draw_steps(recorded, probe_steps, rng)
 
     similarities = [line for arm in arms for line in _similarities(arm, recorded, contrast)]
     unseen = [line for arm in arms for line in _unseen(arm, recorded)]
@@ -150,7 +150,7 @@ def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
     """The linear probe before and after training; fitted on every other episode."""
     discount = arm.fleet.agent.replay.discount
-    returns = [episodes.discounted_returns(episode, discount) for episode in recorded]
+    returns = [draws.discounted_returns(episode, discount) for episode in recorded]
     target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])
     fit = steps.episode % 2 == 0
     pairs = arm.pairs_at(recorded, steps)

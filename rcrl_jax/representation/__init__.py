@@ -1,1 +1,0 @@
-"""What an agent's representation has learned: similarities of pairs, and a linear probe."""
