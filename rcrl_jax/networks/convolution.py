@@ -1,8 +1,8 @@
 """A 3x3 convolution with bias and ReLU, fast on the CPU, inside loops as well.
 
-On the CPU the convolution and its gradients are kernels of our own (`convolution.cc`), compiled
-when the package is installed. Where that was impossible, XLA does the same more slowly. Other
-platforms use `jax.lax.conv_general_dilated` and its gradients.
+On the CPU the convolution and its gradients are kernels of our own (`kernels/convolution.cc`), if
+they were compiled. Otherwise XLA does the same more slowly. Other platforms use
+`jax.lax.conv_general_dilated` and its gradients.
 """
 
 import functools
@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rcrl_jax.networks import compiled_convolution, xla_cpu_convolution
+from rcrl_jax import native
+from rcrl_jax.networks import xla_cpu_convolution
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -43,8 +44,8 @@ def convolve(
         return outputs
 
     on_cpu = by(xla_cpu_convolution.convolve)
-    if compiled_convolution.is_compiled():
-        on_cpu = functools.partial(compiled_convolution.convolve, stride=stride, relu=relu)
+    if compiled := native.get("convolution"):
+        on_cpu = functools.partial(compiled.convolve, stride=stride, relu=relu)
     return lax.platform_dependent(x, kernel, bias, cpu=on_cpu, default=by(_convolve))
 
 
@@ -62,19 +63,21 @@ def _backward(stride, relu, saved, gradient):
 
         return gradients
 
-    def compiled(x, kernel, y, gradient):
+    compiled = native.get("convolution")
+
+    def by_kernels(x, kernel, y, gradient):
         if stride == 1:
-            images = compiled_convolution.image_gradient(kernel, y, gradient, relu=relu)
+            images = compiled.image_gradient(kernel, y, gradient, relu=relu)
         else:  # of the first layer, which nobody reads
             passed = _passed(y, gradient, relu)
             images = xla_cpu_convolution.image_gradient(x, kernel, passed, stride=stride)
-        parameters = compiled_convolution.kernel_gradient(
+        parameters = compiled.kernel_gradient(
             x, y, gradient, side=len(kernel), stride=stride, relu=relu
         )
         return images, *parameters
 
     by_xla = by(xla_cpu_convolution.image_gradient, xla_cpu_convolution.kernel_gradient)
-    on_cpu = compiled if compiled_convolution.is_compiled() else by_xla
+    on_cpu = by_kernels if compiled else by_xla
     return lax.platform_dependent(
         *saved, gradient, cpu=on_cpu, default=by(_image_gradient, _kernel_gradient)
     )

@@ -21,7 +21,7 @@ from rcrl_jax.replay.contrast import ContrastSampler
 from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.replay.sum_tree import make_sum_tree
+from rcrl_jax.replay.sum_tree import SumTree
 
 _TRANSITIONS = 0  # stream of random numbers; contrast.py lists the others
 # A cross-entropy may underflow to 0, as in a game without rewards. Its transition must stay in the
@@ -79,7 +79,7 @@ class SegmentReplay:
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
         self._contrast = ContrastSampler(settings.contrast, self._ring, self._streams)
-        self._priorities = make_sum_tree(runs, settings.capacity)
+        self._priorities = SumTree(runs, settings.capacity)
         self._max_priority = np.ones(runs)
         self._first_unready = np.zeros(runs, np.int64)  # first transition without a full window
 

@@ -20,7 +20,6 @@ from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.losses import c51
-from rcrl_jax.networks import compiled_patch_encoder
 from rcrl_jax.networks.discriminator import Discriminator
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
@@ -202,7 +201,7 @@ CASES = {
 
 def tf32_rounds() -> bool:
     """Whether TF32 differs from float32 here; elsewhere the cases share the updates below."""
-    return jax.default_backend() != "cpu" or compiled_patch_encoder.instructions() == "Amx"
+    return jax.default_backend() != "cpu"
 
 
 @pytest.mark.parametrize("case", CASES)
