@@ -76,6 +76,7 @@ def test_outputs_and_gradients_equal_those_of_lax(
 ):
     if kernels == "xla":
         monkeypatch.setattr(native, "get", lambda name: None)
+        jax.clear_caches()
         assert native.describe()["convolution"] == "XLA"
     assert_equal_those_of_lax(inputs(images, height, width, channels, 4, stride), stride, relu)
 
