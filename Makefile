@@ -16,7 +16,7 @@ TASK ?= cheetah_run
 SEED ?= 0
 SPEC ?= campaigns/claim.toml
 ARGS ?=
-KERNELS := $(wildcard rcrl_jax/*/*.c rcrl_jax/*.h rcrl_jax/*/*.cc rcrl_jax/*/*.h)
+KERNELS := $(wildcard rcrl_jax/kernels/*.c rcrl_jax/kernels/*.cc rcrl_jax/kernels/*.h)
 # A browser for the tests of the report's page.
 BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.

@@ -10,12 +10,14 @@ ROOT = pathlib.Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
 
 # All are optional: without a compiler, or without JAX at the time of the build for those in C++,
-# NumPy and XLA do the same more slowly.
+# NumPy and XLA do the same more slowly. So they do without this folder.
+ROOM = "rcrl_jax/kernels"
+HEADERS = [str(path.relative_to(ROOT)) for path in (ROOT / ROOM).glob("*.h")]
 KERNELS = [
     Extension(
-        f"rcrl_jax.replay._{name}",
-        [f"rcrl_jax/replay/{name}.c"],
-        depends=["rcrl_jax/replay/python_calls.h"],
+        f"rcrl_jax.kernels.{name}",
+        [f"{ROOM}/{name}.c"],
+        depends=HEADERS,
         # No fused multiply-add: the kernels give the same bits as NumPy.
         extra_compile_args=["-O2", "-ffp-contract=off"],
         py_limited_api=True,
@@ -26,19 +28,19 @@ KERNELS = [
 if jaxlib := importlib.util.find_spec("jaxlib"):
     KERNELS += [
         Extension(
-            f"rcrl_jax.{room}._{name}",
-            [f"rcrl_jax/{room}/{name}.cc"],
-            depends=[str(path.relative_to(ROOT)) for path in ROOT.glob("rcrl_jax/**/*.h")],
+            f"rcrl_jax.kernels._{name}",
+            [f"{ROOM}/{name}.cc"],
+            depends=HEADERS,
             include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
             extra_compile_args=["-O3", "-std=c++17", "-fno-math-errno", "-Wno-psabi", contraction],
             language="c++",
             py_limited_api=True,
             optional=True,
         )
-        for room, name, contraction in (
-            ("networks", "convolution", "-ffp-contract=fast"),
-            ("networks", "patch_encoder", "-ffp-contract=fast"),
-            ("optimizer", "adam", "-ffp-contract=off"),
+        for name, contraction in (
+            ("convolution", "-ffp-contract=fast"),
+            ("encoder", "-ffp-contract=fast"),
+            ("adam", "-ffp-contract=off"),
         )
     ]
 

@@ -4,9 +4,8 @@
     taskset --cpu-list 0 python -m benchmarks.convolution --output=results/convolution/one_core
 
 Prints the GFLOP/s of the forward pass and of both gradients for layers of the encoder, in turns,
-and the rate of a large matrix product, and writes them to results/convolution/<device>.json. Our
-kernels are measured in TF32, the precision of training, and in float32; on processors without a
-matrix unit both are the same. Nothing else should be running meanwhile.
+and the rate of a large matrix product, and writes them to results/convolution/<device>.json.
+Nothing else should be running meanwhile.
 """
 
 import functools
@@ -38,10 +37,10 @@ def measure(images: int, rounds: int) -> dict[str, dict[str, float]]:
     import jax
     import numpy as np
 
-    from rcrl_jax.networks import compiled_convolution as ours
-    from rcrl_jax.networks import precision
+    from rcrl_jax import native
     from rcrl_jax.networks import xla_cpu_convolution as xla
 
+    ours = native.get("convolution")
     random = np.random.default_rng(0)
 
     def normal(*shape):
@@ -79,11 +78,6 @@ def measure(images: int, rounds: int) -> dict[str, dict[str, float]]:
         for what, by in calls.items():
             label = f"{name} layer, {what}"
             flop[label] = 2 * images * out**2 * 9 * channels * FILTERS
-            by = {
-                "ours, tf32": (precision.at_precision(by["ours"][0], "tf32"), by["ours"][1]),
-                "ours, float32": by["ours"],
-                "xla": by["xla"],
-            }
             programs[label] = {who: (jax.jit(call), arrays) for who, (call, arrays) in by.items()}
     matrix = normal(_PRODUCT, _PRODUCT)
     flop["matrix product"] = 2 * _PRODUCT**3
@@ -133,14 +127,14 @@ def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
     host_memory.keep_freed_memory(large_blocks=True)
-    from rcrl_jax.networks import compiled_convolution
+    from rcrl_jax import native
     from rcrl_jax.runs import manifest
 
     try:
-        if not compiled_convolution.is_compiled():
+        if native.get("convolution") is None:
             raise ValueError(
                 "convolution.cc is not compiled: run 'python setup.py build_ext --inplace', which "
-                "needs a C++ compiler and Python's headers"
+                "needs a C++ compiler and Python's headers, and a processor with AVX2"
             )
         path = device_file.prepare(flags.FLAGS.output)
     except (ValueError, OSError) as error:

@@ -304,17 +304,15 @@ def main(argv: list[str]) -> None:
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
 
-    from rcrl_jax import files
-    from rcrl_jax.replay import sum_tree
+    from rcrl_jax import files, native
     from rcrl_jax.runs import manifest
 
     load = os.getloadavg()[0]
     fleets = [measure_fleet(settings, r, cores, flags.FLAGS.steps) for r in runs]
     around = manifest.circumstances()
-    tree = "compiled" if sum_tree.is_compiled() else "NumPy"
     about = (
         f"{_processor()}. Preset {flags.FLAGS.preset}, ring of {settings.replay.capacity} slots, "
-        f"sum tree {tree}, load average {load:.1f} before, commit "
+        f"sum tree {native.describe()['sum_tree']}, load average {load:.1f} before, commit "
         f"{around['versions']['git_commit']}, `{around['launch']['command']}`."
     )
     text = f"{report(fleets)}\n\n{about}"
@@ -324,7 +322,7 @@ def main(argv: list[str]) -> None:
         {
             "preset": flags.FLAGS.preset,
             "capacity": settings.replay.capacity,
-            "sum_tree": tree,
+            "sum_tree": native.describe()["sum_tree"],
             "load_average": load,
             "unit": "median milliseconds a step; parts are CPU time of the loop's thread",
             "fleets": fleets,

@@ -103,21 +103,12 @@ def find_ffmpeg() -> str:
 
 def find_kernels() -> str:
     """The parts of the package that a compiler has made faster."""
-    from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
-    from rcrl_jax.optimizer import compiled_adam
-    from rcrl_jax.replay import stacks, sum_tree
+    from rcrl_jax import native
 
-    kernels = {
-        "sum tree": sum_tree.is_compiled(),
-        "stacks": stacks.is_compiled(),
-        "convolution": compiled_convolution.is_compiled(),
-        "encoder": compiled_patch_encoder.is_compiled(),
-        "Adam": compiled_adam.is_compiled(),
-    }
-    missing = [name for name, compiled in kernels.items() if not compiled]
+    missing = [name for name in native.KERNELS if native.load(name) is None]
     if missing:
         raise ImportError(f"{' and '.join(missing)} not compiled")
-    return f"compiled: {', '.join(kernels)}"
+    return ", ".join(f"{name}: {by}" for name, by in native.describe().items())
 
 
 def find_space() -> str:

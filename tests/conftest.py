@@ -49,8 +49,8 @@ SLOW = {
     "training": (
         "test_all_games", "test_control", "test_damage",
         "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
-        "test_golden", "test_learning", "test_loop", "test_presets", "test_scoring",
-        "test_untrusted",
+        "test_golden", "test_learning", "test_loop", "test_portable", "test_presets",
+        "test_scoring", "test_untrusted",
     ),
 }  # fmt: skip
 

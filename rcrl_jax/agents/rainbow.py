@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rcrl_jax import augmentation, threefry, types
+from rcrl_jax import augmentation, native, types
 from rcrl_jax.agents import agent
 from rcrl_jax.agents import rainbow_training as training
 from rcrl_jax.auxiliary import registry, task
@@ -147,7 +147,7 @@ def make_agent(
         return loss_c51 + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
 
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
-        key, loss_key = jax.random.split(threefry.wrap(state.key))
+        key, loss_key = jax.random.split(native.wrap_key(state.key))
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key
         )

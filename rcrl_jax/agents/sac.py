@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import augmentation, threefry, types
+from rcrl_jax import augmentation, native, types
 from rcrl_jax.agents import agent, sac_model
 from rcrl_jax.agents import sac_training as training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
@@ -216,7 +216,7 @@ def make_agent(
         return types.Batch(t, contrast)
 
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
-        key, crop_key, loss_key = jax.random.split(threefry.wrap(state.key), 3)
+        key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, cropped(batch, crop_key), batch, loss_key
         )

@@ -1,8 +1,8 @@
-"""A 3x3 convolution with bias and ReLU, fast on the CPU, inside loops as well.
+"""A 3x3 convolution with bias and ReLU for the CPU, inside loops as well.
 
-On the CPU the convolution and its gradients are kernels of our own (`convolution.cc`), compiled
-when the package is installed. Where that was impossible, XLA does the same more slowly. Other
-platforms use `jax.lax.conv_general_dilated` and its gradients.
+The convolution and its gradients are kernels of our own (`kernels/convolution.cc`), or XLA's where
+those cannot run (`xla_cpu_convolution.py`). `jax.lax.conv_general_dilated` and its gradients take
+some thirty times as long inside a loop. Accelerators have `device_convolutions.py`.
 """
 
 import functools
@@ -10,9 +10,9 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from rcrl_jax.networks import compiled_convolution, xla_cpu_convolution
+from rcrl_jax import native
+from rcrl_jax.networks import xla_cpu_convolution
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -35,17 +35,10 @@ def convolve(
     chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
     chex.assert_shape(bias, kernel.shape[-1:])
 
-    def by(product):
-        def outputs(x, kernel, bias):
-            y = product(x, kernel, stride=stride) + bias[None, None, None]
-            return jax.nn.relu(y) if relu else y
-
-        return outputs
-
-    on_cpu = by(xla_cpu_convolution.convolve)
-    if compiled_convolution.is_compiled():
-        on_cpu = functools.partial(compiled_convolution.convolve, stride=stride, relu=relu)
-    return lax.platform_dependent(x, kernel, bias, cpu=on_cpu, default=by(_convolve))
+    if kernels := native.get("convolution"):
+        return kernels.convolve(x, kernel, bias, stride=stride, relu=relu)
+    y = xla_cpu_convolution.convolve(x, kernel, stride=stride) + bias[None, None, None]
+    return jax.nn.relu(y) if relu else y
 
 
 def _forward(x, kernel, bias, stride, relu):
@@ -54,48 +47,21 @@ def _forward(x, kernel, bias, stride, relu):
 
 
 def _backward(stride, relu, saved, gradient):
-    def by(image_gradient, kernel_gradient):
-        def gradients(x, kernel, y, gradient):
-            passed = _passed(y, gradient, relu)
-            images = image_gradient(x, kernel, passed, stride=stride)
-            return images, kernel_gradient(x, kernel, passed, stride=stride), passed.sum((0, 1, 2))
-
-        return gradients
-
-    def compiled(x, kernel, y, gradient):
-        if stride == 1:
-            images = compiled_convolution.image_gradient(kernel, y, gradient, relu=relu)
-        else:  # of the first layer, which nobody reads
-            passed = _passed(y, gradient, relu)
-            images = xla_cpu_convolution.image_gradient(x, kernel, passed, stride=stride)
-        parameters = compiled_convolution.kernel_gradient(
+    x, kernel, y = saved
+    kernels = native.get("convolution")
+    passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient  # before the ReLU
+    if kernels and stride == 1:
+        by_images = kernels.image_gradient(kernel, y, gradient, relu=relu)
+    else:  # with the kernels only of the first layer, which nobody reads
+        by_images = xla_cpu_convolution.image_gradient(x, kernel, passed, stride=stride)
+    if kernels:
+        by_parameters = kernels.kernel_gradient(
             x, y, gradient, side=len(kernel), stride=stride, relu=relu
         )
-        return images, *parameters
-
-    by_xla = by(xla_cpu_convolution.image_gradient, xla_cpu_convolution.kernel_gradient)
-    on_cpu = compiled if compiled_convolution.is_compiled() else by_xla
-    return lax.platform_dependent(
-        *saved, gradient, cpu=on_cpu, default=by(_image_gradient, _kernel_gradient)
-    )
+    else:
+        by_kernel = xla_cpu_convolution.kernel_gradient(x, kernel, passed, stride=stride)
+        by_parameters = by_kernel, passed.sum((0, 1, 2))
+    return by_images, *by_parameters
 
 
 convolve.defvjp(_forward, _backward)
-
-
-def _passed(y, gradient, relu):
-    """The gradient before the ReLU."""
-    return jnp.where(y > 0, gradient, 0.0) if relu else gradient
-
-
-def _convolve(x, kernel, *, stride):
-    order = ("NHWC", "HWIO", "NHWC")
-    return lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=order)
-
-
-def _image_gradient(x, kernel, gradient, *, stride):
-    return jax.vjp(lambda x: _convolve(x, kernel, stride=stride), x)[1](gradient)[0]
-
-
-def _kernel_gradient(x, kernel, gradient, *, stride):
-    return jax.vjp(lambda kernel: _convolve(x, kernel, stride=stride), kernel)[1](gradient)[0]

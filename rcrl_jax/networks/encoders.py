@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.networks import compiled_patch_encoder, initializers, precision
+from rcrl_jax import native
+from rcrl_jax.networks import initializers, precision
 from rcrl_jax.observations import CELLS, GRID, PATCH
 
 _CHANNELS = (32, 64)  # of the two layers
@@ -150,7 +151,7 @@ def encode_patches(
 ) -> jax.Array:
     """Two layers on the CPU, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
 
-    Kernels of our own compute it (`patch_encoder.cc`), but not in bfloat16.
+    Kernels of our own compute it (`kernels/encoder.cc`), but not in bfloat16.
 
     Args:
       pixels: P pixels of each patch.
@@ -163,11 +164,12 @@ def encode_patches(
     chex.assert_shape(pixels, (None, CELLS, None))
     chex.assert_shape([w1, b1], [(pixels.shape[-1], first), (first,)])
     chex.assert_shape([w2, b2], [(PATCH**2 * first, second), (second,)])
-    if compiled_patch_encoder.instructions() == "XLA" or precision.is_bfloat16():
+    kernel = native.get("encoder")
+    if kernel is None or precision.is_bfloat16():
         # Without the barrier, XLA on the CPU repeats the cast inside every product that reads it.
         pixels = jax.lax.optimization_barrier(pixels.astype(jnp.float32))
         return _encode_by_products(pixels, w1, b1, w2, b2)
-    return compiled_patch_encoder.encode(pixels, w1, b1, w2, b2)
+    return kernel.encode(pixels, w1, b1, w2, b2)
 
 
 def _encode_by_products(pixels, w1, b1, w2, b2):

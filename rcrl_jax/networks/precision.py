@@ -42,11 +42,6 @@ def at_precision(function: Callable, precision: str) -> Callable:
     return at_its_precision
 
 
-def is_tf32() -> bool:
-    """Whether matrix products that are traced now have the precision 'tf32', but for CUDA."""
-    return jax.config.jax_default_matmul_precision == _MATMUL_PRECISION["tf32"]
-
-
 def is_bfloat16() -> bool:
     """Whether matrix products that are traced now have the precision 'bfloat16'."""
     return jax.config.jax_default_matmul_precision == _MATMUL_PRECISION["bfloat16"]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rcrl_jax.optimizer import compiled_adam
+from rcrl_jax import native
 
 
 class Adam(NamedTuple):
@@ -59,7 +59,7 @@ def make_adam(
         # Of optax's chains: of clipping and Adam, of the moments and the learning rate.
         clipping, (moments, scaling) = state if clips else (None, state)
         count = jnp.where(due, moments.count + 1, 0)
-        norm, params, mu, nu = compiled_adam.step(
+        norm, params, mu, nu = native.get("adam").step(
             count, gradients, params, moments.mu, moments.nu,
             learning_rate=learning_rate, b1=b1, b2=b2, eps=eps, max_norm=max_norm,
         )  # fmt: skip
@@ -68,7 +68,7 @@ def make_adam(
 
     def step(gradients, state, params, due=True):
         due = jnp.asarray(due)
-        if not (compiled_adam.is_compiled() and jax.tree.leaves(params)):
+        if native.get("adam") is None or not jax.tree.leaves(params):
             return step_by_optax(gradients, state, params, due)
         return jax.lax.platform_dependent(
             gradients, state, params, due, cpu=step_by_kernel, default=step_by_optax

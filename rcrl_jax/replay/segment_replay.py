@@ -20,7 +20,7 @@ from rcrl_jax.replay import counter_random
 from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.replay.sum_tree import make_sum_tree
+from rcrl_jax.replay.sum_tree import SumTree
 from rcrl_jax.return_contrast.sampling import ContrastSampler
 
 _TRANSITIONS = 0  # stream of random numbers; return_contrast/sampling.py has more
@@ -79,7 +79,7 @@ class SegmentReplay:
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
         self._contrast = ContrastSampler(settings.contrast, self._ring, self._streams)
-        self._priorities = make_sum_tree(runs, settings.capacity)
+        self._priorities = SumTree(runs, settings.capacity)
         self._max_priority = np.ones(runs)
         self._first_unready = np.zeros(runs, np.int64)  # first transition without a full window
 

@@ -1,18 +1,10 @@
-"""Copies stacks of frames out of a ring, in NumPy or, twice as fast, in C (`stacks.c`)."""
+"""Copies stacks of frames out of a ring, in NumPy or, twice as fast, in C (`kernels/stacks.c`)."""
 
 import numpy as np
 
-try:
-    from rcrl_jax.replay import _stacks
-except ImportError:
-    _stacks = None
+from rcrl_jax import native
 
 MOST_FRAMES = 100  # of a stack, as the configuration allows; also in stacks.c
-
-
-def is_compiled() -> bool:
-    """Whether `stacks.c` was compiled when the package was installed."""
-    return _stacks is not None
 
 
 def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) -> None:
@@ -37,8 +29,8 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
         raise ValueError("the sizes of frames, slots and stacks do not fit together")
     if not out.flags.c_contiguous:
         raise ValueError("the stacks must be contiguous")
-    if is_compiled():
-        _stacks.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)
+    if kernel := native.get("stacks"):
+        kernel.gather(stored, stored.shape[1], slots, slots.shape[-1], pieces, piece, out)
         return
     if slots.min() < 0 or slots.max() >= len(stored):  # as in C
         raise IndexError("slot out of range")

@@ -122,8 +122,7 @@ def circumstances() -> dict[str, Any]:
     """Versions, device and command of this process: sections `versions`, `device`, `launch`."""
     import jax  # here, because a program that only reads manifests does not need it
 
-    from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
-    from rcrl_jax.optimizer import compiled_adam
+    from rcrl_jax import native
 
     devices = jax.devices()
     return {
@@ -139,9 +138,7 @@ def circumstances() -> dict[str, Any]:
             "count": len(devices),
             "host_cores": os.cpu_count(),
             "xla_flags": os.environ.get("XLA_FLAGS", ""),
-            "cpu_convolution": compiled_convolution.instructions(),
-            "cpu_encoder": compiled_patch_encoder.instructions(),
-            "cpu_adam": compiled_adam.instructions(),
+            **{f"cpu_{kernel}": by for kernel, by in native.describe().items()},
         },
         "launch": {
             # The interpreter's path depends on the machine, not on the run.

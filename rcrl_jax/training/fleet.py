@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from rcrl_jax import threefry, types
+from rcrl_jax import native, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.replay.frames import detach_frames, resolve_references
 
@@ -220,7 +220,7 @@ _INIT, _ACT = 0, 1  # purposes of a run's key
 
 
 def _key(key_data: jax.Array, *counters: jax.Array) -> jax.Array:
-    key = threefry.wrap(key_data)
+    key = native.wrap_key(key_data)
     for counter in counters:
         key = jax.random.fold_in(key, counter)
     return key

@@ -3,15 +3,13 @@
 import errno
 import subprocess
 import sys
+import types
 
 import pytest
 
 from experiments import doctor
-from rcrl_jax import files
+from rcrl_jax import files, native
 from rcrl_jax.envs import atari, dmc_rendering
-from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
-from rcrl_jax.optimizer import compiled_adam
-from rcrl_jax.replay import stacks, sum_tree
 from rcrl_jax.training import video
 from tests.experiments.test_command_line import ROOT, assert_refused
 
@@ -24,11 +22,8 @@ NAMES = [
 @pytest.fixture
 def run(monkeypatch, capsys):
     """Runs the doctor on two games and without looking for a renderer; exit code and lines."""
-    monkeypatch.setattr(sum_tree, "is_compiled", lambda: True)
-    monkeypatch.setattr(stacks, "is_compiled", lambda: True)
-    monkeypatch.setattr(compiled_convolution, "is_compiled", lambda: True)
-    monkeypatch.setattr(compiled_patch_encoder, "is_compiled", lambda: True)
-    monkeypatch.setattr(compiled_adam, "is_compiled", lambda: True)
+    load, idle = native.load, types.SimpleNamespace(INSTRUCTIONS="")  # compiled all the same
+    monkeypatch.setattr(native, "load", lambda name: load(name) or idle)
     monkeypatch.setattr(dmc_rendering, "find_renderer", lambda: "egl")
     monkeypatch.setattr(atari, "ATARI_GAMES", ("Alien", "UpNDown"))
 
@@ -54,6 +49,7 @@ def test_where_atari_training_runs_the_exit_code_is_0(run):
     assert list(lines) == NAMES
     assert all(line.startswith("ok ") for line in lines.values())
     assert "all 2 games start" in lines["ROMs"]
+    assert all(f"{kernel}: {by}" in lines["kernels"] for kernel, by in native.describe().items())
     assert "a run of rcrl needs" in lines["disk"] and "a run of rcrl needs" in lines["memory"]
 
 
@@ -61,7 +57,8 @@ def test_what_atari_training_can_do_without_leaves_the_exit_code_alone(run, monk
     unavailable = dmc_rendering.RendererUnavailable("nothing renders: run 'apt-get install x'")
     monkeypatch.setattr(dmc_rendering, "find_renderer", raising(unavailable))
     monkeypatch.setattr(video, "find_ffmpeg", raising(video.VideoFailed("no ffmpeg: reinstall")))
-    monkeypatch.setattr(compiled_convolution, "is_compiled", lambda: False)
+    load = native.load
+    monkeypatch.setattr(native, "load", lambda name: None if name == "convolution" else load(name))
     code, lines = run()
     assert code == 0
     assert lines["kernels"].startswith("missing  convolution not compiled: install a C++ compiler")

@@ -20,7 +20,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.networks import convolution, encoders, precision
+from rcrl_jax.networks import device_convolutions, encoders, precision
 from rcrl_jax.training import prediction
 from tests.training import toy
 
@@ -81,8 +81,9 @@ def encode(pixels, *kernels):
     return encoders.encode_each((pixels,), *kernels)[0]
 
 
-def convolve(images, kernel, bias):
-    return convolution.convolve(images, kernel, bias, 1, True)
+def convolve(pixels, *parameters):
+    layers = list(zip(parameters[::2], parameters[1::2], strict=True))
+    return device_convolutions.encode(pixels, layers)
 
 
 def shapes(*of_floats, pixels=None):
@@ -96,7 +97,10 @@ FUNCTIONS = {
         encode,
         shapes((5, 5, 4, 32), (32,), (5, 5, 32, 64), (64,), pixels=(64, 225, 4, 25)),
     ),
-    "convolution": (convolve, shapes((32, 39, 39, 32), (3, 3, 32, 32), (32,))),
+    "convolution": (
+        convolve,
+        shapes((3, 3, 9, 32), (32,), (3, 3, 32, 32), (32,), pixels=(32, 40, 40, 9)),
+    ),
 }
 FUNCTIONS |= {
     f"gradient of {name}": (functools.partial(gradients, function), arguments)

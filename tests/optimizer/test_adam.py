@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.optimizer import adam, compiled_adam
+from rcrl_jax import native
+from rcrl_jax.optimizer import adam
 
-needs_kernel = pytest.mark.skipif(not compiled_adam.is_compiled(), reason="adam.cc is not compiled")
+needs_kernel = pytest.mark.skipif(native.get("adam") is None, reason="adam.cc is not compiled")
 SHAPES = {"kernel": (130, 128), "bias": (3,), "scale": ()}  # more numbers than one task has
 
 
 @pytest.fixture(params=[pytest.param("kernel", marks=needs_kernel), "optax"])
 def path(request, monkeypatch) -> str:
     if request.param == "optax":
-        monkeypatch.setattr(compiled_adam, "is_compiled", lambda: False)
+        monkeypatch.setattr(native, "get", lambda name: None)
     return request.param
 
 

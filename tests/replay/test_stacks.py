@@ -5,9 +5,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rcrl_jax import native
 from rcrl_jax.replay import stacks
 
-needs_kernel = pytest.mark.skipif(not stacks.is_compiled(), reason="stacks.c is not compiled")
+needs_kernel = pytest.mark.skipif(native.get("stacks") is None, reason="stacks.c is not compiled")
 
 
 def slowly(stored, slots, pieces: int, piece: int) -> np.ndarray:
@@ -21,7 +22,7 @@ def slowly(stored, slots, pieces: int, piece: int) -> np.ndarray:
 @pytest.fixture(params=[pytest.param("C", marks=needs_kernel), "NumPy"])
 def way(request, monkeypatch):
     if request.param == "NumPy":
-        monkeypatch.setattr(stacks, "_stacks", None)
+        monkeypatch.setattr(native, "get", lambda name: None)
 
 
 def check(num_slots, count, frames, pieces, piece, unread, seed):
@@ -83,7 +84,7 @@ def test_what_does_not_fit_together_is_refused(way):
 @needs_kernel
 def test_the_function_in_c_checks_what_it_gets():
     stored, slots = np.zeros((3, 50), np.uint8), np.zeros((2, 4), np.int64)
-    out, call = np.zeros((2, 2, 4, 25), np.uint8), stacks._stacks.gather
+    out, call = np.zeros((2, 2, 4, 25), np.uint8), native.get("stacks").gather
     for stride, frames, pieces, piece in [
         (50, 3, 2, 25), (50, 0, 2, 25), (50, 101, 2, 25), (50, 4, 0, 25), (50, 4, 2, 0),
         (0, 4, 2, 25), (49, 4, 2, 25), (50, 4, 3, 25), (50, 4, 2, 26), (50, 4, 2, 24),

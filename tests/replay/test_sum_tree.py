@@ -5,13 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax.replay import sum_tree
-from rcrl_jax.replay.sum_tree import WIDTH, CompiledSumTree, SumTree
+from rcrl_jax import native
+from rcrl_jax.replay.sum_tree import WIDTH, SumTree
 
-needs_compiler = pytest.mark.skipif(
-    sum_tree._sum_tree is None, reason="sum_tree.c was not compiled when the package was installed"
-)
-KINDS = (SumTree, pytest.param(CompiledSumTree, marks=needs_compiler))
+KERNEL = native.get("sum_tree")
+needs_compiler = pytest.mark.skipif(KERNEL is None, reason="sum_tree.c is not compiled")
+
+
+class PlainSumTree(SumTree):
+    """As where `sum_tree.c` is not compiled."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self._kernel = None
+
+
+KINDS = (PlainSumTree, pytest.param(SumTree, marks=needs_compiler))
 of_both_kinds = pytest.mark.parametrize("kind", KINDS)
 
 # One level; a full level; one leaf more; a partial last node; three levels.
@@ -148,7 +157,8 @@ def test_leaves_are_copies(kind):
 def test_compiled_tree_equals_numpy_to_the_last_bit(size, runs, seed):
     """Values of all magnitudes, whose sums depend on the order of additions."""
     rng = np.random.default_rng(seed)
-    trees = SumTree(runs, size), CompiledSumTree(runs, size)
+    trees = PlainSumTree(runs, size), SumTree(runs, size)
+    assert trees[1]._kernel is KERNEL
     for _ in range(4):
         rows, slots = rng.integers(runs, size=60), rng.integers(size, size=60)
         values = 10.0 ** rng.uniform(-12, 6, 60) * (rng.random(60) < 0.7)
@@ -188,19 +198,19 @@ def test_masses_of_other_runs_are_refused(kind, shape):
 def test_the_kernel_refuses_sizes_that_do_not_fit():
     nodes, leaf = np.zeros(2 * 3 * WIDTH), np.array([0])  # 2 runs of 17 leaves: 2 blocks, 1 above
     mass, found = np.zeros((2, 3)), np.zeros((2, 3), np.int64)
-    sum_tree._sum_tree.update(nodes, 2, WIDTH + 1, leaf)
+    KERNEL.update(nodes, 2, WIDTH + 1, leaf)
     for runs, leaves in (
         (2, 2 * WIDTH + 1), (3, WIDTH + 1), (0, 5), (2, 0), (-1, 5), (2, 2**60), (2, 2**63 - 1),
         (2**60, 5), (2**60 + 1, 5), (2**62, 5),
     ):  # fmt: skip
         with pytest.raises(ValueError):
-            sum_tree._sum_tree.update(nodes, runs, leaves, leaf)
+            KERNEL.update(nodes, runs, leaves, leaf)
         with pytest.raises(ValueError):
-            sum_tree._sum_tree.find(nodes, runs, leaves, mass, found)
+            KERNEL.find(nodes, runs, leaves, mass, found)
     for outside in (-1, 2 * 2 * WIDTH):
         with pytest.raises(IndexError, match="leaf out of range"):
-            sum_tree._sum_tree.update(nodes, 2, WIDTH + 1, np.array([outside]))
+            KERNEL.update(nodes, 2, WIDTH + 1, np.array([outside]))
     with pytest.raises(ValueError, match="8 bytes each"):
-        sum_tree._sum_tree.find(nodes, 2, WIDTH + 1, mass, found[:, :2].copy())
+        KERNEL.find(nodes, 2, WIDTH + 1, mass, found[:, :2].copy())
     with pytest.raises(TypeError):
-        sum_tree._sum_tree.find(nodes, 2, WIDTH + 1, mass[:, :2], found)
+        KERNEL.find(nodes, 2, WIDTH + 1, mass[:, :2], found)

@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rcrl_jax
-from rcrl_jax import files
-from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
-from rcrl_jax.optimizer import compiled_adam
+from rcrl_jax import files, native
 from rcrl_jax.runs import manifest
 
 
@@ -83,9 +81,7 @@ def test_the_contents_of_a_manifest(monkeypatch):
         "count": jax.device_count(),
         "host_cores": os.cpu_count(),
         "xla_flags": "--xla_gpu_deterministic_ops=true",
-        "cpu_convolution": compiled_convolution.instructions(),
-        "cpu_encoder": compiled_patch_encoder.instructions(),
-        "cpu_adam": compiled_adam.instructions(),
+        **{f"cpu_{kernel}": by for kernel, by in native.describe().items()},
     }
     assert made["launch"]["command"] == "python -m experiments.atari100k '--game=My Game'"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", made["launch"]["started_utc"])

@@ -11,14 +11,12 @@ import time
 import jax
 import numpy as np
 
-from rcrl_jax import types
+from rcrl_jax import native, types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.catch import make_catch
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.networks import compiled_convolution, compiled_patch_encoder
-from rcrl_jax.optimizer import compiled_adam
 from rcrl_jax.training import build
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
@@ -149,18 +147,11 @@ def check_padded_actions_are_unused():
     assert np.all(np.any(embedding[0, :3] != initial[0, :3], axis=-1))
 
 
-def leave_all_to_xla() -> None:
-    """Forgets the compiled kernels, as if there were no compiler."""
-    compiled_convolution._convolution = None
-    compiled_patch_encoder._patch_encoder = None
-    compiled_adam._adam = None
-
-
 if __name__ == "__main__":
     assert jax.device_count() == 8
     names = sys.argv[1:]
     if names[0] == "--without_kernels":
-        leave_all_to_xla()
+        native.get = lambda name: None
         del names[0]
     for name in names:
         started = time.perf_counter()

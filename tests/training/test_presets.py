@@ -55,7 +55,7 @@ def make_freeway(seeds):
     return environment
 
 
-# One preset for each way to store and read frames; all presets train in `test_golden.py`.
+# One preset for each way to store and read frames; `test_portable.py` updates them all.
 @pytest.mark.parametrize("preset", ["rainbow", "rcrl", "curl", "der_plus_rcrl"])
 def test_each_format_of_frames_trains_on_a_real_game(preset):
     config, _, (_, update, _, _) = train(preset, SEEDS[:1], make=make_freeway)

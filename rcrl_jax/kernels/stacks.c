@@ -1,4 +1,4 @@
-/* Copies stacks of frames out of a ring, see stacks.py. NumPy copies every frame twice and every
+/* Copies stacks of frames out of a ring, see replay/stacks.py. NumPy copies every frame twice and every
    piece by a call; here a piece of 17 to 32 bytes is one copy of 32 bytes. */
 
 #include "python_calls.h" /* includes Python.h, which comes first */
@@ -77,6 +77,6 @@ static PyMethodDef methods[] = {
      "bytes, slots int64."},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_stacks", NULL, -1, methods};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "stacks", NULL, -1, methods};
 
-PyMODINIT_FUNC PyInit__stacks(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit_stacks(void) { return PyModule_Create(&definition); }

@@ -1,5 +1,5 @@
-/* The two loops of the sum tree that limit a fleet. sum_tree.py holds the same in NumPy, with the
-   same order of additions, so that both give the same bits. */
+/* The two loops of the sum tree that limit a fleet. replay/sum_tree.py holds the same in NumPy,
+   with the same order of additions, so that both give the same bits. */
 
 #include "python_calls.h" /* includes Python.h, which comes first */
 
@@ -150,6 +150,6 @@ static PyMethodDef methods[] = {
      "find(nodes, runs, leaves, mass, found): see SumTree.find; overwrites both [runs, N]."},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_sum_tree", NULL, -1, methods};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "sum_tree", NULL, -1, methods};
 
-PyMODINIT_FUNC PyInit__sum_tree(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit_sum_tree(void) { return PyModule_Create(&definition); }

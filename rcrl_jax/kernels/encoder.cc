@@ -8,10 +8,9 @@
 //
 // A group of images is the work of one thread. The backward pass computes the cells again, which
 // takes about as long as to write and read them. Every sum has one fixed order, whatever the number
-// of threads or of runs. The matrix unit of patch_encoder_amx.h, for TF32, rounds elsewhere than
-// vectors do.
+// of threads or of runs. The kernels need AVX-512: with vectors of AVX2, XLA is faster.
 
-#include "../xla_calls.h"  // includes Python.h, which comes first
+#include "xla_calls.h"  // includes Python.h, which comes first
 
 #include <algorithm>
 #include <cstdint>
@@ -22,19 +21,43 @@
 #include <immintrin.h>
 #endif
 
-#include "instruction_sets.h"
-#include "lines.h"
-#include "patch_encoder_amx.h"
-#include "patch_encoder_shape.h"
 #include "tiles.h"
 
 namespace {
+
+constexpr int64_t kOutputs = 9;               // of an image
+constexpr int64_t kTaps = 25;                 // cells that an output reads
+constexpr int64_t kCells = kOutputs * kTaps;  // of an image
+constexpr int64_t kFirst = 32;                // channels of a cell
+constexpr int64_t kSecond = 64;               // channels of an output
+constexpr int64_t kRead = kTaps * kFirst;     // numbers that an output reads
+constexpr int64_t kImages = 16;               // of a group
+
+// Weights of one run. P is the number of pixels of a patch, `width`.
+struct Weights {
+  int64_t width;
+  const float *first, *first_bias;    // [P, 32], [32]
+  const float *second, *second_bias;  // [800, 64], [64]; the backward pass has no bias
+  Lines arranged_second;              // for the backward pass
+};
+
+// Where a group's gradients by the weights lie; that of the first kernel, `[P, 32]`, begins at 0.
+struct Sums {
+  explicit Sums(int64_t width)
+      : first_bias(kFirst * width),
+        second(first_bias + kFirst),
+        second_bias(second + kSecond * kRead),
+        size(second_bias + kSecond) {}
+  int64_t first_bias;   // `[32]`
+  int64_t second;       // `[800, 64]`
+  int64_t second_bias;  // `[64]`
+  int64_t size;
+};
 
 // --- a group of images, in vectors ---------------------------------------------------------------
 
 #if defined(__x86_64__)
 
-// With vectors of AVX2, XLA is faster.
 using Isa = Avx512;
 #define TARGET __attribute__((target("avx512f,fma")))
 
@@ -204,64 +227,14 @@ TARGET void differentiate_group(const uint8_t* pixels, const float* outputs,
   }
 }
 
+#else
+
+void arrange_backward(Weights&) {}
+void encode_group(const uint8_t*, int64_t, const Weights&, float*) {}
+void differentiate_group(const uint8_t*, const float*, const float*, int64_t, const Weights&,
+                         float*) {}
+
 #endif
-
-// --- sets of instructions ------------------------------------------------------------------------
-
-// The functions of a group, compiled for a set of instructions.
-struct Instructions {
-  const char* name;
-  void (*arrange_forward)(Weights&);
-  void (*arrange_backward)(Weights&);
-  void (*encode)(const uint8_t* pixels, int64_t count, const Weights&, float* outputs);
-  void (*differentiate)(const uint8_t* pixels, const float* outputs, const float* gradients,
-                        int64_t count, const Weights&, float* sums);
-  Sums (*sums)(int64_t width);
-  bool transposed;  // the sums
-};
-
-#if defined(__x86_64__)
-const Instructions instructions_Avx512 = {"Avx512",
-                                          [](Weights&) {},
-                                          arrange_backward,
-                                          encode_group,
-                                          differentiate_group,
-                                          [](int64_t width) { return Sums(width); },
-                                          false};
-#endif
-
-#if defined(HAS_AMX)
-const Instructions instructions_Amx = {"Amx",
-                                       amx::arrange_forward,
-                                       amx::arrange_backward,
-                                       amx::encode_group,
-                                       amx::differentiate_group,
-                                       [](int64_t width) { return Sums(amx::padded(width)); },
-                                       true};
-#endif
-
-// None where XLA computes the encoder.
-std::vector<const Instructions*> available() {
-  std::vector<const Instructions*> sets;
-#if defined(__x86_64__)
-  if (has_avx512()) sets.push_back(&instructions_Avx512);
-#endif
-#if defined(HAS_AMX)
-  if (amx::is_available()) sets.push_back(&instructions_Amx);
-#endif
-  return sets;
-}
-
-InstructionSets<Instructions> sets(available());
-
-// The instructions for the precision TF32 or float32.
-const Instructions& instructions_for(bool tf32) {
-  const Instructions* set = sets.chosen;
-#if defined(HAS_AMX)
-  if (set == &instructions_Amx && !tf32) return instructions_Avx512;
-#endif
-  return *set;
-}
 
 // --- all runs ------------------------------------------------------------------------------------
 
@@ -275,13 +248,11 @@ struct Shape {
   int64_t groups() const { return (images + kImages - 1) / kImages; }
 };
 
-// Whether there are instructions, and the arrays have the numbers that `pixels`,
+// Whether this processor has AVX-512, and the arrays have the numbers that `pixels`,
 // `[..., N, 225, P]`, asks for.
 ffi::Error read_shape(const Pixels& pixels, const Floats& first, const Floats& first_bias,
                       const Floats& second, const Floats& outputs, Shape& shape) {
-  if (sets.chosen == nullptr) {
-    return ffi::Error::Internal("this processor has no instructions for the encoder's kernels");
-  }
+  if (!has_avx512()) return ffi::Error::Internal("this processor has no AVX-512");
   const auto in = pixels.dimensions();
   if (in.size() < 3 || in[in.size() - 2] != kCells || in[in.size() - 1] < 1) {
     return ffi::Error::InvalidArgument("pixels need the axes image, 225 cells, pixel");
@@ -299,10 +270,10 @@ ffi::Error read_shape(const Pixels& pixels, const Floats& first, const Floats& f
   return ffi::Error::Success();
 }
 
-// The weights of all runs, arranged. second_bias: null in the backward pass.
+// The weights of all runs, arranged in the backward pass, where `second_bias` is null.
 std::vector<Weights> weights_of(ffi::ThreadPool& pool, const Shape& shape, const Floats& first,
                                 const Floats& first_bias, const Floats& second,
-                                const float* second_bias, void (*arrange)(Weights&)) {
+                                const float* second_bias) {
   std::vector<Weights> weights(shape.runs);
   in_parallel(pool, shape.runs, [&](int64_t run) {
     weights[run] = {shape.width,
@@ -310,9 +281,8 @@ std::vector<Weights> weights_of(ffi::ThreadPool& pool, const Shape& shape, const
                     first_bias.typed_data() + run * kFirst,
                     second.typed_data() + run * kRead * kSecond,
                     second_bias == nullptr ? nullptr : second_bias + run * kSecond,
-                    {},
                     {}};
-    arrange(weights[run]);
+    if (second_bias == nullptr) arrange_backward(weights[run]);
   });
   return weights;
 }
@@ -328,19 +298,18 @@ void for_groups(ffi::ThreadPool& pool, const Shape& shape, const Work& work) {
 }
 
 ffi::Error Encode(ffi::ThreadPool pool, Pixels pixels, Floats first, Floats first_bias,
-                  Floats second, Floats second_bias, Result outputs, bool tf32) {
+                  Floats second, Floats second_bias, Result outputs) {
   Shape shape;
   auto error = read_shape(pixels, first, first_bias, second, *outputs, shape);
   if (error.failure()) return error;
   if (int64_t(second_bias.element_count()) != shape.runs * kSecond) {
     return ffi::Error::InvalidArgument("the second bias has another shape");
   }
-  const Instructions& set = instructions_for(tf32);
-  const std::vector<Weights> weights = weights_of(pool, shape, first, first_bias, second,
-                                                  second_bias.typed_data(), set.arrange_forward);
+  const std::vector<Weights> weights =
+      weights_of(pool, shape, first, first_bias, second, second_bias.typed_data());
   for_groups(pool, shape, [&](int64_t run, int64_t, int64_t image, int64_t count) {
-    set.encode(pixels.typed_data() + image * kCells * shape.width, count, weights[run],
-               outputs->typed_data() + image * kOutputs * kSecond);
+    encode_group(pixels.typed_data() + image * kCells * shape.width, count, weights[run],
+                 outputs->typed_data() + image * kOutputs * kSecond);
   });
   return ffi::Error::Success();
 }
@@ -357,8 +326,7 @@ void add_up(const float* from, int64_t groups, int64_t stride, int64_t count, fl
 // Gradients by the weights.
 ffi::Error Differentiate(ffi::ThreadPool pool, Pixels pixels, Floats first, Floats first_bias,
                          Floats second, Floats outputs, Floats gradients, Result by_first,
-                         Result by_first_bias, Result by_second, Result by_second_bias,
-                         bool tf32) {
+                         Result by_first_bias, Result by_second, Result by_second_bias) {
   Shape shape;
   auto error = read_shape(pixels, first, first_bias, second, outputs, shape);
   if (error.failure()) return error;
@@ -369,41 +337,27 @@ ffi::Error Differentiate(ffi::ThreadPool pool, Pixels pixels, Floats first, Floa
       int64_t(by_second_bias->element_count()) != shape.runs * kSecond) {
     return ffi::Error::InvalidArgument("gradients have other shapes than weights or outputs");
   }
-  const Instructions& set = instructions_for(tf32);
   const std::vector<Weights> weights =
-      weights_of(pool, shape, first, first_bias, second, nullptr, set.arrange_backward);
-  const Sums at = set.sums(shape.width);
+      weights_of(pool, shape, first, first_bias, second, nullptr);
+  const Sums at(shape.width);
   const int64_t groups = shape.groups();
   const std::unique_ptr<float[]> sums(new float[shape.runs * groups * at.size]);
   for_groups(pool, shape, [&](int64_t run, int64_t group, int64_t image, int64_t count) {
     const int64_t output = image * kOutputs * kSecond;
-    set.differentiate(pixels.typed_data() + image * kCells * shape.width,
-                      outputs.typed_data() + output, gradients.typed_data() + output, count,
-                      weights[run], sums.get() + (run * groups + group) * at.size);
+    differentiate_group(pixels.typed_data() + image * kCells * shape.width,
+                        outputs.typed_data() + output, gradients.typed_data() + output, count,
+                        weights[run], sums.get() + (run * groups + group) * at.size);
   });
 
-  // Rows `begin` to `begin` + `count` of a kernel's gradient, `[rows, columns]`.
-  const auto add_up_rows = [&](const float* from, int64_t begin, int64_t count, int64_t columns,
-                               int64_t transposed_row, float* to) {
-    if (!set.transposed) {
-      add_up(from + begin * columns, groups, at.size, count * columns, to + begin * columns);
-      return;
-    }
-    std::vector<float> column(count);
-    for (int64_t c = 0; c < columns; ++c) {
-      add_up(from + c * transposed_row + begin, groups, at.size, count, column.data());
-      for (int64_t k = 0; k < count; ++k) to[(begin + k) * columns + c] = column[k];
-    }
-  };
-  constexpr int64_t slices = 8, slice = kRead / slices;
+  constexpr int64_t slices = 8, slice = kRead * kSecond / slices;
   in_parallel(pool, shape.runs * slices, [&](int64_t i) {
     const int64_t run = i / slices, k = i % slices;
     const float* own = sums.get() + run * groups * at.size;
-    add_up_rows(own + at.second, k * slice, slice, kSecond, kRead,
-                by_second->typed_data() + run * kRead * kSecond);
+    add_up(own + at.second + k * slice, groups, at.size, slice,
+           by_second->typed_data() + run * kRead * kSecond + k * slice);
     if (k > 0) return;
-    add_up_rows(own, 0, shape.width, kFirst, at.row,
-                by_first->typed_data() + run * shape.width * kFirst);
+    add_up(own, groups, at.size, shape.width * kFirst,
+           by_first->typed_data() + run * shape.width * kFirst);
     add_up(own + at.first_bias, groups, at.size, kFirst,
            by_first_bias->typed_data() + run * kFirst);
     add_up(own + at.second_bias, groups, at.size, kSecond,
@@ -420,8 +374,7 @@ XLA_FFI_DEFINE_HANDLER(encode_handler, Encode,
                            .Arg<Floats>()
                            .Arg<Floats>()
                            .Arg<Floats>()
-                           .Ret<Floats>()
-                           .Attr<bool>("tf32"));
+                           .Ret<Floats>());
 
 XLA_FFI_DEFINE_HANDLER(differentiate_handler, Differentiate,
                        ffi::Ffi::Bind()
@@ -435,16 +388,16 @@ XLA_FFI_DEFINE_HANDLER(differentiate_handler, Differentiate,
                            .Ret<Floats>()
                            .Ret<Floats>()
                            .Ret<Floats>()
-                           .Ret<Floats>()
-                           .Attr<bool>("tf32"));
+                           .Ret<Floats>());
 
 // --- the Python module ---------------------------------------------------------------------------
 
-PyModuleDef definition = definition_of("_patch_encoder", methods<sets>);
+PyModuleDef definition = definition_of("_encoder", nullptr);
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__patch_encoder(void) {
+PyMODINIT_FUNC PyInit__encoder(void) {
   return make_module(definition,
-                     {{"encode", encode_handler}, {"differentiate", differentiate_handler}});
+                     {{"encode", encode_handler}, {"differentiate", differentiate_handler}},
+                     has_avx512() ? "Avx512" : "");
 }

@@ -6,22 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-try:
-    from rcrl_jax.optimizer import _adam
+from rcrl_jax.kernels import _adam
 
-    jax.ffi.register_ffi_target("rcrl_adam_step", _adam.step, platform="cpu")
-except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
-    _adam = None
-
-
-def is_compiled() -> bool:
-    """Whether `adam.cc` was compiled when the package was installed."""
-    return _adam is not None
-
-
-def instructions() -> str:
-    """What takes Adam's steps on the CPU: 'compiled', the kernel, or 'XLA'."""
-    return "compiled" if is_compiled() else "XLA"
+jax.ffi.register_ffi_target("rcrl_adam_step", _adam.step, platform="cpu")
+INSTRUCTIONS = _adam.INSTRUCTIONS
 
 
 def step(

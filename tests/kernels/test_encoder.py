@@ -10,20 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import compiled_patch_encoder, encoders
+from rcrl_jax import native
+from rcrl_jax.networks import encoders
 
+KERNELS = native.get("encoder")
 needs_kernels = pytest.mark.skipif(
-    compiled_patch_encoder.instructions() == "XLA",
-    reason="patch_encoder.cc was not compiled, or is not for this processor",
+    KERNELS is None, reason="encoder.cc is not compiled, or this processor has no AVX-512"
 )
-TF32 = functools.partial(jax.default_matmul_precision, "tensorfloat32")
-
-
-@pytest.fixture(autouse=True)
-def in_tf32():
-    """The precision in which a matrix unit computes; a test may choose another."""
-    with TF32():
-        yield
 
 
 def whole_numbers(images: int, width: int, seed: int = 0):
@@ -49,52 +42,29 @@ def slowly(pixels, weights, gradient):
     return features.reshape(n, 576), by_weights
 
 
-def by_kernels(pixels, weights, gradient, encode=compiled_patch_encoder.encode):
+def by_kernels(pixels, weights, gradient, encode=None):
     """As `slowly`."""
+    encode = encode or KERNELS.encode
     features, pull_back = jax.vjp(lambda weights: encode(pixels, *weights), weights)
     return features, pull_back(jnp.asarray(gradient))[0]
-
-
-@pytest.fixture
-def by_instructions():
-    """Computes as `by_kernels`, with each set of instructions that this processor has."""
-    compiled = compiled_patch_encoder._patch_encoder
-    names = compiled.instructions()
-
-    def compute(*inputs):
-        found = {}
-        for name in names:
-            compiled.use(name)
-            found[name] = jax.block_until_ready(by_kernels(*inputs))
-        return found
-
-    yield compute
-    compiled.use(names[-1])
 
 
 @needs_kernels
 @pytest.mark.parametrize("width", [100, 25, 7, 64])
 @pytest.mark.parametrize("images", [1, 5, 16, 33])
-def test_whole_numbers_are_exact(images, width, by_instructions):
+def test_whole_numbers_are_exact(images, width):
     """Of one image, of a group, and of groups of which the last is not full."""
     inputs = whole_numbers(images, width)
     features, gradients = slowly(*inputs)
     assert 0.2 < np.mean(features > 0) < 0.8
-    for found, by_weights in by_instructions(*inputs).values():
-        np.testing.assert_array_equal(found, features)
-        for own, right in zip(by_weights, gradients, strict=True):
-            np.testing.assert_array_equal(own, right)
+    found, by_weights = by_kernels(*inputs)
+    np.testing.assert_array_equal(found, features)
+    for own, right in zip(by_weights, gradients, strict=True):
+        np.testing.assert_array_equal(own, right)
 
 
 @needs_kernels
-def test_instructions_that_the_processor_lacks_are_refused():
-    assert compiled_patch_encoder.instructions() in ("Avx512", "Amx")
-    with pytest.raises(ValueError, match="no instructions abacus"):
-        compiled_patch_encoder._patch_encoder.use("abacus")
-
-
-@needs_kernels
-def test_the_error_is_far_below_that_of_tf32(by_instructions):
+def test_the_error_is_far_below_that_of_tf32():
     """With positive weights every ReLU passes, so no sum near 0 decides about a gradient."""
     rng = np.random.default_rng(1)
     pixels, _, _ = whole_numbers(20, 100)
@@ -111,14 +81,12 @@ def test_the_error_is_far_below_that_of_tf32(by_instructions):
     tf32, tf32_by_weights = slowly(pixels, (rounded(w1), b1, rounded(w2), b2), rounded(gradient))
     rounded_weights = (tf32, tf32_by_weights[0], tf32_by_weights[2])
     exact = (right, by_weights[0], by_weights[2])
-    for name, results in by_instructions(pixels, weights, gradient).items():
-        own, own_by_weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), results)
-        found = (own, own_by_weights[0], own_by_weights[2])
-        # Vectors add one product after the other, which rounds more often.
-        times = 20 if name == "Amx" else 10
-        for one, rounded_one, exact_one in zip(found, rounded_weights, exact, strict=True):
-            assert np.std(one - exact_one) < np.std(rounded_one - exact_one) / times
-        np.testing.assert_allclose(own_by_weights[3], by_weights[3], rtol=1e-4, atol=1e-3)
+    results = by_kernels(pixels, weights, gradient)
+    own, own_by_weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), results)
+    found = (own, own_by_weights[0], own_by_weights[2])
+    for one, rounded_one, exact_one in zip(found, rounded_weights, exact, strict=True):
+        assert np.std(one - exact_one) < np.std(rounded_one - exact_one) / 10
+    np.testing.assert_allclose(own_by_weights[3], by_weights[3], rtol=1e-4, atol=1e-3)
 
 
 @needs_kernels
@@ -136,12 +104,10 @@ def test_a_run_of_a_fleet_equals_the_run_alone():
 _ON_CORES = """
 import os, sys
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
-from tests.networks import test_compiled_patch_encoder as t
+from tests.kernels import test_encoder as t
 pixels, weights, gradient = t.whole_numbers(70, 100)
 weights = [w * t.np.float32(0.37) for w in weights]
-with t.TF32():
-    found = t.by_kernels(pixels, weights, gradient)
-for leaf in t.jax.tree.leaves(found):
+for leaf in t.jax.tree.leaves(t.by_kernels(pixels, weights, gradient)):
     print(hash(t.np.asarray(leaf).tobytes()))
 """
 
@@ -184,7 +150,7 @@ def test_other_shapes_are_refused():
     pixels, (w1, b1, w2, b2), gradient = whole_numbers(2, 25)
 
     def encode(*arguments):  # an error may come after the call returns
-        return jax.block_until_ready(compiled_patch_encoder.encode(*arguments))
+        return jax.block_until_ready(KERNELS.encode(*arguments))
 
     with pytest.raises(Exception, match="225 cells"):
         encode(pixels[:, :9], w1, b1, w2, b2)
@@ -194,7 +160,7 @@ def test_other_shapes_are_refused():
         encode(pixels, w1, b1, w2, b2[:1])
     with pytest.raises(Exception, match="gradients have other shapes"):
         saved = (pixels, w1, b1, w2, gradient)
-        jax.block_until_ready(compiled_patch_encoder._backward(saved, gradient[:1])[1:])
+        jax.block_until_ready(KERNELS._backward(saved, gradient[:1])[1:])
 
 
 def encode_each(pixels, w1, b1, w2, b2):
@@ -213,34 +179,14 @@ def lowered(platform: str) -> str:
 
 @pytest.mark.parametrize("precision", ["tensorfloat32", "highest", "BF16_BF16_F32"])
 def test_the_encoder_calls_the_kernels_on_the_cpu_alone_and_not_in_bfloat16(precision, monkeypatch):
-    compiled = compiled_patch_encoder.instructions() != "XLA" and precision != "BF16_BF16_F32"
+    compiled = KERNELS is not None and precision != "BF16_BF16_F32"
     with jax.default_matmul_precision(precision):
         assert ("rcrl_patches_encode" in lowered("cpu")) == compiled
         assert ("rcrl_patches_differentiate" in lowered("cpu")) == compiled
         assert "rcrl_patches" not in lowered("cuda")
-        monkeypatch.setattr(compiled_patch_encoder, "_patch_encoder", None)
-        assert compiled_patch_encoder.instructions() == "XLA"
+        monkeypatch.setattr(native, "get", lambda name: None)
         jax.clear_caches()  # JAX remembers what each platform computes
         assert "rcrl_patches" not in lowered("cpu")
-
-
-@needs_kernels
-def test_a_matrix_unit_does_not_compute_in_float32():
-    pixels, weights, gradient = whole_numbers(5, 100)
-    weights = tuple(w * np.float32(0.37) for w in weights)
-    compiled = compiled_patch_encoder._patch_encoder
-    *others, fastest = compiled.instructions()
-    if fastest != "Amx":
-        pytest.skip("this processor has no matrix unit")
-    with jax.default_matmul_precision("highest"):
-        found = jax.block_until_ready(by_kernels(pixels, weights, gradient))
-        compiled.use(others[-1])
-        try:
-            expected = jax.block_until_ready(by_kernels(pixels, weights, gradient))
-        finally:
-            compiled.use(fastest)
-    for own, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(own, right)
 
 
 def test_the_kernels_differentiate_as_xla_does(monkeypatch):
@@ -248,7 +194,7 @@ def test_the_kernels_differentiate_as_xla_does(monkeypatch):
     inputs = jax.tree.map(lambda leaf: leaf[None], whole_numbers(3, 100))
     program = jax.vmap(functools.partial(by_kernels, encode=encoders.encode_patches))
     found = jax.jit(program)(*inputs)
-    monkeypatch.setattr(compiled_patch_encoder, "_patch_encoder", None)
+    monkeypatch.setattr(native, "get", lambda name: None)
     with jax.default_matmul_precision("highest"):
         expected = jax.jit(program)(*inputs)
     for own, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax import threefry
+from rcrl_jax import native
+
+threefry = pytest.importorskip("rcrl_jax.kernels.threefry")
 
 SHAPES = st.sampled_from([(), (1,), (7,), (2, 3), (3, 1, 4)])
 DRAWS = {
@@ -54,3 +56,13 @@ def test_a_draw_has_no_loop_and_other_widths_are_refused():
     assert "while" not in draw.lower(key_data).as_text()
     with pytest.raises(NotImplementedError, match="16 bits"):
         jax.random.bits(threefry.wrap(key_data), (2,), jnp.uint16)
+
+
+def test_the_agents_keys_are_these_and_without_them_jax_s_with_the_same_numbers(monkeypatch):
+    key_data = jax.random.key_data(jax.random.key(5))
+    mine = native.wrap_key(key_data)
+    assert mine.dtype == threefry.wrap(key_data).dtype
+    monkeypatch.setattr(native, "get", lambda name: None)
+    theirs = native.wrap_key(key_data)
+    assert theirs.dtype == jax.random.key(5).dtype != mine.dtype
+    np.testing.assert_array_equal(jax.random.bits(mine, (3,)), jax.random.bits(theirs, (3,)))

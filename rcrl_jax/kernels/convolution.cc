@@ -2,26 +2,34 @@
 //
 // Layouts are those of convolution.py: images [N, H, W, C], kernels [K, K, C, F], row after row.
 // Every number is the sum of its products in one fixed order, so results depend neither on the
-// number of threads nor on the width of vectors (a processor without fused multiply-add rounds
-// more often, and the matrix unit of convolution_amx.h, for TF32, elsewhere).
+// number of threads nor on the width of vectors.
 
-#include "../xla_calls.h"  // includes Python.h, which comes first
+#include "xla_calls.h"  // includes Python.h, which comes first
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "convolution_amx.h"
-#include "convolution_shape.h"
-#include "instruction_sets.h"
-#include "lines.h"
 #include "tiles.h"
 
 namespace {
 
 using Floats = ffi::Buffer<ffi::F32>;
 using Result = ffi::Result<Floats>;
+
+struct Shape {
+  int64_t images, height, width, channels;
+  int64_t side, stride;  // of the kernel
+  int64_t out_height, out_width, filters;
+
+  int64_t image() const { return height * width * channels; }
+  int64_t output() const { return out_height * out_width * filters; }
+  int64_t row() const { return width * channels; }
+  int64_t step() const { return stride * channels; }  // from window to window
+  int64_t products() const { return side * side * channels; }  // a sum of an output
+};
 
 // --- one image -----------------------------------------------------------------------------------
 
@@ -163,7 +171,6 @@ Lines in_blocks(const float* rows, int64_t count, int64_t width, int64_t columns
 struct Instructions {
   const char* name;
   int64_t columns;
-  Lines (*arrange)(const Shape&, const float*);  // a kernel [products, filters] for `convolve`
   void (*convolve)(const Shape&, const float*, const float*, const float*, bool, float*);
   void (*correlate)(const Shape&, const float*, const float*, float*);
   void (*pass_row)(const float*, const float*, int64_t, bool, float*);
@@ -171,9 +178,6 @@ struct Instructions {
 };
 
 #define COMPILE_FOR(ISA, TARGET)                                                              \
-  Lines arrange_##ISA(const Shape& shape, const float* kernel) {                              \
-    return in_blocks(kernel, shape.products(), shape.filters, kColumns<ISA>);                 \
-  }                                                                                           \
   TARGET void convolve_##ISA(const Shape& shape, const float* image, const float* kernel,     \
                              const float* bias, bool relu, float* output) {                   \
     convolve_image<ISA>(shape, image, kernel, bias, relu, output);                            \
@@ -190,48 +194,25 @@ struct Instructions {
                                const float* outputs, bool relu, float* passed, float* bias) { \
     pass_image<ISA>(shape, gradients, outputs, relu, passed, bias);                           \
   }                                                                                           \
-  const Instructions instructions_##ISA = {                                                   \
-      #ISA,            kColumns<ISA>,  arrange_##ISA,   convolve_##ISA,                       \
-      correlate_##ISA, pass_row_##ISA, pass_image_##ISA};
+  const Instructions instructions_##ISA = {#ISA,           kColumns<ISA>,  convolve_##ISA,    \
+                                           correlate_##ISA, pass_row_##ISA, pass_image_##ISA};
 
-COMPILE_FOR(Generic, )
+// This processor's sets, the fastest last.
 #if defined(__x86_64__)
 COMPILE_FOR(Avx2, __attribute__((target("avx2,fma"))))
 COMPILE_FOR(Avx512, __attribute__((target("avx512f,fma"))))
-#endif
-
-#if defined(HAS_AMX)
-Lines arrange_Amx(const Shape& shape, const float* kernel) {
-  return amx::arrange(shape, floats(arrange_Avx512(shape, kernel)));
-}
-
-const Instructions instructions_Amx = {
-    "Amx",          kColumns<Avx512>, arrange_Amx,      amx::convolve,
-    amx::correlate, pass_row_Avx512,  pass_image_Avx512};
-#endif
 
 std::vector<const Instructions*> available() {
-  std::vector<const Instructions*> sets = {&instructions_Generic};
-#if defined(__x86_64__)
-  if (has_avx2()) sets.push_back(&instructions_Avx2);
-  if (has_avx512()) sets.push_back(&instructions_Avx512);
-#endif
-#if defined(HAS_AMX)
-  if (amx::is_available()) sets.push_back(&instructions_Amx);
-#endif
-  return sets;
+  if (has_avx512()) return {&instructions_Avx2, &instructions_Avx512};
+  if (has_avx2()) return {&instructions_Avx2};
+  return {};
 }
-
-InstructionSets<Instructions> sets(available());
-
-// The instructions for a shape, in the precision TF32 or float32.
-const Instructions& instructions_for(const Shape& shape, bool tf32) {
-  const Instructions* set = sets.chosen;
-#if defined(HAS_AMX)
-  if (set == &instructions_Amx && !(tf32 && amx::fits(shape))) return instructions_Avx512;
+#else
+std::vector<const Instructions*> available() { return {}; }
 #endif
-  return *set;
-}
+
+const std::vector<const Instructions*> sets = available();
+std::atomic<const Instructions*> chosen(sets.empty() ? nullptr : sets.back());
 
 // --- all images ----------------------------------------------------------------------------------
 
@@ -243,6 +224,7 @@ bool differ(const Floats& a, const Floats& b) {
 // The shape of a convolution of `images` that gives `outputs`.
 ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& outputs,
                       int64_t stride, Shape& shape) {
+  if (chosen == nullptr) return ffi::Error::Internal("this processor has no AVX2");
   const auto in = images.dimensions(), k = kernel.dimensions(), out = outputs.dimensions();
   if (in.size() != 4 || k.size() != 4 || out.size() != 4 || stride < 1) {
     return ffi::Error::InvalidArgument("images, kernel and outputs need four axes");
@@ -257,7 +239,7 @@ ffi::Error read_shape(const Floats& images, const Floats& kernel, const Floats& 
 }
 
 ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats bias,
-                    Result outputs, int64_t stride, bool relu, bool tf32) {
+                    Result outputs, int64_t stride, bool relu) {
   Shape shape;
   if (auto error = read_shape(images, kernel, *outputs, stride, shape); error.failure()) {
     return error;
@@ -265,8 +247,9 @@ ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats b
   if (int64_t(bias.element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("a bias for each filter is needed");
   }
-  const Instructions& set = instructions_for(shape, tf32);
-  const Lines arranged = set.arrange(shape, kernel.typed_data());
+  const Instructions& set = *chosen;
+  const Lines arranged =
+      in_blocks(kernel.typed_data(), shape.products(), shape.filters, set.columns);
   const Lines biases = in_blocks(bias.typed_data(), 1, shape.filters, set.columns);
   in_parallel(pool, shape.images, [&](int64_t n) {
     set.convolve(shape, images.typed_data() + n * shape.image(), floats(arranged), floats(biases),
@@ -277,7 +260,7 @@ ffi::Error Convolve(ffi::ThreadPool pool, Floats images, Floats kernel, Floats b
 
 // The gradient by the images, for a stride of 1: a convolution of the padded gradients.
 ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs, Floats kernel,
-                         Result images, bool relu, bool tf32) {
+                         Result images, bool relu) {
   Shape shape;
   if (auto error = read_shape(*images, kernel, gradients, 1, shape); error.failure()) return error;
   if (differ(gradients, outputs)) {
@@ -287,7 +270,7 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
   const int64_t filters = shape.filters, channels = shape.channels;
   const Shape padded = {shape.images, shape.out_height + 2 * border, shape.out_width + 2 * border,
                         filters, shape.side, 1, shape.height, shape.width, channels};
-  const Instructions& set = instructions_for(padded, tf32);
+  const Instructions& set = *chosen;
   std::vector<float> mirrored(kernel.element_count());
   for (int64_t tap = 0; tap < taps; ++tap) {
     const float* from = kernel.typed_data() + tap * channels * filters;
@@ -296,7 +279,7 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
       for (int64_t f = 0; f < filters; ++f) to[f * channels + c] = from[c * filters + f];
     }
   }
-  const Lines arranged = set.arrange(padded, mirrored.data());
+  const Lines arranged = in_blocks(mirrored.data(), padded.products(), channels, set.columns);
   const Lines no_bias(lines_of(round_up(channels, set.columns) * sizeof(float)));
   in_parallel(pool, shape.images, [&](int64_t n) {
     static thread_local std::vector<float> scratch;
@@ -322,8 +305,7 @@ ffi::Error ImageGradient(ffi::ThreadPool pool, Floats gradients, Floats outputs,
 
 // The gradients by kernel and bias. A group of images is summed by one thread, and then the groups.
 ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients, Floats outputs,
-                          Result kernel, Result bias, int64_t stride, bool relu,
-                          bool tf32) {
+                          Result kernel, Result bias, int64_t stride, bool relu) {
   constexpr int64_t group_size = 8;
   Shape shape;
   if (auto error = read_shape(images, *kernel, gradients, stride, shape); error.failure()) {
@@ -333,7 +315,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Floats images, Floats gradients,
       int64_t(bias->element_count()) != shape.filters) {
     return ffi::Error::InvalidArgument("gradients, outputs and bias differ in shape");
   }
-  const Instructions& set = instructions_for(shape, tf32);
+  const Instructions& set = *chosen;
   const int64_t filters = shape.filters, pixels = shape.out_height * shape.out_width;
   const int64_t columns = set.columns, padded = round_up(filters, columns);
   const int64_t size = padded * (shape.products() + 1);  // of the kernel's sums and the bias's
@@ -375,8 +357,7 @@ XLA_FFI_DEFINE_HANDLER(convolve_handler, Convolve,
                            .Arg<Floats>()
                            .Ret<Floats>()
                            .Attr<int64_t>("stride")
-                           .Attr<bool>("relu")
-                           .Attr<bool>("tf32"));
+                           .Attr<bool>("relu"));
 
 XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
                        ffi::Ffi::Bind()
@@ -385,8 +366,7 @@ XLA_FFI_DEFINE_HANDLER(image_gradient_handler, ImageGradient,
                            .Arg<Floats>()
                            .Arg<Floats>()
                            .Ret<Floats>()
-                           .Attr<bool>("relu")
-                           .Attr<bool>("tf32"));
+                           .Attr<bool>("relu"));
 
 XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
                        ffi::Ffi::Bind()
@@ -397,17 +377,32 @@ XLA_FFI_DEFINE_HANDLER(kernel_gradient_handler, KernelGradient,
                            .Ret<Floats>()
                            .Ret<Floats>()
                            .Attr<int64_t>("stride")
-                           .Attr<bool>("relu")
-                           .Attr<bool>("tf32"));
+                           .Attr<bool>("relu"));
 
 // --- the Python module ---------------------------------------------------------------------------
 
-PyModuleDef definition = definition_of("_convolution", methods<sets>);
+// use(name) computes with these instructions from now on; for tests.
+PyObject* use(PyObject*, PyObject* argument) {
+  const char* name = PyUnicode_AsUTF8AndSize(argument, nullptr);
+  if (name == nullptr) return nullptr;
+  for (const Instructions* set : sets) {
+    if (std::strcmp(set->name, name) == 0) {
+      chosen = set;
+      Py_RETURN_NONE;
+    }
+  }
+  return PyErr_Format(PyExc_ValueError, "this processor has no instructions %s", name);
+}
+
+PyMethodDef methods[] = {{"use", use, METH_O, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyModuleDef definition = definition_of("_convolution", methods);
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit__convolution(void) {
-  return make_module(definition, {{"convolve", convolve_handler},
-                                  {"image_gradient", image_gradient_handler},
-                                  {"kernel_gradient", kernel_gradient_handler}});
+  return make_module(definition,
+                     {{"convolve", convolve_handler},
+                      {"image_gradient", image_gradient_handler},
+                      {"kernel_gradient", kernel_gradient_handler}},
+                     sets.empty() ? "" : sets.back()->name);
 }

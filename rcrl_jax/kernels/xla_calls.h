@@ -67,9 +67,17 @@ struct Call {
 };
 
 // A module of calls, as JAX registers them; null with Python's error set.
-inline PyObject* make_module(PyModuleDef& definition, std::initializer_list<Call> calls) {
+//
+// instructions: what the calls are compiled for, the constant INSTRUCTIONS in Python; empty if this
+// processor can run none of it.
+inline PyObject* make_module(PyModuleDef& definition, std::initializer_list<Call> calls,
+                             const char* instructions) {
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
+  if (PyModule_AddStringConstant(module, "INSTRUCTIONS", instructions) != 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
   for (const Call& call : calls) {
     PyObject* capsule = PyCapsule_New(reinterpret_cast<void*>(call.handler),
                                       "xla._CUSTOM_CALL_TARGET", nullptr);

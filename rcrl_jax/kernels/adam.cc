@@ -5,7 +5,7 @@
 // their norm and one over all arrays takes the step. The sums of squares are added in one fixed
 // order and no product is fused with a sum, so results do not depend on the number of threads.
 
-#include "../xla_calls.h"  // includes Python.h, which comes first
+#include "xla_calls.h"  // includes Python.h, which comes first
 
 #include <algorithm>
 #include <cmath>
@@ -158,4 +158,6 @@ PyModuleDef definition = definition_of("_adam", nullptr);
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__adam(void) { return make_module(definition, {{"step", step_handler}}); }
+PyMODINIT_FUNC PyInit__adam(void) {
+  return make_module(definition, {{"step", step_handler}}, "compiled");
+}

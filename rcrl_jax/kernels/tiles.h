@@ -1,4 +1,4 @@
-// Matrix products in vectors, for any set of instructions.
+// Matrix products in vectors, for AVX2 and AVX-512.
 //
 // A tile is what the registers hold at a time: up to MOST_ROWS x 2 vectors of sums. A product of a
 // tile reads one number for each row and two vectors, so it needs fewer loads than multiplications.
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 // Inlined into functions that are compiled for more instructions than the rest.
 #define FORCED __attribute__((always_inline))
@@ -15,10 +16,6 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 // Vectors may lie anywhere in memory.
-struct Generic {
-  typedef float Vector __attribute__((vector_size(16), aligned(4)));
-  static constexpr int MOST_ROWS = 6;
-};
 struct Avx2 {
   typedef float Vector __attribute__((vector_size(32), aligned(4)));
   static constexpr int MOST_ROWS = 6;
@@ -27,6 +24,22 @@ struct Avx512 {
   typedef float Vector __attribute__((vector_size(64), aligned(4)));
   static constexpr int MOST_ROWS = 14;
 };
+
+// Whether this processor has them.
+inline bool has_avx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+inline bool has_avx512() {
+#if defined(__x86_64__)
+  return has_avx2() && __builtin_cpu_supports("avx512f");
+#else
+  return false;
+#endif
+}
 
 template <typename Isa>
 constexpr int kLanes = sizeof(typename Isa::Vector) / sizeof(float);
@@ -110,4 +123,24 @@ INLINE void in_tiles(int64_t total, const Tile& tile) {
     with_rows<Isa, Isa::MOST_ROWS>(rows, [&](auto constant) FORCED { tile(constant, done); });
     done += rows;
   }
+}
+
+// --- memory in lines of the cache ----------------------------------------------------------------
+
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// A line of the cache. A vector of lines starts at the start of one.
+struct alignas(64) Line {
+  static constexpr int64_t bytes = 64;
+  float numbers[16];
+};
+using Lines = std::vector<Line>;
+
+inline int64_t lines_of(int64_t bytes) { return round_up(bytes, Line::bytes) / Line::bytes; }
+
+inline float* floats(Lines& lines) { return reinterpret_cast<float*>(lines.data()); }
+inline const float* floats(const Lines& lines) {
+  return reinterpret_cast<const float*>(lines.data());
 }

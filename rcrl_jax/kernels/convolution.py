@@ -1,39 +1,20 @@
 """Calls the kernels of `convolution.cc`, a convolution for the CPU."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.networks import precision
+from rcrl_jax.kernels import _convolution
 
-try:
-    from rcrl_jax.networks import _convolution
-
-    for _name in ("convolve", "image_gradient", "kernel_gradient"):
-        jax.ffi.register_ffi_target(f"rcrl_{_name}", getattr(_convolution, _name), platform="cpu")
-except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
-    _convolution = None
-
-
-def is_compiled() -> bool:
-    """Whether `convolution.cc` was compiled when the package was installed."""
-    return _convolution is not None
-
-
-def instructions() -> str:
-    """What convolves on this CPU: the kernels' instructions, such as 'Avx512', or 'XLA'.
-
-    'Amx' is for TF32; in float32 such a processor uses its vectors.
-    """
-    return _convolution.instructions()[-1] if is_compiled() else "XLA"
+for _name in ("convolve", "image_gradient", "kernel_gradient"):
+    jax.ffi.register_ffi_target(f"rcrl_{_name}", getattr(_convolution, _name), platform="cpu")
+INSTRUCTIONS = _convolution.INSTRUCTIONS
 
 
 def convolve(
     x: jax.Array, kernel: jax.Array, bias: jax.Array, *, stride: int, relu: bool
 ) -> jax.Array:
-    """See `convolution.convolve`; the CPU alone has it, and it has no gradient of its own."""
+    """See `networks.convolution.convolve`; for the CPU alone, without a gradient."""
     side, _, _, filters = kernel.shape
     height, width = ((size - side) // stride + 1 for size in x.shape[1:3])
     outputs = jax.ShapeDtypeStruct((len(x), height, width, filters), jnp.float32)
@@ -81,6 +62,4 @@ def kernel_gradient(
 
 
 def _call(name: str, results):
-    call = jax.ffi.ffi_call(f"rcrl_{name}", results, vmap_method="sequential")
-    # A matrix unit computes in TF32 alone.
-    return functools.partial(call, tf32=precision.is_tf32())
+    return jax.ffi.ffi_call(f"rcrl_{name}", results, vmap_method="sequential")

@@ -1,0 +1,50 @@
+"""What of `rcrl_jax/kernels` can run here.
+
+The kernels are optional: without a compiler, on another processor, or without that folder, XLA and
+NumPy do the same more slowly. Whoever has a kernel asks for it by name, and does without it.
+"""
+
+import functools
+import importlib
+import types
+
+import jax
+
+# Kernel -> what computes in its place.
+KERNELS = {
+    "convolution": "XLA",
+    "encoder": "XLA",
+    "adam": "XLA",
+    "sum_tree": "NumPy",
+    "stacks": "NumPy",
+}
+
+
+@functools.cache
+def load(name: str) -> types.ModuleType | None:
+    """A module of the folder, if it was compiled when the package was installed."""
+    try:
+        return importlib.import_module(f"rcrl_jax.kernels.{name}")
+    except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
+        return None
+
+
+def get(name: str) -> types.ModuleType | None:
+    """A kernel's module, if it was compiled and this processor can run it."""
+    kernel = load(name)
+    return kernel if kernel and getattr(kernel, "INSTRUCTIONS", True) else None
+
+
+def describe() -> dict[str, str]:
+    """What computes on this CPU: a kernel ('Avx512', 'Avx2', 'compiled'), XLA or NumPy."""
+    kernels = {name: get(name) for name in KERNELS}
+    return {
+        name: getattr(kernel, "INSTRUCTIONS", "compiled") if kernel else KERNELS[name]
+        for name, kernel in kernels.items()
+    }
+
+
+def wrap_key(key_data: jax.Array) -> jax.Array:
+    """The key of `[..., 2] uint32`, for all functions of `jax.random`, with JAX's numbers."""
+    threefry = get("threefry")
+    return threefry.wrap(key_data) if threefry else jax.random.wrap_key_data(key_data)

@@ -1,0 +1,42 @@
+"""The registry of kernels, and what there is without them."""
+
+import json
+import re
+import subprocess
+import sys
+import types
+
+from rcrl_jax import native
+from tests.training.toy import ROOT
+
+
+def test_without_their_folder_xla_and_numpy_compute():
+    program = (
+        "import json, sys; sys.modules['rcrl_jax.kernels'] = None\n"
+        "from rcrl_jax import native\n"
+        "print(json.dumps([native.describe(), native.get('threefry')]))"
+    )
+    done = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT)
+    assert json.loads(done) == [native.KERNELS, None]
+
+
+def test_only_the_registry_imports_the_kernels():
+    rooms = [ROOT / name for name in ("rcrl_jax", "experiments", "benchmarks")]
+    outside = [
+        path
+        for room in rooms
+        for path in room.rglob("*.py")
+        if "kernels" not in path.parts and re.search(r"rcrl_jax\.kernels", path.read_text())
+    ]
+    assert outside == [ROOT / "rcrl_jax" / "native.py"]
+
+
+def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
+    modules = {
+        "convolution": types.SimpleNamespace(INSTRUCTIONS="Avx2"),
+        "encoder": types.SimpleNamespace(INSTRUCTIONS=""),
+        "stacks": types.SimpleNamespace(),
+    }
+    monkeypatch.setattr(native, "load", modules.get)
+    assert native.get("encoder") is None and native.load("encoder") is not None
+    assert native.describe() == native.KERNELS | {"convolution": "Avx2", "stacks": "compiled"}

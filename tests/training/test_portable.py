@@ -1,0 +1,150 @@
+"""Every preset's updates are, to rounding, the recorded ones, on any processor.
+
+XLA computes them without our kernels, from fixed actions, so that rounding changes no batch.
+`python -m tests.training.test_portable record` records new numbers. Commit them separately, and say
+in the message what changes the results on purpose.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from rcrl_jax import native
+from rcrl_jax.agents import rainbow, sac
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.losses import c51
+from rcrl_jax.losses import sac as sac_losses
+from rcrl_jax.training import build, loop
+from rcrl_jax.training.history import History
+from tests.training import test_golden, toy, toy_control
+
+RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "updates.json"
+UPDATES, STEPS = 3, 60
+# Between AVX2 and AVX-512, with kernels and without, optimised or not, numbers differed by up to
+# 1.4e-5 of themselves; an error of a thousandth must be noticed.
+RELATIVE, ABSOLUTE = 1e-4, 1e-6
+
+
+def follow(preset: str) -> dict[str, list[float]]:
+    """Losses and norms of each of the first updates, and what the updates did to the parameters."""
+    rng = np.random.default_rng(0)
+    if preset in ATARI_PRESETS:
+        overrides = test_golden.ATARI | {"target_period": 2, "precision": "float32"}
+        plan = toy.make_plan("", preset, overrides=overrides)
+        actions = rng.integers(0, 3, (1, STEPS), np.uint8)
+    else:
+        plan = toy_control.make_plan("", preset, overrides={"precision": "float32"})
+        actions = rng.uniform(-1, 1, (1, STEPS, toy_control.MAX_NUM_ACTIONS)).astype(np.float32)
+        actions[..., 2:] = 0.0  # the run has two components
+    environment, fleet = build.make_fleet(plan)
+    replay = build.make_replay(fleet, "host")
+    history = History(1, STEPS, actions.shape[2:])
+    loop.rebuild(actions, environment=environment, replay=replay, history=history)
+    learner = fleet.init()
+    start = fleet.to_host(learner.params)
+    seen = {}
+    for _ in range(UPDATES):
+        learner, result = fleet.update(learner, replay.sample(1.0).batch)
+        for name, value in result.metrics.items():
+            if name.startswith("loss_") or name in ("gradient_norm", "q_mean"):
+                seen.setdefault(name, []).append(float(value[0]))
+        seen.setdefault("transition_loss", []).append(float(np.mean(result.transition_loss)))
+    end = fleet.to_host(learner.params)
+    test_golden.assert_trained(start, end, plan.config)
+    for part in ("agent", "auxiliary"):
+        after, before = (jax.tree.leaves(getattr(params, part)) for params in (end, start))
+        squares = (np.sum(np.square(a - b)) for a, b in zip(after, before, strict=True))
+        seen[f"change of {part}"] = [float(np.sqrt(sum(squares)))]
+    return seen
+
+
+def differing(found, expected) -> set[str]:
+    """What of an update differs by more than rounding."""
+    assert found.keys() == expected.keys()
+    return {
+        name
+        for name, values in found.items()
+        if not np.allclose(values, expected[name], rtol=RELATIVE, atol=ABSOLUTE)
+    }
+
+
+@pytest.fixture
+def recorded(monkeypatch) -> dict[str, dict[str, list[float]]]:
+    """The recorded numbers of each preset; the test runs without kernels."""
+    monkeypatch.setattr(native, "get", lambda name: None)
+    jax.clear_caches()  # JAX remembers what each platform computes
+    return json.loads(RECORDED.read_text())
+
+
+@pytest.mark.parametrize("preset", [*ATARI_PRESETS, *DMC_PRESETS])
+def test_the_first_updates_are_the_recorded_ones(preset, recorded):
+    assert not differing(follow(preset), recorded[preset])
+
+
+def wrong(function):
+    """The function with a result too large by a thousandth."""
+    return lambda *arguments: function(*arguments) * 1.001
+
+
+def with_wrong_loss(make_task):
+    def make(*arguments):
+        task = make_task(*arguments)
+
+        def loss(*arguments):
+            value, metrics = task.loss(*arguments)
+            return value * 1.001, metrics
+
+        return dataclasses.replace(task, loss=loss)
+
+    return make
+
+
+LOSSES = {
+    "c51": (c51, "double_q_cross_entropy"),
+    "critic": (sac_losses, "critic_loss"),
+    "actor": (sac_losses, "actor_loss"),
+    "temperature": (sac_losses, "temperature_loss"),
+}
+TASKS = {
+    "rcrl_curl": {
+        "return_contrast": (rainbow.return_contrast, "make_return_contrast"),
+        "curl": (rainbow.curl, "make_curl"),
+    },
+    "rcrl_curl_sac": {
+        "return_contrast": (sac.return_contrast, "make_return_contrast"),
+        "curl": (sac.instance_contrast, "make_instance_contrast"),
+    },
+    "sac_ae": {"reconstruction": (sac.reconstruction, "make_reconstruction")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", TASKS)
+def test_an_error_of_a_thousandth_in_any_loss_is_noticed(preset, recorded, monkeypatch):
+    """In all losses of a preset at once: the first update of each reads the same parameters."""
+    for module, name in LOSSES.values():
+        monkeypatch.setattr(module, name, wrong(getattr(module, name)))
+    for module, name in TASKS[preset].values():
+        monkeypatch.setattr(module, name, with_wrong_loss(getattr(module, name)))
+    found, expected = (
+        {name: values[:1] for name, values in numbers.items()}
+        for numbers in (follow(preset), recorded[preset])
+    )
+    losses = {name for name in found if name.startswith("loss_")}
+    of_agent = {"c51"} if preset in ATARI_PRESETS else {"critic", "actor", "temperature"}
+    assert losses == {f"loss_{name}" for name in of_agent | set(TASKS[preset])}
+    assert losses <= differing(found, expected)
+
+
+if __name__ == "__main__":
+    from tests import conftest  # noqa: F401 - sets the compiler's flags, before JAX starts
+
+    if sys.argv[1:] != ["record"]:
+        sys.exit("usage: python -m tests.training.test_portable record")
+    native.get = lambda name: None
+    made = {preset: follow(preset) for preset in (*ATARI_PRESETS, *DMC_PRESETS)}
+    RECORDED.write_text(json.dumps(made, indent=1) + "\n")
