@@ -124,7 +124,17 @@ def _crop_stack(key: chex.PRNGKey, stack: jax.Array, side: int) -> jax.Array:
     row_key, column_key = jax.random.split(key)
     row = jax.random.randint(row_key, (), 0, height - side + 1)
     column = jax.random.randint(column_key, (), 0, width - side + 1)
-    return jax.lax.dynamic_slice(stack, (0, row, column), (frames, side, side))
+
+    def by_slice(stack, row, column):
+        return jax.lax.dynamic_slice(stack, (0, row, column), (frames, side, side))
+
+    def by_products(stack, row, column):
+        one = stack[None, ..., None], row[None], column[None]
+        return _crop_by_products(*one, size=side)[0, ..., 0]
+
+    if stack.dtype != jnp.uint8:  # the products are exact for bytes alone
+        return by_slice(stack, row, column)
+    return jax.lax.platform_dependent(stack, row, column, tpu=by_products, default=by_slice)
 
 
 def _repeat_border(stack: jax.Array) -> jax.Array:

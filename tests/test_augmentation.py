@@ -130,3 +130,19 @@ def test_crops_by_products_equal_crops_by_slices_bit_for_bit():
     for image, cropped, top, left in zip(images, by_slices, row, column, strict=True):
         expected = image[:, top : top + SIZE, left : left + SIZE]
         np.testing.assert_array_equal(cropped, expected)
+
+
+@pytest.mark.parametrize("kind", ["crop_pad_crop", "pad_crop"])
+def test_a_tpu_shifts_as_the_cpu_does(kind, monkeypatch):
+    stacks = np.random.default_rng(1).integers(0, 256, (8, 2, 84, 84), np.uint8)
+    shifted = augmentation.random_shift(jax.random.key(3), stacks, kind)
+    chosen = []
+
+    def as_on_a_tpu(*arguments, tpu, default):
+        chosen.append(tpu)
+        return tpu(*arguments)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_tpu)
+    on_a_tpu = augmentation.random_shift(jax.random.key(3), stacks, kind)
+    assert chosen
+    np.testing.assert_array_equal(on_a_tpu, shifted)
