@@ -15,18 +15,17 @@ import numpy as np
 import pandas as pd
 from absl import app, flags
 
-from benchmarks.tables import claims, pools, runs, statistics
+from benchmarks.tables import claims, command, pools, registered, statistics
 from benchmarks.tables.run_files import ATTEMPTS
 from experiments import command_line
-from rcrl_jax import files, reference
+from rcrl_jax import reference
 
 _RESULTS = flags.DEFINE_string("results", "results/claim", "directory of the finished runs")
 
 PRESETS = claims.PREREGISTERED_ARMS
 """The two arms; the claim is that the first scores higher."""
 GAMES, SEEDS = claims.PREREGISTERED_GAMES, claims.PREREGISTERED_SEEDS
-AGENT_STEPS = claims.PREREGISTERED_STEPS
-EPISODES = 100
+AGENT_STEPS, EPISODES = claims.PREREGISTERED_STEPS, registered.EPISODES
 LEVEL = 0.05
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
@@ -36,39 +35,6 @@ SEED = 0
 _PAIRS = len(GAMES) * len(SEEDS)
 _TITLE = "# `rcrl` against `erainbow_sa`\n\nWritten by `python -m benchmarks.claim"
 """How a page of this program begins, by which its earlier version is known."""
-
-
-def read_runs(results: pathlib.Path) -> pd.DataFrame:
-    """Reads every finished run of the two presets; skips runs without a result.
-
-    Raises:
-        ValueError: a run is damaged, contradicts another one, or has another agent, number of
-            steps or episodes than the list; or runs differ in algorithm, backend or protocol. The
-            message names the file or directory.
-    """
-    if not results.is_dir():
-        raise ValueError(f"--results: there is no directory {results}")
-    roots = [results / preset for preset in PRESETS if (results / preset).is_dir()]
-    frame, problems = runs.read(*roots, unfinished=True)
-    if problems:
-        raise ValueError(problems[0])
-    frame = frame[frame.score.notna()]
-    for run in frame.itertuples():
-        expected = {
-            "preset": (run.preset in PRESETS, run.preset),
-            "agent": (run.arm == run.preset, run.arm),
-            "steps": (run.agent_steps == AGENT_STEPS, run.agent_steps),
-            "episodes": (
-                run.diverged or len(run.returns) == EPISODES,
-                run.returns and len(run.returns),
-            ),
-            "algorithm": (type(run.algorithm) is int, run.algorithm),
-        }
-        for name, (is_listed, value) in expected.items():
-            if not is_listed:
-                raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
-    _require_one_protocol(frame)
-    return frame
 
 
 def decide(first: statistics.Scores, second: statistics.Scores) -> str:
@@ -159,33 +125,14 @@ def _table(games: Iterable[str], frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-def _require_one_protocol(frame: pd.DataFrame) -> None:
-    """Raises ValueError where runs differ in what docs/preregistration.md refuses."""
-    for name in pools.differing(frame):
-        if name in ("algorithm", "backend") or name.startswith("protocol."):
-            values = frame[name].map(pools.text)
-            other = frame[values != values.iloc[0]].iloc[0]
-            raise ValueError(
-                f"{other.directory}: {name} is {pools.text(other[name])}, but {values.iloc[0]} in "
-                f"{frame.directory.iloc[0]}"
-            )
-
-
 def main(argv: list[str]) -> None:
     """Prints the page and writes it beside the results."""
     del argv
     results = pathlib.Path(_RESULTS.value)
-    path = results / "README.md"
     try:
-        text = page(read_runs(results))
-        if path.exists() and not path.read_text(encoding="utf-8").startswith(_TITLE):
-            raise ValueError(f"{path} was not written by this program; move it away")
-        with files.replacing(path) as partial:
-            partial.write_text(
-                f"{_TITLE} --results={_RESULTS.value}`; list and "
-                f"test are those of docs/preregistration.md.\n\n{text}\n",
-                encoding="utf-8",
-            )
+        text = page(registered.read_runs(results, PRESETS))
+        rest = f" --results={results}`; list and test are those of docs/preregistration.md."
+        command.write_page(results / "README.md", _TITLE, f"{rest}\n\n{text}\n")
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
     print(text)

@@ -15,6 +15,7 @@ authors published for each game, moved to the mean of the arm. Three models of t
 
 import importlib.metadata
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 from absl import app, flags
@@ -35,9 +36,15 @@ _OUTPUT = flags.DEFINE_string("output", "results/power", "directory of power.jso
 
 SEED = 0
 MODELS = ("smoothed", "resampled", "normal")
-COMMON_EFFECTS = (0.0, 0.175, 0.63)
+COMMON_EFFECTS = (0.0, 0.175, 0.63, 1.0)
 """No effect; the mean published difference over the 26 games; the standard error of a published
-difference, sqrt(2 / 5) for two means of five seeds. In standard deviations of CURL's seeds."""
+difference, sqrt(2 / 5) for two means of five seeds; one that the test hardly misses. In standard
+deviations of CURL's seeds."""
+ALL_GAMES_SEEDS = (9, 18, 26)
+"""Runs of each arm on each of the 26 games that could decide the mean published difference."""
+ALL_GAMES_EFFECT = 0.175
+ALL_GAMES_LIMITS = (2_000, 999)
+"""Simulations and permutations of these rows at most: they hold many more runs."""
 
 
 def curl_seeds(game: str) -> np.ndarray:
@@ -87,19 +94,21 @@ def power(
     simulations: int,
     permutations: int,
     runs: int = len(claim.SEEDS),
+    games: Sequence[str] = claim.GAMES,
 ) -> float:
     """Share of simulated experiments in which the test finds `rcrl` better.
 
     Args:
-        effects: of `rcrl` in each game of the claim [standard deviations].
+        effects: of `rcrl` in each game [standard deviations].
         model: one of `MODELS`.
         simulations: number of simulated experiments.
         permutations: of each test; all simulations share them.
         runs: of each arm on each game.
+        games: those of the claim, or others.
     """
     rng = np.random.default_rng(SEED)
     shape = (simulations, runs)
-    seeds = [curl_seeds(game) for game in claim.GAMES]
+    seeds = [curl_seeds(game) for game in games]
     first = [draw(own, e, model, shape, rng) for own, e in zip(seeds, effects, strict=True)]
     second = [draw(own, 0.0, model, shape, rng) for own in seeds]
     test = statistics.stratified_rank_test(first, second, rng, permutations=permutations)
@@ -120,6 +129,17 @@ def main(argv: list[str]) -> None:
         found = {m: power(effects, m, _SIMULATIONS.value, _PERMUTATIONS.value) for m in MODELS}
         rows.append({"difference": name, "effects": effects, "power": found})
         print(f"| {name} | " + " | ".join(f"{share:.3f}" for share in found.values()) + " |")
+    limits = np.minimum((_SIMULATIONS.value, _PERMUTATIONS.value), ALL_GAMES_LIMITS).tolist()
+    games = reference.games()
+    larger = []
+    heads = f"| {ALL_GAMES_EFFECT:g} SD in all 26 games | " + " | ".join(MODELS) + " |"
+    print(f"\n{heads}\n| --- |" + " --- |" * len(MODELS))
+    for runs in ALL_GAMES_SEEDS:
+        effects = [ALL_GAMES_EFFECT] * len(games)
+        found = {m: power(effects, m, *limits, runs, games) for m in MODELS}
+        larger.append({"runs_per_arm_and_game": runs, "power": found})
+        shares = " | ".join(f"{share:.3f}" for share in found.values())
+        print(f"| {runs} seeds, {runs * len(games)} pairs | {shares} |")
     output = pathlib.Path(_OUTPUT.value)
     output.mkdir(parents=True, exist_ok=True)
     files.write_json_atomically(
@@ -136,6 +156,12 @@ def main(argv: list[str]) -> None:
                 "std": float(np.std(every_game, ddof=1)),
             },
             "rows": rows,
+            "all_26_games": {
+                "effect": ALL_GAMES_EFFECT,
+                "simulations": limits[0],
+                "permutations": limits[1],
+                "rows": larger,
+            },
             "versions": manifest.circumstances()["versions"]
             | {"scipy": importlib.metadata.version("scipy")},
         },

@@ -16,6 +16,7 @@ from benchmarks.tables.claims import Claim
 from benchmarks.tables.table import Table
 from benchmarks.tables.verdicts import Verdict
 from experiments import command_line
+from rcrl_jax import files
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
@@ -174,6 +175,19 @@ def show(
         text = f"{verdict.sentence} {claims.published(verdict.claim)}"
         print("\n" + textwrap.fill(text, width, break_on_hyphens=False))
     return written
+
+
+def write_page(path: pathlib.Path, mark: str, rest: str) -> None:
+    """Writes a page that begins with `mark`; replaces its earlier version and no other file.
+
+    Raises:
+        ValueError: the file there does not begin with `mark`.
+        OSError: it cannot be read or written.
+    """
+    if path.exists() and not path.read_text(encoding="utf-8").startswith(mark):
+        raise ValueError(f"{path} was not written by this program; move it away")
+    with files.replacing(path) as partial:
+        partial.write_text(mark + rest, encoding="utf-8")
 
 
 def stem_line(written: Sequence[pathlib.Path]) -> str:

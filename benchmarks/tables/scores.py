@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmarks.tables import pools, published, runs, statistics
+from benchmarks.tables import pools, published, runs, single_runs, statistics
 from benchmarks.tables.claims import BUDGET
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from rcrl_jax import reference
@@ -91,7 +91,7 @@ def table1(
         *_warnings(frame, env_steps, BUDGET["atari"]),
     ]
     title = f"Atari-100k: scores after {env_steps:,} environment steps, published and ours"
-    return _score_table(title, filled, games, notes)
+    return single_runs.beside(_score_table(title, filled, games, notes), games)
 
 
 def table2(frame: pd.DataFrame, *, budgets: Sequence[int] = (100_000, 1_500_000)) -> Table:

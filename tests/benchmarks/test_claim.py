@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import claim
+from benchmarks.tables import registered
 from rcrl_jax import reference
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.runs import manifest
@@ -51,7 +52,7 @@ def finish_all(results, lift=0.0) -> None:
 
 
 def text(results) -> str:
-    return claim.page(claim.read_runs(results))
+    return claim.page(registered.read_runs(results, claim.PRESETS))
 
 
 def test_the_verdict_without_runs_is_undecided(tmp_path):
@@ -133,7 +134,7 @@ def test_a_run_that_diverged_twice_counts_as_random_play(tmp_path):
     directory = tmp_path / FIRST / "Hero" / "seed_3"
     (directory / "scores.json").unlink()
     (directory / "diverged.json").write_text('{"attempts": 2}')
-    frame = claim.read_runs(tmp_path)
+    frame = registered.read_runs(tmp_path, claim.PRESETS)
     assert frame.score[frame.diverged].item() == reference.published("Hero", "Random")
     assert "36 of 36" in text(tmp_path)
     assert "Diverged 2 times, counted as random play: rcrl/Hero/seed_3." in text(tmp_path)
@@ -187,10 +188,10 @@ def change(name, section=None, **changes):
 def test_damaged_or_differing_results_are_refused(tmp_path, spoil, says):
     finish(tmp_path, FIRST, "UpNDown", 1, 300.0)
     finish(tmp_path, SECOND, "Hero", 0, 4000.0)
-    claim.read_runs(tmp_path)
+    registered.read_runs(tmp_path, claim.PRESETS)
     spoil(finish(tmp_path, FIRST, "Hero", 0, 5000.0))
     with pytest.raises(ValueError) as refused:
-        claim.read_runs(tmp_path)
+        registered.read_runs(tmp_path, claim.PRESETS)
     for words in says:
         assert words in str(refused.value)
 
@@ -224,7 +225,7 @@ def test_a_seed_copied_to_another_is_refused(tmp_path):
     edit(two / "scores.json", seed=2)
     edit(two / "manifest.json", "run", seed=2)
     with pytest.raises(ValueError, match="seed_1 and .*seed_2 have the same metrics"):
-        claim.read_runs(tmp_path)
+        registered.read_runs(tmp_path, claim.PRESETS)
 
 
 @pytest.mark.parametrize("commit", ["abc-dirty", None])
@@ -246,7 +247,7 @@ def test_a_single_diverged_attempt_is_refused(tmp_path):
     (directory / "scores.json").unlink()
     (directory / "diverged.json").write_text('{"attempts": 1}')
     with pytest.raises(ValueError, match="attempts is 1, expected 2"):
-        claim.read_runs(tmp_path)
+        registered.read_runs(tmp_path, claim.PRESETS)
 
 
 def test_the_command_writes_what_it_prints_and_refuses_in_one_line(tmp_path):

@@ -1,0 +1,239 @@
+r"""Asks whether the base is right: our runs of `curl` among 100 published runs of CURL.
+
+    python -m benchmarks.base --results=results/base
+
+Reads the runs below `<results>/curl` and writes `<results>/README.md`. Statistics, levels and the
+one look were fixed beforehand in docs/preregistration.md. No p value is computed before all 26
+games are finished. Which runs may be pooled is the rule of all tables (`tables/pools.py`).
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from absl import app, flags
+
+from benchmarks.tables import command, pools, published, registered
+from experiments import command_line
+from rcrl_jax import reference
+
+_RESULTS = flags.DEFINE_string("results", "results/base", "directory of the finished runs")
+
+PRESET = "curl"
+RUN_SEED = 0
+"""The seed of the one run of each game; later seeds wait for a look of their own."""
+LEVEL = 0.005
+"""Of each of the two statistics."""
+SHIFTS = (0.5, 1.0)
+"""Simulated defects [standard deviations of the game's published runs]."""
+SIMULATIONS = 10_000
+SEED = 0
+"""Seed of the breaking of ties, with the game's number, and again of the simulations."""
+
+_TITLE = "# `curl` among published runs of CURL\n\nWritten by `python -m benchmarks.base"
+
+
+class Statistics(NamedTuple):
+    """Both statistics, or both p values; arrays keep the leading axes of the places.
+
+    Attributes:
+        mean: of the ranks; its test is two-sided.
+        squared: mean squared distance of the ranks from 1/2; large values reject.
+    """
+
+    mean: np.ndarray
+    squared: np.ndarray
+
+
+def place(score: np.ndarray, others: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How many of the other scores lie below, `[...]`; a place among equal ones is drawn.
+
+    Under the null hypothesis every place from 0 to n is equally likely, ties or not.
+
+    Args:
+        score: `[...]`.
+        others: `[..., n]`.
+        rng: draws a place among equal scores, uniformly.
+    """
+    score = np.asarray(score)[..., None]
+    below, equal = np.sum(others < score, axis=-1), np.sum(others == score, axis=-1)
+    return below + rng.integers(0, equal, endpoint=True)
+
+
+def rank(places: np.ndarray, others: int) -> np.ndarray:
+    """Places from 0 to `others` as ranks (place + 1/2) / (others + 1), whose null mean is 1/2."""
+    return (np.asarray(places) + 0.5) / (others + 1)
+
+
+def statistics_of(ranks: np.ndarray) -> Statistics:
+    """The two statistics of ranks `[..., games]`."""
+    return Statistics(np.mean(ranks, axis=-1), np.mean((ranks - 0.5) ** 2, axis=-1))
+
+
+def p_values(places: np.ndarray, others: int) -> Statistics:
+    """Exact p values of both statistics, from the distribution of sums of whole numbers.
+
+    Args:
+        places: `[..., games]`, each from 0 to `others`.
+        others: published runs of a game, equally many in each.
+    """
+    places = np.asarray(places)
+    games = places.shape[-1]
+    # Twice the distance from the middle is whole, whether `others` is odd or even.
+    distance = 2 * np.arange(others + 1) - others
+    own = 2 * places - others
+    one_sided = _tail(np.arange(others + 1), games)
+    middle = games * others
+    # The sum of places is symmetric about its mean, so both tails are twice the upper one.
+    upper = (middle + np.abs(own.sum(-1))) // 2
+    two_sided = np.where(own.sum(-1) == 0, 1.0, 2 * one_sided[upper])
+    return Statistics(two_sided, _tail(distance**2, games)[np.sum(own**2, axis=-1)])
+
+
+def _tail(values: np.ndarray, games: int) -> np.ndarray:
+    """P(sum >= s) at index s, the sum of `games` values each drawn uniformly from `values`."""
+    one = np.bincount(values) / len(values)
+    steps, total = np.flatnonzero(one), np.ones(1)
+    for _ in range(games):
+        longer = np.zeros(len(total) + len(one) - 1)
+        for step in steps:
+            longer[step : step + len(total)] += one[step] * total
+        total = longer
+    return np.cumsum(total[::-1])[::-1]
+
+
+def published_scores() -> dict[str, np.ndarray]:
+    """The final scores of 100 published runs of CURL on each game, `[100]`."""
+    own = published.atari_runs().query("agent == 'CURL [rliable, final]'")
+    return {game: own.score[own.game == game].to_numpy() for game in reference.games()}
+
+
+def our_places(frame: pd.DataFrame) -> dict[str, int]:
+    """Game -> place of our run among the published ones, for games that are finished.
+
+    The draw among equal scores is the game's own, so it does not depend on what else is finished.
+
+    Args:
+        frame: runs of one pool.
+    """
+    own = frame[frame.seed == RUN_SEED]
+    found = {}
+    for number, (game, others) in enumerate(published_scores().items()):
+        for (score,) in pools.scores(own, PRESET, [game])[0][:, None]:
+            found[game] = int(place(score, others, np.random.default_rng([SEED, number])))
+    return found
+
+
+def powers(
+    scores: Mapping[str, np.ndarray], signs: Sequence[int], shift: float, simulations: int
+) -> Statistics:
+    """Whether each statistic rejects, `[simulations]`, in simulated looks.
+
+    A published run of each game, drawn with replacement and moved, takes the place of ours among
+    the others of its game. Without a shift this is the null hypothesis.
+
+    Args:
+        scores: published scores, `[n]` each game.
+        signs: of the shift in each game.
+        shift: in standard deviations of the game's published scores.
+        simulations: how many.
+    """
+    rng = np.random.default_rng(SEED)
+    places = []
+    for own, sign in zip(scores.values(), signs, strict=True):
+        drawn = rng.integers(len(own), size=simulations)
+        others = np.stack([np.delete(own, n) for n in range(len(own))])
+        moved = own + sign * shift * own.std(ddof=1)
+        places.append(place(moved[drawn], others[drawn], rng))
+    p = p_values(np.stack(places, axis=-1), len(own) - 1)
+    return Statistics(p.mean <= LEVEL, p.squared <= LEVEL)
+
+
+def power_table() -> list[str]:
+    """The powers as lines of Markdown."""
+    scores = published_scores()
+    signs = {"equal": np.ones(len(scores), int), "alternating": (-1) ** np.arange(len(scores))}
+    lines = [
+        "| shift in every game | mean rank | squared distance | either |",
+        "| --- | --- | --- | --- |",
+    ]
+    for shift in (0.0, *SHIFTS):
+        for name in signs if shift else ["equal"]:
+            found = powers(scores, signs[name], shift, SIMULATIONS)
+            shares = [found.mean.mean(), found.squared.mean(), (found.mean | found.squared).mean()]
+            label = f"{shift:g} SD, {name} in sign" if shift else "none"
+            lines.append(f"| {label} | " + " | ".join(f"{share:.3f}" for share in shares) + " |")
+    return lines
+
+
+def sentence(places: Mapping[str, int]) -> str:
+    """The outcome: undecided until every game is finished."""
+    scores = published_scores()
+    if len(places) < len(scores):
+        return f"undecided: {len(places)} of {len(scores)} games finished."
+    others = len(next(iter(scores.values())))
+    found = np.array([*places.values()])
+    values, p = statistics_of(rank(found, others)), p_values(found, others)
+    rejected = p.mean <= LEVEL or p.squared <= LEVEL
+    verdict = "the base is rejected" if rejected else "no sign of a defect of the base"
+    return (
+        f"{verdict} ({len(scores)} of {len(scores)} games finished): mean rank {values.mean:.3f}, "
+        f"two-sided p = {p.mean:.5f}; mean squared distance from 1/2 {values.squared:.4f}, "
+        f"p = {p.squared:.5f}; each is judged at {LEVEL:g}."
+    )
+
+
+def page(frame: pd.DataFrame) -> str:
+    """The sentence, the ranks and the powers, as Markdown."""
+    pool = pools.largest(frame)
+    places = our_places(pool.runs)
+    others = published_scores()
+    lines = [
+        sentence(places),
+        "",
+        "| game | our score | rank among published |",
+        "| --- | --- | --- |",
+    ]
+    own = pool.runs[pool.runs.seed == RUN_SEED]
+    for game, found in places.items():
+        (score,) = pools.scores(own, PRESET, [game])[0]
+        lines.append(f"| {game} | {score:.1f} | {rank(found, len(others[game])):.3f} |")
+    diverged = own.game[own.diverged]
+    if len(diverged):
+        lines += ["", f"Diverged, counted as random play: {', '.join(diverged)}."]
+    later = (pool.runs.seed != RUN_SEED).sum()
+    if later:
+        lines += ["", f"{later} runs of other seeds take no part in this look."]
+    for line in (*pools.unclear_commits(frame), *pool.left_out):
+        lines += ["", line]
+    lines += [
+        "",
+        f"Power: shares of {SIMULATIONS:,} simulated looks that reject at {LEVEL:g} each. A "
+        "published run, moved by so many standard deviations (SD) of its game's published runs, "
+        "stands for ours. Signs alternate in the order of the paper's table. A shift breaks all "
+        "ties, which overstates the power where many scores are equal.",
+        "",
+        *power_table(),
+    ]
+    return "\n".join(lines)
+
+
+def main(argv: list[str]) -> None:
+    """Prints the page and writes it beside the results."""
+    del argv
+    results = pathlib.Path(_RESULTS.value)
+    try:
+        text = page(registered.read_runs(results, (PRESET,)))
+        rest = (
+            f" --results={results}`; what is tested, and when, stands in docs/preregistration.md."
+        )
+        command.write_page(results / "README.md", _TITLE, f"{rest}\n\n{text}\n")
+    except (ValueError, OSError) as error:
+        command_line.refuse(str(error))
+    print(text)
+
+
+if __name__ == "__main__":
+    app.run(main, flags_parser=command_line.parse)
