@@ -19,8 +19,6 @@ from benchmarks.tables import command, pools, published, registered
 from experiments import command_line
 from rcrl_jax import reference
 
-_RESULTS = flags.DEFINE_string("results", "results/base", "directory of the finished runs")
-
 PRESET = "curl"
 RUN_SEED = 0
 """The seed of the one run of each game; later seeds wait for a look of their own."""
@@ -223,7 +221,7 @@ def page(frame: pd.DataFrame) -> str:
 def main(argv: list[str]) -> None:
     """Prints the page and writes it beside the results."""
     del argv
-    results = pathlib.Path(_RESULTS.value)
+    results = pathlib.Path(flags.FLAGS.results)
     try:
         text = page(registered.read_runs(results, (PRESET,)))
         rest = (
@@ -236,4 +234,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("results", "results/base", "directory of the finished runs")
     app.run(main, flags_parser=command_line.parse)
