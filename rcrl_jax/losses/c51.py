@@ -1,5 +1,7 @@
 """The distributional double Q-learning loss of Rainbow."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -57,17 +59,40 @@ def double_q_cross_entropy(
     chex.assert_equal_shape([logits_tm1, target_logits_t, selector_logits_t])
     chex.assert_shape(atoms, logits_tm1.shape[-1:])
     q_t_selector = mask_actions(expected_return(selector_logits_t, atoms), num_valid_actions)
+
+    def by_index(logits_tm1, a_tm1, r_t, discount_t, target_logits_t, q_t_selector):
+        double_q = rlax.categorical_double_q_learning
+        batched = jax.vmap(double_q, in_axes=(None, 0, 0, 0, 0, None, 0, 0))
+        return batched(
+            atoms, logits_tm1, a_tm1, r_t, discount_t, atoms, target_logits_t, q_t_selector
+        )
+
+    # A TPU computes the gradient of a look-up by index row after row. On the CPU, XLA simplifies
+    # the sum under a mask differently in fleets of different size, which changes rounding.
+    return jax.lax.platform_dependent(
+        logits_tm1, a_tm1, r_t, discount_t, target_logits_t, q_t_selector,
+        cpu=by_index, default=functools.partial(cross_entropy_by_mask, atoms=atoms),
+    )  # fmt: skip
+
+
+def cross_entropy_by_mask(
+    logits_tm1: jax.Array,
+    a_tm1: jax.Array,
+    r_t: jax.Array,
+    discount_t: jax.Array,
+    target_logits_t: jax.Array,
+    q_t_selector: jax.Array,
+    *,
+    atoms: jax.Array,
+) -> jax.Array:
+    """`rlax.categorical_double_q_learning` of a batch, without look-ups by index; `[B]`."""
+
+    def choose(logits, action):
+        mask = jnp.arange(logits.shape[1])[None] == action[:, None]
+        return jnp.sum(jnp.where(mask[..., None], logits, 0.0), axis=1)
+
     p_t = jax.nn.softmax(choose(target_logits_t, jnp.argmax(q_t_selector, axis=-1)))
     atoms_t = r_t[:, None] + discount_t[:, None] * atoms[None]
     project = jax.vmap(rlax.categorical_l2_project, in_axes=(0, 0, None))
     target = jax.lax.stop_gradient(project(atoms_t, p_t, atoms))
     return jax.vmap(rlax.categorical_cross_entropy)(target, choose(logits_tm1, a_tm1))
-
-
-def choose(logits: jax.Array, action: jax.Array) -> jax.Array:
-    """Logits of one action a row, `[B, A, atoms], [B] int32 -> [B, atoms]`.
-
-    A sum under a mask: a TPU computes the gradient of a look-up by index row after row.
-    """
-    mask = jnp.arange(logits.shape[1])[None] == action[:, None]
-    return jnp.sum(jnp.where(mask[..., None], logits, 0.0), axis=1)

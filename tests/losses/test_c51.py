@@ -10,6 +10,7 @@ from rcrl_jax.losses import c51
 
 ATOMS = c51.support(2.0, 5)
 BATCH, ACTIONS = 16, 3
+WEIGHTS = np.arange(1.0, BATCH + 1, dtype=np.float32)
 LOSS = jax.jit(c51.double_q_cross_entropy)  # operation by operation, compilation takes seconds
 
 
@@ -48,6 +49,30 @@ def arguments():
     reward = rng.uniform(-3, 3, BATCH).astype(np.float32)
     discount = np.where(rng.random(BATCH) < 0.3, 0, 0.8).astype(np.float32)
     return logits, action, reward, discount, target, selector, ATOMS
+
+
+def test_the_loss_by_mask_is_the_loss_by_index(arguments, monkeypatch):
+    """Accelerators compute it by mask, with the same value and gradient."""
+
+    def value_and_gradient():
+        def loss(logits):
+            return jnp.sum(
+                c51.double_q_cross_entropy(logits, *arguments[1:], ACTIONS - 1) * WEIGHTS
+            )
+
+        return jax.jit(jax.value_and_grad(loss))(arguments[0])
+
+    by_index = value_and_gradient()
+    chosen = []
+
+    def as_on_an_accelerator(*operands, cpu, default):
+        chosen.append(default)
+        return default(*operands)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_an_accelerator)
+    for own, expected in zip(value_and_gradient(), by_index, strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-7)
+    assert chosen
 
 
 def test_support_is_symmetric_and_evenly_spaced():

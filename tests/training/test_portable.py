@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from rcrl_jax import native
-from rcrl_jax.agents import rainbow, sac
+from rcrl_jax.agents import make_agent
+from rcrl_jax.auxiliary import registry
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.losses import c51
 from rcrl_jax.losses import sac as sac_losses
@@ -78,6 +79,7 @@ def recorded(monkeypatch) -> dict[str, dict[str, list[float]]]:
     """The recorded numbers of each preset; the test runs without kernels."""
     monkeypatch.setattr(native, "get", lambda name: None)
     jax.clear_caches()  # JAX remembers what each platform computes
+    monkeypatch.setattr(make_agent, "_made", [])  # and these are agents with kernels
     return json.loads(RECORDED.read_text())
 
 
@@ -111,16 +113,10 @@ LOSSES = {
     "temperature": (sac_losses, "temperature_loss"),
 }
 TASKS = {
-    "rcrl_curl": {
-        "return_contrast": (rainbow.return_contrast, "make_return_contrast"),
-        "curl": (rainbow.curl, "make_curl"),
-    },
-    "rcrl_curl_sac": {
-        "return_contrast": (sac.return_contrast, "make_return_contrast"),
-        "curl": (sac.instance_contrast, "make_instance_contrast"),
-    },
-    "sac_ae": {"reconstruction": (sac.reconstruction, "make_reconstruction")},
-}  # fmt: skip
+    "rcrl_curl": {"return_contrast", "curl"},
+    "rcrl_curl_sac": {"return_contrast", "curl"},
+    "sac_ae": {"reconstruction"},
+}
 
 
 @pytest.mark.parametrize("preset", TASKS)
@@ -128,15 +124,15 @@ def test_an_error_of_a_thousandth_in_any_loss_is_noticed(preset, recorded, monke
     """In all losses of a preset at once: the first update of each reads the same parameters."""
     for module, name in LOSSES.values():
         monkeypatch.setattr(module, name, wrong(getattr(module, name)))
-    for module, name in TASKS[preset].values():
-        monkeypatch.setattr(module, name, with_wrong_loss(getattr(module, name)))
+    for name in TASKS[preset]:
+        monkeypatch.setitem(registry.MAKERS, name, with_wrong_loss(registry.MAKERS[name]))
     found, expected = (
         {name: values[:1] for name, values in numbers.items()}
         for numbers in (follow(preset), recorded[preset])
     )
     losses = {name for name in found if name.startswith("loss_")}
     of_agent = {"c51"} if preset in ATARI_PRESETS else {"critic", "actor", "temperature"}
-    assert losses == {f"loss_{name}" for name in of_agent | set(TASKS[preset])}
+    assert losses == {f"loss_{name}" for name in of_agent | TASKS[preset]}
     assert losses <= differing(found, expected)
 
 
