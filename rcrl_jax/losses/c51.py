@@ -68,7 +68,8 @@ def double_q_cross_entropy(
         )
 
     # A TPU computes the gradient of a look-up by index row after row. On the CPU, XLA simplifies
-    # the sum under a mask differently in fleets of different size, which changes rounding.
+    # the sum under a mask differently in a fleet that is sharded over devices, which changes
+    # rounding: a run would no longer equal the run alone.
     return jax.lax.platform_dependent(
         logits_tm1, a_tm1, r_t, discount_t, target_logits_t, q_t_selector,
         cpu=by_index, default=functools.partial(cross_entropy_by_mask, atoms=atoms),

@@ -173,9 +173,9 @@ def encode_patches(
 
 
 def _encode_by_products(pixels, w1, b1, w2, b2):
-    """See `encode_patches`; pixels of any type."""
+    """See `encode_patches`; pixels are float32 already."""
     n = len(pixels)
-    rows = pixels.reshape(n * CELLS, -1).astype(jnp.float32)
+    rows = pixels.reshape(n * CELLS, -1)
     cells = nn.relu(rows @ w1 + b1[None])  # [N * 225, I], rows (n, I, J, i, j)
     cells = cells.reshape(n * GRID**2, -1)
     features = nn.relu(cells @ w2 + b2[None])  # [N * 9, O]
