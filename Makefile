@@ -11,6 +11,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder \
   --durations=8
+# An accelerator to train on, cuda12, cuda13 or tpu: make GPU=cuda13 atari GAME=Pong
+GPU ?=
+TRAINER := .venv/installed $(if $(GPU),.venv/accelerator-$(GPU))
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0
@@ -33,18 +36,18 @@ ONE_TASK = $(if $(findstring --tasks,$(ARGS)),,--task=$(TASK))
 ONE_SEED = $(if $(findstring --seeds,$(ARGS)),,--seed=$(SEED))
 TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
 
-trial: .venv/installed
+trial: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)
 
-atari: .venv/installed
+atari: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # The preset that sees states needs no renderer.
-dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
+dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # Carries out a list of runs, one on each core; the same command resumes.
-sweep: .venv/installed
+sweep: $(TRAINER)
 	$(BIN)/python -m experiments.sweep --spec=$(SPEC) $(ARGS)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
@@ -81,6 +84,11 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
+
+# JAX for an accelerator, in the version of requirements.txt.
+.venv/accelerator-%: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.txt 'jax[$*]'
+	@touch $@
 
 # Writes the hashes of all files of the versions in requirements.txt, and of those that the other two
 # files name, for every platform. Needs uv (pip install uv).
