@@ -25,6 +25,8 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
+COMPILER := $(shell command -v c++)
+
 .PHONY: trial atari dmc sweep test test-fast endurance compilers lock clean
 
 atari: PRESET ?= rcrl
@@ -75,15 +77,16 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	  echo "the compiler for $* could not be installed"; exit 1; }
 	@touch $@
 
-# Rebuilt when requirements, setup.py or what it compiles change, or when an earlier installation
-# did not finish. pip refuses every file whose hash is not in the lock. The package is built with
-# what is installed.
-.venv/installed: requirements.lock setup.py $(KERNELS)
+# Rebuilt when requirements, setup.py or what it compiles change, when an earlier installation did
+# not finish, or when there is a compiler now and was none then. pip refuses every file whose hash is
+# not in the lock. The package is built with what is installed.
+.venv/installed: requirements.lock setup.py $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
+	@$(if $(COMPILER),rm -f,touch) .venv/uncompiled
 
 # JAX for an accelerator, in the version of requirements.txt.
 .venv/accelerator-%: .venv/installed

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rcrl_jax import files, reference
+from rcrl_jax import files, native, reference
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
@@ -90,6 +90,9 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
+        slower = native.advice()
+        if slower:
+            say(f"warning: {slower}")
         say("compiling, up to a minute")
 
         replay = build.make_replay(fleet, plan.frame_store)
