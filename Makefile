@@ -11,6 +11,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder \
   --durations=8
+# An accelerator to train on, cuda12, cuda13 or tpu: make GPU=cuda13 atari GAME=Pong
+GPU ?=
+TRAINER := .venv/installed $(if $(GPU),.venv/accelerator-$(GPU))
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0
@@ -21,6 +24,8 @@ KERNELS := $(wildcard rcrl_jax/kernels/*.c rcrl_jax/kernels/*.cc rcrl_jax/kernel
 BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
+
+COMPILER := $(shell command -v c++)
 
 .PHONY: trial atari dmc sweep test test-fast endurance compilers lock clean
 
@@ -33,18 +38,18 @@ ONE_TASK = $(if $(findstring --tasks,$(ARGS)),,--task=$(TASK))
 ONE_SEED = $(if $(findstring --seeds,$(ARGS)),,--seed=$(SEED))
 TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
 
-trial: .venv/installed
+trial: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)
 
-atari: .venv/installed
+atari: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # The preset that sees states needs no renderer.
-dmc: .venv/installed $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
+dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
 # Carries out a list of runs, one on each core; the same command resumes.
-sweep: .venv/installed
+sweep: $(TRAINER)
 	$(BIN)/python -m experiments.sweep --spec=$(SPEC) $(ARGS)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
@@ -72,15 +77,21 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	  echo "the compiler for $* could not be installed"; exit 1; }
 	@touch $@
 
-# Rebuilt when requirements, setup.py or what it compiles change, or when an earlier installation
-# did not finish. pip refuses every file whose hash is not in the lock. The package is built with
-# what is installed.
-.venv/installed: requirements.lock setup.py $(KERNELS)
+# Rebuilt when requirements, setup.py or what it compiles change, when an earlier installation did
+# not finish, or when there is a compiler now and was none then. pip refuses every file whose hash is
+# not in the lock. The package is built with what is installed.
+.venv/installed: requirements.lock setup.py $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
+	@$(if $(COMPILER),rm -f,touch) .venv/uncompiled
+
+# JAX for an accelerator, in the version of requirements.txt.
+.venv/accelerator-%: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.txt 'jax[$*]'
+	@touch $@
 
 # Writes the hashes of all files of the versions in requirements.txt, and of those that the other two
 # files name, for every platform. Needs uv (pip install uv).

@@ -105,9 +105,9 @@ def find_kernels() -> str:
     """The parts of the package that a compiler has made faster."""
     from rcrl_jax import native
 
-    missing = [name for name in native.KERNELS if native.load(name) is None]
-    if missing:
-        raise ImportError(f"{' and '.join(missing)} not compiled")
+    advice = native.advice()
+    if advice:
+        raise ImportError(advice)
     return ", ".join(f"{name}: {by}" for name, by in native.describe().items())
 
 
@@ -142,13 +142,7 @@ CHECKS = (
     Check("ROMs", find_games, f"the emulator packages bring them; {_INSTALL}"),
     Check("disk", find_space, "free some, or work in a directory on another disk"),
     Check("memory", find_memory, "end other programs, or lower --config.replay.capacity"),
-    Check(
-        "kernels",
-        find_kernels,
-        "install a C++ compiler and Python's headers, then run 'pip install --no-build-isolation "
-        "--no-deps --force-reinstall -e .'",
-        only_for="speed",
-    ),
+    Check("kernels", find_kernels, only_for="speed"),
     Check("dm_control", find_dm_control, only_for="DMControl"),
     Check("renderer", find_renderer, only_for="DMControl"),
     Check("ffmpeg", find_ffmpeg, only_for="videos"),

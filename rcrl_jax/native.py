@@ -6,6 +6,9 @@ NumPy do the same more slowly. Whoever has a kernel asks for it by name, and doe
 
 import functools
 import importlib
+import pathlib
+import shlex
+import sys
 import types
 
 import jax
@@ -42,6 +45,24 @@ def describe() -> dict[str, str]:
         name: getattr(kernel, "INSTRUCTIONS", "compiled") if kernel else KERNELS[name]
         for name, kernel in kernels.items()
     }
+
+
+def advice() -> str | None:
+    """What to do about kernels that were not compiled, in a line.
+
+    None if all were, or if the folder is gone: then nobody wants them.
+    """
+    missing = [name for name in KERNELS if load(name) is None]
+    root = pathlib.Path(__file__).parents[1]
+    if not missing or not (root / "rcrl_jax" / "kernels").exists():
+        return None
+    source = shlex.quote(str(root)) if (root / "setup.py").exists() else "<its sources>"
+    return (
+        f"{', '.join(missing)} not compiled, so training is slower: install a C++ compiler and "
+        "Python's headers (Debian, Ubuntu: apt install g++ python3-dev), then run "
+        f"{shlex.quote(sys.executable)} -m pip install --no-build-isolation --no-deps "
+        f"--force-reinstall -e {source}"
+    )
 
 
 def wrap_key(key_data: jax.Array) -> jax.Array:

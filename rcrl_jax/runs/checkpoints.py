@@ -21,6 +21,7 @@ import numpy as np
 from rcrl_jax import files, types
 from rcrl_jax.replay.segment_replay import ReplayState
 from rcrl_jax.runs import storage
+from rcrl_jax.runs.records import RecordState
 
 KEPT = 2
 """Checkpoints that are kept: if the newest is damaged, a run goes on from the one before."""
@@ -38,7 +39,7 @@ class Checkpoint(NamedTuple):
     pending_update: types.Update | None  # NumPy; its priorities are not in the replay yet
     replay: ReplayState
     history: types.HistoryState
-    records: np.ndarray | None  # [R, 2] int64, lines of metrics and evaluations; None if unknown
+    records: RecordState | None  # None if unknown
     frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
 
 
@@ -175,7 +176,7 @@ class CheckpointStore:
             )
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / str(state.step)
-        if path.exists():
+        if os.path.lexists(path):
             aside = files.set_aside(path, "damaged")
             self._say(f"warning: {path} was in the way and is now {aside.name}")
         write_checkpoint(path, state)
@@ -189,7 +190,7 @@ def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     """
     partial = path.with_name(f"{path.name}{_PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
-    storage.write(partial, checkpoint.learner, _progress(checkpoint))
+    storage.write(partial, checkpoint.step, checkpoint.learner, _progress(checkpoint))
     partial.rename(path)
 
 
@@ -261,7 +262,9 @@ def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
             **pending.result._asdict(),
         }
     if checkpoint.records is not None:
-        progress["records"] = checkpoint.records
+        progress["records"] = checkpoint.records.lines
+        if checkpoint.records.digests is not None:
+            progress["record_digests"] = checkpoint.records.digests
     if checkpoint.frame_log is not None:
         progress["frame_log"] = np.int64(checkpoint.frame_log)
     return progress
@@ -273,14 +276,14 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
     if pending is not None:
         result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
         pending = types.Update(pending["index"], result, pending["positive_is_anchor"])
-    frame_log = progress.get("frame_log")
+    lines, frame_log = progress.get("records"), progress.get("frame_log")
     return Checkpoint(
         step,
         learner,
         pending,
         ReplayState(**progress["replay"]),
         types.HistoryState(**progress["history"]),
-        progress.get("records"),
+        None if lines is None else RecordState(lines, progress.get("record_digests")),
         None if frame_log is None else int(frame_log),
     )
 

@@ -199,6 +199,12 @@ def claim(
     workdir = paths[0].workdir
     others = set(workdir.glob(ALL)) - {own.manifest for own in paths}
     missing = {own.manifest for own in paths if not own.manifest.exists()}
+    deleted = {path for path in missing if path.with_name("metrics.jsonl").exists()}
+    if deleted:
+        raise WorkdirMismatch(
+            f"{min(deleted)} is gone, so nothing says what was run there: restore it, or choose "
+            "another --workdir"
+        )
     if others or (missing and paths[0].checkpoints.exists()):
         run = min(others or missing).parent.relative_to(workdir)
         belongs = f"to {run} as well" if others else f"to other runs than {run}"

@@ -36,6 +36,18 @@ class Counters(NamedTuple):
     frames: int
 
 
+class Written(NamedTuple):
+    """What a file of records held at a checkpoint.
+
+    Attributes:
+        count: records.
+        digest: of them, see `records.Digest`; None if unknown.
+    """
+
+    count: int
+    digest: bytes | None
+
+
 class RunRecorder:
     """Appends a run's metrics and evaluations to its files as they come in.
 
@@ -51,19 +63,27 @@ class RunRecorder:
     """
 
     def __init__(
-        self, paths: RunPaths, *, resume_at: int | None, say: Callable[[str], None] = print
+        self,
+        paths: RunPaths,
+        *,
+        resume_at: int | None,
+        written: Sequence[Written] | None = None,
+        say: Callable[[str], None] = print,
     ):
-        """Opens the files, creating the run's directory.
+        """Opens the files, creating the run's directory, and says so if records are lost.
 
         Args:
             paths: the run's files.
             resume_at: agent steps of the checkpoint that the run continues from; lines of later
                 steps are dropped. None starts empty files; old ones that hold records are kept
                 under other names.
+            written: what metrics.jsonl and evaluations.jsonl held at the checkpoint; None if that
+                is unknown.
             say: prints a line for the user.
 
         Raises:
-            Damaged: a file to continue holds a line that is not a record.
+            Damaged: a file to continue holds a line that is not a record, or records that this run
+                has not written.
             OSError: a file cannot be written.
         """
         self._paths, self._say = paths, say
@@ -71,28 +91,76 @@ class RunRecorder:
         old = [path for path in (paths.metrics, paths.evaluations) if resume_at is None]
         self.kept_old = [files.set_aside(path, "old") for path in old if _is_filled(path)]
         last_step = -1 if resume_at is None else resume_at
-        metrics = _keep_up_to(last_step, paths.metrics, records.check_metrics)
-        evaluations = _keep_up_to(last_step, paths.evaluations, records.check_evaluation)
+        both = (paths.metrics, records.check_metrics), (paths.evaluations, records.check_evaluation)
+        kept = [_read_up_to(last_step, path, check) for path, check in both]
+        for (path, _), lines, before in zip(both, kept, written or (), strict=written is not None):
+            self._compare(path, [record for _, record in lines], before, last_step)
+        for (path, _), lines in zip(both, kept, strict=True):
+            with files.replacing(path) as partial:
+                partial.write_bytes(b"".join(line + b"\n" for line, _ in lines))
+        metrics, evaluations = ([record for _, record in lines] for lines in kept)
         self._wall_before_s = max((record["wall_s"] for record in metrics), default=0.0)
         self._started_s = time.monotonic()
-        self._metrics = _LineFile(paths.metrics, len(metrics))
-        self._evaluations = _LineFile(paths.evaluations, len(evaluations))
+        self._metrics = _LineFile(paths.metrics, metrics)
+        self._evaluations = _LineFile(paths.evaluations, evaluations)
+        self._last_step = last_step
         self._tensorboard = _ScalarFile(paths.tensorboard, first_step=last_step + 1)
+        self._manifest = paths.manifest.read_bytes() if paths.manifest.exists() else None
+
+    def _compare(
+        self,
+        path: pathlib.Path,
+        there: Sequence[Mapping[str, Any]],
+        written: Written,
+        last_step: int,
+    ) -> None:
+        """Compares the records up to `last_step` with those that the run had written by then.
+
+        A run that was stopped in its final evaluation may have recorded more of that step.
+
+        Raises:
+            Damaged: they are others.
+        """
+        if len(there) < written.count:
+            self._say(
+                f"warning: {path} holds {len(there)} of {written.count} records up to step "
+                f"{last_step}: the others are lost"
+            )
+            return
+        later = all(record["agent_steps"] == last_step for record in there[written.count :])
+        same = records.Digest(there[: written.count]).value == written.digest
+        if not later or not (same or written.digest is None):
+            raise files.Damaged(
+                path,
+                f"up to step {last_step} it does not hold the records that this run has written",
+            )
 
     @property
-    def line_counts(self) -> tuple[int, int]:
-        """Lines in metrics.jsonl and in evaluations.jsonl."""
-        return self._metrics.count, self._evaluations.count
+    def written(self) -> tuple[Written, Written]:
+        """What metrics.jsonl and evaluations.jsonl hold."""
+        return self._metrics.written, self._evaluations.written
 
     def restore_deleted(self) -> None:
-        """Writes a file again that another program has deleted, and says so.
+        """Writes again what another program has deleted, and says so.
 
         Raises:
             OSError: it cannot be written.
         """
-        for lines in (self._metrics, self._evaluations):
-            if lines.restore_deleted():
-                self._say(f"warning: another program has deleted {lines.path}; it is written again")
+        restored = [
+            lines.path for lines in (self._metrics, self._evaluations) if lines.restore_deleted()
+        ]
+        if self._manifest is not None and not os.path.lexists(self._paths.manifest):
+            with files.replacing(self._paths.manifest) as partial:
+                partial.write_bytes(self._manifest)
+            restored.append(self._paths.manifest)
+        for path in restored:
+            self._say(f"warning: another program has deleted {path}; it is written again")
+        if not self._paths.tensorboard.exists():
+            self._tensorboard = _ScalarFile(self._paths.tensorboard, first_step=self._last_step + 1)
+            self._say(
+                f"warning: another program has deleted {self._paths.tensorboard}; it goes on "
+                "without the scalars so far, which metrics.jsonl holds"
+            )
 
     def record(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
         """Appends one line to metrics.jsonl and one point per scalar to TensorBoard.
@@ -167,6 +235,10 @@ class RunRecorder:
             {
                 "measured": "final evaluation: the agent at the last step",
                 **describe_scores(self._paths, counters, returns, episodes_cut=episodes_cut),
+                "record_digests": {
+                    "metrics": self._metrics.written.digest.hex(),
+                    "evaluations": self._evaluations.written.digest.hex(),
+                },
             },
         )
 
@@ -225,10 +297,16 @@ def _summary(returns: Sequence[float]) -> dict[str, float]:
 class _LineFile:
     """A file to which JSON lines are appended; see `records`."""
 
-    def __init__(self, path: pathlib.Path, count: int) -> None:
-        """Opens `path`, which holds `count` lines."""
-        self.path, self.count = path, count
+    def __init__(self, path: pathlib.Path, there: Sequence[Mapping[str, Any]]) -> None:
+        """Opens `path`, which holds the records `there`."""
+        self.path = path
+        self._digest = records.Digest(there)
         self._file = self._open()
+
+    @property
+    def written(self) -> Written:
+        """What it holds."""
+        return Written(self._digest.count, self._digest.value)
 
     def _open(self) -> TextIO:
         return open(self.path, "a+", buffering=1, encoding="utf-8")
@@ -239,9 +317,10 @@ class _LineFile:
         Raises:
             OSError: it cannot be written.
         """
+        value = files.to_json_value(record)
         with files.naming(self.path):
-            self._file.write(json.dumps(files.to_json_value(record), allow_nan=False) + "\n")
-        self.count += 1
+            self._file.write(json.dumps(value, allow_nan=False) + "\n")
+        self._digest.add(value)
 
     def restore_deleted(self) -> bool:
         """Writes the file again if it was deleted: while it is open, its content still exists.
@@ -276,23 +355,17 @@ def _is_filled(path: pathlib.Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _keep_up_to(
+def _read_up_to(
     last_step: int, path: pathlib.Path, check: Callable[[Any], None]
-) -> list[dict[str, Any]]:
-    """Keeps the lines up to `last_step` agent steps, byte for byte; creates a missing file.
-
-    Returns:
-        The records in them.
+) -> list[tuple[bytes, dict[str, Any]]]:
+    """The lines up to `last_step` agent steps, and the records in them; none of a missing file.
 
     Raises:
         Damaged: a line is not a record.
-        OSError: the file cannot be read or written.
+        OSError: the file cannot be read.
     """
     lines = records.read_lines(path, check) if path.exists() else ()
-    kept = [(line, record) for line, record in lines if record["agent_steps"] <= last_step]
-    with files.replacing(path) as partial:
-        partial.write_bytes(b"".join(line + b"\n" for line, _ in kept))
-    return [record for _, record in kept]
+    return [(line, record) for line, record in lines if record["agent_steps"] <= last_step]
 
 
 class _ScalarFile:

@@ -4,12 +4,15 @@ The first two have one JSON object a line, appended in training.
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from rcrl_jax import files
 from rcrl_jax.runs.paths import RunPaths
@@ -18,6 +21,38 @@ WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
 
 _TAIL = 2**14  # bytes at the end of metrics.jsonl that hold its last line
+
+
+class RecordState(NamedTuple):
+    """What metrics.jsonl and evaluations.jsonl of a fleet's runs hold at a checkpoint."""
+
+    lines: np.ndarray  # [R, 2] int64
+    digests: np.ndarray | None  # [R, 2, 32] uint8, see `Digest`; None in older checkpoints
+
+
+class Digest:
+    """SHA-256 of records in their order, without `WALL_CLOCK_KEYS`: equal for equal runs.
+
+    Attributes:
+        count: number of records.
+    """
+
+    def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Takes the records so far, as JSON values."""
+        self.count, self._sha = 0, hashlib.sha256()
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Takes the next record."""
+        lasting = {name: value for name, value in record.items() if name not in WALL_CLOCK_KEYS}
+        self._sha.update(json.dumps(lasting).encode() + b"\n")
+        self.count += 1
+
+    @property
+    def value(self) -> bytes:
+        """The digest, 32 bytes."""
+        return self._sha.digest()
 
 
 def read_records(path: str | os.PathLike) -> list[dict[str, Any]]:
@@ -91,6 +126,33 @@ def read_scores(path: str | os.PathLike) -> dict[str, Any]:
         return scores
 
     return files.read_json(path, check)
+
+
+def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
+    """Checks that a finished run's records are those that its scores were written with.
+
+    Args:
+        directory: of the run.
+        scores: content of its scores.json.
+
+    Returns:
+        Whether they were checked: scores of older versions have no digests.
+
+    Raises:
+        Damaged: a file is missing, or has been emptied, reordered, edited, or exchanged with that
+            of another run.
+        OSError: a file cannot be read.
+    """
+    digests = scores.get("record_digests")
+    if digests is None:
+        return False
+    for name, read in (("metrics", read_metrics), ("evaluations", read_evaluations)):
+        path = directory / f"{name}.jsonl"
+        if not path.exists():
+            raise files.Damaged(path, "it is missing, but the run is finished")
+        if Digest(read(path)).value.hex() != digests[name]:
+            raise files.Damaged(path, "its records are not those that scores.json belongs to")
+    return True
 
 
 def read_lines(

@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from rcrl_jax import files, types
 
 DIGESTS = "digests.json"
-"""The file of SHA-256 of all files, and of types and shapes of the learner's arrays."""
+"""The file of the step, of SHA-256 of all files, of types and shapes of the learner's arrays."""
 
 PARTS = ("learner", "progress", DIGESTS)
 """What lies in the directory of a checkpoint."""
@@ -27,8 +27,12 @@ PARTS = ("learner", "progress", DIGESTS)
 _Kinds = Mapping[str, Sequence[Any]]  # name of an array -> its type, its shape
 
 
-def write(directory: pathlib.Path, learner: types.LearnerState, progress: dict[str, Any]) -> None:
+def write(
+    directory: pathlib.Path, step: int, learner: types.LearnerState, progress: dict[str, Any]
+) -> None:
     """Writes a directory: the learner, what else a checkpoint holds, and digests of both.
+
+    Its final name is the number of agent steps, `step`.
 
     Raises:
       Exception: it cannot be written; orbax raises many classes.
@@ -41,6 +45,7 @@ def write(directory: pathlib.Path, learner: types.LearnerState, progress: dict[s
             ),
         )
     described = {
+        "step": step,
         "sha256": {
             str(path.relative_to(directory)): _digest(path)
             for path in sorted(directory.rglob("*"))
@@ -131,12 +136,18 @@ def _verify(directory: pathlib.Path, part: str = "") -> _Kinds | None:
       The kinds of the learner's arrays; None if the checkpoint is older than digests.
 
     Raises:
-      ValueError: a file is missing or has changed; the message names it.
+      ValueError: a file is missing or has changed; the message names it. Or the directory has the
+        name of another step.
       OSError: a file cannot be read.
     """
     if not (directory / DIGESTS).exists():
         return None
     described = files.read_json(directory / DIGESTS, dict)
+    step = described.pop("step", directory.name)  # older checkpoints lack it
+    if str(step) != directory.name:
+        raise ValueError(f"it is the checkpoint of step {step}")
+    if described.keys() != {"sha256", "learner"}:
+        raise ValueError(f"its file {DIGESTS} has changed since it was saved")
     for name, digest in described["sha256"].items():
         if not name.startswith(part):
             continue

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rcrl_jax import files, reference
+from rcrl_jax import files, native, reference
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
@@ -89,22 +89,24 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         manifest.claim(plan.paths, described, say)
         if finished_before:
             say("this run is finished already: nothing to do")
-            _delete_frames(plan)
             return _report(plan, say)
+        slower = native.advice()
+        if slower:
+            say(f"warning: {slower}")
         say("compiling, up to a minute")
 
         replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         store = CheckpointStore(plan.paths[0].checkpoints, say)
         stack.callback(store.close)
-        state, recorded, frame_log = _start_or_resume(
+        state, written, frame_log = _start_or_resume(
             plan, fleet, environment, replay, history, store, say
         )
         batch = replay.example_batch()
         say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
 
         recording = stack.enter_context(
-            Recording(plan, fleet.agent, environment.spec, replay, state.step, recorded, say)
+            Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
         )
         saves = _Saves(plan, fleet, replay, history, recording, store, frame_log)
         progress = stack.enter_context(Progress(plan.total_steps, start=state.step))
@@ -149,7 +151,6 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         result = assessor.assess_finally(state)
     for film in result.films:
         video.write_video(plan.paths[0].video, film)
-    _delete_frames(plan)
     return _report(plan, say)
 
 
@@ -191,16 +192,34 @@ def _describe_runs(
     return described
 
 
-def _delete_frames(plan: Plan) -> None:
-    """Deletes the log of frames: a finished run resumes no more."""
-    (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
-
-
 def _report(plan: Plan, say: Say) -> list[float]:
-    """Draws the curves and prints the scores; returns the mean final score of each run."""
-    means = [float(np.mean(records.read_scores(paths.scores)["returns"])) for paths in plan.paths]
+    """Draws the curves and prints the scores; returns the mean final score of each run.
+
+    A disk that has become read-only keeps nobody from the scores.
+
+    Raises:
+      Damaged: the files of a run are at odds with one another.
+      OSError: a file cannot be read.
+    """
+    try:
+        # A finished run resumes no more.
+        (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
+    except OSError as error:
+        say(f"warning: {error}")
+    means = []
+    for paths in plan.paths:
+        scores = records.read_scores(paths.scores)
+        own = {"preset": paths.preset, "game": paths.game, "seed": paths.seed}
+        of_another = [name for name in own if scores.get(name) != own[name]]
+        if of_another:
+            raise files.Damaged(paths.scores, f"it is of another {' and '.join(of_another)}")
+        records.check_finished(paths.directory, scores)
+        means.append(float(np.mean(scores["returns"])))
     for paths, mean in zip(plan.paths, means, strict=True):
-        curves.draw_learning_curve(paths)
+        try:
+            curves.draw_learning_curve(paths)
+        except OSError as error:
+            say(f"warning: the curve cannot be drawn: {error}")
         say(reference.comparison(paths.game, plan.preset, mean))
         say(f"results in {paths.directory}")
     return means
@@ -214,12 +233,12 @@ def _start_or_resume(
     history: History,
     store: CheckpointStore,
     say: Say,
-) -> tuple[loop.LoopState, np.ndarray | None, FrameLog | None]:
+) -> tuple[loop.LoopState, records.RecordState | None, FrameLog | None]:
     """The state at step 0, or that of the last checkpoint, with replay and history rebuilt.
 
     Returns:
-      The state, how many records there were (see `Checkpoint.records`), and the log that the
-      environments keep of their frames, if the agent wants one.
+      The state, what was recorded by then, and the log that the environments keep of their
+      frames, if the agent wants one.
     """
     learner = fleet.init()
     like = (fleet.to_host(learner), None, replay.state, history.state, None)
@@ -290,7 +309,7 @@ class _Saves:
             pending,
             self._replay.state,
             self._history.state,
-            self._recording.line_counts,
+            self._recording.written,
             None if self._frame_log is None else self._frame_log.sync(),
         )
 

@@ -13,7 +13,7 @@ from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import records
-from rcrl_jax.runs.recorder import Counters, RunRecorder
+from rcrl_jax.runs.recorder import Counters, RunRecorder, Written
 from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
 from rcrl_jax.training.plan import Plan
@@ -29,10 +29,10 @@ class Recording(contextlib.ExitStack):
         spec: EnvironmentSpec,
         replay: SegmentReplay,
         start: int,
-        recorded: np.ndarray | None,
+        written: records.RecordState | None,
         say: Callable[[str], None],
     ) -> None:
-        """Opens the runs' files, and says so if records up to `start` are lost.
+        """Opens the runs' files; see `RunRecorder`.
 
         Args:
           plan: the experiment.
@@ -40,18 +40,19 @@ class Recording(contextlib.ExitStack):
           spec: of its environments, for the units of steps.
           replay: from which segment lengths are recorded.
           start: agent steps that training continues from; later records are dropped.
-          recorded: `[R, 2]`, lines of metrics and of evaluations up to `start`, None if unknown.
+          written: what the runs' files held at `start`; None if unknown.
           say: prints a line for the user.
 
         Raises:
-          Damaged: a file to continue holds a line that is not a record.
+          Damaged: a file to continue does not hold the records of this run.
           OSError: a file cannot be written.
         """
         super().__init__()
         self._plan, self._agent, self._spec, self._replay = plan, agent, spec, replay
+        before_each = [None] * len(plan.paths) if written is None else _of_each_run(written)
         self._recorders = [
-            self.enter_context(RunRecorder(paths, resume_at=start or None, say=say))
-            for paths in plan.paths
+            self.enter_context(RunRecorder(paths, resume_at=start or None, written=before, say=say))
+            for paths, before in zip(plan.paths, before_each, strict=True)
         ]
         old = [path for recorder in self._recorders for path in recorder.kept_old]
         if old:
@@ -60,25 +61,19 @@ class Recording(contextlib.ExitStack):
                 "warning: there is no checkpoint, so training starts at step 0; records of an "
                 f"earlier start are kept: {old[0]}{more}"
             )
-        if recorded is not None:
-            for paths, before, there in zip(plan.paths, recorded, self.line_counts, strict=True):
-                for path, expected, lines in zip(
-                    (paths.metrics, paths.evaluations), before, there, strict=True
-                ):
-                    if lines != expected:
-                        say(
-                            f"warning: {path} holds {lines} of {expected} records up to step "
-                            f"{start}: the others are lost"
-                        )
         self._last_metrics = start, time.monotonic()
 
     @property
-    def line_counts(self) -> np.ndarray:
-        """`[R, 2] int64`, lines in metrics.jsonl and in evaluations.jsonl of each run."""
-        return np.array([recorder.line_counts for recorder in self._recorders], np.int64)
+    def written(self) -> records.RecordState:
+        """What the runs' files hold."""
+        each = [recorder.written for recorder in self._recorders]
+        return records.RecordState(
+            np.array([[file.count for file in files] for files in each], np.int64),
+            np.array([[list(file.digest) for file in files] for files in each], np.uint8),
+        )
 
     def restore_deleted(self) -> None:
-        """Writes files again that another program has deleted, and says so.
+        """Writes again what another program has deleted, and says so.
 
         Raises:
           OSError: one cannot be written.
@@ -176,3 +171,13 @@ class Recording(contextlib.ExitStack):
 
     def _counters(self, step: int) -> Counters:
         return Counters(step, self._spec.action_repeat * step, self._spec.frames_per_step * step)
+
+
+def _of_each_run(state: records.RecordState) -> list[list[Written]]:
+    """`[R][2]`, what each of a run's two files held."""
+    if state.digests is None:
+        return [[Written(int(count), None) for count in counts] for counts in state.lines]
+    return [
+        [Written(int(count), digest.tobytes()) for count, digest in zip(*both, strict=True)]
+        for both in zip(state.lines, state.digests, strict=True)
+    ]

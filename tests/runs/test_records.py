@@ -1,5 +1,6 @@
 """Records survive a kill, and an interrupted run's files equal an uninterrupted run's."""
 
+import hashlib
 import io
 import json
 import os
@@ -231,6 +232,7 @@ def test_scores_are_written_with_their_summary(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 4)
     with RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_scores(Counters(100, 200, 800), [-20.7, 14.6, -20.7, 14.6], episodes_cut=2)
+    empty = hashlib.sha256().hexdigest()
     assert json.loads(paths.scores.read_text()) == {
         "measured": "final evaluation: the agent at the last step",
         "preset": "rcrl",
@@ -246,6 +248,7 @@ def test_scores_are_written_with_their_summary(tmp_path):
         "episodes": 4,
         "episodes_cut": 2,
         "returns": [-20.7, 14.6, -20.7, 14.6],
+        "record_digests": {"metrics": empty, "evaluations": empty},
     }
 
 

@@ -1,0 +1,201 @@
+"""Exchanged, reordered, edited and deleted records are noticed; so are moved checkpoints."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from rcrl_jax import files
+from rcrl_jax.runs import checkpoints, manifest, records
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.recorder import Counters, RunRecorder
+from rcrl_jax.training import curves, experiment
+from tests.training import toy
+
+
+def count(step):
+    return Counters(step, step, 4 * step)
+
+
+def write(paths, *, seed=0, steps=(10, 20, 30)):
+    """Records of a short run with an evaluation at its last step; what it had written by then."""
+    with RunRecorder(paths, resume_at=None) as recorder:
+        for step in steps:
+            recorder.record(count(step), {"loss": step + seed})
+        written = recorder.written
+        recorder.record_evaluation(count(step), [1.0 + seed, 2.0], episodes_cut=0)
+        recorder.write_scores(count(step), [1.0 + seed, 2.0], episodes_cut=0)
+    return written
+
+
+def exchange(first, second):
+    """Exchanges two files."""
+    first.rename(first.with_name("other"))
+    second.rename(first)
+    first.with_name("other").rename(second)
+
+
+def reverse_lines(path):
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+
+
+def edit(path):
+    path.write_text(path.read_text().replace("20", "21", 1))
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return [RunPaths(tmp_path, "rcrl", "Pong", seed) for seed in range(2)]
+
+
+def test_a_digest_is_that_of_the_records_without_times():
+    one, other = {"agent_steps": 1, "loss": 0.5}, {"agent_steps": 2, "loss": 1.5}
+    timed = [{**one, "wall_s": 3.0, "steps_per_s": 1.0}, {**other, "wall_s": 9.0}]
+    assert records.Digest(timed).value == records.Digest([one, other]).value
+    assert records.Digest(timed).count == 2
+    assert records.Digest([other, one]).value != records.Digest([one, other]).value
+    assert records.Digest([one]).value != records.Digest([{**one, "loss": 0.25}]).value
+
+
+@pytest.mark.parametrize("name", ["metrics", "evaluations"])
+@pytest.mark.parametrize("change", ["exchanged", "edited", "emptied", "deleted"])
+def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):
+    for seed, own in enumerate(paths):
+        write(own, seed=seed)
+    scores = records.read_scores(paths[0].scores)
+    assert records.check_finished(paths[0].directory, scores)
+    path, other = (getattr(own, name) for own in paths)
+    if change == "exchanged":
+        exchange(path, other)
+    elif change == "edited":
+        record, *rest = map(json.loads, path.read_text().splitlines())
+        record["frames"] += 4
+        path.write_text("".join(json.dumps(line) + "\n" for line in [record, *rest]))
+    elif change == "emptied":
+        path.write_text("")
+    else:
+        path.unlink()
+    with pytest.raises(files.Damaged, match=rf"{path.name} is damaged: it"):
+        records.check_finished(paths[0].directory, scores)
+
+
+def test_scores_without_digests_are_not_checked(paths):
+    write(paths[0])
+    scores = records.read_scores(paths[0].scores)
+    del scores["record_digests"]
+    paths[0].evaluations.unlink()
+    assert not records.check_finished(paths[0].directory, scores)
+
+
+@pytest.mark.parametrize("change", [edit, reverse_lines])
+def test_a_run_does_not_continue_records_that_it_has_not_written(paths, change):
+    written = write(paths[0])
+    change(paths[0].metrics)
+    before = paths[0].metrics.read_bytes()
+    with pytest.raises(files.Damaged, match=r"up to step 30 it does not hold the records"):
+        RunRecorder(paths[0], resume_at=30, written=written)
+    assert paths[0].metrics.read_bytes() == before
+
+
+def test_more_records_of_the_step_itself_are_those_of_its_evaluation(paths):
+    written = write(paths[0])  # the evaluation came after the checkpoint
+    said = []
+    with RunRecorder(paths[0], resume_at=30, written=written, say=said.append) as recorder:
+        assert [file.count for file in recorder.written] == [3, 1]
+    assert not said
+
+
+def test_lost_records_are_said(paths):
+    written = write(paths[0])
+    paths[0].metrics.write_text("".join(paths[0].metrics.read_text().splitlines(True)[:2]))
+    said = []
+    RunRecorder(paths[0], resume_at=30, written=written, say=said.append).close()
+    assert said == [
+        f"warning: {paths[0].metrics} holds 2 of 3 records up to step 30: the others are lost"
+    ]
+
+
+def test_what_is_deleted_while_a_run_writes_is_written_again(paths):
+    paths[0].directory.mkdir(parents=True)
+    paths[0].manifest.write_text('{"run": {}}')
+    said = []
+    with RunRecorder(paths[0], resume_at=None, say=said.append) as recorder:
+        recorder.record(count(10), {"loss": 1.0})
+        paths[0].manifest.unlink()
+        shutil.rmtree(paths[0].tensorboard)
+        recorder.restore_deleted()
+        recorder.record(count(20), {"loss": 1.0})
+    assert paths[0].manifest.read_text() == '{"run": {}}'
+    assert list(paths[0].tensorboard.iterdir())
+    assert [line.split(";")[0].split("/")[-1] for line in said] == ["manifest.json", "tensorboard"]
+
+
+# --- a whole run ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of two checkpoints."""
+    plan = toy.make_plan(tmp_path_factory.mktemp("finished"))
+    experiment.run(plan)
+    return plan
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """The plan of a copy of that run."""
+    shutil.copytree(finished.workdir, tmp_path, dirs_exist_ok=True)
+    return toy.make_plan(tmp_path)
+
+
+def test_the_records_of_a_run_carry_over_a_stop_in_its_final_evaluation(copy):
+    toy.paths_of(copy).scores.unlink()
+    said = []
+    experiment.run(copy, said.append)
+    assert not [line for line in said if "are lost" in line]
+
+
+def test_scores_of_another_seed_are_refused(copy):
+    path = toy.paths_of(copy).scores
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 9}))
+    with pytest.raises(files.Damaged, match="it is of another seed"):
+        experiment.run(copy)
+
+
+def test_a_finished_run_on_a_disk_that_cannot_be_written_has_its_scores(copy, monkeypatch):
+    def full(paths):
+        raise OSError(30, "Read-only file system", str(paths.curve))
+
+    monkeypatch.setattr(curves, "draw_learning_curve", full)
+    said = []
+    scores = experiment.run(copy, said.append)
+    assert scores == [records.read_scores(toy.paths_of(copy).scores)["mean"]]
+    assert any(line.startswith("warning: the curve cannot be drawn") for line in said)
+
+
+def test_a_deleted_manifest_is_called_that(copy):
+    toy.paths_of(copy).manifest.unlink()
+    with pytest.raises(manifest.WorkdirMismatch, match=r"manifest.json is gone, .* restore it"):
+        experiment.run(copy)
+
+
+def test_a_checkpoint_under_another_number_is_set_aside(copy):
+    toy.paths_of(copy).scores.unlink()
+    directory = toy.paths_of(copy).checkpoints
+    older, newest = checkpoints.kept_steps(directory)
+    (directory / str(newest)).rename(directory / str(newest + 5))
+    said = []
+    experiment.run(copy, said.append)
+    assert any(f"it is the checkpoint of step {newest}" in line for line in said)
+    assert any(f"going on from the checkpoint of step {older}" in line for line in said)
+
+
+def test_a_dangling_link_in_the_place_of_a_checkpoint_stops_nothing(copy):
+    toy.paths_of(copy).scores.unlink()
+    directory = toy.paths_of(copy).checkpoints
+    newest = checkpoints.kept_steps(directory)[-1]
+    shutil.rmtree(directory / str(newest))
+    os.symlink("nowhere", directory / str(newest))
+    experiment.run(copy)
+    assert checkpoints.kept_steps(directory)[-1] == newest
