@@ -72,7 +72,6 @@ setup(
         "imageio-ffmpeg>=0.6",
         "jax>=0.10",
         "matplotlib>=3.9",
-        "ml-collections>=1.1",
         "mujoco<4",  # dm-control 1.0.50 fails with mujoco 4
         "numpy>=2",
         "optax>=0.2.8",

@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
     del argv
     try:
         tasks, seeds = _read_tasks(), launch.read_seeds()
-        settings = command_line.read_config(presets.DMC_PRESETS)
+        settings = command_line.read_config(presets.dmc_presets_of(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from rcrl_jax.training.plan import Plan, RunId
@@ -102,12 +102,6 @@ def _read_tasks() -> tuple[str, ...]:
     return tasks
 
 
-def _first_task(argv: list[str]) -> str:
-    """The task that decides the presets, read before the flags that depend on it."""
-    ahead = command_line.read_ahead(argv, "task", "tasks")
-    return ahead.get("tasks", ahead.get("task", _TASK.default)).split(",")[0].strip()
-
-
 if __name__ == "__main__":
-    command_line.define_config(presets.dmc_presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
+    command_line.define_config(presets.DMC_PRESETS, "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)
