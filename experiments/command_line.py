@@ -22,6 +22,7 @@ flags.disclaim_key_flags()
 USAGE_ERROR = 2
 
 LARGEST_SEED = 2**31 - 1
+MOST_EPISODES = 10_000  # of an evaluation
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
 _FIELD = "config."  # begins the name of a field's flag
 

@@ -30,8 +30,9 @@ _STEPS = flags.DEFINE_integer(
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 10, "episodes of the final evaluation", lower_bound=1, upper_bound=10_000
-)
+    "eval_episodes", 10, "episodes of the final evaluation",
+    lower_bound=1, upper_bound=command_line.MOST_EPISODES,
+)  # fmt: skip
 _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
     "simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> None:
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         agent_steps = _STEPS.value // repeat
-        groups.check_steps(settings.learn_start, settings.update_period, agent_steps)
+        groups.check_run(settings, agent_steps, dmc.DMC_TASKS)
         plan = Plan(
             preset=flags.FLAGS.preset,
             config=settings,
