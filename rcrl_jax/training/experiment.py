@@ -107,7 +107,11 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             Recording(plan, fleet.agent, environment.spec, replay, state.step, recorded, say)
         )
         saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock)
-        progress = stack.enter_context(Progress(plan.total_steps, start=state.step))
+        learn_start, update_period = fleet.agent.schedule
+        measured_from = max(state.step, learn_start) + 3 * update_period  # updates are compiled
+        progress = stack.enter_context(
+            Progress(plan.total_steps, start=state.step, measured_from=measured_from)
+        )
         received = stack.enter_context(stop_signals(ends_after_s=_SAME_STOP_S))
         stack.enter_context(saves.keeping_diverged())
 
