@@ -94,12 +94,6 @@ _MAX_RUNS = flags.DEFINE_integer(
     f"{_RUNS_ON_ACCELERATOR} on an accelerator]",
     lower_bound=1,
 )  # fmt: skip
-_WORKERS = flags.DEFINE_integer(
-    "workers", None,
-    "fleets at a time on this machine [default: 1 on an accelerator, else the cores that this "
-    "process may use]",
-    lower_bound=1,
-)  # fmt: skip
 _NICENESS = flags.DEFINE_integer(
     "niceness", 19, "added to this process's niceness for fleets; 19 is the lowest priority",
     lower_bound=0, upper_bound=19,
@@ -204,8 +198,7 @@ def _has_accelerator() -> bool:
 
 def _device_flags(accelerated: bool) -> list[str]:
     """One fleet on a machine gets all its devices; Ray shows a fleet those reserved for it."""
-    alone = _workers(accelerated) == 1 or _GPUS.value > 1
-    return ["--devices=all"] if accelerated and alone else []
+    return ["--devices=all"] if accelerated and (not _RAY.value or _GPUS.value > 1) else []
 
 
 def _launcher(accelerated: bool) -> contextlib.AbstractContextManager[Callable[..., Any]]:
@@ -224,7 +217,7 @@ def _workers(accelerated: bool) -> int | None:
     if _RAY.value:
         return None
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
-    return _WORKERS.value or (1 if accelerated else len(usable))
+    return 1 if accelerated else len(usable)
 
 
 def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> None:

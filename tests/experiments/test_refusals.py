@@ -226,7 +226,7 @@ FLAGS = {
     DMC: ["task", "tasks", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
     REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs", "episodes"],
     EVALUATE: ["workdir", "games", "seeds", "step", "backend", "episodes", "first_episode"],
-    SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "workers"],
+    SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "niceness"],
 }
 TRAINING = ["workdir", "video", "batching", "devices", "frame_store", "flagfile", "verbosity"]
 FIELDS = {

@@ -111,24 +111,6 @@ def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path,
     assert_complete(longer, tmp_path, [*begun[:2], *added])
 
 
-def test_a_killed_sweep_loses_no_finished_run_and_resumes_the_others(tmp_path):
-    spec = toy_sweep.make_spec(tmp_path, steps=40)
-    killed = start(tmp_path, "--step_s=0.05")
-    third = alone(spec.units[2])
-    wait_until(killed, lambda: toy_sweep.scores(spec) and toy_sweep.step(tmp_path, third) > 5)
-    killed.kill()
-    assert finish(killed) == -signal.SIGKILL
-    finished = [unit for unit in spec.units if work.is_finished(spec, unit)]
-    before = {unit: toy_sweep.history(tmp_path, alone(unit)) for unit in finished}
-    assert 1 <= len(finished) < 6
-
-    assert finish(start(tmp_path)) == 0
-    assert_complete(spec, tmp_path, map(alone, spec.units))
-    assert before == {unit: toy_sweep.history(tmp_path, alone(unit)) for unit in finished}
-    # begin, saved, finished: one that was resumed has more.
-    assert max(len(toy_sweep.history(tmp_path, alone(unit))) for unit in spec.units) > 3
-
-
 @pytest.mark.parametrize("signum, to_the_group", [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_a_signal_saves_every_fleet_first(tmp_path, signum, to_the_group):
     spec = toy_sweep.make_spec(tmp_path, steps=200)

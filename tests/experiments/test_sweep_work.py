@@ -40,9 +40,7 @@ def test_a_grid_is_split_by_seeds_if_all_games_fit_else_by_games(tmp_path):
     assert work.group(spec, spec.units, 4) == [
         Fleet(RCRL, BOTH, (0,)), Fleet(RCRL, BOTH, (1, 2)), Fleet(RCRL, BOTH, (3, 4))
     ]  # fmt: skip
-    assert work.group(spec, spec.units, 1) == [
-        Fleet(RCRL, (game,), (seed,)) for seed in range(5) for game in BOTH
-    ]
+    assert work.plan(spec, tmp_path / "runs", 1) == [alone(unit) for unit in spec.units]
 
 
 SPEC = make_spec(
@@ -108,16 +106,6 @@ def test_a_fleet_that_was_begun_keeps_its_runs(tmp_path, manifests):
         work.plan(make(tmp_path, steps=5000), directory, 130)
 
 
-def test_fleets_start_in_the_order_of_the_runs_and_one_of_one_run_stays_alone(tmp_path):
-    directory = tmp_path / "runs"
-    spec = make(tmp_path, seeds="0:2")
-    assert work.plan(spec, directory, 1) == [alone(unit) for unit in spec.units]
-    begin(spec, alone(spec.units[1]), directory, manifests=1)
-    planned = work.plan(spec, directory, 130)
-    assert alone(spec.units[1]) in planned
-    assert sorted(len(fleet.units) for fleet in planned) == [1, 1, 2]
-
-
 @pytest.mark.parametrize("launch", [{}, {"runs": []}, {"runs": [[3]]}, {"runs": 3}, 3])
 def test_a_manifest_that_lists_no_runs_is_refused(tmp_path, launch):
     spec = make(tmp_path)
@@ -153,9 +141,7 @@ def write_work(spec, unit, directory, *, episodes=3, **changes):
 
 
 def contents(path):
-    """The files of a directory; None if there is none."""
-    if not path.exists():
-        return None
+    """The files of a directory."""
     return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
 
 
