@@ -136,7 +136,7 @@ class Sweep:
             try:
                 work.collect(self._spec, fleet, self._directory)
             except (SweepError, files.Damaged, OSError) as error:
-                why = files.one_line(error)
+                why = str(error)
             else:
                 finished = f"{self._summarise().finished} of {len(self._spec.units)} runs"
                 self._say(f"finished {fleet.name}, {finished}")
@@ -144,7 +144,7 @@ class Sweep:
         # A mistake or a full disk would be refused again.
         again = ending != _REFUSED and self._attempts[fleet] < _ATTEMPTS
         (self._waiting if again else self._failed).append(fleet)
-        line = f"failed {fleet.name}: {why}; see {self._log(fleet)}"
+        line = f"failed {fleet.name}: {files.one_line(why)}; see {self._log(fleet)}"
         self._say(line + "; it is tried again after the others" * again)
 
     def _log(self, fleet: Fleet) -> pathlib.Path:

@@ -16,19 +16,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 def start_process(
-    command: Sequence[str],
-    log: pathlib.Path,
-    cores: int,
-    niceness: int,
-    *,
-    environment: Mapping[str, str] | None = None,
-    directory: str | None = None,
+    command: Sequence[str], log: pathlib.Path, cores: int, niceness: int
 ) -> subprocess.Popen:
     """Starts a command as a process that ends with this one.
 
@@ -38,8 +32,6 @@ def start_process(
         cores: how many cores it gets, which no other fleet of this machine has meanwhile. It may
             use all cores if 0, or if fewer are free.
         niceness: added to this process's niceness.
-        environment: variables to change.
-        directory: where it starts; this process's directory if None.
     """
     arguments = map(str, (os.getpid(), cores, niceness, log))
     with open(log, "a", encoding="utf-8") as output:
@@ -48,8 +40,7 @@ def start_process(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
-            cwd=directory,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
 
 

@@ -129,9 +129,9 @@ def _run_on_node(
     """Runs a command on this node and returns its exit code; Ray calls it in a worker."""
     # Ray cancels a task by SIGINT, which workers ignore if Ray was started in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = start_process(
-        command, log, cpus, niceness, environment=environment, directory=directory
-    )
+    os.chdir(directory)
+    os.environ.update(environment)
+    process = start_process(command, log, cpus, niceness)
     try:
         while process.poll() is None:
             time.sleep(_POLL_S)
