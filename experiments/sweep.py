@@ -145,7 +145,7 @@ def _read_flags() -> Spec:
 
     Raises:
       SweepError: they describe none.
-      OSError: the spec cannot be read.
+      Damaged, OSError: the spec cannot be read.
     """
     described = (_EXPERIMENT, _PRESETS, _GAMES, _SEEDS, _STEPS, _EVAL_EPISODES, _RESULTS)
     if _SPEC.value is not None:

@@ -173,11 +173,15 @@ def read_spec(path: str | os.PathLike) -> Spec:
 
     Raises:
         SweepError: the spec is wrong; the message is one line and names the place.
+        Damaged: it is not a regular file.
         OSError: there is no such file.
     """
+    content = files.read_bytes(path)
     try:
-        return make_spec(tomllib.loads(files.read_bytes(path).decode()))
-    except (ValueError, RecursionError) as error:
+        return make_spec(tomllib.loads(content.decode()))
+    except RecursionError:
+        raise SweepError(f"{path}: it is nested too deeply") from None
+    except ValueError as error:
         raise SweepError(f"{path}: {files.one_line(error)}") from None
 
 

@@ -125,7 +125,7 @@ def test_runs_share_fleets_where_they_can(tmp_path):
         (RUNS[:1], "--games or --spec is missing"),
         (RUNS[:3], "--results or --spec is missing"),
         (("--spec=none.toml",), "none.toml"),
-        (("--spec=/dev/zero",), "/dev/zero is damaged: it is not a regular file"),
+        (("--spec=/dev/zero",), "error: /dev/zero is damaged: it is not a regular file"),
         (("--spec=toy.toml", *RUNS[:1]), "--spec beside --presets"),
         (("--spec=toy.toml",), "toy.toml: block 1: games: unknown 'Pongg': did you mean Pong?"),
         ((*RUNS, "toy"), "unexpected argument 'toy'"),
