@@ -73,7 +73,6 @@ setup(
         "imageio-ffmpeg>=0.6,<1",
         "jax>=0.10,<0.11",
         "matplotlib>=3.9,<4",
-        "ml-collections>=1.1,<2",
         "mujoco>=3,<4",  # dm-control 1.0.50 fails with mujoco 4
         "numpy>=2,<3",
         "optax>=0.2.8,<0.3",

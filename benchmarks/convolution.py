@@ -25,6 +25,8 @@ FILTERS = 32
 # Name of a layer -> height of its images, their channels, stride.
 LAYERS = {"first": (84, 9, 2), "second": (41, FILTERS, 1), "last": (37, FILTERS, 1)}
 _PRODUCT = 2048  # rows and columns of the large matrices
+_IMAGES = 128  # in a batch
+_ROUNDS = 11  # in which everything runs once
 
 
 def measure(images: int, rounds: int) -> dict[str, dict[str, float]]:
@@ -118,8 +120,6 @@ def report(rates: dict[str, dict[str, float]]) -> str:
 
 def _define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
-    flags.DEFINE_integer("images", 128, "images in a batch", lower_bound=1)
-    flags.DEFINE_integer("rounds", 11, "rounds, in which everything runs once", lower_bound=1)
     flags.DEFINE_string("output", "results/convolution", "directory of the JSON file")
 
 
@@ -139,10 +139,10 @@ def main(argv: list[str]) -> None:
         path = device_file.prepare(flags.FLAGS.output)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
-    rates = measure(flags.FLAGS.images, flags.FLAGS.rounds)
+    rates = measure(_IMAGES, _ROUNDS)
     print(report(rates))
     measured = {
-        "images": flags.FLAGS.images,
+        "images": _IMAGES,
         "cores": len(os.sched_getaffinity(0)),
         "gflop_per_s": rates,
         **manifest.circumstances(),

@@ -43,6 +43,8 @@ COMPARISONS = {
 _SHIFT = 0.1  # of the first arm [standard deviations]
 _SHARED = 0.8  # standard deviation that paired normal arms share; 0.6 is each arm's own
 _QUANTILES = 4000  # of each game's distribution; the truth is computed from them
+_TABLES = 1000  # simulated, of each row
+_RESAMPLES = 400  # of each interval
 
 
 class Simulation:
@@ -123,15 +125,12 @@ class Simulation:
 
 def define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
-    flags.DEFINE_integer("tables", 1000, "simulated tables of each row", lower_bound=1)
-    flags.DEFINE_integer("resamples", 400, "of each interval", lower_bound=1)
     flags.DEFINE_string("output", "results/coverage", "directory of coverage.json")
 
 
 def main(argv: list[str]) -> None:
     """Prints the table and writes coverage.json."""
     del argv
-    tables, resamples = flags.FLAGS.tables, flags.FLAGS.resamples
     output = pathlib.Path(flags.FLAGS.output)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -142,7 +141,7 @@ def main(argv: list[str]) -> None:
         for paired in (False, True) if model == "normal" else (False,):
             for runs in RUNS:
                 simulation = Simulation(model, runs, paired=paired)
-                found = simulation.coverage(tables, resamples)
+                found = simulation.coverage(_TABLES, _RESAMPLES)
                 rows.append({"model": model, "paired": paired, "runs": runs, "coverage": found})
     heads = [f"{r['model']}{', paired' * r['paired']}, {r['runs']} runs" for r in rows]
     print("| statistic | " + " | ".join(heads) + " |\n| --- |" + " --- |" * len(heads))
@@ -155,8 +154,8 @@ def main(argv: list[str]) -> None:
             "level": 0.95,
             "games": len(reference.games()),
             "seed": SEED,
-            "tables": tables,
-            "resamples": resamples,
+            "tables": _TABLES,
+            "resamples": _RESAMPLES,
             "rows": rows,
             "versions": manifest.circumstances()["versions"]
             | {"scipy": importlib.metadata.version("scipy")},

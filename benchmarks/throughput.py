@@ -294,7 +294,7 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     print(report(machine, fleets))
 
-    changed = command_line.read_overrides(_PRESETS[preset])
+    changed = command_line.changed_fields()
     key = " ".join([preset, *(f"--config.{name}={value}" for name, value in changed.items())])
     measured[key] = {
         "machine": machine,

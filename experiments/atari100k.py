@@ -35,8 +35,9 @@ _STEPS = flags.DEFINE_integer(
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 100, "episodes of the final evaluation", lower_bound=1, upper_bound=10_000
-)
+    "eval_episodes", 100, "episodes of the final evaluation",
+    lower_bound=1, upper_bound=command_line.MOST_EPISODES,
+)  # fmt: skip
 _BACKEND = flags.DEFINE_enum(
     "backend", "auto", atari.ATARI_BACKENDS, "Atari emulators; auto: envpool, or else ale"
 )
@@ -73,12 +74,7 @@ def make_plan(
     # Imported late: `main` must set up the host's memory before JAX starts its threads.
     from rcrl_jax.training.plan import Plan, RunId
 
-    groups.check_steps(settings.learn_start, settings.update_period, _STEPS.value)
-    try:
-        for game in settings.curl.reduced_games:
-            atari.check_game(game)
-    except ValueError as error:
-        raise ValueError(f"curl.reduced_games: {error}") from None
+    groups.check_run(settings, _STEPS.value, atari.ATARI_GAMES)
     return Plan(
         preset=preset,
         config=settings,

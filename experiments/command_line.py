@@ -3,17 +3,17 @@
 A user's mistake ends the program with one line and exit code 2, before anything is overwritten.
 """
 
+import ast
 import contextlib
-import dataclasses
-import difflib
 import re
 import sys
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags
-from ml_collections import config_flags
 
+from rcrl_jax import files
 from rcrl_jax.config import fields
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
@@ -22,70 +22,79 @@ flags.disclaim_key_flags()
 USAGE_ERROR = 2
 
 LARGEST_SEED = 2**31 - 1
+MOST_EPISODES = 10_000  # of an evaluation
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
+_FIELD = "config."  # begins the name of a field's flag
 
 Config = TypeVar("Config")
 
 
-def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) -> None:
-    """Defines --preset, and --config with every field of the preset that `argv` names.
+class _Integer(flags.IntegerParser):
+    """An integer, also in the notation of floats: 1e5."""
 
-    The names of fields on the command line are checked here, because the flag library reads them
-    as soon as --config is defined.
-    """
+    def convert(self, argument: int | str) -> int:
+        try:
+            return super().convert(argument)
+        except ValueError:
+            with contextlib.suppress(ValueError):
+                if float(argument).is_integer():
+                    return int(float(argument))
+            raise
+
+
+class _Names(flags.ArgumentParser):
+    """Names with commas between them, or a tuple as Python writes it: () is the empty one."""
+
+    def parse(self, argument: str | tuple[str, ...]) -> tuple[str, ...]:
+        if isinstance(argument, str):
+            is_tuple = argument.startswith("(")
+            argument = ast.literal_eval(argument) if is_tuple else argument.split(",")
+        return tuple(argument)
+
+
+_PARSERS = {
+    int: flags.IntegerParser,
+    float: flags.FloatParser,
+    str: flags.ArgumentParser,
+    tuple: _Names,
+}
+
+
+def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) -> None:
+    """Defines --preset, and a flag for every field of the preset that `argv` names."""
     flags.DEFINE_enum("preset", default, list(presets), "row of the paper's table")
     # The preset must be known before its fields can be flags.
-    name = read_ahead(argv, "preset").get("preset", default)
-    define_fields(presets.get(name, presets[default]), name, argv)
-
-
-def read_ahead(argv: list[str], *names: str) -> dict[str, str]:
-    """Flag -> text, of those among `names` that `argv` sets, before the other flags are defined.
-
-    Ends the program if `argv` cannot be read.
-    """
     ahead = flags.FlagValues()
-    for name in names:
-        flags.DEFINE_string(name, None, "", flag_values=ahead)
+    flags.DEFINE_string("preset", default, "", flag_values=ahead)
     with _refusing():
         ahead(argv, known_only=True)
-    return {name: ahead[name].value for name in names if ahead[name].value is not None}
+    define_fields(presets.get(ahead["preset"].value, presets[default]))
 
 
-def define_fields(preset: Config, name: str, argv: list[str]) -> None:
-    """Defines --config with every field of `preset`, named `name`; checks fields in `argv`."""
-    names = [field.name for field in fields.named_fields(preset)]
-    for argument in argv[1:]:
-        flag = argument.partition("=")[0].lstrip("-").removeprefix("no")
-        field = flag.removeprefix("config.")
-        if flag.startswith("config.") and field not in names:
-            near = difflib.get_close_matches(field, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else "--help lists them"
-            refuse(f"unknown field {field!r} in {argument!r}: {hint}")
-    with _refusing():
-        config_flags.DEFINE_config_dataclass(
-            "config",
-            _mutable_twin(preset),
-            f"hyperparameters of the preset ({name}):\n{fields.describe_fields(preset)}\n"
-            f"{fields.describe_sources()}",
-            sys_argv=argv,
-        )
+def define_fields(preset: Config) -> None:
+    """Defines a flag --config.<name> for every field of `preset`, whose values are the defaults."""
+    for field in fields.named_fields(preset):
+        kind = typing.get_origin(field.type) or field.type
+        meaning = f"{field.metadata['meaning']} (source: {field.metadata['source']})"
+        if kind is bool:  # which has a --no form
+            flags.DEFINE_bool(_FIELD + field.name, field.value, meaning)
+        else:
+            flags.DEFINE(_PARSERS[kind](), _FIELD + field.name, field.value, meaning)
+
+
+def changed_fields() -> dict[str, Any]:
+    """Dotted name -> value of each field that the command line sets."""
+    given = [name for name in flags.FLAGS if name.startswith(_FIELD) and flags.FLAGS[name].present]
+    return {name.removeprefix(_FIELD): flags.FLAGS[name].value for name in given}
 
 
 def read_config(presets: Mapping[str, Config]) -> Config:
-    """The preset that the flags name, with their overrides.
+    """The preset that the flags name, with the fields that they change.
 
     Raises:
       ValueError: a value is out of range; the message names the field.
     """
-    return fields.replace(presets[flags.FLAGS.preset], fields.values(flags.FLAGS.config))
-
-
-def read_overrides(preset: Config) -> dict[str, Any]:
-    """Dotted name -> value of each field that --config changes; `preset` is what defined it."""
-    values = fields.values(preset)
-    given = fields.values(flags.FLAGS.config)
-    return {name: value for name, value in given.items() if value != values[name]}
+    return fields.replace(presets[flags.FLAGS.preset], changed_fields())
 
 
 def read_numbers(name: str, most: int) -> list[int]:
@@ -133,7 +142,13 @@ def parse(argv: list[str]) -> list[str]:
     """A flags parser for `absl.app.run`: --help exits with 0, a mistake with 2."""
     asked = {argument.lstrip("-") for argument in argv[1:]}
     if asked & {"help", "helpshort", "helpfull", "?"}:
-        app.usage(shorthelp="helpfull" not in asked, writeto_stdout=True, exitcode=0)
+        app.usage(shorthelp="helpfull" not in asked, writeto_stdout=True)
+        if any(name.startswith(_FIELD) for name in flags.FLAGS):
+            print(fields.describe_sources())
+        sys.exit(0)
+    for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
+        if type(flag.parser) is flags.IntegerParser:
+            flag.parser = _Integer(flag.parser.lower_bound, flag.parser.upper_bound)
     with _refusing():
         # Before the user's flags. Without it the checkpoint library logs every save.
         rest = flags.FLAGS([argv[0], "--verbosity=-1", *argv[1:]])
@@ -157,19 +172,10 @@ def _refusing() -> Iterator[None]:
 
 def refuse(message: str) -> NoReturn:
     """Prints one line and ends the program with exit code 2."""
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(USAGE_ERROR)
+    fail(message, USAGE_ERROR)
 
 
-def _mutable_twin(config: Any) -> Any:
-    """A mutable copy with the same fields: the flag library assigns to attributes."""
-    twins = []
-    for field in dataclasses.fields(config):
-        value, kind = getattr(config, field.name), field.type
-        if dataclasses.is_dataclass(value):
-            twin = _mutable_twin(value)
-            default, kind = dataclasses.field(default_factory=lambda twin=twin: twin), type(twin)
-        else:
-            default = dataclasses.field(default=value, metadata=field.metadata)
-        twins.append((field.name, kind, default))
-    return dataclasses.make_dataclass(type(config).__name__, twins)()
+def fail(message: str, code: int) -> NoReturn:
+    """Prints one line and ends the program."""
+    print(f"error: {files.one_line(message, 1000)}", file=sys.stderr)
+    sys.exit(code)

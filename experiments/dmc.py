@@ -30,8 +30,9 @@ _STEPS = flags.DEFINE_integer(
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 10, "episodes of the final evaluation", lower_bound=1, upper_bound=10_000
-)
+    "eval_episodes", 10, "episodes of the final evaluation",
+    lower_bound=1, upper_bound=command_line.MOST_EPISODES,
+)  # fmt: skip
 _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
     "simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
@@ -43,7 +44,7 @@ def main(argv: list[str]) -> None:
     del argv
     try:
         tasks, seeds = _read_tasks(), launch.read_seeds()
-        settings = command_line.read_config(presets.DMC_PRESETS)
+        settings = command_line.read_config(presets.dmc_presets_of(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from rcrl_jax.training.plan import Plan, RunId
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> None:
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         agent_steps = _STEPS.value // repeat
-        groups.check_steps(settings.learn_start, settings.update_period, agent_steps)
+        groups.check_run(settings, agent_steps, dmc.DMC_TASKS)
         plan = Plan(
             preset=flags.FLAGS.preset,
             config=settings,
@@ -102,12 +103,6 @@ def _read_tasks() -> tuple[str, ...]:
     return tasks
 
 
-def _first_task(argv: list[str]) -> str:
-    """The task that decides the presets, read before the flags that depend on it."""
-    ahead = command_line.read_ahead(argv, "task", "tasks")
-    return ahead.get("tasks", ahead.get("task", _TASK.default)).split(",")[0].strip()
-
-
 if __name__ == "__main__":
-    command_line.define_config(presets.dmc_presets_of(_first_task(sys.argv)), "rcrl_sac", sys.argv)
+    command_line.define_config(presets.DMC_PRESETS, "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)

@@ -34,7 +34,7 @@ _BACKEND = flags.DEFINE_enum(
 )  # fmt: skip
 _EPISODES = flags.DEFINE_integer(
     "episodes", None, "episodes of each run [default: as many as in training's final evaluation]",
-    lower_bound=1, upper_bound=10_000,
+    lower_bound=1, upper_bound=command_line.MOST_EPISODES,
 )  # fmt: skip
 _FIRST_EPISODE = flags.DEFINE_integer(
     "first_episode", 0,

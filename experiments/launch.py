@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -159,11 +159,6 @@ def ending_cleanly() -> Iterator[None]:
             print(f"{stop}: the same command resumes", file=sys.stderr, flush=True)
         sys.exit(128 + stop.signum)
     except experiment.Diverged as error:
-        _fail(str(error))
+        command_line.fail(str(error), 1)
     except SimulatorFailed as error:
-        _fail(f"{error}: the same command resumes")
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(1)
+        command_line.fail(f"{error}: the same command resumes", 1)

@@ -30,8 +30,7 @@ or a kill: finished runs are skipped, and fleets that were begun resume with the
 have. In <workdir>/<name of the results>/:
 
     <fleet>/          its work directory, deleted once its runs are in the results
-    <fleet>.log       where it ran and what it printed
-    failures.jsonl    fleets that failed: exit code, last lines of the log, time
+    <fleet>.log       where it runs and what it prints
     lock              process id of the sweep
 
 A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and, unless
@@ -47,23 +46,21 @@ stopped by signal n.
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from absl import app, flags
 
 from experiments import command_line
-from experiments.sweeps import collection, driver, fleets
-from experiments.sweeps.display import Display
-from experiments.sweeps.local import LocalLauncher
-from experiments.sweeps.ray_launcher import RayLauncher, connected
-from experiments.sweeps.reading import make_spec, read_spec
-from experiments.sweeps.spec import EXPERIMENTS, Fleet, Spec, SweepError
+from experiments.sweeps import driver, local, ray_launcher, work
+from experiments.sweeps.spec import EXPERIMENTS, Fleet, Spec, SweepError, make_spec, read_spec
 from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.runs import records
@@ -84,7 +81,7 @@ _STEPS = flags.DEFINE_integer(
 _EVAL_EPISODES = flags.DEFINE_integer(
     "eval_episodes", None,
     "episodes of the final evaluation [default: the program's own]",
-    lower_bound=1, upper_bound=10_000,
+    lower_bound=1, upper_bound=command_line.MOST_EPISODES,
 )  # fmt: skip
 _RESULTS = flags.DEFINE_string("results", None, "directory of finished runs, e.g. results/NAME")
 _WORKDIR = flags.DEFINE_string(
@@ -95,12 +92,6 @@ _MAX_RUNS = flags.DEFINE_integer(
     "max_runs_per_fleet", None,
     "the most runs that one process trains side by side [default: 1 on CPUs, "
     f"{_RUNS_ON_ACCELERATOR} on an accelerator]",
-    lower_bound=1,
-)  # fmt: skip
-_WORKERS = flags.DEFINE_integer(
-    "workers", None,
-    "fleets at a time on this machine [default: 1 on an accelerator, else the cores that this "
-    "process may use]",
     lower_bound=1,
 )  # fmt: skip
 _NICENESS = flags.DEFINE_integer(
@@ -125,28 +116,26 @@ def main(argv: list[str]) -> None:
         directory = pathlib.Path(_WORKDIR.value) / name
         accelerated = _has_accelerator()
         max_runs = _MAX_RUNS.value or (_RUNS_ON_ACCELERATOR if accelerated else 1)
-        planned = fleets.plan(spec, directory, max_runs)
+        planned = work.plan(spec, directory, max_runs)
         if _DRY_RUN.value:
             _print_states(spec, directory, planned)
             return
-        with files.locked(directory, "sweep"), _launcher(accelerated) as launcher:
-            _make_results(spec.results)
-            planned = fleets.plan(spec, directory, max_runs)  # nobody else changes them now
-            fleets.tidy(spec, directory)
+        with files.locked(directory, "sweep"), _launcher(accelerated) as start:
+            files.make_writable(spec.results)
+            work.tidy(spec, directory)
+            planned = work.plan(spec, directory, max_runs)  # nobody else changes them now
             runs = sum(len(fleet.units) for fleet in planned)
-            print(
-                f"{runs} runs to do in {len(planned)} fleets, process group {os.getpgrp()}",
-                flush=True,
-            )
+            _say(f"{runs} runs to do in {len(planned)} fleets, process group {os.getpgrp()}")
             summary = driver.Sweep(
                 spec,
                 planned,
                 directory,
-                launcher,
-                Display(),
-                lambda *of: [*spec.make_command(*of), *_device_flags(accelerated)],
+                start=start,
+                workers=_workers(accelerated),
+                make_command=lambda *of: [*spec.make_command(*of), *_device_flags(accelerated)],
+                say=_say,
             ).run()
-    except (SweepError, files.InUse, OSError) as error:
+    except (SweepError, files.InUse, files.Damaged, OSError) as error:
         command_line.refuse(str(error))
     _exit(summary)
 
@@ -156,7 +145,7 @@ def _read_flags() -> Spec:
 
     Raises:
       SweepError: they describe none.
-      OSError: the spec cannot be read.
+      Damaged, OSError: the spec cannot be read.
     """
     described = (_EXPERIMENT, _PRESETS, _GAMES, _SEEDS, _STEPS, _EVAL_EPISODES, _RESULTS)
     if _SPEC.value is not None:
@@ -188,11 +177,8 @@ def _read_flags() -> Spec:
         raise SweepError(str(error).replace("block 1: ", "--", 1)) from None
 
 
-def _make_results(directory: pathlib.Path) -> None:
-    try:
-        files.make_writable(directory)
-    except OSError as error:
-        raise SweepError(f"results: {directory} cannot be written: {error.strerror}") from error
+def _say(line: str) -> None:
+    print(line, flush=True)  # into a file as well: the process may be killed
 
 
 def _has_accelerator() -> bool:
@@ -212,19 +198,26 @@ def _has_accelerator() -> bool:
 
 def _device_flags(accelerated: bool) -> list[str]:
     """One fleet on a machine gets all its devices; Ray shows a fleet those reserved for it."""
-    alone = not _RAY.value and (_WORKERS.value or 1) == 1
-    return ["--devices=all"] if accelerated and (alone or _GPUS.value > 1) else []
+    return ["--devices=all"] if accelerated and (not _RAY.value or _GPUS.value > 1) else []
 
 
-def _launcher(
-    accelerated: bool,
-) -> contextlib.AbstractContextManager[LocalLauncher | RayLauncher]:
+def _launcher(accelerated: bool) -> contextlib.AbstractContextManager[Callable[..., Any]]:
+    """A context that yields what starts the command of a fleet."""
     if _RAY.value:
-        return connected(_RAY.value, cpus=_CPUS.value, gpus=_GPUS.value, niceness=_NICENESS.value)
+        room = {"cpus": _CPUS.value, "gpus": _GPUS.value}
+        return ray_launcher.connected(_RAY.value, niceness=_NICENESS.value, **room)
+    cores = 0 if accelerated else 1
+    return contextlib.nullcontext(
+        functools.partial(local.start_process, cores=cores, niceness=_NICENESS.value)
+    )
+
+
+def _workers(accelerated: bool) -> int | None:
+    """How many fleets may run at a time; None where Ray decides."""
+    if _RAY.value:
+        return None
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
-    workers, cores = (1, 0) if accelerated else (len(usable), 1)
-    launcher = LocalLauncher(_WORKERS.value or workers, cores=cores, niceness=_NICENESS.value)
-    return contextlib.nullcontext(launcher)
+    return 1 if accelerated else len(usable)
 
 
 def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> None:
@@ -233,7 +226,7 @@ def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> 
         state, where = "finished", ""
         if unit in fleet_of:
             fleet = fleet_of[unit]
-            paths = collection.work_paths(directory, fleet, unit)
+            paths = work.paths_of(directory, fleet, unit)
             begun = paths.manifest.exists()
             state = f"at step {records.read_progress(paths)[0]:,}" if begun else "to do"
             where = f" in {fleet.name}" if len(fleet.units) > 1 else ""

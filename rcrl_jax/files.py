@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,7 @@ import numpy as np
 
 Checked = TypeVar("Checked")
 
-_LONGEST = 300  # characters of a line in a message; libraries print whole trees
-_KEPT = 140  # of either end of a longer one
+_MOST_BYTES = 2**28  # of a file that is read whole; those of a run have megabytes
 
 
 class Damaged(ValueError):  # noqa: N818 - says what is the matter
@@ -132,17 +132,38 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
-def read_bytes(path: str | os.PathLike) -> bytes:
-    """Reads a regular file; nothing else, because a pipe would block for ever.
+def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
+    """Opens a regular file; nothing else: a pipe would block for ever, a device may never end.
+
+    Args:
+        path: the file, or a link to it.
+        flags: of `os.open`.
+
+    Returns:
+        Its descriptor.
 
     Raises:
         Damaged: it is a directory, a pipe, a device.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise Damaged(path, "it is not a regular file")
+
+
+def read_bytes(path: str | os.PathLike) -> bytes:
+    """Reads a regular file of at most 256 MB.
+
+    Raises:
+        Damaged: it is none, or larger.
         OSError: it cannot be read.
     """
-    path = pathlib.Path(path)
-    if path.exists() and not path.is_file():
-        raise Damaged(path, "it is not a regular file")
-    return path.read_bytes()
+    with open(open_regular(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+            raise Damaged(path, f"it has more than {_MOST_BYTES >> 20} MB")
+        return file.read()
 
 
 def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked]) -> Checked:
@@ -166,35 +187,52 @@ def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked
 
 
 @contextlib.contextmanager
-def locked(directory: str | os.PathLike, what: str) -> Iterator[None]:
+def locked(directory: str | os.PathLike, what: str) -> Iterator[Callable[[], None]]:
     """Locks a directory, which is made if need be; the lock ends with the block or the process.
 
     The kernel frees the lock when its holder dies, however it dies. The file `lock` says who holds
-    it; it is empty when nobody does.
+    it; it is empty when nobody does. It is never deleted: a program that has it open and one that
+    makes it anew would both hold it.
 
     Args:
         directory: where one program at a time may write.
         what: kind of the programs that use it, for the message.
 
+    Yields:
+        A function to call before the directory is written. It raises InUse if another program has
+        deleted or replaced the lock, so that a further one may work in the directory.
+
     Raises:
         InUse: another process holds the lock; the message names it.
+        Damaged: the lock is not a regular file.
         OSError: the directory cannot be made or written.
     """
     path = pathlib.Path(directory, "lock")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8", errors="replace") as file:
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+    with open(descriptor, "r+", encoding="utf-8", errors="replace") as file:
+
+        def check() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return
+            raise InUse(
+                f"{path} was deleted or replaced: another {what} may work in {directory} now; "
+                "when none does, the same command goes on"
+            )
+
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.seek(0)
-            holder = file.readline().strip() or "which starts or ends at this moment"
+            holder = one_line(file.readline(1000) or "which starts or ends at this moment")
             raise InUse(f"{directory} is in use by another {what}, {holder}") from None
+        check()
         file.truncate(0)
         command = one_line(shlex.join(["python", *sys.orig_argv[1:]]))
         file.write(f"process {os.getpid()} on {socket.gethostname()}: {command}\n")
         file.flush()
         try:
-            yield
+            yield check
         finally:
             file.truncate(0)
 
@@ -249,10 +287,18 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and -1e300 < value < 1e300
 
 
-def one_line(what: object) -> str:
-    """Text, or the message of an exception, as one line of bounded length."""
+def one_line(what: object, longest: int = 300) -> str:
+    """Text, or the message of an exception, as one line that a terminal can show.
+
+    Args:
+        what: the text; control characters in it are escaped.
+        longest: characters of the line; libraries print whole trees. Both ends of longer text are
+            kept.
+    """
     line = " ".join(str(what).split()) or type(what).__name__
-    return line if len(line) <= _LONGEST else f"{line[:_KEPT]} ... {line[-_KEPT:]}"
+    if len(line) > longest:
+        line = f"{line[: longest // 2 - 10]} ... {line[10 - longest // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def to_json_value(value: Any) -> Any:

@@ -17,6 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax import files
+from rcrl_jax.envs import frame_log
+from rcrl_jax.runs import manifest, records
+from rcrl_jax.runs.paths import RunPaths
 from tests.training import toy
 
 
@@ -43,6 +46,7 @@ def test_a_json_file_is_read_or_damaged(tmp_path_factory, content):
         (ValueError("two\nlines"), "two lines"),
         (RecursionError(), "RecursionError"),
         (MemoryError("x" * 999 + "y" * 140), "x" * 140 + " ... " + "y" * 140),
+        (ValueError("red \x1b[31m\r\x9b, \udc80, not é"), r"red \x1b[31m \x9b, \udc80, not é"),
     ],
 )
 def test_every_error_in_reading_is_one_bounded_line(error, why):
@@ -56,10 +60,42 @@ def test_errors_of_the_operating_system_are_no_damage(tmp_path):
         files.read_json(tmp_path / "missing", dict)
 
 
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
-def test_what_is_no_regular_file_is_damage_and_does_not_block(tmp_path, make):
-    make(tmp_path / "scores.json")
-    with pytest.raises(files.Damaged, match="scores.json is damaged: it is not a regular file"):
+def link_to_an_endless_device(path):
+    path.symlink_to("/dev/zero")
+
+
+NOT_REGULAR = (os.mkdir, os.mkfifo, link_to_an_endless_device)
+
+
+@pytest.mark.parametrize("make", NOT_REGULAR)
+@pytest.mark.parametrize(
+    "read",
+    [
+        manifest.read, records.read_scores, records.read_metrics, records.read_evaluations,
+        lambda path: frame_log.FrameLog(path, 100), lambda path: frame_log.FrameLog(path, 0),
+    ],
+)  # fmt: skip
+def test_a_run_s_file_that_is_not_regular_is_damage_and_neither_blocks_nor_is_read(
+    tmp_path, make, read
+):
+    make(tmp_path / "file")
+    with pytest.raises((files.Damaged, IsADirectoryError)) as raised:
+        read(tmp_path / "file")
+    assert str(tmp_path / "file") in str(raised.value)
+
+
+@pytest.mark.parametrize("make", NOT_REGULAR)
+def test_progress_does_not_wait_for_metrics_that_are_no_file(tmp_path, make):
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
+    paths.directory.mkdir(parents=True)
+    make(paths.metrics)
+    assert records.read_progress(paths) == (0, 0.0)
+
+
+def test_a_file_of_absurd_size_is_damage(tmp_path):
+    with open(tmp_path / "scores.json", "w") as file:
+        file.truncate(2**28 + 1)  # of holes
+    with pytest.raises(files.Damaged, match="scores.json is damaged: it has more than 256 MB"):
         files.read_json(tmp_path / "scores.json", dict)
 
 
@@ -129,6 +165,27 @@ def test_a_second_lock_in_one_process_is_refused_too(tmp_path):
         with pytest.raises(files.InUse), files.locked(tmp_path, "program"):
             pass
         assert pathlib.Path(tmp_path, "lock").read_text()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_lock_that_was_deleted_is_noticed_before_the_next_save(tmp_path, replaced):
+    with files.locked(tmp_path, "program") as check:
+        check()
+        (tmp_path / "lock").unlink()
+        if replaced:
+            with files.locked(tmp_path, "program") as check_second:
+                check_second()
+        with pytest.raises(files.InUse, match="lock was deleted or replaced: another program may"):
+            check()
+
+
+@pytest.mark.parametrize("make", NOT_REGULAR)
+def test_a_lock_that_is_not_a_regular_file_is_refused_by_name(tmp_path, make):
+    make(tmp_path / "lock")
+    with pytest.raises((files.Damaged, IsADirectoryError)) as raised:
+        with files.locked(tmp_path, "program"):
+            pass
+    assert str(tmp_path / "lock") in str(raised.value)
 
 
 _JSON = st.recursive(

@@ -20,7 +20,6 @@ If a head reads only states, phi means psi(s). The same command in the same work
 
 import dataclasses
 import pathlib
-import sys
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -96,8 +95,7 @@ def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "Plan":
 
     if preset not in presets.ATARI_PRESETS:
         raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
-    overrides = command_line.read_overrides(presets.ATARI_PRESETS[_BASE])
-    settings = fields.replace(presets.ATARI_PRESETS[preset], overrides)
+    settings = fields.replace(presets.ATARI_PRESETS[preset], command_line.changed_fields())
     plan = atari100k.make_plan(preset, settings, (game,), launch.read_seeds(), workdir)
     return dataclasses.replace(
         plan,
@@ -107,5 +105,5 @@ def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "Plan":
 
 
 if __name__ == "__main__":
-    command_line.define_fields(presets.ATARI_PRESETS[_BASE], _BASE, sys.argv)
+    command_line.define_fields(presets.ATARI_PRESETS[_BASE])
     app.run(main, flags_parser=command_line.parse)

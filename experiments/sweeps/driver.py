@@ -1,29 +1,23 @@
 """Carries out a sweep: starts its fleets, tries failed ones again, collects finished runs."""
 
-import contextlib
-import dataclasses
 import datetime
-import json
 import pathlib
 import signal
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.sweeps import collection, fleets
-from experiments.sweeps.display import Display
-from experiments.sweeps.local import LocalLauncher
-from experiments.sweeps.ray_launcher import RayLauncher
+from experiments.sweeps import work
 from experiments.sweeps.spec import Fleet, Spec, SweepError
+from rcrl_jax import files
 from rcrl_jax.runs import records
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
 
 _POLL_S = 0.2
-_LOOK_EVERY_S = 1.0
 _SIGNAL_LAG_S = 1.0
+_LINE_EVERY_S = 60.0
 _ATTEMPTS = 2  # that a fleet has before it counts as failed
-_LAST_LINES = 20
 _STOPPED = {code for s in STOP_SIGNALS for code in (-s, 128 + s)}
 _REFUSED = 2
 
@@ -37,18 +31,6 @@ class Summary(NamedTuple):
     stopped_by: int | None
 
 
-@dataclasses.dataclass
-class _Work:
-    """A fleet that is not finished."""
-
-    fleet: Fleet
-    attempts: int = 0
-    log_start: int = 0  # where the log of the last attempt begins, in bytes
-    runs_now: bool = False  # not while Ray lets it wait for a node
-    step: int = 0  # agent steps of each of its runs, which train side by side
-    wall_s: float = 0.0  # seconds of training up to `step`
-
-
 class Sweep:
     """Carries out fleets; `experiments.sweep` describes the files that it writes."""
 
@@ -57,9 +39,11 @@ class Sweep:
         spec: Spec,
         planned: Sequence[Fleet],
         directory: pathlib.Path,
-        launcher: LocalLauncher | RayLauncher,
-        display: Display,
+        *,
+        start: Callable[[list[str], pathlib.Path], Any],
+        workers: int | None,
         make_command: Callable[[Fleet, pathlib.Path], list[str]],
+        say: Callable[[str], None],
     ):
         """Starts nothing yet.
 
@@ -67,155 +51,101 @@ class Sweep:
             spec: the sweep.
             planned: its fleets that are not finished, in the order in which they start.
             directory: where fleets work; this process holds its lock.
-            launcher: starts their commands, as jobs: `poll` returns None until a job has ended,
-                then its exit code or what went wrong instead; `terminate` lets it save its state.
-            display: tells the user.
+            start: (command, log) -> job. A job appends what it prints to `log`. Its `poll` returns
+                None until it has ended, then its exit code or what went wrong instead; `terminate`
+                lets it save its state.
+            workers: jobs at a time; None for all at once.
             make_command: (fleet, work directory) -> command.
+            say: prints a line for the user.
         """
-        self._spec = spec
-        self._directory = directory
-        self._launcher = launcher
-        self._display = display
-        self._make_command = make_command
-        self._waiting = deque(_Work(fleet) for fleet in planned)
-        self._jobs: list[tuple[_Work, Any]] = []
-        self._failed: list[_Work] = []
+        self._spec, self._directory, self._say = spec, directory, say
+        self._start_job, self._workers, self._make_command = start, workers, make_command
+        self._waiting = deque(planned)
+        self._jobs: dict[Fleet, Any] = {}
+        self._failed: list[Fleet] = []
+        self._attempts: Counter[Fleet] = Counter()
 
     def run(self) -> Summary:
         """Carries out the fleets, until all have ended or a signal comes.
 
-        A fleet that fails is recorded, and the others continue. SIGTERM and SIGINT are passed on to
+        A fleet that fails is named, and the others continue. SIGTERM and SIGINT are passed on to
         the running fleets, which save their state; this call waits for them.
-
-        Raises:
-            OSError: the sweep's directory cannot be written.
         """
-        passed_on, looked_s = 0, -_LOOK_EVERY_S
-        with stop_signals() as received, self._display:
+        passed_on, said_s = 0, time.monotonic()
+        with stop_signals() as received:
             while self._jobs or (self._waiting and not received):
                 for signum in received[passed_on:]:
                     passed_on += 1
-                    self._stop(signum)
-                for work, job in tuple(self._jobs):
+                    name = signal.Signals(signum).name
+                    self._say(f"{name}: waiting for {len(self._jobs)} fleets to save their state")
+                    for job in self._jobs.values():
+                        job.terminate()
+                for fleet, job in tuple(self._jobs.items()):
                     ending = job.poll()
-                    if ending is None:
-                        continue
-                    # A signal to the process group may reach a fleet before it reaches this
-                    # process.
+                    # A signal to the process group may reach a fleet before this process.
                     if ending in _STOPPED and not received:
                         time.sleep(_SIGNAL_LAG_S)
-                    self._look(work)
-                    self._jobs.remove((work, job))
-                    self._end(work, ending, stopping=bool(received))
-                while self._waiting and not received and self._launcher.has_room():
+                    if ending is not None:
+                        del self._jobs[fleet]
+                        self._end(fleet, ending, stopping=bool(received))
+                while self._waiting and not received and len(self._jobs) != self._workers:
                     self._start(self._waiting.popleft())
-                if time.monotonic() - looked_s >= _LOOK_EVERY_S:
-                    for work, _ in self._jobs:
-                        self._look(work)
-                    self._display.update(self._describe())
-                    looked_s = time.monotonic()
+                if time.monotonic() - said_s >= _LINE_EVERY_S:
+                    self._say(self.describe())
+                    said_s = time.monotonic()
                 time.sleep(_POLL_S)
-            self._display.update(self._describe())
         return self._summarise(received[0] if received else None)
 
     def _summarise(self, stopped_by: int | None = None) -> Summary:
-        failed = self._count(self._failed)
-        left = self._count([*self._waiting, *(work for work, _ in self._jobs)])
+        failed, left = self._count(self._failed), self._count([*self._waiting, *self._jobs])
         return Summary(len(self._spec.units) - failed - left, failed, left, stopped_by)
 
-    def _count(self, works: Sequence[_Work]) -> int:
+    def _count(self, fleets: Iterable[Fleet]) -> int:
         """The sweep's runs in these fleets; one begun earlier may have others, too."""
-        return len({unit for work in works for unit in work.fleet.units} & set(self._spec.units))
+        return len({unit for fleet in fleets for unit in fleet.units} & set(self._spec.units))
 
-    def _describe(self) -> list[str]:
-        """A line about the whole sweep, then one about each running fleet."""
-        running = [work for work, _ in self._jobs if work.runs_now]
+    def describe(self) -> str:
+        """One line: what is finished, how fast the rest is, where the logs are."""
         finished, failed, _, _ = self._summarise()
-        lines = [f"{finished} of {len(self._spec.units)} runs finished, {failed} failed"]
-        # Runs keep being trained at the rate of those that run now, measured from their start.
-        to_go = sum(
-            len(work.fleet.units) * (self._steps(work) - work.step)
-            for work in (*self._waiting, *(work for work, _ in self._jobs))
-        )
-        rates = [len(w.fleet.units) * w.step / w.wall_s for w in running if w.wall_s]
-        if any(rates):
-            seconds = round(to_go / sum(rates))
-            lines[0] += f", about {datetime.timedelta(seconds=seconds)} left"
-        for work in running:
-            line = f"{work.fleet.name} at step {work.step:,} of {self._steps(work):,}"
-            rate = f", {work.step / work.wall_s:.1f} steps/s" if work.wall_s else ""
-            lines.append(line + rate)
-        return lines
+        line = f"{finished} of {len(self._spec.units)} runs finished, {failed} failed"
+        to_go = rate = 0.0
+        for fleet in (*self._waiting, *self._jobs):
+            paths = work.paths_of(self._directory, fleet, fleet.units[0])
+            step, wall_s = records.read_progress(paths)  # its runs train side by side
+            to_go += len(fleet.units) * (self._spec.agent_steps(fleet.games[0]) - step)
+            if fleet in self._jobs and wall_s:
+                rate += len(fleet.units) * step / wall_s
+        if rate:  # it stays that of the fleets that run now
+            left = datetime.timedelta(seconds=round(to_go / rate))
+            line += f", {rate:.1f} steps/s, about {left} left"
+        return f"{line}; logs: {self._directory}/*.log"
 
-    def _steps(self, work: _Work) -> int:
-        return self._spec.agent_steps(work.fleet.games[0])
+    def _start(self, fleet: Fleet) -> None:
+        self._attempts[fleet] += 1
+        command, log = self._make_command(fleet, self._directory / fleet.name), self._log(fleet)
+        self._jobs[fleet] = self._start_job(command, log)
+        self._say(f"start {fleet.name}, log {log}")
 
-    def _start(self, work: _Work) -> None:
-        log = self._log(work)
-        work.attempts += 1
-        work.log_start = log.stat().st_size if log.exists() else 0
-        work.runs_now = False
-        workdir = fleets.begin(self._directory, work.fleet)
-        job = self._launcher.start(self._make_command(work.fleet, workdir), log)
-        self._jobs.append((work, job))
-
-    def _look(self, work: _Work) -> None:
-        """Notices that a fleet has begun to run, and how far it is."""
-        if not work.runs_now:
-            where = [line for line in self._printed(work) if line.startswith("process ")]
-            if where:
-                work.runs_now = True
-                self._display.say(f"started {work.fleet.name}, {where[0]}")
-        paths = collection.work_paths(self._directory, work.fleet, work.fleet.units[0])
-        work.step, work.wall_s = records.read_progress(paths)
-
-    def _end(self, work: _Work, ending: int | str, *, stopping: bool) -> None:
-        """Handles a command that has ended: collects its runs, or records why it failed."""
+    def _end(self, fleet: Fleet, ending: int | str, *, stopping: bool) -> None:
+        """Collects the runs of a command that has ended, or lets the fleet wait for another try."""
         if ending != 0 and stopping:
-            self._waiting.appendleft(work)
+            self._waiting.appendleft(fleet)
             return
         why = ending if isinstance(ending, str) else f"exit code {ending}"
         if ending == 0:
             try:
-                collection.collect(self._spec, work.fleet, self._directory)
-            except (SweepError, OSError) as error:
+                work.collect(self._spec, fleet, self._directory)
+            except (SweepError, files.Damaged, OSError) as error:
                 why = str(error)
             else:
                 finished = f"{self._summarise().finished} of {len(self._spec.units)} runs"
-                self._display.say(f"finished {work.fleet.name}, {finished}")
+                self._say(f"finished {fleet.name}, {finished}")
                 return
-        self._fail(work, ending, why)
-
-    def _fail(self, work: _Work, ending: int | str, why: str) -> None:
-        """Records a failure, and lets the fleet wait for its next attempt if it has one left."""
-        failure = {
-            "fleet": work.fleet.name,
-            "attempt": work.attempts,
-            "exit_code": ending if isinstance(ending, int) else None,
-            "why": why,
-            "log": self._printed(work)[-_LAST_LINES:],
-            "time_utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
-        with open(self._directory / "failures.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(failure) + "\n")
-        line = f"failed {work.fleet.name}: {why}; see {self._log(work)}"
         # A mistake or a full disk would be refused again.
-        again = ending != _REFUSED and work.attempts < _ATTEMPTS
-        (self._waiting if again else self._failed).append(work)
-        self._display.say(line + "; it is tried again after the others" * again)
+        again = ending != _REFUSED and self._attempts[fleet] < _ATTEMPTS
+        (self._waiting if again else self._failed).append(fleet)
+        line = f"failed {fleet.name}: {files.one_line(why)}; see {self._log(fleet)}"
+        self._say(line + "; it is tried again after the others" * again)
 
-    def _stop(self, signum: int) -> None:
-        name = signal.Signals(signum).name
-        self._display.say(f"{name}: waiting for {len(self._jobs)} fleets to save their state")
-        for _, job in self._jobs:
-            job.terminate()
-
-    def _printed(self, work: _Work) -> list[str]:
-        """The lines that the last attempt has printed."""
-        with contextlib.suppress(OSError), open(self._log(work), "rb") as file:
-            file.seek(work.log_start)
-            return file.read().decode(errors="replace").splitlines()
-        return []
-
-    def _log(self, work: _Work) -> pathlib.Path:
-        return self._directory / f"{work.fleet.name}.log"
+    def _log(self, fleet: Fleet) -> pathlib.Path:
+        return self._directory / f"{fleet.name}.log"

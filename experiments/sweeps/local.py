@@ -1,4 +1,4 @@
-"""Starts the commands of a sweep on this machine, and prepares the process of each.
+"""Starts a command of a sweep on this machine, and prepares its process.
 
     python -m experiments.sweeps.local PARENT CORES NICENESS LOCK COMMAND...
 
@@ -16,45 +16,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
-class LocalLauncher:
-    """Starts commands on this machine."""
-
-    def __init__(self, workers: int, *, cores: int, niceness: int):
-        """Starts nothing yet.
-
-        Args:
-            workers: commands at a time.
-            cores: cores of each, see `start_process`.
-            niceness: added to this process's niceness; 19 is the lowest priority.
-        """
-        self._workers, self._cores, self._niceness = workers, cores, niceness
-        self._processes: list[subprocess.Popen] = []
-
-    def has_room(self) -> bool:
-        """Whether a command can be started now."""
-        self._processes = [process for process in self._processes if process.poll() is None]
-        return len(self._processes) < self._workers
-
-    def start(self, command: Sequence[str], log: pathlib.Path) -> subprocess.Popen:
-        """Starts a command, in this process group, that appends what it prints to `log`."""
-        process = start_process(command, log, self._cores, self._niceness)
-        self._processes.append(process)
-        return process
-
-
 def start_process(
-    command: Sequence[str],
-    log: pathlib.Path,
-    cores: int,
-    niceness: int,
-    *,
-    environment: Mapping[str, str] | None = None,
-    directory: str | None = None,
+    command: Sequence[str], log: pathlib.Path, cores: int, niceness: int
 ) -> subprocess.Popen:
     """Starts a command as a process that ends with this one.
 
@@ -64,8 +32,6 @@ def start_process(
         cores: how many cores it gets, which no other fleet of this machine has meanwhile. It may
             use all cores if 0, or if fewer are free.
         niceness: added to this process's niceness.
-        environment: variables to change.
-        directory: where it starts; this process's directory if None.
     """
     arguments = map(str, (os.getpid(), cores, niceness, log))
     with open(log, "a", encoding="utf-8") as output:
@@ -74,18 +40,12 @@ def start_process(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
-            cwd=directory,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
 
 
 def main(arguments: list[str]) -> None:
-    """Replaces this process by COMMAND.
-
-    Args:
-        arguments: process id of the parent; number of cores; the number added to the niceness; a
-            file to lock; the command.
-    """
+    """Replaces this process by COMMAND; the arguments are those of the module."""
     parent, cores, niceness, lock, *command = arguments
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM.value)

@@ -12,7 +12,7 @@ import pathlib
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from experiments.sweeps.local import start_process
@@ -29,7 +29,9 @@ _PASSED_ON = ("JAX_", "XLA_", "PYTHON", "MUJOCO_", "PYOPENGL_")
 
 
 @contextlib.contextmanager
-def connected(address: str, *, cpus: int, gpus: int, niceness: int) -> Iterator["RayLauncher"]:
+def connected(
+    address: str, *, cpus: int, gpus: int, niceness: int
+) -> Iterator[Callable[[Sequence[str], pathlib.Path], "_Task"]]:
     """Connects to a Ray cluster while the block lasts; then fleets that still run are ended.
 
     Args:
@@ -38,6 +40,10 @@ def connected(address: str, *, cpus: int, gpus: int, niceness: int) -> Iterator[
         cpus: cores that Ray reserves for a fleet.
         gpus: GPUs that Ray reserves for a fleet, and shows to it.
         niceness: added to the niceness of Ray's workers.
+
+    Yields:
+        (command, log) -> job: hands a command over to Ray, which lets it wait until a node has
+        room, and appends what it prints to `log`.
 
     Raises:
         SweepError: Ray is not installed, or there is no such cluster.
@@ -62,14 +68,16 @@ def connected(address: str, *, cpus: int, gpus: int, niceness: int) -> Iterator[
             "`ray start --head`, or let --ray=local start one for this machine"
         ) from error
     try:
-        wanted = {"CPU": cpus, "GPU": gpus}
-        if not any(
-            all(node["Resources"].get(name, 0) >= number for name, number in wanted.items())
-            for node in ray.nodes()
-            if node["Alive"]
-        ):
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in alive):
             print(f"no node has {cpus} CPUs and {gpus} GPUs now: fleets wait until one joins")
-        yield RayLauncher(cpus=cpus, gpus=gpus, niceness=niceness)
+        # A task that ends with an exit code has succeeded, as Ray sees it: only a lost node or
+        # worker makes Ray try it again.
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": _MOST_LOST_NODES}
+        run = ray.remote(**options)(_run_on_node)
+        environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
+        settings = (os.getcwd(), cpus, niceness, environment)
+        yield lambda command, log: _Task(run.remote(list(command), log.absolute(), *settings))
     finally:
         ray.shutdown()
 
@@ -79,32 +87,6 @@ def _check_listens(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-
-
-class RayLauncher:
-    """Starts commands as Ray tasks; Ray lets them wait until a node has room."""
-
-    def __init__(self, *, cpus: int, gpus: int, niceness: int):
-        """Starts nothing yet; `connected` explains the arguments."""
-        import ray
-
-        # A task that ends with an exit code has succeeded, as Ray sees it: only a lost node or
-        # worker makes Ray try it again.
-        self._run = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_MOST_LOST_NODES)(
-            _run_on_node
-        )
-        self._cpus = cpus
-        self._niceness = niceness
-
-    def has_room(self) -> bool:
-        """True: what has no room yet waits in Ray."""
-        return True
-
-    def start(self, command: Sequence[str], log: pathlib.Path) -> "_Task":
-        """Hands a command over to Ray, which appends what it prints to `log`."""
-        environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
-        settings = (os.getcwd(), self._cpus, self._niceness, environment)
-        return _Task(self._run.remote(list(command), log.absolute(), *settings))
 
 
 class _Task:
@@ -147,9 +129,9 @@ def _run_on_node(
     """Runs a command on this node and returns its exit code; Ray calls it in a worker."""
     # Ray cancels a task by SIGINT, which workers ignore if Ray was started in the background.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = start_process(
-        command, log, cpus, niceness, environment=environment, directory=directory
-    )
+    os.chdir(directory)
+    os.environ.update(environment)
+    process = start_process(command, log, cpus, niceness)
     try:
         while process.poll() is None:
             time.sleep(_POLL_S)

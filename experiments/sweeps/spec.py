@@ -1,13 +1,20 @@
-"""What a sweep is: its runs, the fleets that train them, their commands and their results."""
+"""What a sweep is: its runs, their fleets, commands and results; read from a file or from flags."""
 
 import dataclasses
+import difflib
 import hashlib
+import os
 import pathlib
+import re
 import sys
-from collections.abc import Callable, Mapping
+import tomllib
+import typing
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rcrl_jax.config import fields, presets
+from experiments import command_line
+from rcrl_jax import files
+from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.runs.paths import RunPaths
@@ -156,6 +163,143 @@ class Spec:
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
             f"--workdir={workdir}",
-            # A tuple is written as a Python literal, as its flag expects.
+            # A tuple is written as a Python literal, which its flag accepts.
             *(f"--config.{name}={value}" for name, value in fleet.arm.overrides),
         ]  # fmt: skip
+
+
+def read_spec(path: str | os.PathLike) -> Spec:
+    """Reads a spec and checks all of it; `experiments.sweep` describes the format.
+
+    Raises:
+        SweepError: the spec is wrong; the message is one line and names the place.
+        Damaged: it is not a regular file.
+        OSError: there is no such file.
+    """
+    content = files.read_bytes(path)
+    try:
+        return make_spec(tomllib.loads(content.decode()))
+    except RecursionError:
+        raise SweepError(f"{path}: it is nested too deeply") from None
+    except ValueError as error:
+        raise SweepError(f"{path}: {files.one_line(error)}") from None
+
+
+def make_spec(table: Mapping[str, Any]) -> Spec:
+    """Checks the content of a spec file, or of flags that say the same.
+
+    Raises:
+        ValueError: the spec is wrong, or every fleet would refuse a run of it; the message is one
+            line that begins with the place.
+    """
+    required = ("experiment", "steps", "eval_episodes", "results", "blocks")
+    _check_keys("", table, required, optional=("arms",))
+    experiment = EXPERIMENTS[_one_of("experiment", table["experiment"], EXPERIMENTS)]
+    most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
+    numbers = {
+        name: _value_of(name, table[name], int, fields.between(1, most[name])) for name in most
+    }
+    if not isinstance(table["results"], str) or not table["results"]:
+        raise ValueError(f"results: expected a directory, got {table['results']!r}")
+    by_name = experiment.presets_of(experiment.games[0])
+    arms = table.get("arms", {})
+    _check_keys("arms: ", arms, (), optional=arms)
+    known = {
+        "presets": {name: Arm(name, name) for name in by_name},
+        "arms": {name: _read_arm(f"arms.{name}: ", name, arms[name], by_name) for name in arms},
+        "games": {game: game for game in experiment.games},
+    }
+    if not isinstance(table["blocks"], list) or not table["blocks"]:
+        raise ValueError("blocks: expected [[blocks]] tables")
+    units = tuple(
+        unit
+        for number, block in enumerate(table["blocks"], start=1)
+        for unit in _read_block(f"block {number}: ", block, known)
+    )
+    spec = Spec(experiment, results=pathlib.Path(table["results"]), units=units, **numbers)
+    _check_units(spec)
+    return spec
+
+
+def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) -> Arm:
+    if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in by_name:
+        raise ValueError(f"{where}not a name for an arm: a preset's, or it has odd characters")
+    _check_keys(where, table, ("preset", "config"))
+    preset = _one_of(f"{where}preset", table["preset"], by_name)
+    types = {field.name: field.type for field in fields.named_fields(by_name[preset])}
+    if not isinstance(table["config"], dict) or not table["config"]:
+        raise ValueError(f"{where}config: expected changed fields, got {table['config']!r}")
+    config = fields.flatten(table["config"])
+    _check_keys(f"{where}config: ", config, (), optional=types)
+    overrides = {
+        key: _value_of(f"{where}config.{key}", value, types[key]) for key, value in config.items()
+    }
+    return Arm(name, preset, tuple(overrides.items()))
+
+
+def _value_of(where: str, value: Any, kind: Any, check: fields.Check | None = None) -> Any:
+    """Converts a TOML value to the type `kind` of a field."""
+    kind = typing.get_origin(kind) or kind
+    if kind is float and type(value) is int:
+        value = float(value)
+    elif kind is int and type(value) is float and value.is_integer():  # 1e5
+        value = int(value)
+    elif isinstance(value, list):
+        value = tuple(value)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+        raise ValueError(f"{where}: expected {names.get(kind, 'a list')}, got {value!r}")
+    if check and (wanted := check(value)):
+        raise ValueError(f"{where}: must be {wanted}, got {value}")
+    return value
+
+
+def _read_block(where: str, block: Any, known: Mapping[str, Mapping[str, Any]]) -> Iterable[Unit]:
+    _check_keys(where, block, ("games", "seeds"), optional=("presets", "arms"))
+    named: dict[str, list[Any]] = {}
+    for key in known:
+        names = block.get(key, [])
+        if not isinstance(names, list) or (key in block and not names):
+            raise ValueError(f"{where}{key}: expected a list of names, got {names!r}")
+        named[key] = [known[key][_one_of(f"{where}{key}", name, known[key])] for name in names]
+    arms = named["presets"] + named["arms"]
+    if not arms:
+        raise ValueError(f"{where}presets or arms are missing")
+    seeds = command_line.parse_seeds(block["seeds"], f"{where}seeds")
+    # The arms of a pair are adjacent, so that arms have about equally many runs at any time.
+    return [Unit(arm, game, seed) for seed in seeds for game in named["games"] for arm in arms]
+
+
+def _check_units(spec: Spec) -> None:
+    """Checks that every unit can be trained, and that no two are the same run."""
+    seen: dict[Any, str] = {}
+    for unit in spec.units:
+        config, steps = spec.make_config(unit), spec.agent_steps(unit.game)
+        identity = (config, unit.arm.preset, unit.game, unit.seed)
+        if identity in seen:
+            same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
+            raise ValueError(f"the sweep holds {unit.name} {same}")
+        seen[identity] = unit.name
+        try:
+            groups.check_run(config, steps, spec.experiment.games)
+        except ValueError as error:
+            raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
+
+
+def _check_keys(where: str, table: Any, required: Iterable[str], optional: Iterable = ()) -> None:
+    if not isinstance(table, dict):
+        raise ValueError(f"{where}expected a table, got {table!r}")
+    for key in table:
+        _one_of(f"{where}keys", key, (*required, *optional))
+    for key in required:
+        if key not in table:
+            raise ValueError(f"{where}{key} is missing")
+
+
+def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
+    known = list(known)
+    if not isinstance(name, str) or name not in known:
+        near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise ValueError(f"{where}: unknown {name!r}: {hint}")
+    return name

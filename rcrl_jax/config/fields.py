@@ -164,15 +164,6 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, **own)
 
 
-def describe_fields(config: Any) -> str:
-    """One line per field of `config`: its flag, default, meaning and source, for `--help`."""
-    return "\n".join(
-        f"--config.{field.name}={field.value!r}: "
-        f"{field.metadata['meaning']} (source: {field.metadata['source']})"
-        for field in named_fields(config)
-    )
-
-
 def describe_sources() -> str:
     """One line per source of settings, for `--help`."""
     return "\n".join(f"source {name}: {meaning}" for name, meaning in SOURCES.items())

@@ -1,7 +1,7 @@
 """Groups of fields that agent families share."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rcrl_jax.config import fields
@@ -217,9 +217,21 @@ def check_capacity(config: Any, n_step: int) -> None:
             raise ValueError(f"{name}: must be at most replay.capacity = {capacity}; got {size}")
 
 
-def check_steps(learn_start: int, update_period: int, agent_steps: int) -> None:
-    """Raises ValueError if training ends before the first update."""
-    first_update = -(-learn_start // update_period) * update_period
+def check_run(config: Any, agent_steps: int, games: Collection[str]) -> None:
+    """Checks what a run needs beside a valid configuration.
+
+    Args:
+        config: of an agent family.
+        agent_steps: to train for.
+        games: all games or tasks of the benchmark.
+
+    Raises:
+        ValueError: training ends before the first update, or CURL's reduced games are unknown.
+    """
+    reduced = getattr(getattr(config, "curl", None), "reduced_games", ())
+    if unknown := [game for game in reduced if game not in games]:
+        raise ValueError(f"curl.reduced_games: unknown game {unknown[0]!r}")
+    first_update = -(-config.learn_start // config.update_period) * config.update_period
     if agent_steps <= first_update:
         raise ValueError(
             f"--steps: {agent_steps} agent steps end before the first update, which comes after "

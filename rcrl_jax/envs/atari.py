@@ -1,6 +1,7 @@
 """The 26 games of the Atari-100k benchmark, through one of two emulator backends."""
 
 import difflib
+import functools
 import importlib
 import logging
 from collections.abc import Sequence
@@ -73,15 +74,7 @@ def make_atari(
         raise ValueError(f"unknown Atari backend '{backend}': choose from {ATARI_BACKENDS}")
     seeds = validate_seeds(seeds)
     if backend == "auto":
-        try:
-            # OSError: an installed wheel can still miss a shared library of the system.
-            importlib.import_module("envpool")
-            backend = "envpool"
-        except (ImportError, OSError) as error:
-            logging.getLogger(__name__).warning(
-                "envpool cannot be imported (%s): using ale_py instead", error
-            )
-            backend = "ale"
+        backend = _default_backend()
     # Imported here, because each needs a package that the other does not.
     if backend == "envpool":
         from rcrl_jax.envs.atari_envpool import EnvpoolAtari
@@ -90,6 +83,19 @@ def make_atari(
     from rcrl_jax.envs.atari_ale import AleAtari
 
     return AleAtari(game, seeds, num_threads)
+
+
+@functools.cache  # one warning, however many games there are
+def _default_backend() -> str:
+    try:
+        # OSError: an installed wheel can still miss a shared library of the system.
+        importlib.import_module("envpool")
+    except (ImportError, OSError) as error:
+        logging.getLogger(__name__).warning(
+            "envpool cannot be imported (%s): using ale_py instead", error
+        )
+        return "ale"
+    return "envpool"
 
 
 def make_games(

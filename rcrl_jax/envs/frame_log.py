@@ -42,12 +42,12 @@ class FrameLog:
           size: as `sync` returned it; 0 for an empty log.
 
         Raises:
-          Damaged: the file does not hold that many bytes of whole records.
+          Damaged: the file is not a regular one, or does not hold that many bytes of whole records.
           OSError: it cannot be opened or written.
         """
         self._path = path
         self._unread = _count_records(path, size) if size else 0
-        self._file = open(path, "r+b" if size else "w+b")
+        self._file = open(files.open_regular(path, os.O_RDWR | os.O_CREAT), "r+b")
         self._file.truncate(size)
 
     @property
@@ -99,7 +99,7 @@ def _count_records(path: pathlib.Path, size: int) -> int:
       Damaged: they are not whole records.
     """
     try:
-        file = open(path, "rb")
+        file = open(files.open_regular(path), "rb")
     except FileNotFoundError:
         raise files.Damaged(path, "it is missing") from None
     with file:

@@ -291,7 +291,8 @@ def describe_differences(old: Any, new: Any) -> str:
 
 def _first_three(differences: list[str]) -> str:
     more = len(differences) - 3
-    return ", ".join(differences[:3]) + (f" and {more} more" if more > 0 else "")
+    first = [files.one_line(difference, 200) for difference in differences[:3]]
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def _version(distribution: str) -> str | None:

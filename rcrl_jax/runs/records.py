@@ -91,9 +91,10 @@ def read_progress(paths: RunPaths) -> tuple[int, float]:
     Both are 0 if there is none: what is damaged is named by the training program.
     """
     lines = []
-    with contextlib.suppress(OSError), open(paths.metrics, "rb") as file:
-        file.seek(max(os.path.getsize(paths.metrics) - _TAIL, 0))
-        lines = file.read().split(b"\n")
+    with contextlib.suppress(OSError, files.Damaged):
+        with open(files.open_regular(paths.metrics), "rb") as file:
+            file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
+            lines = file.read().split(b"\n")
     for line in reversed(lines):
         with contextlib.suppress(files.Damaged), files.reading(paths.metrics):
             record = json.loads(line)

@@ -64,7 +64,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
 
     Raises:
       WorkdirMismatch: the work directory belongs to another configuration.
-      InUse: another program works in it.
+      InUse: another program works in it, or may do so because the lock was deleted.
       Damaged: a file in it does not hold what it should, and nothing intact replaces it.
       Interrupted: SIGTERM, SIGINT or SIGHUP came; the same call resumes.
       Diverged: a loss or an action became NaN; the state is kept under `<workdir>/diverged`.
@@ -84,7 +84,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             memory = prediction.check_resources(
                 fleet, environment.spec, plan.frame_store, plan.total_steps, plan.workdir
             )
-            stack.enter_context(files.locked(plan.workdir, "program"))
+            check_lock = stack.enter_context(files.locked(plan.workdir, "program"))
         described = _describe_runs(plan, fleet.agent, environment.description)
         manifest.claim(plan.paths, described, say)
         if finished_before:
@@ -108,8 +108,12 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
         )
-        saves = _Saves(plan, fleet, replay, history, recording, store, frame_log)
-        progress = stack.enter_context(Progress(plan.total_steps, start=state.step))
+        saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock)
+        learn_start, update_period = fleet.agent.schedule
+        measured_from = max(state.step, learn_start) + 3 * update_period  # updates are compiled
+        progress = stack.enter_context(
+            Progress(plan.total_steps, start=state.step, measured_from=measured_from)
+        )
         received = stack.enter_context(stop_signals(ends_after_s=_SAME_STOP_S))
         stack.enter_context(saves.keeping_diverged())
 
@@ -295,12 +299,15 @@ class _Saves:
         recording: Recording,
         store: CheckpointStore,
         frame_log: FrameLog | None,
+        check_lock: Callable[[], None],
     ) -> None:
         self._plan, self._fleet, self._replay, self._history = plan, fleet, replay, history
         self._recording, self._store, self._frame_log = recording, store, frame_log
+        self._check_lock = check_lock
         self._saved_s = time.monotonic()
 
     def _snapshot(self, state: loop.LoopState) -> Checkpoint:
+        self._check_lock()
         self._recording.restore_deleted()
         learner, pending = self._fleet.to_host((state.learner, state.pending_update))
         return Checkpoint(

@@ -24,18 +24,26 @@ class Progress:
     """
 
     def __init__(
-        self, steps: int, *, start: int = 0, unit: str = "steps", file: TextIO | None = None
+        self,
+        steps: int,
+        *,
+        start: int = 0,
+        measured_from: int = 0,
+        unit: str = "steps",
+        file: TextIO | None = None,
     ):
         """Shows the first state.
 
         Args:
             steps: agent steps of the whole training.
             start: agent steps already done by the checkpoint that training continues from.
+            measured_from: agent steps after which speed and time left are measured, and shown: the
+                steps before train nothing, or compile.
             unit: what is counted instead of steps.
             file: where to show it; standard error if None.
         """
         self._file = file or sys.stderr
-        self._unit = unit
+        self._unit, self._measured_from = unit, measured_from
         self._last_score = ""
         console = _Console(file=self._file)
         self._is_drawn = _has_room(self._file) and not console.is_dumb_terminal
@@ -63,6 +71,10 @@ class Progress:
         if last_score is not None:
             self._last_score = f", last score {last_score:.1f}"
         self._bar.update(self._task, advance=steps)
+        (task,) = self._bar.tasks
+        if self._measured_from and task.completed >= self._measured_from:
+            self._bar.reset(self._task, completed=int(task.completed))
+            self._measured_from = 0
         if time.monotonic() - self._shown_s >= (_BAR_EVERY_S if self._is_drawn else _LINE_EVERY_S):
             self._show()
 
@@ -70,8 +82,9 @@ class Progress:
         """Shows the present state."""
         self._shown_s = time.monotonic()
         (task,) = self._bar.tasks
-        rate = "?" if task.speed is None else f"{task.speed:.2f}"
-        seconds = task.time_remaining
+        is_measured = not self._measured_from
+        rate = f"{task.speed:.2f}" if is_measured and task.speed is not None else "?"
+        seconds = task.time_remaining if is_measured else None
         left = "?" if seconds is None else str(datetime.timedelta(seconds=seconds))
         text = (
             f"{task.completed}/{task.total} {self._unit}, {task.percentage:.1f} %, "

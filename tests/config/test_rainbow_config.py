@@ -22,12 +22,6 @@ def test_every_field_has_a_meaning_and_a_source(field):
         assert source.split()[0] in fields.SOURCES
 
 
-def test_help_has_one_line_a_field():
-    lines = fields.describe_fields(RainbowConfig(batch_size=7)).splitlines()
-    assert len(lines) == len(FIELDS)
-    assert "--config.batch_size=7: transitions in an update (source: K)" in lines
-
-
 BAD_VALUES = [
     ("head", "dueling"),
     ("encoder", "resnet"),

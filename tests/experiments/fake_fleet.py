@@ -30,9 +30,10 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     step = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
     print("begin", step, file=history)
     directories = [workdir / r["preset"] / r["game"] / f"seed_{r['seed']}" for r in runs]
+    launch = {"runs": [[run["game"], run["seed"]] for run in runs]}
     for run, directory in zip(runs, directories, strict=True):
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "manifest.json").write_text(json.dumps({"run": run}))
+        (directory / "manifest.json").write_text(json.dumps({"run": run, "launch": launch}))
 
     def save():
         partial = workdir / ".partial.checkpoint"

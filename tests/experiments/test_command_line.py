@@ -23,13 +23,15 @@ def test_help_lists_every_flag_and_every_field(preset):
     text = " ".join(result.stdout.split())
     for flag in (
         "--game", "--seed", "--preset", "--steps", "--workdir", "--eval_episodes", "--backend",
-        "--[no]video", "--config",
+        "--[no]video",
     ):  # fmt: skip
         assert f" {flag}: " in text, flag
     chosen = presets.ATARI_PRESETS[preset]
     for field in fields.named_fields(chosen):
-        value = " ".join(f"{field.value!r}".split())
-        assert f"--config.{field.name}={value}: {field.metadata['meaning']}" in text, field.name
+        meaning, source = field.metadata["meaning"], field.metadata["source"]
+        value = repr(str(field.value).lower() if field.type is bool else str(field.value))
+        explained = f"config.{field.name}: {meaning} (source: {source}) (default: {value})"
+        assert explained in text, field.name
     for source, meaning in fields.SOURCES.items():
         assert f"source {source}: {meaning}" in text
 
@@ -48,12 +50,18 @@ def test_help_lists_every_flag_and_every_field(preset):
         (["--backend=mame"], ["backend", "mame", "envpool"]),
         (["Pong"], ["'Pong'", "--game=Pong"]),
         (["--seed"], ["seed"]),
-        (["--config.batch_sise=3"], ["batch_sise", "did you mean batch_size?"]),
-        (["--config.curl.weigt=3"], ["curl.weigt", "did you mean curl.weight?"]),
+        (["--config.batch_sise=3"], ["config.batch_sise", "Did you mean: config.batch_size"]),
+        (["--config.curl.weigt=3"], ["curl.weigt", "Did you mean: config.curl.weight"]),
         (["--config.return_contrast.batch_size=0"], ["return_contrast.batch_size", "at least 1"]),
         (["--config.zzz=3"], ["zzz", "--help"]),
         (["--noconfig.clip=1"], ["clip"]),
         (["--config.batch_size=many"], ["batch_size", "many"]),
+        (["--config.batch_size=1.5e0"], ["batch_size", "1.5e0"]),
+        (["--config.batch_size=1e99"], ["batch_size", "at most 2147483647"]),
+        (["--steps=1e-5"], ["steps", "1e-5"]),
+        (["--steps=inf"], ["steps", "inf"]),
+        (["--config.auxiliary=\x1b[31mred"], ["auxiliary", r"\x1b[31mred"]),
+        (["--game=" + "x" * 2000], ["game", "x ... x"]),
         (["--config.batch_size=0"], ["batch_size", "at least 1", "0"]),
         (["--config.clip_rewards=maybe"], ["clip_rewards", "maybe"]),
         (["--config.learning_rate=nan"], ["learning_rate", "positive", "nan"]),

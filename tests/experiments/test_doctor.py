@@ -84,12 +84,15 @@ def test_without_what_atari_training_needs_the_exit_code_is_1(
     assert remedy in lines[line]
 
 
-def test_one_emulator_package_is_enough(run, monkeypatch):
+def test_one_emulator_package_is_enough(run, monkeypatch, caplog, request):
+    atari._default_backend.cache_clear()
+    request.addfinalizer(atari._default_backend.cache_clear)
     monkeypatch.setitem(sys.modules, "envpool", None)  # cannot be imported
     monkeypatch.setitem(sys.modules, "rcrl_jax.envs.atari_envpool", None)
     code, lines = run()
     assert code == 0
     assert "ale_py" in lines["emulators"] and "envpool is missing" in lines["emulators"]
+    assert caplog.text.count("using ale_py instead") == 1  # not once for each game
     monkeypatch.setitem(sys.modules, "ale_py", None)
     monkeypatch.setitem(sys.modules, "rcrl_jax.envs.atari_ale", None)
     code, lines = run()

@@ -167,6 +167,15 @@ def test_what_is_right_is_accepted(tmp_path):
     call = functools.partial(accepted, directory=tmp_path)
     plan = call(ATARI)
     assert (plan.preset, plan.runs, plan.total_steps) == ("rcrl", (("Pong", 0),), 100_000)
+    assert call(ATARI, "--steps=1e5").total_steps == 100_000
+    plan = call(ATARI, "--config.batch_size=1e2", "--config.auxiliary=curl,return_contrast")
+    assert plan.config.batch_size == 100
+    assert plan.config.auxiliary == ("curl", "return_contrast")
+    assert call(ATARI, "--config.auxiliary=()").config.auxiliary == ()
+    assert not call(ATARI, "--noconfig.clip_rewards").config.clip_rewards
+    assert call(DMC, "--task=cheetah_run").config.learning_rate == 2e-4
+    plan = call(DMC, "--task=cheetah_run", "--config.learning_rate=1e-3")
+    assert plan.config.learning_rate == 1e-3
     plan = call(ATARI, "--games=Pong,Alien", "--seeds=0:2", "--video", "--steps=1601")
     assert plan.runs == (("Pong", 0), ("Pong", 1), ("Alien", 0), ("Alien", 1)) and plan.film
     plan = call(DMC, "--task=finger_spin", "--seed=3", "--preset=state_sac", "--steps=2002")
@@ -217,7 +226,7 @@ FLAGS = {
     DMC: ["task", "tasks", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
     REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs", "episodes"],
     EVALUATE: ["workdir", "games", "seeds", "step", "backend", "episodes", "first_episode"],
-    SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "workers"],
+    SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "niceness"],
 }
 TRAINING = ["workdir", "video", "batching", "devices", "frame_store", "flagfile", "verbosity"]
 FIELDS = {

@@ -3,21 +3,17 @@
 import json
 import os
 import pathlib
-import pty
 import re
-import subprocess
-import sys
 
 import pytest
 
-from experiments.sweeps import reading
-from experiments.sweeps.spec import EXPERIMENTS
+from experiments.sweeps.spec import EXPERIMENTS, read_spec
 from rcrl_jax import files
 from rcrl_jax.runs import manifest
 from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
-from tests.experiments.test_command_line import ROOT, assert_refused, environment
+from tests.experiments.test_command_line import ROOT, assert_refused
 
 RUNS = ("--presets=erainbow,rcrl", "--games=Pong,Alien", "--seeds=0:2", "--results=results/toy")
 FIELDS = {
@@ -96,32 +92,13 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
     assert "results/toy/small/erainbow/Pong/seed_1 holds another run" in other.stderr
 
 
-def test_a_sweep_that_fails_ends_with_1_and_shows_why_on_a_terminal(tmp_path):
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "experiments.sweep", "--presets=rcrl", "--games=Pong",
-            "--seeds=0", "--results=results/toy", "--niceness=0",
-        ],
-        cwd=tmp_path, stdout=theirs, stderr=theirs,
-        env=environment() | {"JAX_PLATFORMS": "nonsense", "COLUMNS": "160", "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(theirs)
-    shown = b""
-    while chunk := _read(ours):
-        shown += chunk
-    assert process.wait() == 1
-    text = shown.decode()
-    assert "0 of 1 runs finished, 1 failed" in text and "\x1b[" in text
-    assert "failed rcrl-Pong-0: exit code 1; see runs/sweep/toy/rcrl-Pong-0.log" in text
-    assert text.rstrip().endswith("0 finished, 1 failed, 0 left")
-
-
-def _read(descriptor):
-    try:
-        return os.read(descriptor, 2**16)
-    except OSError:  # Linux's word for the end of a terminal
-        return b""
+def test_a_sweep_that_fails_ends_with_1_and_names_the_log(tmp_path):
+    flags = ("--presets=rcrl", "--games=Pong", "--seeds=0", "--results=results/toy", "--niceness=0")
+    ended = programs.run("experiments.sweep", *flags, directory=tmp_path, JAX_PLATFORMS="nonsense")
+    assert ended.returncode == 1 and not ended.stderr
+    _, *_, failed, last = ended.stdout.splitlines()
+    assert failed == "failed rcrl-Pong-0: exit code 1; see runs/sweep/toy/rcrl-Pong-0.log"
+    assert last == "0 finished, 1 failed, 0 left"
 
 
 def test_runs_share_fleets_where_they_can(tmp_path):
@@ -148,6 +125,7 @@ def test_runs_share_fleets_where_they_can(tmp_path):
         (RUNS[:1], "--games or --spec is missing"),
         (RUNS[:3], "--results or --spec is missing"),
         (("--spec=none.toml",), "none.toml"),
+        (("--spec=/dev/zero",), "error: /dev/zero is damaged: it is not a regular file"),
         (("--spec=toy.toml", *RUNS[:1]), "--spec beside --presets"),
         (("--spec=toy.toml",), "toy.toml: block 1: games: unknown 'Pongg': did you mean Pong?"),
         ((*RUNS, "toy"), "unexpected argument 'toy'"),
@@ -155,7 +133,8 @@ def test_runs_share_fleets_where_they_can(tmp_path):
         ((*RUNS, "--presets=rcl"), "--presets: unknown 'rcl': did you mean rcrl?"),
         ((*RUNS, "--seeds=2:2"), "--seeds: expected different seeds like 0,1,2"),
         ((*RUNS, "--experiment=atari"), "--experiment=atari"),
-        ((*RUNS, "--workers=0"), "--workers=0"),
+        ((*RUNS, "--max_runs_per_fleet=0"), "--max_runs_per_fleet=0"),
+        ((*RUNS, "--steps=1e3"), "1000 agent steps end before the first update"),
         ((*RUNS, "--ray=127.0.0.1:1"), "--ray: no Ray cluster at"),
     ],
 )
@@ -172,7 +151,7 @@ def test_results_that_cannot_be_made_are_refused_before_training(tmp_path, resul
     (tmp_path / "taken").touch()
     result = command(*RUNS, f"--results={results}", directory=tmp_path)
     assert_refused(result)
-    assert f"results: {results} cannot be written: " in result.stderr
+    assert results.strip("/").split("/")[0] in result.stderr
     assert not list(tmp_path.rglob("*.log"))
 
 
@@ -203,7 +182,7 @@ def test_help_explains_the_spec_and_every_flag(tmp_path):
 
 
 def test_the_campaign_of_the_claim_holds_all_games_in_pairs():
-    spec = reading.read_spec(ROOT / "campaigns" / "claim.toml")
+    spec = read_spec(ROOT / "campaigns" / "claim.toml")
     assert (spec.steps, spec.eval_episodes) == (100_000, 100)
     assert spec.results == pathlib.Path("results/claim")
     assert len(spec.units) == 2 * (4 * 9 + 22 * 5)
@@ -216,4 +195,4 @@ def test_the_campaign_of_the_claim_holds_all_games_in_pairs():
 
 def test_every_list_of_runs_can_be_read():
     for path in (ROOT / "campaigns").glob("*.toml"):
-        assert reading.read_spec(path).units
+        assert read_spec(path).units

@@ -1,7 +1,7 @@
 """Fleets in parallel: a failing fleet stops no other, and no kill loses or repeats a run."""
 
 import fcntl
-import io
+import functools
 import json
 import os
 import signal
@@ -10,9 +10,8 @@ import sys
 
 import psutil
 import pytest
-from rich.console import Console
 
-from experiments.sweeps import collection, display, driver, fleets, local
+from experiments.sweeps import driver, local, work
 from experiments.sweeps.spec import Fleet
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
@@ -29,26 +28,11 @@ def impatient(monkeypatch):
     monkeypatch.setattr(driver, "_SIGNAL_LAG_S", 0.1)
 
 
-def test_finished_runs_are_skipped(tmp_path):
-    spec = toy_sweep.make_spec(tmp_path)
-    summary, lines = carry_out(spec, tmp_path)
-    assert summary == (6, 0, 0, None)
-    assert sum(line.startswith("finished") for line in lines) == 6
-    assert_complete(spec, tmp_path, map(alone, spec.units))
-
-    longer = toy_sweep.make_spec(tmp_path, seeds="0:2")
-    summary, lines = carry_out(longer, tmp_path)
-    assert summary == (12, 0, 0, None)
-    started = {line.split()[1].rstrip(",") for line in lines if line.startswith("started")}
-    assert started == {unit.name for unit in longer.units if unit.seed == 1}
-    assert_complete(longer, tmp_path, map(alone, longer.units))
-
-
 def test_fleets_have_the_lowest_priority_and_one_core_each(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the cores of other tests are none of its business
     spec, cores = toy_sweep.make_spec(tmp_path), os.sched_getaffinity(0)
-    launcher = local.LocalLauncher(len(cores), cores=1, niceness=19)
-    carry_out(spec, tmp_path, launcher=launcher)
+    launch = functools.partial(local.start_process, cores=1, niceness=19)
+    carry_out(spec, tmp_path, start=launch, workers=len(cores))
     seen = set()
     for unit in spec.units:
         words = (tmp_path / "runs" / f"{unit.name}.history").read_text().split()
@@ -65,18 +49,14 @@ def test_fleets_of_a_machine_get_different_cores(tmp_path, monkeypatch):
     for count in (0, 1, 3, 2):  # of three, one is taken
         local._reserve_cores(count)
     assert given == [[2]]
-    (tmp_path / f"rcrl_jax_cores_{os.getuid()}").rename(tmp_path / "old")
-    for count in (1, 2, 1):
-        local._reserve_cores(count)
-    assert given[1:] == [[2], [5, 7]]
 
 
-def test_fleets_that_fail_are_recorded_and_stop_no_other(tmp_path):
+def test_fleets_that_fail_are_named_with_their_log_and_stop_no_other(tmp_path):
     spec = toy_sweep.make_spec(tmp_path)
     once, empty, refused, killed, *_ = map(alone, spec.units)
     make_command, starts = toy_sweep.fake_command(spec), []
     programs = {
-        once: "print('many words'); print('boom'); raise SystemExit(7)",
+        once: "print('boom'); raise SystemExit(7)",
         empty: "pass",  # success, but nothing to collect
         refused: "raise SystemExit(2)",
         killed: "import os; os.kill(os.getpid(), 15)",
@@ -92,27 +72,32 @@ def test_fleets_that_fail_are_recorded_and_stop_no_other(tmp_path):
     assert summary == (3, 3, 0, None)
     # Another time after the others, unless refused.
     assert starts == [*map(alone, spec.units), once, empty, killed]
-    failures = records.read_records(tmp_path / "runs" / "failures.jsonl")
-    found = [(f["fleet"], f["attempt"], f["exit_code"]) for f in failures]
-    assert found == [
-        (once.name, 1, 7), (empty.name, 1, 0), (refused.name, 1, 2), (killed.name, 1, -15),
-        (empty.name, 2, 0), (killed.name, 2, -15),
-    ]  # fmt: skip
-    assert failures[0]["log"][1:] == ["many words", "boom"] and failures[0]["time_utc"]
-    assert "is not a manifest" in failures[1]["why"]
+    log = tmp_path / "runs" / f"{once.name}.log"
+    assert lines[:2] == [
+        f"start {once.name}, log {log}",
+        f"failed {once.name}: exit code 7; see {log}; it is tried again after the others",
+    ]
+    assert "boom\n" in log.read_text()
     said = [line for line in lines if line.startswith("failed")]
-    assert all(f"see {tmp_path}/runs/" in line for line in said)
     assert ["tried again" in line for line in said] == [True, True, False, True, False, False]
+    assert "is not a manifest" in said[1]
 
+    # The same sweep again trains what is missing, and a longer one what was added.
     assert carry_out(spec, tmp_path)[0] == (6, 0, 0, None)
     assert_complete(spec, tmp_path, map(alone, spec.units))
+    longer = toy_sweep.make_spec(tmp_path, seeds="0:2")
+    summary, lines = carry_out(longer, tmp_path)
+    assert summary == (12, 0, 0, None)
+    started = {line.split()[1].rstrip(",") for line in lines if line.startswith("start ")}
+    assert started == {unit.name for unit in longer.units if unit.seed == 1}
+    assert_complete(longer, tmp_path, map(alone, longer.units))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path, signum):
     spec = toy_sweep.make_spec(tmp_path, seeds="0:2", steps=60)
     stopped = start(tmp_path, "--max_runs=4", "--step_s=0.1")
-    begun = fleets.plan(spec, tmp_path / "runs", 4)
+    begun = work.plan(spec, tmp_path / "runs", 4)
     assert [len(fleet.units) for fleet in begun] == [4, 4, 4]
     wait_until(stopped, lambda: all(toy_sweep.step(tmp_path, fleet) > 5 for fleet in begun[:2]))
     stopped.send_signal(signum)
@@ -124,24 +109,6 @@ def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path,
     assert len(toy_sweep.history(tmp_path, begun[0])) == 5  # begin, saved, begin, saved, finished
     added = [Fleet(fleet.arm, ("Pong", "Alien"), (2,)) for fleet in begun[:2]]
     assert_complete(longer, tmp_path, [*begun[:2], *added])
-
-
-def test_a_killed_sweep_loses_no_finished_run_and_resumes_the_others(tmp_path):
-    spec = toy_sweep.make_spec(tmp_path, steps=40)
-    killed = start(tmp_path, "--step_s=0.05")
-    third = alone(spec.units[2])
-    wait_until(killed, lambda: toy_sweep.scores(spec) and toy_sweep.step(tmp_path, third) > 5)
-    killed.kill()
-    assert finish(killed) == -signal.SIGKILL
-    finished = [unit for unit in spec.units if collection.is_finished(spec, unit)]
-    before = {unit: toy_sweep.history(tmp_path, alone(unit)) for unit in finished}
-    assert 1 <= len(finished) < 6
-
-    assert finish(start(tmp_path)) == 0
-    assert_complete(spec, tmp_path, map(alone, spec.units))
-    assert before == {unit: toy_sweep.history(tmp_path, alone(unit)) for unit in finished}
-    # begin, saved, finished: one that was resumed has more.
-    assert max(len(toy_sweep.history(tmp_path, alone(unit))) for unit in spec.units) > 3
 
 
 @pytest.mark.parametrize("signum, to_the_group", [(signal.SIGTERM, True), (signal.SIGINT, False)])
@@ -157,9 +124,9 @@ def test_a_signal_saves_every_fleet_first(tmp_path, signum, to_the_group):
     output = stopped.communicate(timeout=60)[0]
     assert stopped.returncode == 128 + signum
     assert f"Summary(finished=0, failed=0, left=6, stopped_by={int(signum)})" in output
+    assert "failed " not in output.replace("failed=", "")
     for fleet in first:
         assert toy_sweep.history(tmp_path, fleet)[-1] == f"saved {toy_sweep.step(tmp_path, fleet)}"
-    assert not (tmp_path / "runs" / "failures.jsonl").exists()
 
 
 def test_a_process_does_not_start_after_its_parent_has_ended(tmp_path):
@@ -182,6 +149,38 @@ def test_a_fleet_waits_for_an_older_process_of_its_own(tmp_path):
     assert newer.wait() == 0 and started.exists()
 
 
+def test_a_line_a_minute_tells_what_is_finished_how_fast_the_rest_is_and_where_the_logs_are(
+    tmp_path, monkeypatch
+):
+    spec = toy_sweep.make_spec(tmp_path, steps=100)
+    planned = list(map(alone, spec.units))
+    now, lines = [0.0], []
+
+    class Job:
+        """Of a first fleet that has 40 steps after 20 seconds, and ends after 150."""
+
+        def poll(self):
+            now[0] += 10.0
+            return 2 if now[0] >= 150.0 else None
+
+    sweep = driver.Sweep(
+        spec, planned, tmp_path, start=lambda *of: Job(), workers=1,
+        make_command=lambda *of: [], say=lines.append,
+    )  # fmt: skip
+    paths = work.paths_of(tmp_path, planned[0], planned[0].units[0])
+    paths.directory.mkdir(parents=True)
+    torn = '\n{"agent_steps": 41'
+    paths.metrics.write_text(json.dumps({"agent_steps": 40, "wall_s": 20.0}) + torn)
+    monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(driver.time, "sleep", lambda seconds: None)
+    sweep.run()
+    progress = [line for line in lines if "runs finished" in line]
+    # To go: 60 steps of the first and 100 of five; 2 a second.
+    rest = f"0 failed, 2.0 steps/s, about 0:04:40 left; logs: {tmp_path}/*.log"
+    assert progress[:2] == [f"0 of 6 runs finished, {rest}"] * 2
+    assert progress[2].startswith("0 of 6 runs finished, 4 failed; logs: ")
+
+
 def test_progress_is_that_of_the_last_complete_line(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     assert records.read_progress(paths) == (0, 0.0)
@@ -189,41 +188,3 @@ def test_progress_is_that_of_the_last_complete_line(tmp_path):
     lines = [json.dumps({"agent_steps": step, "wall_s": step / 2}) for step in range(1000)]
     paths.metrics.write_text("\n".join(lines) + '\n{"agent_steps": 10')
     assert records.read_progress(paths) == (999, 499.5)
-
-
-def test_the_state_is_that_of_the_whole_sweep_then_of_each_running_fleet(tmp_path):
-    spec = toy_sweep.make_spec(tmp_path, steps=100)
-    launcher = local.LocalLauncher(1, cores=0, niceness=0)
-    sweep = driver.Sweep(spec, map(alone, spec.units), tmp_path, launcher, None, None)
-    works = list(sweep._waiting)
-    assert sweep._describe() == ["0 of 6 runs finished, 0 failed"]
-    works[0].runs_now, works[0].step, works[0].wall_s = True, 40, 20.0
-    sweep._jobs = [(sweep._waiting.popleft(), None), (sweep._waiting.popleft(), None)]
-    sweep._failed = [sweep._waiting.popleft()]
-    # To go: 60 steps of the first and 100 of four; 2 a second.
-    assert sweep._describe() == [
-        "0 of 6 runs finished, 1 failed, about 0:03:50 left",
-        "erainbow_sa-Pong-0 at step 40 of 100, 2.0 steps/s",
-    ]
-
-
-def test_the_display_is_lines_a_minute_apart_or_drawn_in_place(capsys, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(display.time, "monotonic", lambda: now[0])
-    with display.Display() as lines:  # standard output is no terminal here
-        for now[0] in map(float, range(130)):
-            lines.update(["1 of 2 runs", "x" * 200])
-        lines.say("started [red]x[/]")
-    assert capsys.readouterr().out.splitlines() == [f"1 of 2 runs; {'x' * 200}"] * 2 + [
-        "started [red]x[/]"
-    ]
-    monkeypatch.setenv("TERM", "xterm")  # a dumb terminal cannot be drawn on
-    console = Console(file=io.StringIO(), width=100, height=5, force_terminal=True)
-    with display.Display(console) as drawn:
-        drawn.update(["1 of 2 runs", "x" * 200])
-        drawn.say("started [red]x[/]")
-        drawn.update(["2 of 2 runs", *"abcdefghijk"])
-    text = console.file.getvalue()
-    assert "started [red]x[/]" in text and "2 of 2 runs" in text
-    assert "\x1b[1A\x1b[2K" in text  # the cursor goes up and clears the line
-    assert max(map(len, text.splitlines())) < 200

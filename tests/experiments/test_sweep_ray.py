@@ -11,9 +11,8 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # Ray reads it when it starts
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from experiments.sweeps import fleets, ray_launcher  # noqa: E402
+from experiments.sweeps import ray_launcher, work  # noqa: E402
 from experiments.sweeps.spec import SweepError  # noqa: E402
-from rcrl_jax.runs import records  # noqa: E402
 from tests.experiments import toy_sweep  # noqa: E402
 from tests.experiments.toy_sweep import finish, history, step, wait_until  # noqa: E402
 
@@ -68,7 +67,7 @@ def start(directory, cluster, step_s=0.01):
 
 def test_a_sweep_survives_the_death_of_a_node(tmp_path, cluster, second_node):
     spec = toy_sweep.make_spec(tmp_path, steps=STEPS)
-    planned = fleets.plan(spec, tmp_path / "runs", 2)
+    planned = work.plan(spec, tmp_path / "runs", 2)
     sweep = start(tmp_path, cluster, step_s=0.1)
     wait_until(sweep, lambda: all(step(tmp_path, fleet) > 30 for fleet in planned[:2]))
     cluster.remove_node(second_node, allow_graceful=False)
@@ -80,13 +79,12 @@ def test_a_sweep_survives_the_death_of_a_node(tmp_path, cluster, second_node):
     assert not any("overlap" in history(tmp_path, fleet) for fleet in planned)
     assert sorted(map(len, begun)) == [1, 1, 2]  # the fleet of the lost node
     assert int(max(begun, key=len)[1].split()[1]) >= 20  # goes on from its checkpoint
-    assert not (tmp_path / "runs" / "failures.jsonl").exists()
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
 def test_a_sweep_whose_driver_ends_early_goes_on(tmp_path, cluster, second_node, signum):
     spec = toy_sweep.make_spec(tmp_path, steps=STEPS)
-    planned = fleets.plan(spec, tmp_path / "runs", 2)
+    planned = work.plan(spec, tmp_path / "runs", 2)
     sweep = start(tmp_path, cluster, step_s=0.1)
     wait_until(sweep, lambda: all(step(tmp_path, fleet) > 30 for fleet in planned[:2]))
     sweep.send_signal(signum)
@@ -103,26 +101,6 @@ def test_a_sweep_whose_driver_ends_early_goes_on(tmp_path, cluster, second_node,
         assert "overlap" not in history(tmp_path, fleet)
         begun = [line for line in history(tmp_path, fleet) if line.startswith("begin")]
         assert len(begun) == 2 and int(begun[1].split()[1]) >= 20
-
-
-def test_a_failing_fleet_is_reported_and_the_others_finish(tmp_path, cluster, second_node):
-    spec = toy_sweep.make_spec(tmp_path)
-    planned = fleets.plan(spec, tmp_path / "runs", 2)
-    make_command = toy_sweep.fake_command(spec)
-    failing = [sys.executable, "-c", "print('many words'); print('boom'); raise SystemExit(7)"]
-    with ray_launcher.connected(cluster.address, cpus=1, gpus=0, niceness=0) as launcher:
-        summary, lines = toy_sweep.carry_out(
-            spec,
-            tmp_path,
-            max_runs=2,
-            launcher=launcher,
-            make_command=lambda f, w: failing if f == planned[0] else make_command(f, w),
-        )
-    assert summary == (4, 2, 0, None)
-    failures = records.read_records(tmp_path / "runs" / "failures.jsonl")
-    assert [failure["attempt"] for failure in failures] == [1, 2]
-    assert failures[0]["exit_code"] == 7 and failures[0]["log"][1:] == ["many words", "boom"]
-    assert sum(line.startswith("started") and "process" in line for line in lines) == 4
 
 
 def test_a_fleet_that_fits_no_node_is_announced(cluster, capsys):

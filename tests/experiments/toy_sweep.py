@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import json
 import pathlib
 import subprocess
@@ -9,8 +10,8 @@ import sys
 import time
 from unittest import mock
 
-from experiments.sweeps import collection, driver, fleets, local, ray_launcher, reading
-from experiments.sweeps.display import Display
+from experiments.sweeps import driver, local, ray_launcher, work
+from experiments.sweeps import spec as specs
 from experiments.sweeps.spec import Fleet, Spec, Unit
 from rcrl_jax import files
 from rcrl_jax.config import groups
@@ -45,8 +46,8 @@ def make_spec(directory: pathlib.Path, *, seeds="0:1", steps=5) -> Spec:
 
 def read_spec(path: pathlib.Path) -> Spec:
     """A spec whose runs may end before their first update."""
-    with mock.patch.object(groups, "check_steps"):
-        return reading.read_spec(path)
+    with mock.patch.object(groups, "check_run"):
+        return specs.read_spec(path)
 
 
 def alone(unit: Unit) -> Fleet:
@@ -92,26 +93,30 @@ def scores(spec: Spec) -> dict[Unit, list[float]]:
 
 def step(directory: pathlib.Path, fleet: Fleet) -> int:
     """How far a fleet is."""
-    paths = collection.work_paths(directory / "runs", fleet, fleet.units[-1])
+    paths = work.paths_of(directory / "runs", fleet, fleet.units[-1])
     return records.read_progress(paths)[0]
 
 
 def carry_out(
-    spec: Spec, directory: pathlib.Path, *, max_runs=1, make_command=None, launcher=None, workers=2
+    spec: Spec, directory: pathlib.Path, *, max_runs=1, make_command=None, start=None, workers=2
 ) -> tuple[driver.Summary, list[str]]:
     """Runs a sweep in this process; returns its summary and the lines that it printed.
 
     Not at a lower priority, because tests would be slow beside other programs.
     """
     lines: list[str] = []
-    display = Display()
-    display.say = lines.append
-    launcher = launcher or local.LocalLauncher(workers, cores=0, niceness=0)
-    make_command = make_command or fake_command(spec)
-    with files.locked(directory / "runs", "sweep"), mock.patch.object(driver, "_POLL_S", 0.02):
-        planned = fleets.plan(spec, directory / "runs", max_runs)
-        fleets.tidy(spec, directory / "runs")
-        sweep = driver.Sweep(spec, planned, directory / "runs", launcher, display, make_command)
+    runs = directory / "runs"
+    with files.locked(runs, "sweep"), mock.patch.object(driver, "_POLL_S", 0.02):
+        work.tidy(spec, runs)
+        sweep = driver.Sweep(
+            spec,
+            work.plan(spec, runs, max_runs),
+            runs,
+            start=start or functools.partial(local.start_process, cores=0, niceness=0),
+            workers=workers,
+            make_command=make_command or fake_command(spec),
+            say=lines.append,
+        )
         return sweep.run(), lines
 
 
@@ -144,7 +149,7 @@ def assert_complete(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -
     Each process of a fleet began where the previous one had saved, and none ran at the same time.
     """
     assert len(scores(spec)) == len(spec.units)
-    assert all(collection.is_finished(spec, unit) for unit in spec.units)
+    assert all(work.is_finished(spec, unit) for unit in spec.units)
     assert not list(spec.results.rglob(".partial.*"))
     assert not [path for path in (directory / "runs").iterdir() if path.is_dir()]
     for fleet in planned:
@@ -168,7 +173,7 @@ def main(argv: list[str]) -> int:
     spec = read_spec(options.directory / "spec.toml")
     make_command = fake_command(spec, options.step_s, save_every=20 * bool(options.ray))
     with contextlib.ExitStack() as stack:
-        launcher = options.ray and stack.enter_context(
+        start = options.ray and stack.enter_context(
             ray_launcher.connected(options.ray, cpus=1, gpus=0, niceness=0)
         )
         summary, lines = carry_out(
@@ -176,7 +181,8 @@ def main(argv: list[str]) -> int:
             options.directory,
             max_runs=options.max_runs,
             make_command=make_command,
-            launcher=launcher,
+            start=start,
+            workers=None if start else 2,
         )
     print(*lines, summary, sep="\n")
     return 128 + summary.stopped_by if summary.stopped_by else bool(summary.failed)

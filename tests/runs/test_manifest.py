@@ -234,6 +234,16 @@ def test_other_circumstances_are_a_warning(stored, section, field, value, messag
     assert "\n" not in warning
 
 
+def test_a_message_shows_no_control_characters_of_a_manifest_and_not_all_of_a_long_value(stored):
+    described = json.loads(stored.read_text())
+    described["device"]["kind"] = "\x1b[2Jcleared" + "x" * 10_000
+    described["device"]["\x1b[31m"] = 1
+    stored.write_text(json.dumps(described))
+    warning = manifest.check_same_run(stored, _make())
+    assert warning.isprintable() and r"device.kind \x1b[2Jcleared" in warning
+    assert len(warning) < 1000
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"run": 3}', '"run"', "\x00\x00"])
 def test_a_file_that_is_no_manifest_is_refused(tmp_path, text):
     path = tmp_path / "manifest.json"

@@ -1,5 +1,6 @@
 """Damaged and lost files: a run goes on exactly, or is refused in one line that names the file."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -70,6 +71,21 @@ def test_a_second_program_in_a_work_directory_is_refused(half, tmp_path, capsys)
         assert contents(copy) == before
     assert code == 2
     assert f"{copy} is in use by another program, process {os.getpid()} on " in last
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_program_whose_lock_is_deleted_saves_nothing_more(half, tmp_path, capsys):
+    """Another program may have the new lock; the files on the disk may be that program's."""
+    copy = shutil.copytree(half, tmp_path / "W")
+    checkpoints = sorted(path.name for path in (copy / "checkpoints").iterdir())
+
+    def delete_lock(moment):
+        (copy / "lock").unlink(missing_ok=True)
+
+    plan = dataclasses.replace(toy.make_plan(copy), observe=delete_lock, observe_period=1)
+    code, _, last = ends(plan, capsys)
+    assert code == 2 and f"{copy}/lock was deleted" in last
+    assert sorted(path.name for path in (copy / "checkpoints").iterdir()) == checkpoints
 
 
 GOES_ON = {

@@ -37,6 +37,25 @@ def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
     ]
 
 
+def test_the_time_left_is_measured_on_steps_that_train(monkeypatch):
+    """Of 400 steps, 100 are free, the next compiles for 40 seconds, each after it takes 2."""
+    clock = _Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    file = io.StringIO()
+    with Progress(400, measured_from=101, file=file) as shown:
+        for step in range(400):
+            clock.now += 0.01 if step < 100 else 40.0 if step == 100 else 2.0
+            shown.advance()
+    lines = file.getvalue().rstrip().splitlines()
+    assert lines[:3] == [
+        "0/400 steps, 0.0 %, ? steps/s, ? left",
+        "101/400 steps, 25.2 %, ? steps/s, ? left",
+        "116/400 steps, 29.0 %, 0.50 steps/s, 0:09:28 left",
+    ]
+    assert all("0.50 steps/s" in line for line in lines[2:])
+    assert lines[-1] == "400/400 steps, 100.0 %, 0.50 steps/s, 0:00:00 left"
+
+
 def _progress_on_a_terminal(monkeypatch, *, rows=24, columns):
     """Everything that is written to a terminal of this size, as standard error."""
     monkeypatch.setenv("TERM", "xterm")
