@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.tables import similarities
+from benchmarks import figure_similarity
 from tests.benchmarks.tables.synthetic import edit, write_lines, write_run
 
 
@@ -26,10 +26,11 @@ def test_first_and_last_snapshot_are_means_over_seeds(tmp_path):
         for seed in (0, 1)
         for step in (0, 500, 1000)
     ]
-    record(tmp_path / "Alien", lines)
-    (recording,), problems = similarities.read([tmp_path])
-    assert not problems and recording.seeds == [0, 1]
-    first, last = similarities.to_table(recording).rows
+    # A measure without pairs is null.
+    record(tmp_path / "Alien", [*lines, line(seed=2, step=1000, positive=None)])
+    (recording,), problems = figure_similarity.read([tmp_path])
+    assert not problems
+    first, last = figure_similarity.to_table(recording).rows
     assert (first.label, last.label) == ("rcrl, held-out, 0", "rcrl, held-out, 1k")
     assert [cell.value for cell in last.cells] == pytest.approx([0.55, 0.25, 0.3])
     assert [cell.seeds for cell in last.cells] == [2, 2, 2]
@@ -40,8 +41,8 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
     """Runs lie below the recording's directory or beside it."""
     record(tmp_path / "Alien", [line()])
     write_run(tmp_path / place, "rcrl", "Alien", 0, changes={"embedding_init": "uniform"})
-    (recording,), _ = similarities.read([tmp_path])
-    assert recording.similarity[0]["preset"] == "rcrl(embedding_init=uniform)"
+    (recording,), _ = figure_similarity.read([tmp_path])
+    assert [*recording.similarity.preset] == ["rcrl(embedding_init=uniform)"]
 
 
 @pytest.mark.parametrize(
@@ -59,42 +60,27 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
 def test_damaged_lines_leave_out_their_directory_only(tmp_path, changes, reason):
     record(tmp_path / "good", [line()])
     record(tmp_path / "bad", [line(), line(step=500, **changes)])
-    recordings, (problem,) = similarities.read([tmp_path])
+    recordings, (problem,) = figure_similarity.read([tmp_path])
     assert [recording.directory.name for recording in recordings] == ["good"]
     assert reason in problem and "line 2" in problem and "\n" not in problem
 
 
-def test_nothing_measurable_is_missing_and_files_are_written(tmp_path):
-    record(tmp_path / "Alien", [line(), line(step=500, positive=None)])
-    values = {
-        f"unseen_cosine_{sign}_{kind}_action": None if kind == "equal" else 0.5
-        for sign in ("positive", "negative")
-        for kind in ("equal", "different")
-    }
-    unseen = {"preset": "rcrl", "game": "Alien", "seed": 0, "agent_steps": 0, **values}
-    record(tmp_path / "Alien", [unseen], "unseen.jsonl")
-    (recording,), _ = similarities.read([tmp_path])
-    first, last = similarities.to_table(recording).rows
-    assert first.cells[0].value == 0.5 and last.cells[0].value is None
-    written = similarities.write(recording, tmp_path / "out", "figure")
-    assert [path.name for path in written] == [
-        "figure.csv", "figure.md", "figure.tex", "figure.html", "figure.png", "figure_unseen.png"
-    ]  # fmt: skip
-    assert all(path.stat().st_size for path in written)
-
-
-def test_an_arm_with_the_signs_of_a_formula_is_drawn(tmp_path):
-    record(tmp_path / "Alien", [line()])
-    directory = write_run(tmp_path, "rcrl", "Alien", 0)
-    config = json.loads((directory / "manifest.json").read_text())["run"]["config"]
-    edit(directory / "manifest.json", "run", config=config | {"embedding_init": "$\\frac{$"})
-    (recording,), _ = similarities.read([tmp_path])
-    assert "$" in similarities.to_table(recording).rows[0].label
-    assert similarities.write(recording, tmp_path / "out", "figure")[-1].exists()
-
-
-def test_recordings_of_one_game_keep_apart(tmp_path):
+def test_tables_and_figures_are_written(tmp_path, capsys):
+    """Two recordings of one game; the arm of one has the signs of a formula."""
     for name in ("a", "b"):
         record(tmp_path / name, [line()])
-    recordings, _ = similarities.read([tmp_path])
-    assert list(similarities.stems("f", recordings)) == ["f_Alien", "f_Alien_2"]
+    record(tmp_path / "a", [line(mean=3.0)], "scores.jsonl")
+    directory = write_run(tmp_path / "a", "rcrl", "Alien", 0)
+    config = json.loads((directory / "manifest.json").read_text())["run"]["config"]
+    edit(directory / "manifest.json", "run", config=config | {"embedding_init": "$\\frac{$"})
+    figure_similarity.run([tmp_path], tmp_path / "out")
+    assert "rcrl(embedding_init=$" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"figure_similarity_Alien{number}.{suffix}"
+        for number in ("", "_2") for suffix in ("csv", "md", "tex", "html", "png")
+    }  # fmt: skip
+
+
+def test_without_recordings_there_is_nothing_to_draw(tmp_path):
+    with pytest.raises(ValueError, match="no similarity.jsonl"):
+        figure_similarity.run([tmp_path], tmp_path / "out")
