@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from benchmarks.tables import arms, command, runs, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from experiments.representation import figures
 from rcrl_jax import files, reference
+from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.runs import records
 
 _NEEDED = {"similarity.jsonl": ["cosine_positive", "cosine_negative"], "scores.jsonl": ["mean"]}
@@ -128,43 +129,29 @@ def _read(directory: pathlib.Path, frame: pd.DataFrame) -> Recording:
     for name, needed in _NEEDED.items():
         path = directory / name
         lines = records.read_records(path) if path.exists() else []
-        for number, line in enumerate(lines, start=1):
-            _check(f"{path}, line {number}", line, needed)
-        columns = ["preset", "game", "seed", "agent_steps", "pairs", *needed]
-        parts.append(pd.DataFrame(lines, columns=columns).astype(dict.fromkeys(needed, float)))
+        columns = ["preset", "game", "seed", "agent_steps", *needed]
+        with files.reading(path):
+            # A measure without pairs is null.
+            types = {"seed": int, "agent_steps": int} | dict.fromkeys(needed, float)
+            own = pd.DataFrame(lines, columns=[*columns, "pairs"]).astype(types)
+            if not (own.game.isin(reference.games()) & own.preset.isin([*ATARI_PRESETS])).all():
+                raise ValueError("a line is of another game or preset")
+        parts.append(own)
     similarity, scores = parts
     games = similarity.game.unique()
     if len(games) != 1:
         raise ValueError(f"{directory / 'similarity.jsonl'} is of {len(games)} games, not of one")
-    own = frame[frame.game == games[0]]
+    of_game = frame[frame.game == games[0]]
     for place in (directory, directory.parent):
-        near = own[np.array([place in path.parents for path in own.directory], bool)]
+        near = of_game[np.array([place in path.parents for path in of_game.directory], bool)]
         if len(near):
             break
     near = near.drop_duplicates(["preset", "seed", "arm"])
     near = near.drop_duplicates(["preset", "seed"], keep=False)
     arm_of = near.set_index(["preset", "seed"]).arm.to_dict()
-    for part in parts:
-        part["preset"] = [
-            arm_of.get(run, run[0]) for run in zip(part.preset, part.seed, strict=True)
-        ]
+    for own in parts:
+        own["preset"] = [arm_of.get(run, run[0]) for run in zip(own.preset, own.seed, strict=True)]
     return Recording(directory, games[0], similarity, scores)
-
-
-def _check(where: str, line: dict[str, Any], needed: Sequence[str]) -> None:
-    """Raises ValueError if a line lacks what the figure reads; a measure without pairs is null."""
-    game, preset, pairs = line.get("game"), line.get("preset"), line.get("pairs")
-    if game not in reference.games() or preset not in [*arms.presets_of(game)]:
-        raise ValueError(f"{where}: game is {game!r}, preset is {preset!r}")
-    if "cosine_positive" in needed and pairs not in ("held_out", "replay"):
-        raise ValueError(f"{where}: pairs is {pairs!r}")
-    for name in ("seed", "agent_steps"):
-        if type(line.get(name)) is not int or not 0 <= line[name] < 2**53:
-            raise ValueError(f"{where}: {name} is {line.get(name)!r}, expected a whole number")
-    for name in needed:
-        value = line.get(name, "")
-        if not (value is None or value != value or files.is_number(value)):
-            raise ValueError(f"{where}: {name} is {value!r}, expected a number")
 
 
 def _cells(lines: pd.DataFrame) -> list[Cell]:

@@ -77,8 +77,8 @@ class Claim(NamedTuple):
     @property
     def is_preregistered(self) -> bool:
         """Whether `benchmarks.claim` alone decides the claim."""
-        arms = {self.first, self.second}
-        return arms == {*registered.PRESETS} and self.env_steps == registered.STEPS
+        presets = {self.first, self.second}
+        return presets == {*registered.PRESETS} and self.env_steps == registered.STEPS
 
     @property
     def seeds(self) -> range:
@@ -336,8 +336,7 @@ def to_table(judged: Sequence[Verdict]) -> Table:
             improvement, difference, p_value = verdict.evidence
             values = [*map(float, (*improvement, *difference)), p_value]
         cells = [*map(Cell, values), Cell(verdict.games), Cell(verdict.pairs)]
-        claim = verdict.claim
-        label = f"{verdict.name}, {short_steps(claim.env_steps)}: {verdict.state}"
+        label = f"{verdict.name}, {short_steps(verdict.claim.env_steps)}: {verdict.state}"
         rows.append(Row(label, cells, digits=4))
     notes = [f"{verdict.text} The paper: {verdict.claim.statement}" for verdict in judged]
     return Table("Verdicts", "claim", tuple(map(Column, columns)), rows, notes)

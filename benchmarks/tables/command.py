@@ -49,10 +49,6 @@ class Kind(NamedTuple):
     budgets: tuple[int, ...] = ()
 
 
-def _beside_curves(shown: Table) -> Table:
-    return shown._replace(notes=[*shown.notes, *control_figure.published_notes()])
-
-
 PAPER = {
     "table1": Kind(
         "atari",
@@ -71,7 +67,7 @@ PAPER = {
         "dmc",
         claims.DMC_CLAIMS,
         known.DMC_PRESETS,
-        lambda frame, _: _beside_curves(scores.control_table(frame)),
+        lambda frame, _: scores.control_table(frame),
         draw=control_figure.draw,
     ),
 }

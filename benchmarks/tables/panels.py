@@ -167,8 +167,7 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
         figure, axes = _panel("agent steps", title)
         for arm, own in points.groupby("arm", sort=False):
             for name, (dash, words) in lines.items():
-                mean = _mean_of_runs(own, name) if name in own else ()
-                if len(mean):
+                if name in own and len(mean := _mean_of_runs(own, name)):
                     shown = mean.iloc[:: -(-len(mean) // 200)]  # a panel has no more pixels
                     axes.plot(
                         shown.index, shown, color=looks[arm].color, linestyle=dash, linewidth=1.2,

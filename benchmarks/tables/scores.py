@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmarks.tables import arms, pools, published, runs, statistics
+from benchmarks.tables import arms, control_figure, pools, published, runs, statistics
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from rcrl_jax import reference
 
@@ -172,6 +172,7 @@ def control_table(frame: pd.DataFrame) -> Table:
         *([f"Not evaluated at these steps: {', '.join(missed)}."] if missed else []),
         *_protocol_notes("dmc", filled),
         *_warnings(frame),
+        *control_figure.published_notes(),
     ]
     shown = [
         row._replace(digits=0, separated=number > 0 and number % len(tasks) == 0)

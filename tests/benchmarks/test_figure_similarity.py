@@ -46,23 +46,22 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    "changes, reason",
+    "changes",
     [
-        ({"game": "../../etc"}, "game is"),
-        ({"preset": "<b>x</b>"}, "preset is"),
-        ({"seed": None}, "seed is None"),
-        ({"cosine_positive": "high"}, "expected a number"),
-        ({"cosine_positive": 10**400}, "expected a number"),
-        ({"preset": []}, "preset is []"),
-        ({"pairs": None}, "pairs is None"),
+        {"game": "../../etc"},
+        {"preset": "<b>x</b>"},
+        {"preset": []},
+        {"seed": None},
+        {"cosine_positive": "high"},
+        {"cosine_positive": 10**400},
     ],
 )
-def test_damaged_lines_leave_out_their_directory_only(tmp_path, changes, reason):
+def test_damaged_lines_leave_out_their_directory_only(tmp_path, changes):
     record(tmp_path / "good", [line()])
     record(tmp_path / "bad", [line(), line(step=500, **changes)])
     recordings, (problem,) = figure_similarity.read([tmp_path])
     assert [recording.directory.name for recording in recordings] == ["good"]
-    assert reason in problem and "line 2" in problem and "\n" not in problem
+    assert "bad/similarity.jsonl is damaged" in problem and "\n" not in problem
 
 
 def test_tables_and_figures_are_written(tmp_path, capsys):
