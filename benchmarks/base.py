@@ -7,17 +7,13 @@ one look were fixed beforehand in docs/preregistration.md. No p value is compute
 games are finished. Which runs may be pooled is the rule of all tables (`tables/pools.py`).
 """
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from absl import app, flags
 
-from benchmarks.tables import command, pools, published, registered
-from experiments import command_line
-from rcrl_jax import reference
+from benchmarks.tables import pools, published, registered
 
 PRESET = "curl"
 RUN_SEED = 0
@@ -29,8 +25,6 @@ SHIFTS = (0.5, 1.0)
 SIMULATIONS = 10_000
 SEED = 0
 """Seed of the breaking of ties, with the game's number, and again of the simulations."""
-
-_TITLE = "# `curl` among published runs of CURL\n\nWritten by `python -m benchmarks.base"
 
 
 class Statistics(NamedTuple):
@@ -102,12 +96,6 @@ def _tail(values: np.ndarray, games: int) -> np.ndarray:
     return np.cumsum(total[::-1])[::-1]
 
 
-def published_scores() -> dict[str, np.ndarray]:
-    """The final scores of 100 published runs of CURL on each game, `[100]`."""
-    own = published.atari_runs().query("agent == 'CURL [rliable, final]'")
-    return {game: own.score[own.game == game].to_numpy() for game in reference.games()}
-
-
 def our_places(frame: pd.DataFrame) -> dict[str, int]:
     """Game -> place of our run among the published ones, for games that are finished.
 
@@ -118,7 +106,7 @@ def our_places(frame: pd.DataFrame) -> dict[str, int]:
     """
     own = frame[frame.seed == RUN_SEED]
     found = {}
-    for number, (game, others) in enumerate(published_scores().items()):
+    for number, (game, others) in enumerate(published.curl_runs().items()):
         for (score,) in pools.scores(own, PRESET, [game])[0][:, None]:
             found[game] = int(place(score, others, np.random.default_rng([SEED, number])))
     return found
@@ -151,7 +139,7 @@ def powers(
 
 def power_table() -> list[str]:
     """The powers as lines of Markdown."""
-    scores = published_scores()
+    scores = published.curl_runs()
     signs = {"equal": np.ones(len(scores), int), "alternating": (-1) ** np.arange(len(scores))}
     lines = [
         "| shift in every game | mean rank | squared distance | either |",
@@ -168,7 +156,7 @@ def power_table() -> list[str]:
 
 def sentence(places: Mapping[str, int]) -> str:
     """The outcome: undecided until every game is finished."""
-    scores = published_scores()
+    scores = published.curl_runs()
     if len(places) < len(scores):
         return f"undecided: {len(places)} of {len(scores)} games finished."
     others = len(next(iter(scores.values())))
@@ -187,7 +175,7 @@ def page(frame: pd.DataFrame) -> str:
     """The sentence, the ranks and the powers, as Markdown."""
     pool = pools.largest(frame)
     places = our_places(pool.runs)
-    others = published_scores()
+    others = published.curl_runs()
     lines = [
         sentence(places),
         "",
@@ -218,21 +206,11 @@ def page(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def main(argv: list[str]) -> None:
-    """Prints the page and writes it beside the results."""
-    del argv
-    results = pathlib.Path(flags.FLAGS.results)
-    try:
-        text = page(registered.read_runs(results, (PRESET,)))
-        rest = (
-            f" --results={results}`; what is tested, and when, stands in docs/preregistration.md."
-        )
-        command.write_page(results / "README.md", _TITLE, f"{rest}\n\n{text}\n")
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
-    print(text)
-
-
 if __name__ == "__main__":
-    flags.DEFINE_string("results", "results/base", "directory of the finished runs")
-    app.run(main, flags_parser=command_line.parse)
+    registered.start(
+        "base",
+        (PRESET,),
+        page,
+        title="`curl` among published runs of CURL",
+        note="what is tested, and when, stands in docs/preregistration.md.",
+    )

@@ -8,33 +8,21 @@ computed before the list is complete. Which runs may be pooled is the rule of al
 (`tables/pools.py`): runs on another device or emulator get tables of their own below the verdict.
 """
 
-import pathlib
 from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from absl import app, flags
 
-from benchmarks.tables import claims, command, pools, registered, statistics
+from benchmarks.tables import pools, registered, statistics
+from benchmarks.tables.registered import GAMES, PAIRS, PRESETS
 from benchmarks.tables.run_files import ATTEMPTS
-from experiments import command_line
 from rcrl_jax import reference
 
-_RESULTS = flags.DEFINE_string("results", "results/claim", "directory of the finished runs")
-
-PRESETS = claims.PREREGISTERED_ARMS
-"""The two arms; the claim is that the first scores higher."""
-GAMES, SEEDS = claims.PREREGISTERED_GAMES, claims.PREREGISTERED_SEEDS
-AGENT_STEPS, EPISODES = claims.PREREGISTERED_STEPS, registered.EPISODES
 LEVEL = 0.05
 PERMUTATIONS = 100_000
 RESAMPLES = 50_000
 SEED = 0
 """Seed of the permutations, and again of the resamples."""
-
-_PAIRS = len(GAMES) * len(SEEDS)
-_TITLE = "# `rcrl` against `erainbow_sa`\n\nWritten by `python -m benchmarks.claim"
-"""How a page of this program begins, by which its earlier version is known."""
 
 
 def decide(first: statistics.Scores, second: statistics.Scores) -> str:
@@ -68,7 +56,7 @@ def decide(first: statistics.Scores, second: statistics.Scores) -> str:
     else:
         verdict = "contradicted: `rcrl` scores lower than `erainbow_sa`"
     return (
-        f"{verdict} ({_PAIRS} of {_PAIRS} pairs finished; stratified rank test, two-sided "
+        f"{verdict} ({PAIRS} of {PAIRS} pairs finished; stratified rank test, two-sided "
         f"p = {test.p_value:.5f}); beside it, with 95 % intervals: interquartile mean of "
         f"human-normalised scores, `rcrl` less `erainbow_sa`, {iqm.estimate:+.4f} "
         f"[{iqm.low:+.4f}, {iqm.high:+.4f}]; probability of improvement "
@@ -82,18 +70,17 @@ def sentence(frame: pd.DataFrame) -> str:
     Args:
         frame: runs of one pool.
     """
-    listed = frame[claims.listed(frame)]
-    first, second = pools.paired_scores(listed, *PRESETS, GAMES)
+    first, second = registered.paired_scores(frame)
     finished = sum(map(len, first))
-    if finished < _PAIRS:
-        return f"undecided: {finished} of {_PAIRS} pairs finished."
+    if finished < PAIRS:
+        return f"undecided: {finished} of {PAIRS} pairs finished."
     return decide(first, second)
 
 
 def page(frame: pd.DataFrame) -> str:
     """The sentence and the tables, as Markdown."""
     pool = pools.largest(frame)
-    listed = claims.listed(pool.runs)
+    listed = registered.listed(pool.runs)
     lines = [sentence(pool.runs), "", *_table(GAMES, pool.runs[listed])]
     diverged = frame[frame.diverged]
     if len(diverged):
@@ -125,18 +112,11 @@ def _table(games: Iterable[str], frame: pd.DataFrame) -> list[str]:
     return lines
 
 
-def main(argv: list[str]) -> None:
-    """Prints the page and writes it beside the results."""
-    del argv
-    results = pathlib.Path(_RESULTS.value)
-    try:
-        text = page(registered.read_runs(results, PRESETS))
-        rest = f" --results={results}`; list and test are those of docs/preregistration.md."
-        command.write_page(results / "README.md", _TITLE, f"{rest}\n\n{text}\n")
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
-    print(text)
-
-
 if __name__ == "__main__":
-    app.run(main, flags_parser=command_line.parse)
+    registered.start(
+        "claim",
+        PRESETS,
+        page,
+        title="`rcrl` against `erainbow_sa`",
+        note="list and test are those of docs/preregistration.md.",
+    )

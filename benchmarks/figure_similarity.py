@@ -3,18 +3,39 @@ r"""The paper's similarity figure, from what `experiments.representation` record
     python -m benchmarks.figure_similarity --results=results --output=runs/report
 
 Draws each directory that holds `similarity.jsonl`: cosine similarity to the anchor and scores over
-training, for all seeds, as `figure_similarity_<game>.png`; areas under the ROC curve on unseen
-episodes, where `unseen.jsonl` has them, as `figure_similarity_<game>_unseen.png`. Prints the first
-and the last similarities and writes them as `figure_similarity_<game>.{csv,md,tex,html}`.
+training, for all seeds, as `figure_similarity_<game>.png`. Prints the first and the last
+similarities and writes them as `figure_similarity_<game>.{csv,md,tex,html}`. Runs below or beside
+the directory say which arm an old preset is today.
 """
 
 import os
+import pathlib
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from benchmarks.tables import command, similarities
-from benchmarks.tables.table import to_text
+import numpy as np
+import pandas as pd
+
+from benchmarks.tables import arms, command, runs, table
+from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
+from experiments.representation import figures
+from rcrl_jax import files, reference
+from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.runs import records
+
+_NEEDED = {"similarity.jsonl": ["cosine_positive", "cosine_negative"], "scores.jsonl": ["mean"]}
+"""File -> the numbers that each of its lines holds; the first file is required."""
+
+
+class Recording(NamedTuple):
+    """One directory of `experiments.representation`; presets are replaced by the runs' arms."""
+
+    directory: pathlib.Path
+    game: str
+    similarity: pd.DataFrame
+    scores: pd.DataFrame
 
 
 def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None:
@@ -28,7 +49,7 @@ def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None
         ValueError: a directory does not exist, or none holds a recording.
         OSError: a file cannot be written.
     """
-    recordings, problems = similarities.read(results)
+    recordings, problems = read(results)
     for line in problems:
         print(line, file=sys.stderr)
     if not recordings:
@@ -36,14 +57,110 @@ def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None
         raise ValueError(
             f"no similarity.jsonl to draw below {places}; experiments.representation records it"
         )
-    written = []
-    for stem, recording in similarities.stems("figure_similarity", recordings).items():
-        table = similarities.to_table(recording)
-        print(to_text(table, shutil.get_terminal_size().columns) + "\n")
-        written += similarities.write(recording, output, stem)
+    written: list[pathlib.Path] = []
+    for number, recording in enumerate(recordings):
+        before = sum(other.game == recording.game for other in recordings[:number])
+        stem = f"figure_similarity_{recording.game}" + f"_{before + 1}" * bool(before)
+        shown = to_table(recording)
+        print(table.to_text(shown, shutil.get_terminal_size().columns) + "\n")
+        written += table.write(shown, output, stem)
+        written.append(pathlib.Path(output) / f"{stem}.png")
+        draw(recording, written[-1])
     print(command.stem_line(written))
 
 
+def read(roots: Sequence[str | os.PathLike]) -> tuple[list[Recording], list[str]]:
+    """Reads every directory with `similarity.jsonl` below `roots`.
+
+    Returns:
+        The recordings in the order of their paths, and one line for each that is left out.
+
+    Raises:
+        ValueError: a root is no directory.
+    """
+    frame = runs.read(*roots).frame
+    found = {path.parent for root in roots for path in pathlib.Path(root).rglob("similarity.jsonl")}
+    recordings, problems = [], []
+    for directory in sorted(found):
+        try:
+            recordings.append(_read(directory, frame))
+        except (ValueError, OSError) as error:
+            problems.append(arms.one_line(f"{error}; restore the file or repeat the command"))
+    return recordings, problems
+
+
+def to_table(recording: Recording) -> Table:
+    """First and last similarities of each arm: means over seeds, with the number of seeds."""
+    rows = []
+    for kind in ("held_out", "replay"):
+        of_kind = recording.similarity[recording.similarity.pairs == kind]
+        for arm, own in of_kind.groupby("preset", sort=False):
+            for step in sorted({own.agent_steps.min(), own.agent_steps.max()}):
+                label = f"{arm}, {kind.replace('_', '-')}, {short_steps(step)}"
+                rows.append(Row(label, _cells(own[own.agent_steps == step]), digits=3))
+    title = f"{recording.game}: cosine similarity of phi to the anchor"
+    columns = [Column(name) for name in ("positives", "negatives", "gap")]
+    notes = [
+        "Mean over seeds; in brackets the number of seeds. Held-out: pairs of evaluation episodes "
+        "that nothing trains on. Steps are agent steps.",
+        *(["One seed decides nothing."] if recording.similarity.seed.nunique() == 1 else []),
+        f"From {recording.directory}.",
+    ]
+    return Table(title, "arm, pairs, steps", columns, rows, notes)
+
+
+def draw(recording: Recording, path: pathlib.Path) -> None:
+    """Writes the figure."""
+    seeds = recording.similarity.seed.unique()
+    title = f"{recording.game}, seed {seeds[0]}"
+    if len(seeds) > 1:
+        title = f"{recording.game}: mean of {len(seeds)} seeds, and each"
+    similarity, scores = (
+        # Matplotlib reads text between dollars as a formula.
+        lines.replace({"preset": r"\$"}, {"preset": r"\$"}, regex=True).to_dict("records")
+        for lines in (recording.similarity, recording.scores)
+    )
+    figures.draw_similarity(path, similarity, scores, title)
+
+
+def _read(directory: pathlib.Path, frame: pd.DataFrame) -> Recording:
+    """Reads one directory; raises ValueError if a line is damaged."""
+    parts = []
+    for name, needed in _NEEDED.items():
+        path = directory / name
+        lines = records.read_records(path) if path.exists() else []
+        columns = ["preset", "game", "seed", "agent_steps", *needed]
+        with files.reading(path):
+            # A measure without pairs is null.
+            types = {"seed": int, "agent_steps": int} | dict.fromkeys(needed, float)
+            own = pd.DataFrame(lines, columns=[*columns, "pairs"]).astype(types)
+            if not (own.game.isin(reference.games()) & own.preset.isin([*ATARI_PRESETS])).all():
+                raise ValueError("a line is of another game or preset")
+        parts.append(own)
+    similarity, scores = parts
+    games = similarity.game.unique()
+    if len(games) != 1:
+        raise ValueError(f"{directory / 'similarity.jsonl'} is of {len(games)} games, not of one")
+    of_game = frame[frame.game == games[0]]
+    for place in (directory, directory.parent):
+        near = of_game[np.array([place in path.parents for path in of_game.directory], bool)]
+        if len(near):
+            break
+    near = near.drop_duplicates(["preset", "seed", "arm"])
+    near = near.drop_duplicates(["preset", "seed"], keep=False)
+    arm_of = near.set_index(["preset", "seed"]).arm.to_dict()
+    for own in parts:
+        own["preset"] = [arm_of.get(run, run[0]) for run in zip(own.preset, own.seed, strict=True)]
+    return Recording(directory, games[0], similarity, scores)
+
+
+def _cells(lines: pd.DataFrame) -> list[Cell]:
+    """Positives, negatives and their gap, over the seeds that have them."""
+    own = lines[["cosine_positive", "cosine_negative"]].dropna()
+    own = own.assign(gap=own.cosine_positive - own.cosine_negative)
+    return [mean_cell(own[name])._replace(deviation=None) for name in own]
+
+
 if __name__ == "__main__":
-    command.define_flags(judges=False)
-    command.start(lambda given: run(given.results, given.output))
+    command.define_flags()
+    command.carry_out(lambda given: run(given.results, given.output))

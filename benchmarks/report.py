@@ -4,10 +4,9 @@ r"""Builds one self-contained HTML page of every run below some directories.
     python -m benchmarks.report --results=results,runs/rcrl-Pong-0
     python -m benchmarks.report --smoke --workdir=runs/smoke
 
-The page has verdicts on the paper's claims, its tables with ours beside, learning curves, scores by
-game, performance profiles, what runs measured beside scores, speed, and every run with its
-manifest. It makes no request to any network. What is left out is listed in the page and on standard
-error, one line each.
+The page has verdicts on the paper's claims, its tables with ours beside, learning curves,
+performance profiles, what runs measured beside scores, and every run with its manifest. It makes no
+request to any network. What is left out is listed in the page and on standard error, one line each.
 
 --smoke trains eight short runs and takes every table command from nothing to the finished page,
 which takes a few minutes on two cores (benchmarks/smoke.py).

@@ -20,8 +20,6 @@ SEEDS = 2
 STEPS = 1_700
 """Agent steps; the presets learn from step 1,600 on."""
 
-_FORMATS = tuple(table.WRITERS)
-
 
 class _Step(NamedTuple):
     """One command: module, arguments, and the files that it writes."""
@@ -65,7 +63,7 @@ def steps(directory: pathlib.Path) -> list[_Step]:
     writing = (*reading, f"--output={output}")
 
     def written(stem: str) -> tuple[pathlib.Path, ...]:
-        return tuple(output / f"{stem}.{suffix}" for suffix in _FORMATS)
+        return tuple(output / f"{stem}.{suffix}" for suffix in table.FORMATS)
 
     return [
         _Step(

@@ -108,6 +108,16 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
     return one_line(f"{preset}({differing})")
 
 
+def preset_of(arm: str) -> str:
+    """The preset of an arm, whatever fields differ: `rcrl` of `rcrl(n_step=5)`."""
+    return arm.partition("(")[0]
+
+
+def changes_of(arm: str) -> str:
+    """The fields in which an arm differs from its preset: `(n_step=5)`, or nothing."""
+    return arm.removeprefix(preset_of(arm))
+
+
 def one_line(text: str) -> str:
     """`text` without line breaks and without characters that a terminal cannot show."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

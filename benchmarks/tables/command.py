@@ -1,22 +1,26 @@
-"""What the table commands share: their flags, which runs they show, and their output."""
+"""The paper's tables as programs: their flags, which runs they show, and their output.
+
+`PAPER` has what `benchmarks.table1`, `table2` and `figure_dmc` differ in; the page shows the same.
+"""
 
 import os
 import pathlib
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 from absl import app, flags
+from matplotlib.figure import Figure
 
-from benchmarks.tables import claims, pools, table, verdicts
-from benchmarks.tables.claims import Claim
+from benchmarks.tables import arms, claims, control_figure, pools, runs, scores, table
+from benchmarks.tables.claims import Claim, Verdict
 from benchmarks.tables.table import Table
-from benchmarks.tables.verdicts import Verdict
 from experiments import command_line
 from rcrl_jax import files
+from rcrl_jax.config import presets as known
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
@@ -25,169 +29,216 @@ CONTRADICTED, UNDECIDED = 3, 4
 """Exit codes of --gate."""
 
 
-class Selection(NamedTuple):
-    """The runs of a table.
+class Kind(NamedTuple):
+    """One of the paper's tables.
 
     Attributes:
-        shown: those of the table.
-        lines: one for each arm or set of runs that is left out.
-    """
-
-    shown: pd.DataFrame
-    lines: tuple[str, ...]
-
-
-def define_flags(*, judges: bool = True) -> None:
-    """Defines the flags of all table commands; --mixed and --gate where claims are judged."""
-    flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
-    flags.DEFINE_string("output", "runs/report", "directory to write to")
-    if judges:
-        flags.DEFINE_boolean(
-            "mixed", False, "also show runs of other conditions (algorithm, evaluation, ...)"
-        )
-        flags.DEFINE_boolean(
-            "gate", False,
-            "exit with 0 if all claims that are judged here are supported, with "
-            f"{CONTRADICTED} if one is contradicted, else with {UNDECIDED}; the pre-registered "
-            "claim is judged by benchmarks.claim alone",
-        )  # fmt: skip
-
-
-def start(command: Callable[[flags.FlagValues], Sequence[Verdict] | None]) -> None:
-    """Parses the flags, runs `command` on them and exits; a mistake is one line and exit code 2.
-
-    Args:
-        command: returns the verdicts, or None if it judges nothing.
-    """
-
-    def main(argv: list[str]) -> int:
-        del argv
-        try:
-            judged = command(flags.FLAGS)
-        except (ValueError, OSError) as error:
-            command_line.refuse(str(error))
-        return gate(judged) if judged is not None and flags.FLAGS.gate else 0
-
-    app.run(main, flags_parser=command_line.parse)
-
-
-def check_presets(names: Sequence[str], known: Collection[str]) -> None:
-    """Raises ValueError for a name that is no preset, or stands twice."""
-    for name in names:
-        if name not in known:
-            raise ValueError(f"--presets: {name!r} is none of {', '.join(known)}")
-    if len(set(names)) < len(names):
-        raise ValueError(f"--presets: a name stands twice in {','.join(names)}")
-
-
-def select(
-    frame: pd.DataFrame,
-    family: str,
-    budgets: Sequence[int],
-    arms: Sequence[str] = (),
-    *,
-    mixed: bool = False,
-) -> Selection:
-    """Keeps, for each budget, the largest set of finished runs under equal conditions.
-
-    Args:
-        frame: any runs.
         family: `atari` or `dmc`.
-        budgets: in environment steps.
-        arms: labels of the arms that the table shows; empty for all.
-        mixed: whether runs of all conditions are kept.
+        claims: the paper's claims that belong to it.
+        presets: those whose runs it can show.
+        make: makes it of the chosen runs and their budgets.
+        draw: a figure beside it, of the same and the largest budget.
+        budgets: environment steps, where the table has several.
     """
-    own = frame[(frame.family == family) & frame.score.notna()]
+
+    family: str
+    claims: Sequence[Claim]
+    presets: Mapping[str, object]
+    make: Callable[[pd.DataFrame, Sequence[int]], Table]
+    draw: Callable[[pd.DataFrame, int], Figure] | None = None
+    budgets: tuple[int, ...] = ()
+
+
+PAPER = {
+    "table1": Kind(
+        "atari",
+        claims.ATARI_CLAIMS,
+        known.ATARI_PRESETS,
+        lambda frame, budgets: scores.table1(frame, env_steps=budgets[0]),
+    ),
+    "table2": Kind(
+        "atari",
+        claims.BUDGET_CLAIMS,
+        scores.BUDGET_SYSTEMS,
+        lambda frame, budgets: scores.table2(frame, budgets=budgets),
+        budgets=(100_000, 1_500_000),
+    ),
+    "figure_dmc": Kind(
+        "dmc",
+        claims.DMC_CLAIMS,
+        known.DMC_PRESETS,
+        lambda frame, _: scores.control_table(frame),
+        draw=control_figure.draw,
+    ),
+}
+"""Name of the program and of its files -> what it shows."""
+
+
+class Shown(NamedTuple):
+    """One of the paper's tables with our runs.
+
+    Attributes:
+        table: the table.
+        judged: verdicts on its claims, after the largest budget.
+        runs: those of the table.
+        budgets: theirs, in environment steps.
+        left_out: one line for each set of runs that is left out, with the flag that shows it.
+    """
+
+    table: Table
+    judged: Sequence[Verdict]
+    runs: pd.DataFrame
+    budgets: Sequence[int]
+    left_out: tuple[str, ...]
+
+
+def fill(
+    kind: Kind,
+    frame: pd.DataFrame,
+    *,
+    presets: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    mixed: bool = False,
+) -> Shown:
+    """Makes a table and judges its claims.
+
+    Args:
+        kind: a value of `PAPER`.
+        frame: any runs; for each budget the largest set of finished ones under equal conditions is
+            shown.
+        presets: those that are shown, whatever fields a run changes; empty for all. Claims are
+            judged that compare two of them.
+        budgets: in environment steps; empty for those of the table, or of `pools.budget`.
+        mixed: whether runs of all conditions are shown.
+    """
+    budgets = tuple(budgets) or kind.budgets or (pools.budget(frame, kind.family),)
+    own = frame[(frame.family == kind.family) & frame.score.notna()]
+    chosen = own.arm.map(arms.preset_of).isin(presets or kind.presets)
+    of_budget = own.env_steps.isin(budgets)
     lines = []
-    if arms:
-        others = own.arm[~own.arm.isin(arms)].value_counts(sort=False)
-        lines += [f"{arm} is not shown here (runs: {count})" for arm, count in others.items()]
-        own = own[own.arm.isin(arms)]
-    others = own.env_steps[~own.env_steps.isin(budgets)].value_counts().sort_index()
+    others = own.arm[~chosen].value_counts(sort=False)
+    if len(others):
+        counts = ", ".join(f"{arm} ({count})" for arm, count in others.items())
+        hint = "; without --presets they are" if presets else ""
+        lines.append(f"not shown here, runs of {counts}{hint}")
+    others = own.env_steps[chosen & ~of_budget].value_counts().sort_index()
     if len(others):
         counts = ", ".join(f"{count} of {steps:,}" for steps, count in others.items())
-        lines.append(f"runs of other budgets left out: {counts} steps; --steps shows them")
-    shown = [
-        pools.largest(own[own.env_steps == budget], mixed=mixed)
-        for budget in dict.fromkeys(budgets)
-    ]
+        flag = "--steps" if kind.budgets else f"--steps={others.idxmax()}"
+        lines.append(
+            f"runs of other budgets left out, {counts} steps; for example {flag} shows them"
+        )
+    own = own[chosen & of_budget]
+    found = {*own.arm.map(arms.preset_of)}
+    lines += [f"no finished run of {name} has these steps" for name in presets if name not in found]
+    shown = [pools.largest(own[own.env_steps == steps], mixed=mixed) for steps in budgets]
     lines += [f"{line}; --mixed shows them" for pool in shown for line in pool.left_out]
-    return Selection(pd.concat([pool.runs for pool in shown]), tuple(lines))
-
-
-def budget(frame: pd.DataFrame, family: str) -> int:
-    """The budget that a family's table and claims are of.
-
-    The published one if a finished run has it, else that of the largest set of equal conditions.
-    """
-    published = claims.BUDGET[family]
-    own = frame[(frame.family == family) & frame.score.notna()]
-    if own.empty or (own.env_steps == published).any():
-        return published
-    return int(pools.largest(own).runs.env_steps.iloc[0])
-
-
-def judge(
-    judged: Sequence[Claim],
-    frame: pd.DataFrame,
-    presets: Collection[str] = (),
-    *,
-    env_steps: int,
-    mixed: bool = False,
-) -> list[Verdict]:
-    """The verdicts on claims after a budget; of chosen presets, those that compare two of them."""
-    return [
-        verdicts.judge(claim._replace(env_steps=env_steps), frame, mixed=mixed)
-        for claim in judged
-        if not presets or {claim.first, claim.second} <= set(presets)
+    runs_shown = pd.concat([pool.runs for pool in shown])
+    judged = [
+        claims.judge(claim._replace(env_steps=budgets[-1]), frame, mixed=mixed)
+        for claim in kind.claims
+        if not presets or {claim.first, claim.second} <= {*presets}
     ]
+    return Shown(kind.make(runs_shown, budgets), judged, runs_shown, budgets, tuple(lines))
 
 
-def show(
-    shown: Table,
-    judged: Sequence[Verdict],
-    lines: Sequence[str],
+def run(
+    name: str,
+    results: Sequence[str | os.PathLike],
     output: str | os.PathLike,
-    stem: str,
-) -> list[pathlib.Path]:
-    """Prints and writes a table and its verdicts; returns the files.
-
-    What was left out goes to stderr.
+    *,
+    presets: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    mixed: bool = False,
+) -> Sequence[Verdict]:
+    """Prints and writes one of `PAPER`; what is left out goes to stderr.
 
     Args:
-        shown: the table.
-        judged: printed below, and written as `<stem>_verdicts.*`.
-        lines: what was left out.
+        name: of the program and of its files.
+        results: directories of runs.
         output: directory to write to.
-        stem: name of the files without their suffix.
+        presets: as in `fill`.
+        budgets: as in `fill`.
+        mixed: as in `fill`.
+
+    Returns:
+        The verdicts, written as `<name>_verdicts.*`.
 
     Raises:
+        ValueError: a directory does not exist, or a preset is unknown or stands twice.
         OSError: a file cannot be written.
     """
-    width = shutil.get_terminal_size().columns
-    written = table.write(shown, output, stem)
-    if judged:
-        written += table.write(verdicts.to_table(judged), output, f"{stem}_verdicts")
-    for line in lines:
+    kind = PAPER[name]
+    for preset in presets:
+        if preset not in kind.presets:
+            raise ValueError(f"--presets: {preset!r} is none of {', '.join(kind.presets)}")
+        if presets.count(preset) > 1:
+            raise ValueError(f"--presets: {preset} stands twice")
+    frame, problems = runs.read(*results)
+    shown = fill(kind, frame, presets=presets, budgets=budgets, mixed=mixed)
+    written = table.write(shown.table, output, name)
+    if kind.draw:
+        path = pathlib.Path(output) / f"{name}.png"
+        with files.replacing(path) as partial:
+            kind.draw(shown.runs, shown.budgets[-1]).savefig(partial, format="png", dpi=200)
+        written.append(path)
+    if shown.judged:
+        written += table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
+    for line in (*problems, *shown.left_out):
         print(line, file=sys.stderr)
-    print(table.to_text(shown, width))
-    for verdict in judged:
-        text = f"{verdict.sentence} {claims.published(verdict.claim)}"
-        print("\n" + textwrap.fill(text, width, break_on_hyphens=False))
-    return written
+    width = shutil.get_terminal_size().columns
+    print(table.to_text(shown.table, width))
+    for verdict in shown.judged:
+        print("\n" + textwrap.fill(verdict.text, width, break_on_hyphens=False))
+    print(f"\n{stem_line(written)}")
+    return shown.judged
 
 
-def write_page(path: pathlib.Path, mark: str, rest: str) -> None:
-    """Writes a page that begins with `mark`; replaces its earlier version and no other file.
+def start(name: str) -> None:
+    """Runs the program of one of `PAPER`: parses its flags, and exits with the code of --gate."""
+    define_flags()
+    flags.DEFINE_boolean(
+        "mixed", False, "also show runs of other conditions (algorithm, evaluation, ...)"
+    )
+    flags.DEFINE_boolean(
+        "gate", False,
+        "exit with 0 if all claims that are judged here are supported, with "
+        f"{CONTRADICTED} if one is contradicted, else with {UNDECIDED}; the pre-registered "
+        "claim is judged by benchmarks.claim alone",
+    )  # fmt: skip
+    number = max(len(PAPER[name].budgets), 1)
+    usual = ",".join(map(str, PAPER[name].budgets)) or "a published one, or that of most runs"
+    noun = "budget" if number == 1 else f"{number} budgets"
+    flags.DEFINE_list("steps", [], f"{noun} of our runs [environment steps]; without it {usual}")
+    flags.DEFINE_list("presets", [], "our systems; without it all arms that have runs")
 
-    Raises:
-        ValueError: the file there does not begin with `mark`.
-        OSError: it cannot be read or written.
-    """
-    if path.exists() and not path.read_text(encoding="utf-8").startswith(mark):
-        raise ValueError(f"{path} was not written by this program; move it away")
-    with files.replacing(path) as partial:
-        partial.write_text(mark + rest, encoding="utf-8")
+    def command(given: flags.FlagValues) -> int:
+        judged = run(
+            name, given.results, given.output, presets=given.presets,
+            budgets=_budgets(given.steps, number), mixed=given.mixed,
+        )  # fmt: skip
+        return gate(judged) if given.gate else 0
+
+    carry_out(command)
+
+
+def define_flags(output: str = "runs/report") -> None:
+    """Defines --results and --output."""
+    flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
+    flags.DEFINE_string("output", output, "directory to write to")
+
+
+def carry_out(command: Callable[[flags.FlagValues], int | None]) -> None:
+    """Runs `command` on the flags and exits with its code; a mistake is one line and code 2."""
+
+    def main(argv: list[str]) -> int | None:
+        del argv
+        try:
+            return command(flags.FLAGS)
+        except (ValueError, OSError) as error:
+            command_line.refuse(str(error))
+
+    app.run(main, flags_parser=command_line.parse)
 
 
 def stem_line(written: Sequence[pathlib.Path]) -> str:
@@ -206,7 +257,16 @@ def gate(judged: Sequence[Verdict]) -> int:
 
     The pre-registered claim takes no part: `benchmarks.claim` alone decides it.
     """
-    states = [verdict.state for verdict in judged if not verdict.claim.decided_by]
-    if verdicts.CONTRADICTED in states:
+    states = [verdict.state for verdict in judged if not verdict.claim.is_preregistered]
+    if claims.CONTRADICTED in states:
         return CONTRADICTED
-    return 0 if states and set(states) == {verdicts.SUPPORTED} else UNDECIDED
+    return 0 if states and {*states} == {claims.SUPPORTED} else UNDECIDED
+
+
+def _budgets(texts: Sequence[str], number: int) -> list[int]:
+    budgets = [int(text) for text in texts if text.isdecimal()]
+    if texts and (len(budgets) != number or sorted({*budgets} - {0}) != budgets):
+        raise ValueError(
+            f"--steps: {','.join(texts)!r} is not {number} rising numbers of environment steps"
+        )
+    return budgets

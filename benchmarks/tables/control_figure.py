@@ -46,7 +46,7 @@ PUBLISHED_POINTS = {
 """Agents of `reference.dmc_scores` that the paper's figure shows; only two points are known."""
 
 
-def draw(frame: pd.DataFrame, *, end: int | None = None) -> Figure:
+def draw(frame: pd.DataFrame, end: int) -> Figure:
     """Learning curves on the six tasks: ours over published ones.
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
@@ -55,14 +55,13 @@ def draw(frame: pd.DataFrame, *, end: int | None = None) -> Figure:
 
     Args:
         frame: runs of DMControl; those without evaluations are left out.
-        end: environment steps of the axis, by default those of the paper, 500,000; longer runs
-            make it longer.
+        end: environment steps of the axis; longer runs make it longer.
     """
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     panels = figure.subplots(nrows=2, ncols=3, sharex=True, sharey=True)
     evaluated = frame[frame.evaluations.map(len) > 0]
     points = runs.evaluations(evaluated)
-    end = int(max([end or 500_000, *points.env_steps]))
+    end = int(max([end, *points.env_steps]))
     free, others = dict(_OURS), itertools.cycle(_OTHERS)
     of_panel = dict(zip(reference.tasks(), panels.flat, strict=True))
     labels = _labels(evaluated)

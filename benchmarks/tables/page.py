@@ -1,29 +1,35 @@
 """One self-contained HTML page of everything below some directories of results.
 
 The page asks for nothing from anywhere: style sheet, script and figures are in it, and its content
-security policy allows no others. The template escapes all text from files. Two pages of the same
-files differ in their date line only.
+security policy allows no others. The template, which has the words, escapes all text from files.
+Two pages of the same files differ in their date line only.
 """
 
 import base64
 import hashlib
 import importlib.resources
+import itertools
 import json
 import os
 import pathlib
-import re
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import markupsafe
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 import rcrl_jax
-from benchmarks.tables import arms, panels, pools, rendering, runs, sections, similarities, speed
-from benchmarks.tables.sections import Section
+from benchmarks.tables import arms, command, panels, pools, runs, statistics
+from benchmarks.tables.table import Cell, Column, Row, Table, render
+from rcrl_jax import reference
 
-TITLE = "RCRL: what our runs show"
+FEWEST_TO_COMPARE = 3
+"""Runs of an arm on a game from which on profiles and probabilities count that game."""
+
+_FAMILIES = {"atari": "Atari", "dmc": "DMControl"}
 _MADE_WITH = ("rcrl_jax", "jax", "envpool", "dm_control")
 _MOST_MANIFESTS = 500
 
@@ -42,6 +48,21 @@ class Page(NamedTuple):
     problems: tuple[str, ...]
 
 
+class Panel(NamedTuple):
+    """A figure as an address, its title, and what a reader who cannot see it is told."""
+
+    title: str
+    uri: str
+    said: str
+
+
+class Block(NamedTuple):
+    """Panels that unfold under a title."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
 def build(
     roots: Sequence[pathlib.Path], output: pathlib.Path, *, date: str, commit: str | None
 ) -> Page:
@@ -57,29 +78,32 @@ def build(
         ValueError: a root is no directory.
     """
     frame, left_out = runs.read(*roots, unfinished=True)
-    recorded, damaged = similarities.read(roots)
-    problems = [*left_out, *damaged]
+    points, damaged = runs.read_measures(frame)
+    problems = tuple(map(arms.one_line, [*left_out, *damaged]))
+    shown = {name: command.fill(kind, frame) for name, kind in command.PAPER.items()}
+    control = shown["figure_dmc"]
     looks = panels.styles(frame.arm.unique())
+
+    def curves(game: str, own: pd.DataFrame) -> Iterable[tuple[str, Figure]]:
+        is_atari = own.family.iloc[0] == "atari"
+        random = reference.published(game, "Random") if is_atari else None
+        yield "learning curves", panels.learning_curves(own, looks, random)
+
+    def measures(_: str, own: pd.DataFrame) -> Iterable[tuple[str, Figure]]:
+        return panels.measures(points[points.run.isin(own.index)], looks)
+
     with panels.drawing():
-        contents = [
-            sections.judged(frame),
-            sections.paper_tables(frame),
-            sections.learning_curves(frame, looks),
-            sections.bars(frame, looks),
-            sections.comparisons(frame, looks),
-            sections.measured(frame, looks, recorded, problems),
-            Section(
-                "Throughput",
-                empty="No speed has been recorded here yet.",
-                tables=speed.tables(roots, problems),
+        figure = command.PAPER["figure_dmc"].draw(control.runs, control.budgets[-1])
+        profiles, improvements = compare(frame, looks)
+        drawn = {
+            "figure": _panel("DMControl: ours over published curves", figure),
+            "curves": _blocks(
+                frame[(frame.evaluations.map(len) > 0) & ~frame.index.isin(control.runs.index)],
+                curves,
             ),
-            Section(
-                "All runs",
-                empty="There is no run yet.",
-                runs=_rows(frame, output.absolute().parent),
-            ),
-        ]
-    problems = tuple(map(arms.one_line, problems))
+            "profiles": profiles,
+            "measures": _blocks(frame[frame.index.isin(points.run)], measures),
+        }
     files = importlib.resources.files("benchmarks.tables") / "templates"
     style, script = (
         markupsafe.Markup((files / name).read_text(encoding="utf-8"))
@@ -89,17 +113,123 @@ def build(
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
         f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    html = rendering.render(
+    html = render(
         "page.html",
-        title=TITLE,
         policy=markupsafe.Markup(policy),
         style=style,
         script=script,
         facts=_facts(frame, date=date, commit=commit),
         problems=problems,
-        sections=[(_anchor(section.title), section) for section in contents],
+        verdicts=[verdict for one in shown.values() for verdict in one.judged],
+        paper_tables=[
+            one.table._replace(notes=[*one.table.notes, *one.left_out]) for one in shown.values()
+        ],
+        improvements=improvements,
+        rows=_rows(frame, output.absolute().parent),
+        fewest_to_compare=FEWEST_TO_COMPARE,
+        fewest_for_interval=panels.FEWEST_FOR_INTERVAL,
+        **drawn,
     )
-    return Page(str(html), len(frame), problems)
+    return Page(html, len(frame), problems)
+
+
+def compare(
+    frame: pd.DataFrame, looks: Mapping[str, panels.Style]
+) -> tuple[list[Block], list[Table]]:
+    """Performance profiles and probabilities of improvement where arms share games."""
+    blocks, tables = [], []
+    for label, own in pool_labels(frame):
+        counted = _counted(own)
+        of_games: dict[tuple[str, ...], dict[str, list[np.ndarray]]] = {}
+        for arm, scores in counted.items():
+            of_games.setdefault(tuple(scores), {})[arm] = [*scores.values()]
+        profiles = [
+            _panel(f"Performance profile on {_games(games)}",
+                   panels.performance_profiles(of_arms, looks))
+            for games, of_arms in of_games.items() if games and len(of_arms) > 1
+        ]  # fmt: skip
+        if profiles:
+            blocks.append(Block(label, profiles))
+        rows = []
+        for first, second in itertools.combinations(counted, 2):
+            if games := [game for game in counted[first] if game in counted[second]]:
+                interval = panels.interval_of(
+                    statistics.probability_of_improvement,
+                    [[counted[arm][game] for game in games] for arm in (second, first)],
+                )
+                cells = [Cell(_games(games)), *(Cell(float(value)) for value in interval)]
+                rows.append(Row(f"{second} > {first}", cells, digits=3))
+        if rows:
+            columns = [Column(name) for name in ("games", "estimate", "low", "high")]
+            tables.append(Table(f"Probability of improvement: {label}", "pair", columns, rows))
+    return blocks, tables
+
+
+def pool_labels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The runs of each pool with a label: Atari first, then long runs, then large pools.
+
+    A label says what differs from every other pool: budget, algorithm and final episodes always,
+    other conditions where two pools would have one label.
+    """
+    sets = [own for _, own in frame.groupby("pool", sort=False)]
+    sets.sort(key=lambda own: (own.family.iloc[0], -own.env_steps.iloc[0], -len(own)))
+    short = [
+        f"{_FAMILIES[first.family]}, {first.env_steps:,} environment steps, "
+        f"algorithm {first.algorithm}, {first.final_episodes} final episodes"
+        for first in (own.iloc[0] for own in sets)
+    ]
+    labelled = []
+    for own, label in zip(sets, short, strict=True):
+        alike = [other for other, same in zip(sets, short, strict=True) if same == label]
+        names = pools.differing(pd.concat(alike))
+        differing = [f"{name} {pools.text(own.iloc[0][name])}" for name in names]
+        labelled.append((", ".join([label, *differing]), own))
+    return labelled
+
+
+def _by_game(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Games in the paper's order with their runs."""
+    return sorted(frame.groupby("game"), key=lambda group: runs.game_order(group[0]))
+
+
+def _blocks(
+    frame: pd.DataFrame, draw: Callable[[str, pd.DataFrame], Iterable[tuple[str, Figure]]]
+) -> list[Block]:
+    """A block a pool with the panels of its games; `draw` gives what they say, and figures."""
+    blocks = []
+    for label, own in pool_labels(frame):
+        found = [
+            _panel(game, figure, f"{said} on {game}")
+            for game, of_game in _by_game(own)
+            for said, figure in draw(game, of_game)
+        ]
+        counts = {"run": len(own), "arm": own.arm.nunique(), "game": own.game.nunique()}
+        words = ", ".join(pools.count(noun, number) for noun, number in counts.items())
+        blocks.append(Block(f"{label}: {words}", found))
+    return blocks
+
+
+def _panel(title: str, figure: Figure, said: str = "") -> Panel:
+    return Panel(title, panels.to_uri(figure), said or title)
+
+
+def _counted(frame: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
+    """Arm -> game -> normalised scores, where there are enough of them."""
+    games = [game for game, _ in _by_game(frame)]
+    return {
+        arm: {
+            game: values
+            for game, values in zip(
+                games, pools.scores(frame, arm, games, normalised=True), strict=True
+            )
+            if len(values) >= FEWEST_TO_COMPARE
+        }
+        for arm in frame.arm.unique()
+    }
+
+
+def _games(games: Sequence[str]) -> str:
+    return ", ".join(games) if len(games) <= 4 else f"{len(games)} games"
 
 
 def _facts(frame: pd.DataFrame, *, date: str, commit: str | None) -> dict[str, str]:
@@ -128,24 +258,21 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
     rows = []
     for run in frame.itertuples():
         last = run.evaluations[-1]["agent_steps"] if run.evaluations else 0
-        is_finished = not pd.isna(run.score)
-        state = "finished" if is_finished else f"unfinished, evaluated at {last:,}"
+        state = "finished" if run.score == run.score else f"unfinished, evaluated at {last:,}"
         path = os.path.relpath(run.directory, start)
         device = run.manifest["device"]
         cores = f", {device['host_cores']} cores" if "host_cores" in device else ""
         rows.append(
             {
-                "arm": run.arm,
-                "game": run.game,
-                "seed": run.seed,
-                "agent_steps": run.agent_steps,
-                "score": run.score if is_finished else None,
+                "run": run,
                 "episodes": len(run.returns) if run.returns is not None else None,
-                "state": "diverged, counted as random play" if run.diverged else state,
-                "backend": pools.text(run.backend),
-                "algorithm": str(run.algorithm),
-                "device": f"{device.get('kind', '–')}{cores}",
-                "commit": pools.short_commit(run.commit),
+                "texts": (
+                    "diverged, counted as random play" if run.diverged else state,
+                    pools.text(run.backend),
+                    str(run.algorithm),
+                    f"{device.get('kind', '–')}{cores}",
+                    run.commit[:10] + "-dirty" * run.commit.endswith("-dirty"),
+                ),
                 "path": path,
                 "href": urllib.parse.quote(os.fsencode(path)) + "/",
                 "manifest": json.dumps(run.manifest, indent=1)
@@ -154,10 +281,6 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _anchor(title: str) -> str:
-    return re.sub(r"[^a-z]+", "-", title.lower())
 
 
 def _hash(text: str) -> str:

@@ -8,7 +8,7 @@ import base64
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -42,28 +42,42 @@ _FIRST = ("rcrl", "erainbow_sa", "curl", "rcrl_curl", "rcrl_sac", "sac_aug", "cu
 _GRAY = "#6e7781"
 
 
+_AUCS = {
+    "unseen_auc_equal_action": "AUC, equal action",
+    "unseen_auc": "AUC, all pairs",
+    "unseen_auc_equal_return": "AUC across episodes",
+}
+_MEASURES: dict[str, dict[str, tuple[str, str]]] = {
+    "length of segments [agent steps]": {
+        "segment_length_p90": ("dashed", "90 % are shorter"),
+        "segment_length_p50": ("solid", "median"),
+        "segment_length_p10": ("dotted", "10 % are shorter"),
+    },
+    "cosine to the anchor, training batches": {
+        "cosine_positive": ("solid", "positives"),
+        "cosine_negative": ("dashed", "negatives"),
+    },
+    **{
+        f"{words}, unseen episodes": {
+            name: ("solid", "the discriminator"),
+            f"{name}_clock": ("dotted", "a clock, on the same pairs"),
+            f"{name}_matched_time": ("dashed", "the discriminator at matched time"),
+        }
+        for name, words in _AUCS.items()
+    },
+    "cosine to the anchor, unseen, equal action": {
+        "unseen_cosine_positive_equal_action": ("solid", "positives"),
+        "unseen_cosine_negative_equal_action": ("dashed", "negatives"),
+    },
+}
+"""Title of a panel -> the measures in it, each with its dash and its words."""
+
+
 class Style(NamedTuple):
     """How an arm is drawn in all panels."""
 
     color: str
     dash: str = "solid"
-
-
-class Line(NamedTuple):
-    """One line of a panel: values by agent step, its style, and its label; none for no entry."""
-
-    values: pd.Series
-    style: Style
-    label: str | None = None
-
-
-class Bar(NamedTuple):
-    """One bar: its label, its length, the runs behind it (none for published ones) and colour."""
-
-    label: str
-    value: float
-    runs: Sequence[float]
-    color: str = _GRAY
 
 
 @contextlib.contextmanager
@@ -111,30 +125,8 @@ def learning_curves(
     if random is not None:
         axes.axhline(random, color=_GRAY, linestyle="dotted", linewidth=1,
                      label=f"random play, published: {random:g}")  # fmt: skip
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    _add_legend(axes)
-    return figure
-
-
-def bars(rows: Sequence[Bar]) -> Figure:
-    """Horizontal bars of human-normalised scores, in percent; runs as points."""
-    figure = Figure(figsize=(4.2, 0.55 + 0.21 * len(rows)))
-    axes = figure.add_subplot()
-    for place, row in enumerate(rows):
-        is_ours = bool(len(row.runs))
-        axes.barh(
-            place, 100 * row.value, height=0.7, linewidth=1, edgecolor=row.color,
-            facecolor=row.color if is_ours else "none", alpha=0.55 if is_ours else 1,
-        )  # fmt: skip
-        points = 100 * np.asarray(row.runs)
-        axes.plot(points, [place] * len(row.runs), "o", color="black", markersize=2.5)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.axvline(0, color=_GRAY, linewidth=0.8)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlabel("human-normalised score [%]")
-    return figure
+    return _finish(figure, axes)
 
 
 def performance_profiles(
@@ -150,41 +142,57 @@ def performance_profiles(
     pooled = np.concatenate([game for arm in arms.values() for game in arm])
     thresholds = np.linspace(min(0.0, pooled.min()), max(1.0, pooled.max()), 101)
     for arm, scores in arms.items():
-        interval = statistics.bootstrap_intervals(
-            {"profile": lambda drawn: statistics.performance_profile(drawn, thresholds)},
-            [scores],
-            np.random.default_rng(0),
-            resamples=_RESAMPLES,
-        )["profile"]
+        interval = interval_of(
+            lambda drawn: statistics.performance_profile(drawn, thresholds), [scores]
+        )
         color, dash = looks[arm]
         label = f"{arm}, {sum(map(len, scores))} runs"
         axes.plot(thresholds, interval.estimate, color=color, linestyle=dash, label=label)
         axes.fill_between(thresholds, interval.low, interval.high, color=color, alpha=0.18)
     axes.set_ylim(-0.02, 1.02)
-    _add_legend(axes)
-    return figure
+    return _finish(figure, axes)
 
 
-def lines(drawn: Sequence[Line], label: str, level: float | None = None) -> Figure:
-    """Lines over agent steps.
+def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
+    """Titles and figures of what one game's runs of one pool measured beside their scores.
+
+    A line is the mean over an arm's runs, at the steps at which all that have the measure recorded
+    it. A panel without lines is left out.
 
     Args:
-        drawn: the lines.
-        label: of the vertical axis.
-        level: where to draw a thin line, for example at chance.
+        points: of `runs.read_measures`.
+        looks: styles of the arms.
     """
-    figure, axes = _panel("agent steps", label)
-    for line in drawn:
-        shown = line.values.iloc[:: -(-len(line.values) // 200)]  # a panel has no more pixels
-        axes.plot(
-            shown.index, shown, color=line.style.color, linestyle=line.style.dash, linewidth=1.2,
-            marker="o" if len(line.values) < 15 else None, markersize=2.5, label=line.label,
-        )  # fmt: skip
-    if level is not None:
-        axes.axhline(level, color=_GRAY, linewidth=0.8)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _add_legend(axes)
-    return figure
+    for title, lines in _MEASURES.items():
+        figure, axes = _panel("agent steps", title)
+        for arm, own in points.groupby("arm", sort=False):
+            for name, (dash, words) in lines.items():
+                if name in own and len(mean := _mean_of_runs(own, name)):
+                    shown = mean.iloc[:: -(-len(mean) // 200)]  # a panel has no more pixels
+                    axes.plot(
+                        shown.index, shown, color=looks[arm].color, linestyle=dash, linewidth=1.2,
+                        marker="o" if len(mean) < 15 else None, markersize=2.5,
+                        label=f"{arm} ({own.run.nunique()}), {words}",
+                    )  # fmt: skip
+        if axes.lines:
+            if "AUC" in title:
+                axes.axhline(0.5, color=_GRAY, linewidth=0.8)
+            yield title, _finish(figure, axes)
+
+
+def _mean_of_runs(points: pd.DataFrame, measure: str) -> pd.Series:
+    own = points[["run", "agent_steps", measure]].dropna()
+    own = own.drop_duplicates(["run", "agent_steps"], keep="last")
+    return runs.at_common_steps(own, "agent_steps", measure).mean(axis=1)
+
+
+def interval_of(
+    estimator: Callable[..., np.ndarray], arms: Sequence[statistics.Scores]
+) -> statistics.Interval:
+    """The 95 % interval of an estimator, as `statistics.bootstrap_intervals` has it."""
+    return statistics.bootstrap_intervals(
+        {"": estimator}, arms, np.random.default_rng(0), resamples=_RESAMPLES
+    )[""]
 
 
 def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None:
@@ -193,29 +201,26 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
     Means and intervals are taken at the steps at which all finished seeds have an evaluation. A
     single seed has hollow points.
     """
-    look = {"color": style.color, "linestyle": style.dash}
+    look = {"color": style.color, "linestyle": style.dash, "marker": "o"}
     points = runs.evaluations(frame)
-    is_single = len(frame) == 1
+    if len(frame) == 1:
+        look |= {"linewidth": 1.3, "markersize": 3, "markerfacecolor": "white"}
+    else:
+        look |= {"linewidth": 0.6, "markersize": 1.5, "alpha": 0.55}
     for _, own in points.groupby("run"):
-        axes.plot(
-            own.agent_steps, own.score, **look, label=label,
-            linewidth=1.3 if is_single else 0.6, alpha=1 if is_single else 0.55,
-            marker="o", markersize=3 if is_single else 1.5,
-            markerfacecolor="white" if is_single else style.color,
-        )  # fmt: skip
+        axes.plot(own.agent_steps, own.score, **look, label=label)
         label = "_"  # one entry an arm
     whole = frame.index[frame.returns.notna()]
     scores = runs.at_common_steps(points[points.run.isin(whole)], "agent_steps", "score")
     if scores.shape[1] < 2 or scores.empty:
         return
-    axes.plot(scores.index, scores.mean(axis=1), **look, linewidth=2, marker="o", markersize=3)
+    look |= {"linewidth": 2, "markersize": 3, "alpha": 1}
+    axes.plot(scores.index, scores.mean(axis=1), **look)
     if scores.shape[1] >= FEWEST_FOR_INTERVAL:
-        interval = statistics.bootstrap_intervals(
-            {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},
+        interval = interval_of(
+            lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1),
             [list(scores.to_numpy(np.float64))],
-            np.random.default_rng(0),
-            resamples=_RESAMPLES,
-        )["mean"]
+        )
         axes.fill_between(
             scores.index, interval.low, interval.high, color=style.color, alpha=0.18, linewidth=0
         )
@@ -236,6 +241,7 @@ def _panel(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _add_legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
+def _finish(figure: Figure, axes: Axes) -> Figure:
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
+    return figure

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from benchmarks.tables import published
 from benchmarks.tables.runs import COLUMNS
 from rcrl_jax import reference
 
@@ -56,6 +57,18 @@ def largest(frame: pd.DataFrame, *, mixed: bool = False) -> Pool:
     return Pool(frame[frame.pool.isin(kept)], tuple(left_out), tuple(rest))
 
 
+def budget(frame: pd.DataFrame, family: str) -> int:
+    """The environment steps that a family's tables, figures and verdicts are of.
+
+    Those of the largest set of finished runs with equal conditions; sets of a published budget come
+    before all others.
+    """
+    own = frame[(frame.family == family) & frame.score.notna()]
+    of_published = own[own.env_steps.isin(published.BUDGETS[family])]
+    chosen = largest(own if of_published.empty else of_published).runs
+    return published.BUDGETS[family][0] if chosen.empty else int(chosen.env_steps.iloc[0])
+
+
 def differing(frame: pd.DataFrame) -> list[str]:
     """The names of the conditions in which runs differ."""
     names = frame.columns.difference(COLUMNS, sort=False)
@@ -65,6 +78,11 @@ def differing(frame: pd.DataFrame) -> list[str]:
 def text(value: Any) -> str:
     """The value of a condition in words."""
     return "not stated" if pd.isna(value) else str(value)
+
+
+def count(noun: str, number: int) -> str:
+    """A number of things in words: `1 run`, `3 runs`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def scores(
@@ -78,8 +96,17 @@ def scores(
         games: in the order wanted.
         normalised: whether scores are comparable between games (`reference.normalised`).
     """
-    own = frame[(frame.arm == arm) & frame.score.notna()].sort_values("seed")
-    return _by_game(own.game, own.score, games, normalised)
+    own = frame[(frame.arm == arm) & frame.score.notna()].sort_values("seed", kind="stable")
+    arrays = [own.score[own.game == game].to_numpy(np.float64) for game in games]
+    if normalised:
+        return [reference.normalised(*one) for one in zip(games, arrays, strict=True)]
+    return arrays
+
+
+def pairs(frame: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """The finished runs of two arms that share game, seed and conditions with one of the other."""
+    own = frame[frame.arm.isin([first, second]) & frame.score.notna()]
+    return own[own.groupby(["game", "seed", "pool"]).arm.transform("nunique") == 2]
 
 
 def paired_scores(
@@ -91,16 +118,8 @@ def paired_scores(
         For each arm one array `[n_g]` for each game. Position i of both is the same seed; n_g is
         equal and can be 0.
     """
-    both = pairs(frame, first, second).reset_index().sort_values(["seed", "pool"])
-    return tuple(_by_game(both.game, both[arm], games, normalised) for arm in (first, second))
-
-
-def pairs(frame: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """Scores with the arms as columns, one row for each `game, seed, pool` that both have."""
-    keys = ["game", "seed", "pool"]
-    own = frame[frame.arm.isin([first, second]) & frame.score.notna()]
-    table = own.pivot(index=keys, columns="arm", values="score")
-    return table.reindex(columns=[first, second]).dropna()
+    both = pairs(frame, first, second).sort_values("pool", kind="stable")
+    return tuple(scores(both, arm, games, normalised=normalised) for arm in (first, second))
 
 
 def unclear_commits(frame: pd.DataFrame) -> list[str]:
@@ -110,20 +129,6 @@ def unclear_commits(frame: pd.DataFrame) -> list[str]:
         return []
     places = ", ".join(f"{run.directory} ({run.commit})" for run in unclear.itertuples())
     return [f"Made at a dirty or unknown commit: {places}."]
-
-
-def short_commit(commit: str) -> str:
-    """The first ten characters of a commit, and whether files had changed."""
-    return commit[:10] + "-dirty" * commit.endswith("-dirty")
-
-
-def _by_game(
-    of: pd.Series, values: pd.Series, games: Sequence[str], normalised: bool
-) -> list[np.ndarray]:
-    arrays = [values[of == game].to_numpy(np.float64) for game in games]
-    if normalised:
-        return [reference.normalised(*one) for one in zip(games, arrays, strict=True)]
-    return arrays
 
 
 def _rank(runs: pd.DataFrame) -> tuple[int, int, int]:
@@ -136,10 +141,7 @@ def _describe(runs: pd.DataFrame, kept: pd.DataFrame) -> str:
     own, others = runs.iloc[0], kept.iloc[0]
     name = differing(pd.concat([runs.iloc[:1], kept.iloc[:1]]))[0]
     return (
-        f"{_count(runs)} left out: {name} is {text(own[name])}, not {text(others[name])} as in "
-        f"the {_count(kept)} kept (for example {own.directory})"
+        f"{count('run', len(runs))} left out: {name} is {text(own[name])}, not "
+        f"{text(others[name])} as in the {count('run', len(kept))} kept "
+        f"(for example {own.directory})"
     )
-
-
-def _count(runs: pd.DataFrame) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

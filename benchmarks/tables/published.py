@@ -7,13 +7,18 @@ file; labels of different agents have nothing in common.
 import functools
 import importlib.resources
 
+import numpy as np
 import pandas as pd
+
+from rcrl_jax import reference
+
+BUDGETS = {"atari": (100_000,), "dmc": (500_000, 100_000)}
+"""Environment steps of the published scores that ours stand beside."""
 
 
 @functools.cache
 def _read(name: str) -> pd.DataFrame:
-    path = importlib.resources.files("benchmarks.tables") / "data" / name
-    return pd.read_csv(path)
+    return pd.read_csv(importlib.resources.files("benchmarks.tables") / "data" / name)
 
 
 def atari_budgets() -> pd.DataFrame:
@@ -29,6 +34,12 @@ def curl_seeds() -> pd.DataFrame:
 def atari_runs() -> pd.DataFrame:
     """14,066 runs on Atari-100k, `agent, game, seed, score`: 17 agents, 5 to 100 runs a game."""
     return _read("atari100k_raw_seeds.csv.gz")
+
+
+def curl_runs() -> dict[str, np.ndarray]:
+    """The final scores of 100 runs of CURL on each of the 26 games, `[100]`."""
+    own = atari_runs().query("agent == 'CURL [rliable, final]'")
+    return {game: own.score[own.game == game].to_numpy() for game in reference.games()}
 
 
 def dmc_curves() -> pd.DataFrame:

@@ -1,18 +1,59 @@
-"""Reads the runs of a pre-registered question, more strictly than a table does.
+"""The list of docs/preregistration.md, and its runs, read more strictly than a table reads them.
 
-A run that a table would leave out with a line ends the program here: docs/preregistration.md says
-what counts, and nothing may be missing without a word.
+A run that a table would leave out with a line ends the program here: nothing may be missing without
+a word.
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pandas as pd
+from absl import app, flags
 
-from benchmarks.tables import claims, pools, runs
+from benchmarks.tables import pools, runs
+from experiments import command_line
+from rcrl_jax import files
 
+# `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
+flags.disclaim_key_flags()
+
+PRESETS = ("rcrl", "erainbow_sa")
+"""The two arms; the claim is that the first scores higher."""
+GAMES = ("Hero", "UpNDown", "Asterix", "MsPacman")
+SEEDS = range(9)
+PAIRS = len(GAMES) * len(SEEDS)
+STEPS = 100_000
+"""Agent steps of a run, and environment steps."""
 EPISODES = 100
 """Of the final evaluation."""
+COMMAND = "python -m benchmarks.claim --results=results/claim"
+"""Alone decides the claim."""
+
+
+def listed(frame: pd.DataFrame) -> pd.Series:
+    """Whether the pre-registration lists each run, wherever it lies: equal runs are equal."""
+    return (
+        frame.arm.isin(PRESETS)
+        & (frame.env_steps == STEPS)
+        & frame.game.isin(GAMES)
+        & frame.seed.isin(SEEDS)
+    )
+
+
+def paired_scores(frame: pd.DataFrame) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The raw scores of the list's finished pairs, in the largest set of equal conditions.
+
+    Returns:
+        For each of `PRESETS` one array `[n_g]` for each of `GAMES`; position i is the same seed.
+    """
+    own = frame[listed(frame) & frame.score.notna()]
+    return pools.paired_scores(pools.largest(own).runs, *PRESETS, GAMES)
+
+
+def finished_pairs(frame: pd.DataFrame) -> int:
+    """How many of the `PAIRS` pairs of the list are finished."""
+    return sum(map(len, paired_scores(frame)[0]))
 
 
 def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
@@ -33,25 +74,17 @@ def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
         raise ValueError(problems[0])
     frame = frame[frame.score.notna()]
     for run in frame.itertuples():
+        episodes = run.returns and len(run.returns)
         expected = {
             "preset": (run.preset in presets, run.preset),
             "agent": (run.arm == run.preset, run.arm),
-            "steps": (run.agent_steps == claims.PREREGISTERED_STEPS, run.agent_steps),
-            "episodes": (
-                run.diverged or len(run.returns) == EPISODES,
-                run.returns and len(run.returns),
-            ),
+            "steps": (run.agent_steps == STEPS, run.agent_steps),
+            "episodes": (run.diverged or episodes == EPISODES, episodes),
             "algorithm": (type(run.algorithm) is int, run.algorithm),
         }
         for name, (is_listed, value) in expected.items():
             if not is_listed:
                 raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
-    _require_one_protocol(frame)
-    return frame
-
-
-def _require_one_protocol(frame: pd.DataFrame) -> None:
-    """Raises ValueError where runs differ in what docs/preregistration.md refuses."""
     for name in pools.differing(frame):
         if name in ("algorithm", "backend") or name.startswith("protocol."):
             values = frame[name].map(pools.text)
@@ -60,3 +93,47 @@ def _require_one_protocol(frame: pd.DataFrame) -> None:
                 f"{other.directory}: {name} is {pools.text(other[name])}, but {values.iloc[0]} in "
                 f"{frame.directory.iloc[0]}"
             )
+    return frame
+
+
+def start(
+    program: str,
+    presets: Sequence[str],
+    make_page: Callable[[pd.DataFrame], str],
+    *,
+    title: str,
+    note: str,
+) -> None:
+    """Runs a program that reads the list: prints its page and writes it beside the results.
+
+    A mistake is one line and exit code 2.
+
+    Args:
+        program: its module in `benchmarks`, and the usual directory in `results`.
+        presets: whose runs are read.
+        make_page: the page as Markdown, of these runs.
+        title: of the page.
+        note: follows the command on the page.
+    """
+    flags.DEFINE_string("results", f"results/{program}", "directory of the finished runs")
+    mark = f"# {title}\n\nWritten by `python -m benchmarks.{program}"
+
+    def main(argv: list[str]) -> None:
+        del argv
+        results = pathlib.Path(flags.FLAGS.results)
+        try:
+            text = make_page(read_runs(results, presets))
+            _write(results / "README.md", mark, f" --results={results}`; {note}\n\n{text}\n")
+        except (ValueError, OSError) as error:
+            command_line.refuse(str(error))
+        print(text)
+
+    app.run(main, flags_parser=command_line.parse)
+
+
+def _write(path: pathlib.Path, mark: str, rest: str) -> None:
+    """Writes a page that begins with `mark`; replaces its earlier version and no other file."""
+    if path.exists() and not path.read_text(encoding="utf-8").startswith(mark):
+        raise ValueError(f"{path} was not written by this program; move it away")
+    with files.replacing(path) as partial:
+        partial.write_text(mark + rest, encoding="utf-8")

@@ -23,6 +23,7 @@ import pandas as pd
 
 from benchmarks.tables import arms, run_files
 from rcrl_jax import reference
+from rcrl_jax.runs import records
 
 COLUMNS = (
     "directory", "family", "preset", "arm", "game", "seed", "agent_steps", "score", "returns",
@@ -33,6 +34,9 @@ COLUMNS = (
 _FILES = {"manifest.json", "scores.json", "diverged.json", "evaluations.jsonl"}
 _NO_RUNS_BELOW = {"checkpoints", "tensorboard", "diverged"}
 _SEED = re.compile(r"seed_\d+")
+_MEASURES = ("unseen_", "cosine_", "segment_length_")
+_LARGEST = 1e6
+"""No measure is larger."""
 
 
 class Reading(NamedTuple):
@@ -94,6 +98,38 @@ def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     columns = ["run", "arm", "game", "seed", "agent_steps", "env_steps", "score", "returns"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def read_measures(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """What runs measured beside their scores: `run, arm, agent_steps` and a column a measure.
+
+    Their evaluations count, and their `metrics.jsonl` if there is one.
+
+    Returns:
+        The measures, and one line for each file that is damaged.
+    """
+    rows, problems = [], []
+    for run in frame.itertuples():
+        path, lines = run.directory / "metrics.jsonl", []
+        try:
+            lines = records.read_records(path) if path.is_file() else []
+        except OSError as error:
+            problems.append(f"{path} cannot be read: {error.strerror}; change its rights")
+        except ValueError as error:
+            problems.append(f"{error}; the run counts without its measures; restore the file")
+        for line in [*lines, *run.evaluations]:
+            step = line.get("agent_steps")
+            values = {
+                name: float(value)
+                for name, value in line.items()
+                # JSON can hold infinities, and integers beyond every float.
+                if name.startswith(_MEASURES)
+                and type(value) in (int, float)
+                and abs(value) < _LARGEST
+            }
+            if values and type(step) is int and 0 <= step <= run.agent_steps:
+                rows.append({"run": run.Index, "arm": run.arm, "agent_steps": step} | values)
+    return pd.DataFrame(rows, columns=None if rows else ["run", "arm", "agent_steps"]), problems
 
 
 def at_common_steps(points: pd.DataFrame, step: str, value: str) -> pd.DataFrame:

@@ -3,9 +3,10 @@
     pool = pools.largest(frame[frame.env_steps == 100_000])
     table = scores.table1(pool.runs)
 
-A cell of ours is the mean of the final scores of an arm's runs, with the number of runs. Aggregates
-are taken over game means, as the paper's median is: its columns allow no other. They stand only
-where every game has a score; a note says what there is otherwise.
+A cell of ours is the mean of the final scores of an arm's runs, with the number of runs; an arm
+without runs has no column. Aggregates are taken over game means, as the paper's median is: its
+columns allow no other. They stand only where every game has a score; a note says what there is
+otherwise.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,13 +15,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from benchmarks.tables import pools, published, runs, single_runs, statistics
-from benchmarks.tables.claims import BUDGET
+from benchmarks.tables import arms, control_figure, pools, published, runs, statistics
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from rcrl_jax import reference
 
-BUDGET_SYSTEMS = ("erainbow_sa", "rcrl")
-"""The systems of Table 2."""
+BUDGET_SYSTEMS = {"erainbow_sa": "ERainbow-sa", "rcrl": "RCRL"}
+"""Presets of Table 2, and the published systems that they are."""
 PRINTED_MEDIANS = {
     "SimPLe": 14.4, "Rainbow": 0.0, "ERainbow": 16.1, "ERainbow-sa": 16.7, "CURL": 17.5,
     "RCRL": 18.5, "RCRL+CURL": 19.6,
@@ -36,8 +36,9 @@ DMC_COLUMN = {
 """Preset -> the same system on DMControl, published by others; RCRL's paper prints only curves."""
 DMC_OTHERS = ("PlaNet", "Dreamer", "SLACv1", "DrQ")
 """Published systems on DMControl that are no preset."""
+DRAWS = 50_000
+"""Of one published run of CURL a game."""
 
-_DMC_BUDGETS = (100_000, 500_000)
 _AGGREGATES: dict[str, Callable[[statistics.Scores], np.ndarray]] = {
     "median": statistics.median_of_game_means,
     "mean": statistics.mean_of_game_means,
@@ -47,6 +48,11 @@ _AGGREGATES: dict[str, Callable[[statistics.Scores], np.ndarray]] = {
 _OURS_NOTE = (
     "Best of a row marked among published and among ours, not among ours where an arm has a single "
     "run."
+)
+_SINGLE_NOTE = (
+    "One run of CURL: where 95 % of the values lie that one run a game gives, drawn from the 100 "
+    "published runs of CURL. Columns with a single run of a game cannot be ranked by their "
+    "aggregates."
 )
 
 
@@ -62,36 +68,36 @@ class _Filled(NamedTuple):
     contest: str = ""
 
 
-def table1(
-    frame: pd.DataFrame, presets: Sequence[str] = (), *, env_steps: int = BUDGET["atari"]
-) -> Table:
+def table1(frame: pd.DataFrame, *, env_steps: int = 100_000) -> Table:
     """Table 1: 26 games of Atari-100k, each system of the paper beside ours.
 
     Args:
         frame: finished Atari runs of one pool and of `env_steps`.
-        presets: columns of ours; without it every arm that has runs.
         env_steps: budget of the runs, for title and notes.
     """
     games = reference.games()
     filled = [_published_atari(agent, games, contest="") for agent in ("Human", "Random")]
     filled.append(_published_atari("SimPLe", games))
     filled += _beside_published(
-        presets or frame.arm.unique(),
+        frame.arm.unique(),
         reference.PAPER_COLUMN,
         lambda agent: _published_atari(agent, games),
         lambda arm: _Filled(Column(arm, "ours"), _means(frame, arm, games), "ours"),
     )
+    aggregates = _with_single_runs(_aggregate_rows(filled, games), filled, games)
     notes = [
         "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
         f"runs. {_OURS_NOTE}",
-        *_aggregate_notes(len(games)),
+        _aggregate_note(len(games)),
         *_median_notes(filled, games),
         *_incomplete_notes(filled, games),
         *_protocol_notes("atari", filled),
-        *_warnings(frame, env_steps, BUDGET["atari"]),
+        *_warnings(frame, env_steps, 100_000),
+        *([_SINGLE_NOTE] if len(aggregates) > len(_AGGREGATES) else []),
     ]
     title = f"Atari-100k: scores after {env_steps:,} environment steps, published and ours"
-    return single_runs.beside(_score_table(title, filled, games, notes), games)
+    columns = [column.column for column in filled]
+    return Table(title, "game", columns, [*_rows(filled, games), *aggregates], notes)
 
 
 def table2(frame: pd.DataFrame, *, budgets: Sequence[int] = (100_000, 1_500_000)) -> Table:
@@ -107,32 +113,36 @@ def table2(frame: pd.DataFrame, *, budgets: Sequence[int] = (100_000, 1_500_000)
     notes = [
         "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
         f"runs. Published figures of 1.5M: 3 seeds of 10 episodes each (inferred). {_OURS_NOTE}",
-        *_aggregate_notes(len(games)),
+        _aggregate_note(len(games)),
     ]
     for budget, steps in zip(sorted(printed.index.unique(1)), budgets, strict=True):
         own = frame[frame.env_steps == steps]
-        for preset in BUDGET_SYSTEMS:
-            agent = reference.PAPER_COLUMN[preset]
+
+        def theirs(agent: str, budget: int = budget) -> _Filled:
             cells = [Cell(printed[agent, budget, game].item()) for game in games]
             column = Column(f"{agent}\n{short_steps(budget)}", "published")
-            filled.append(_Filled(column, cells, f"published {budget}"))
-            column = Column(f"{preset}\n{short_steps(steps)}", "ours")
-            filled.append(_Filled(column, _means(own, preset, games), f"ours {budget}"))
+            return _Filled(column, cells, f"published {budget}")
+
+        def ours(arm: str, own: pd.DataFrame = own, steps: int = steps) -> _Filled:
+            column = Column(f"{arm}\n{short_steps(steps)}", "ours")
+            return _Filled(column, _means(own, arm, games), f"ours {steps}")
+
+        filled += _beside_published(own.arm.unique(), BUDGET_SYSTEMS, theirs, ours)
         notes += _warnings(own, steps, budget)
     title = "Atari: scores after 100,000 and 1,500,000 environment steps, published and ours"
-    return _score_table(title, filled, games, notes)
+    rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
+    return Table(title, "game", [column.column for column in filled], rows, notes)
 
 
-def control_table(frame: pd.DataFrame, presets: Sequence[str] = ()) -> Table:
+def control_table(frame: pd.DataFrame) -> Table:
     """DMControl: six tasks at 100,000 and 500,000 environment steps.
 
     Args:
         frame: finished runs of one pool, of any budget: an evaluation at 100,000 or 500,000 counts
             as the score there.
-        presets: columns of ours; without it every arm that has runs.
     """
-    tasks = reference.tasks()
-    places = [(steps, task) for steps in _DMC_BUDGETS for task in tasks]
+    budgets, tasks = sorted(published.BUDGETS["dmc"]), reference.tasks()
+    places = [(steps, task) for steps in budgets for task in tasks]
     rows = {(row.agent, row.env_steps, row.task): row for row in reference.dmc_scores()}
     points = runs.evaluations(frame)
     # The final score of a run stands for its last evaluation, which old and diverged runs lack.
@@ -147,12 +157,13 @@ def control_table(frame: pd.DataFrame, presets: Sequence[str] = ()) -> Table:
     def ours(arm: str) -> _Filled:
         own = dict(list(points[points.arm == arm].groupby(["env_steps", "game"]).score))
         cells = [mean_cell(own.get(place, ())) for place in places]
-        return _Filled(Column(arm, "ours"), cells, "ours" * (_preset(arm) != "state_sac"))
+        reads_state = arms.preset_of(arm) == "state_sac"
+        return _Filled(Column(arm, "ours"), cells, "ours" * (not reads_state))
 
     filled = [theirs(agent) for agent in DMC_OTHERS]
-    filled += _beside_published(presets or frame.arm.unique(), DMC_COLUMN, theirs, ours)
+    filled += _beside_published(frame.arm.unique(), DMC_COLUMN, theirs, ours)
     labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
-    missed = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(_DMC_BUDGETS)]})
+    missed = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(budgets)]})
     notes = [
         "Mean return ± standard deviation over runs; in brackets the number of ours. At a step "
         "before their end, runs are scored by their evaluation there, which has fewer episodes.",
@@ -161,6 +172,7 @@ def control_table(frame: pd.DataFrame, presets: Sequence[str] = ()) -> Table:
         *([f"Not evaluated at these steps: {', '.join(missed)}."] if missed else []),
         *_protocol_notes("dmc", filled),
         *_warnings(frame),
+        *control_figure.published_notes(),
     ]
     shown = [
         row._replace(digits=0, separated=number > 0 and number % len(tasks) == 0)
@@ -172,7 +184,7 @@ def control_table(frame: pd.DataFrame, presets: Sequence[str] = ()) -> Table:
 
 
 def _beside_published(
-    arms: Iterable[str],
+    ours_of: Iterable[str],
     peers: Mapping[str, str],
     theirs: Callable[[str], _Filled],
     ours: Callable[[str], _Filled],
@@ -180,23 +192,17 @@ def _beside_published(
     """Each published system followed by the arms of its presets, then the other arms.
 
     Args:
-        arms: labels, in the order wanted.
+        ours_of: labels of our arms, in the order wanted.
         peers: preset -> the published system that it is.
         theirs: makes the column of a published system.
         ours: makes the column of an arm.
     """
-    arms = list(arms)
-    peer_of = {arm: peers.get(_preset(arm)) for arm in arms}
+    peer_of = {arm: peers.get(arms.preset_of(arm)) for arm in ours_of}
     filled = []
     for agent in dict.fromkeys(peers.values()):
         filled.append(theirs(agent))
-        filled += [ours(arm) for arm in arms if peer_of[arm] == agent]
-    return filled + [ours(arm) for arm in arms if peer_of[arm] is None]
-
-
-def _preset(arm: str) -> str:
-    """The preset of an arm, whatever fields differ: `rcrl` of `rcrl(n_step=5)`."""
-    return arm.partition("(")[0]
+        filled += [ours(arm) for arm, peer in peer_of.items() if peer == agent]
+    return filled + [ours(arm) for arm, peer in peer_of.items() if peer is None]
 
 
 def _published_atari(agent: str, games: Sequence[str], contest: str = "published") -> _Filled:
@@ -206,13 +212,6 @@ def _published_atari(agent: str, games: Sequence[str], contest: str = "published
 
 def _means(frame: pd.DataFrame, arm: str, games: Sequence[str]) -> list[Cell]:
     return [mean_cell(own)._replace(deviation=None) for own in pools.scores(frame, arm, games)]
-
-
-def _score_table(
-    title: str, filled: list[_Filled], games: Sequence[str], notes: list[str]
-) -> Table:
-    rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
-    return Table(title, "game", [column.column for column in filled], rows, notes)
 
 
 def _rows(filled: Sequence[_Filled], labels: Sequence[str]) -> list[Row]:
@@ -265,6 +264,45 @@ def _aggregate_rows(filled: Sequence[_Filled], games: Sequence[str]) -> list[Row
     return rows
 
 
+def single_run_intervals(games: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Where 95 % of aggregates of one published run of CURL a game lie, by name of the aggregate.
+
+    One run a game has no bootstrap interval: resampling within a game has no width.
+
+    Args:
+        games: of Atari-100k.
+    """
+    rng, curl = np.random.default_rng(0), published.curl_runs()
+    drawn = [rng.choice(reference.human_normalised(game, curl[game]), (DRAWS, 1)) for game in games]
+    return {
+        name: tuple(np.quantile(_AGGREGATES[name](drawn), [0.025, 0.975]).tolist())
+        for name in ("median", "mean")
+    }
+
+
+def _with_single_runs(
+    rows: Sequence[Row], filled: Sequence[_Filled], games: Sequence[str]
+) -> list[Row]:
+    """The aggregates, with that spread below the median and the mean of our single runs."""
+    is_single = [
+        column.column.source == "ours" and cell.seeds == 1
+        for column, cell in zip(filled, rows[0].cells, strict=True)
+    ]
+    if not any(is_single):
+        return [*rows]
+    below = {
+        f"{name} HNS": Cell(f"{100 * low:.1f} to {100 * high:.1f} %")
+        for name, (low, high) in single_run_intervals(games).items()
+    }
+    found = []
+    for row in rows:
+        found.append(row)
+        if row.label in below:
+            cells = [below[row.label] if single else Cell() for single in is_single]
+            found.append(Row(f"{row.label}, one run of CURL", cells))
+    return found
+
+
 def _normalised(column: _Filled, games: Sequence[str]) -> list[np.ndarray]:
     """Human-normalised game means, `[1]` each game that has one."""
     return [
@@ -274,12 +312,12 @@ def _normalised(column: _Filled, games: Sequence[str]) -> list[np.ndarray]:
     ]
 
 
-def _aggregate_notes(games: int) -> list[str]:
-    return [
+def _aggregate_note(games: int) -> str:
+    return (
         "HNS: human-normalised score (score - random) / (human - random) of game means. Median and "
         f"mean are over the {games} games; IQM is the mean of the middle "
         f"{games - 2 * (games // 4)} game means, not of runs."
-    ]
+    )
 
 
 def _median_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
@@ -287,7 +325,7 @@ def _median_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
     notes = []
     for column in filled:
         printed = PRINTED_MEDIANS.get(column.column.name)
-        if column.column.source == "published" and printed is not None:
+        if printed is not None:
             median = 100 * statistics.median_of_game_means(_normalised(column, games)).item()
             if abs(round(median, 1) - printed) > 0.01:
                 notes.append(
@@ -306,11 +344,8 @@ def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[s
         name = column.column.name
         if column.column.source != "ours" or len(present) == len(games):
             continue
-        if not present:
-            notes.append(f"No run of {name}.")
-            continue
         means = {"ours": statistics.mean_of_game_means(_normalised(column, games)).item()}
-        agent = reference.PAPER_COLUMN.get(_preset(name))
+        agent = reference.PAPER_COLUMN.get(arms.preset_of(name))
         if agent in theirs:
             shared = theirs[agent]._replace(cells=[theirs[agent].cells[n] for n in present])
             own = _normalised(shared, [games[n] for n in present])

@@ -4,24 +4,25 @@
     print(to_text(table, width=100))
     write(table, directory, "table1")
 
-Text from files is escaped in every format.
+Markdown, LaTeX and HTML are templates (`templates/`), in which all text is escaped.
 """
 
-import csv
-import io
+import functools
 import os
 import pathlib
 import re
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import jinja2
+import markupsafe
 import numpy as np
 import pandas as pd
 
-from benchmarks.tables import rendering
 from rcrl_jax import files
 
+FORMATS = ("csv", "md", "tex", "html")
 MISSING = "–"
 
 
@@ -75,12 +76,17 @@ class Row(NamedTuple):
     digits: int = 1
 
     def text(self, cell: Cell) -> str:
-        """A cell of this row in words."""
-        return show(cell, percent=self.percent, digits=self.digits)
-
-    def texts(self) -> list[str]:
-        """The cells in words."""
-        return [*map(self.text, self.cells)]
+        """A cell in words: value, deviation if known, seeds in brackets; a dash if missing."""
+        if cell.value is None:
+            return MISSING
+        if isinstance(cell.value, str):
+            return cell.value
+        digits = 0 if isinstance(cell.value, int) else self.digits
+        scale, unit = (100, " %") if self.percent else (1, "")
+        text = f"{scale * cell.value:z.{digits}f}"
+        if cell.deviation is not None:
+            text += f" ± {scale * cell.deviation:.{digits}f}"
+        return text + unit + ("" if cell.seeds is None else f" ({cell.seeds})")
 
 
 class Table(NamedTuple):
@@ -116,86 +122,23 @@ def short_steps(steps: int) -> str:
     return f"{steps // 1000}k" if steps and steps % 1000 == 0 else f"{steps}"
 
 
-def show(cell: Cell, *, percent: bool = False, digits: int = 1) -> str:
-    """A cell in words: value, deviation if known, number of seeds in brackets; or a dash."""
-    if cell.value is None:
-        return MISSING
-    if isinstance(cell.value, str):
-        return cell.value
-    if isinstance(cell.value, int):
-        digits = 0
-    scale, unit = (100, " %") if percent else (1, "")
-    text = f"{scale * cell.value:z.{digits}f}"
-    if cell.deviation is not None:
-        text += f" ± {scale * cell.deviation:.{digits}f}"
-    return text + unit + ("" if cell.seeds is None else f" ({cell.seeds})")
-
-
 def to_csv(table: Table) -> str:
     """For each column of the table the value and its number of seeds; empty if missing.
 
     Where a cell of the table has a deviation, every column has a third one for it.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     kinds = ["value", "seeds"]
     if any(cell.deviation is not None for row in table.rows for cell in row.cells):
         kinds.append("deviation")
     names = [column.heading() for column in table.columns]
     heads = [name if kind == "value" else f"{name}, {kind}" for name in names for kind in kinds]
-    writer.writerow([table.label, *heads])
-    for row in table.rows:
-        numbers = [getattr(cell, kind) for cell in row.cells for kind in kinds]
-        writer.writerow([row.label, *("" if n is None else str(n) for n in numbers)])
-    return text.getvalue()
-
-
-def to_markdown(table: Table) -> str:
-    """A table of GitHub's Markdown, with title and notes."""
-    heads = [column.heading() for column in table.columns]
-    lines = [
-        f"**{_escape_markdown(table.title)}**",
-        "",
-        _markdown_line([table.label, *heads]),
-        "| --- |" + " ---: |" * len(heads),
+    rows = [
+        [row.label, *(getattr(cell, kind) for cell in row.cells for kind in kinds)]
+        for row in table.rows
     ]
-    for row in table.rows:
-        cells = [
-            _bold(text, cell.best, "**{}**")
-            for text, cell in zip(row.texts(), row.cells, strict=True)
-        ]
-        lines.append(f"| {_escape_markdown(row.label)} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, *(f"\n{_escape_markdown(note)}" for note in table.notes), ""])
-
-
-def to_latex(table: Table) -> str:
-    """A `table*` in the layout of the paper; it needs the package booktabs."""
-    heads = [column.heading() for column in table.columns]
-    lines = [
-        r"\begin{table*}[t]",
-        r"\centering\small",
-        rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
-        r"\toprule",
-        " & ".join(map(_escape_latex, [table.label, *heads])) + r" \\",
-        r"\midrule",
-    ]
-    for row in table.rows:
-        if row.separated:
-            lines.append(r"\midrule")
-        cells = [
-            _bold(_escape_latex(text), cell.best, r"\textbf{{{}}}")
-            for text, cell in zip(row.texts(), row.cells, strict=True)
-        ]
-        lines.append(" & ".join([_escape_latex(row.label), *cells]) + r" \\")
-    caption = " ".join(map(_escape_latex, [f"{table.title}.", *table.notes]))
-    return "\n".join(
-        [*lines, r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}", r"\end{table*}", ""]
-    )
-
-
-def to_html(table: Table) -> str:
-    """A `<table>` whose cells carry their plain number in `data-value`, for sorting."""
-    return rendering.render("table.html", table=table)
+    # As objects, whole numbers stay whole where another row has none.
+    frame = pd.DataFrame(rows, columns=[table.label, *heads], dtype=object)
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def to_text(table: Table, width: int | None = None) -> str:
@@ -208,29 +151,24 @@ def to_text(table: Table, width: int | None = None) -> str:
     """
     heads = [column.heading("\n").split("\n") for column in table.columns]
     levels = max(map(len, heads), default=1)
-    cells = [
-        [text + "*" * cell.best for text, cell in zip(row.texts(), row.cells, strict=True)]
-        for row in table.rows
-    ]
     frame = pd.DataFrame(
-        cells,
+        [[row.text(cell) + "*" * cell.best for cell in row.cells] for row in table.rows],
         index=pd.Index([row.label for row in table.rows], name=table.label),
         columns=pd.MultiIndex.from_tuples([[""] * (levels - len(h)) + h for h in heads]),
     )
     shown = frame.to_string(line_width=width, sparsify=False)
     lines = [line.rstrip(" \\") for line in shown.split("\n")]
     notes = table.notes if width is None else [textwrap.fill(note, width) for note in table.notes]
-    text = "\n".join([table.title, *lines, *notes])
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return _printable("\n".join([table.title, *lines, *notes]))
 
 
-WRITERS: dict[str, Callable[[Table], str]] = {
-    "csv": to_csv,
-    "md": to_markdown,
-    "tex": to_latex,
-    "html": to_html,
-}
-"""File suffix -> the text of that format."""
+def to_format(table: Table, suffix: str) -> str:
+    """The text of a file of one of `FORMATS`.
+
+    LaTeX is a `table*` that needs the package booktabs. Cells of HTML carry their plain number in
+    `data-value`, for sorting.
+    """
+    return to_csv(table) if suffix == "csv" else render(f"table.{suffix}", table=table)
 
 
 def write(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib.Path]:
@@ -249,25 +187,46 @@ def write(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    written = []
-    for suffix, render in WRITERS.items():
-        path = directory / f"{stem}.{suffix}"
+    written = [directory / f"{stem}.{suffix}" for suffix in FORMATS]
+    for path, suffix in zip(written, FORMATS, strict=True):
         with files.replacing(path) as partial:
-            partial.write_text(render(table), encoding="utf-8")
-        written.append(path)
+            partial.write_text(to_format(table, suffix), encoding="utf-8")
     return written
 
 
-def _bold(text: str, best: bool, template: str) -> str:
-    return template.format(text) if best else text
+def render(name: str, **values: Any) -> str:
+    """One of `templates/` with its values. In HTML text is escaped; `Markup` is taken as it is."""
+    return _environment().get_template(name).render(values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("benchmarks.tables"),
+        autoescape=jinja2.select_autoescape(["html"]),
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"markdown": _escape_markdown, "latex": _escape_latex}
+    return environment
+
+
+def _printable(value: Any) -> Any:
+    """Text whose characters that do not print are question marks; line breaks stay.
+
+    Among these are those that reverse the direction of writing, and halves of a surrogate pair,
+    which no file can hold.
+    """
+    if not isinstance(value, str) or isinstance(value, markupsafe.Markup):
+        return value
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in value)
 
 
 def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", text.replace("\n", " "))
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(_escape_markdown, cells)) + " |"
 
 
 _LATEX = {

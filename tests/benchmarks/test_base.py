@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import base
-from benchmarks.tables import registered
+from benchmarks.tables import published, registered
 from rcrl_jax import reference
 from tests.benchmarks.test_claim import finish
 from tests.experiments import programs
@@ -55,19 +55,19 @@ def test_places_are_uniform_with_ties():
 
 
 def test_without_a_shift_each_statistic_rejects_at_its_level():
-    found = base.powers(base.published_scores(), [1] * 26, 0.0, 10_000)
+    found = base.powers(published.curl_runs(), [1] * 26, 0.0, 10_000)
     for rejected in found:
         assert rejected.mean() == pytest.approx(base.LEVEL, abs=0.0025)
 
 
 def test_opposite_shifts_are_found_by_the_squared_distance_alone():
     signs = (-1) ** np.arange(26)
-    found = base.powers(base.published_scores(), signs, 1.0, 1000)
+    found = base.powers(published.curl_runs(), signs, 1.0, 1000)
     assert found.mean.mean() < 0.05 < 0.5 < found.squared.mean()
 
 
 def test_published_scores_are_100_a_game_with_their_ties():
-    scores = base.published_scores()
+    scores = published.curl_runs()
     assert {len(own) for own in scores.values()} == {100} and len(scores) == 26
     assert np.sum(scores["PrivateEye"] == 100.0) == 74
 
@@ -78,7 +78,7 @@ def test_a_tie_is_broken_alike_whatever_else_is_finished(tmp_path):
     finish_games(tmp_path, ["Alien", "Hero"])
     together = base.our_places(read(tmp_path))
     assert together["PrivateEye"] == alone["PrivateEye"]
-    scores = base.published_scores()["PrivateEye"]
+    scores = published.curl_runs()["PrivateEye"]
     below = np.sum(scores < 100)
     drawn = np.random.default_rng([0, reference.games().index("PrivateEye")]).integers(0, 75)
     assert alone["PrivateEye"] == below + drawn

@@ -43,11 +43,6 @@ def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):
     assert arm(preset, "Pong", fields.replace(ATARI[preset], changes)) == name
 
 
-def test_a_task_with_a_learning_rate_of_its_own_has_no_arm_of_its_own():
-    assert arm("sac_aug", "cheetah_run", DMC["sac_aug"]) == "sac_aug(learning_rate=0.001)"
-    assert arm("sac_aug", "walker_walk", DMC["sac_aug"]) == "sac_aug"
-
-
 OLD = {
     "head": "state_action",
     "auxiliary": ["return_contrast"],
@@ -77,11 +72,6 @@ def test_old_names_of_fields_count_as_those_of_today(changes, name):
 def test_an_unknown_field_is_part_of_the_name_in_one_line():
     config = {"auxiliary": [], "a\nb": "\x1b[31mred"}
     assert arms.arm_of("erainbow", "Pong", config, has_format=True) == "erainbow(a b=?[31mred)"
-
-
-def test_auxiliary_that_is_no_list_is_refused():
-    with pytest.raises(ValueError, match="config.auxiliary is 3, expected a list"):
-        arms.arm_of("erainbow", "Pong", {"auxiliary": 3}, has_format=True)
 
 
 def conditions(run=(), environment=(), protocol=(), versions=(), device=(), **planned):

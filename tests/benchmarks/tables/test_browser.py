@@ -35,7 +35,6 @@ def browser(tmp_path_factory):
     started = webdriver.Chrome(options=options, service=Service(programs[1]))
     try:
         root = pages.write_results(tmp_path_factory.mktemp("page") / "results")
-        pages.write_speed(root, pages.HOSTILE)
         path = root.parent / "report.html"
         path.write_text(pages.build(root).html, encoding="utf-8")
         emulate(started)
@@ -68,29 +67,9 @@ def test_the_page_loads_without_errors_and_without_requests(browser):
     assert [url for url in addresses if not url.startswith("data:")] == [browser.current_url]
 
 
-def test_hostile_names_are_text(browser):
-    assert script(browser, "window.broken") is None
-    assert script(browser, "document.querySelectorAll('main b, main script').length") == 0
-    assert pages.SHOWN in script(browser, "document.body.textContent")
-
-
 def test_every_figure_is_drawn(browser):
     widths = script(browser, "[...document.querySelectorAll('img')].map(i => i.naturalWidth)")
     assert len(widths) > 10 and all(widths)
-
-
-def test_inline_scripts_and_styles_of_others_are_blocked(browser):
-    browser.execute_script(
-        "const added = document.createElement('script'); added.textContent = 'window.ran = 1';"
-        "document.body.append(added); added.remove();"
-        "document.body.insertAdjacentHTML('beforeend', '<p id=styled style=\"color: red\">x</p>')"
-    )
-    assert script(browser, "window.ran") is None
-    color = script(browser, "getComputedStyle(document.querySelector('#styled')).color")
-    assert color != "rgb(255, 0, 0)"
-    browser.execute_script("document.querySelector('#styled').remove()")
-    refused = [line["message"] for line in browser.get_log("browser")]
-    assert len(refused) == 2 and all("Content Security Policy" in line for line in refused)
 
 
 RUNS = "[...document.querySelectorAll('main > section')].at(-1).querySelector('table')"

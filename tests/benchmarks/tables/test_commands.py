@@ -4,11 +4,9 @@ import csv
 
 import pytest
 
-from benchmarks import figure_dmc, figure_similarity, table1, table2
 from benchmarks.tables import claims, command
-from benchmarks.tables.verdicts import CONTRADICTED, SUPPORTED, UNDECIDED, Verdict
+from benchmarks.tables.claims import CONTRADICTED, SUPPORTED, UNDECIDED, Verdict
 from rcrl_jax import reference
-from tests.benchmarks.tables import test_similarities
 from tests.benchmarks.tables.synthetic import write_run
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
@@ -32,16 +30,16 @@ def read_csv(path):
         return {row[0]: row[1:] for row in csv.reader(file)}
 
 
-def stems(directory):
+def files(directory):
     return {path.name for path in directory.iterdir()}
 
 
 def test_an_empty_directory_gives_the_published_table(tmp_path, capsys):
     (tmp_path / "results").mkdir()
-    table1.run([tmp_path / "results"], tmp_path / "out")
+    command.run("table1", [tmp_path / "results"], tmp_path / "out")
     printed = capsys.readouterr()
     assert "16.86 %" in printed.out and not printed.err
-    assert stems(tmp_path / "out") == {
+    assert files(tmp_path / "out") == {
         f"{stem}.{suffix}" for stem in ("table1", "table1_verdicts") for suffix in SUFFIXES
     }
     rows = read_csv(tmp_path / "out" / "table1.csv")
@@ -54,12 +52,12 @@ def test_lines_fit_the_terminal(tmp_path, capsys, monkeypatch):
     compare(tmp_path / "results", 0.5, 0.2)
     for width in (80, 100):
         monkeypatch.setenv("COLUMNS", str(width))
-        table1.run([tmp_path / "results"], tmp_path / "out", steps=STEPS)
+        command.run("table1", [tmp_path / "results"], tmp_path / "out")
         *lines, written = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= width and written.startswith("written: ")
 
 
-def test_what_is_left_out_is_named_once_and_the_rest_shown(tmp_path, capsys):
+def test_what_is_left_out_is_named_once_with_its_flag_and_the_rest_shown(tmp_path, capsys):
     results = tmp_path / "results"
     compare(results, 0.5, 0.2)
     write_run(results, "rcrl", "Pong", 0, 3.0, steps=STEPS, algorithm=1)
@@ -68,25 +66,53 @@ def test_what_is_left_out_is_named_once_and_the_rest_shown(tmp_path, capsys):
     broken = write_run(results, "rcrl", "Boxing", 0, 3.0, steps=STEPS)
     (broken / "scores.json").write_text("{")
     write_run(results, "rcrl", "Boxing", 1, None, steps=STEPS)
-    table1.run([results], tmp_path / "out", steps=STEPS, presets=["rcrl", "curl"])
+    command.run("table1", [results], tmp_path / "out", presets=["rcrl", "curl"])
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 5
-    for expected in ("seed_0/scores.json is damaged", "is not finished", "der_plus is not shown",
-                     "1 run left out: algorithm is 1", "1 of 1,000 steps; --steps"):  # fmt: skip
-        assert sum(expected in line for line in errors) == 1
+    for expected in (
+        "seed_0/scores.json is damaged",
+        "is not finished",
+        "not shown here, runs of der_plus (1); without --presets they are",
+        "1 run left out: algorithm is 1",
+        "runs of other budgets left out, 1 of 1,000 steps; for example --steps=1000 shows them",
+    ):
+        assert sum(expected in line for line in errors) == 1, errors
     rows = read_csv(tmp_path / "out" / "table1.csv")
     column = rows["game"].index("rcrl ours")
     assert rows["Alien"][column + 1] == "4" and rows["Pong"][column] == ""
-    table1.run([results], tmp_path / "out", steps=STEPS, mixed=True)
+    command.run("table1", [results], tmp_path / "out", budgets=[STEPS], mixed=True)
     assert "--mixed" not in capsys.readouterr().err
     rows = read_csv(tmp_path / "out" / "table1.csv")
     assert rows["Pong"][rows["game"].index("rcrl ours") + 1] == "1"
     assert "der_plus ours" in rows["game"]  # every arm that has runs
 
 
-def test_chosen_presets_are_the_columns_and_decide_which_claims_are_judged(tmp_path):
-    (tmp_path / "results").mkdir()
-    judged = table1.run([tmp_path / "results"], tmp_path / "out", presets=["rcrl", "curl"])
+def test_a_short_run_with_changed_fields_is_shown_under_its_preset(tmp_path, capsys):
+    """Without a run of a published budget, the table is of the budget that there is."""
+    results = tmp_path / "results"
+    write_run(results, "rcrl", "Pong", 0, 3.0, steps=4000, changes={"n_step": 5})
+    command.run("table1", [results], tmp_path / "out", presets=["rcrl"])
+    printed = capsys.readouterr()
+    assert "scores after 4,000 environment steps" in printed.out and not printed.err
+    rows = read_csv(tmp_path / "out" / "table1.csv")
+    assert float(rows["Pong"][rows["game"].index("rcrl(n_step=5) ours")]) == 3.0
+    command.run("table1", [results], tmp_path / "out", presets=["rcrl"], budgets=[100_000])
+    printed = capsys.readouterr()
+    assert "No run of" not in printed.out
+    heads = read_csv(tmp_path / "out" / "table1.csv")["game"]
+    assert not [name for name in heads if name.endswith(" ours")]
+    assert printed.err.splitlines() == [
+        "runs of other budgets left out, 1 of 4,000 steps; for example --steps=4000 shows them",
+        "no finished run of rcrl has these steps",
+    ]
+
+
+def test_chosen_presets_decide_which_claims_are_judged(tmp_path):
+    compare(tmp_path / "results", 0.5, 0.2)
+    write_run(tmp_path / "results", "erainbow", "Alien", steps=STEPS)
+    judged = command.run(
+        "table1", [tmp_path / "results"], tmp_path / "out", presets=["rcrl", "curl"]
+    )
     assert [verdict.claim.name for verdict in judged] == ["rcrl > curl"]
     head = read_csv(tmp_path / "out" / "table1.csv")["game"]
     assert [name for name in head if name.endswith(" ours")] == ["curl ours", "rcrl ours"]
@@ -97,29 +123,19 @@ def test_table_2_and_the_figure_of_dmcontrol(tmp_path, capsys):
     for steps in (300, 600):
         write_run(results / str(steps), "rcrl", "Alien", 0, 3.0, steps=steps)
     write_run(results, "rcrl_sac", "cartpole_swingup", 0, 600.0, steps=62_500)
-    table2.run([results], tmp_path / "out", budgets=(300, 600))
-    judged = figure_dmc.run([results], tmp_path / "out")
+    command.run("table2", [results], tmp_path / "out", budgets=(300, 600))
+    judged = command.run("figure_dmc", [results], tmp_path / "out")
     printed = capsys.readouterr()
     assert not printed.err and "600 (1)" in printed.out
     assert [verdict.claim.name for verdict in judged] == [
         "rcrl_sac > sac_aug", "rcrl_sac > curl_sac"
     ]  # fmt: skip
-    assert {f"{stem}.{suffix}" for stem in ("table2", "figure_dmc") for suffix in SUFFIXES} < stems(
-        tmp_path / "out"
-    )
-    assert (tmp_path / "out" / "figure_dmc.png").read_bytes().startswith(b"\x89PNG")
-    notes = (tmp_path / "out" / "figure_dmc.md").read_text()
-    assert "not scores at a step" in notes  # of Dreamer's published curve
-    rows = read_csv(tmp_path / "out" / "figure_dmc.csv")
-    heads = [name for name in rows["task, steps"] if name.endswith(" ours")]
-    assert heads == ["rcrl_sac ours"]
-
-
-def test_the_similarity_figure(tmp_path, capsys):
-    test_similarities.record(tmp_path / "Alien", [test_similarities.line()])
-    figure_similarity.run([tmp_path], tmp_path / "out")
-    assert "rcrl, held-out, 0" in capsys.readouterr().out
-    assert (tmp_path / "out" / "figure_similarity_Alien.png").exists()
+    out = tmp_path / "out"
+    assert {f"{stem}.{end}" for stem in ("table2", "figure_dmc") for end in SUFFIXES} < files(out)
+    assert (out / "figure_dmc.png").read_bytes().startswith(b"\x89PNG")
+    assert "not scores at a step" in (out / "figure_dmc.md").read_text()  # Dreamer's curve
+    heads = read_csv(out / "figure_dmc.csv")["task, steps"]
+    assert [name for name in heads if name.endswith(" ours")] == ["rcrl_sac ours"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +149,7 @@ def test_the_similarity_figure(tmp_path, capsys):
 )
 def test_exit_codes_of_the_gate(states, code):
     def verdict(claim, state):
-        return Verdict(claim, state, 0, 0, None, "")
+        return Verdict(claim, state, 0, 0, None, "", "")
 
     preregistered, other = claims.ATARI_CLAIMS[0], claims.ATARI_CLAIMS[1]
     judged = [verdict(other, state) for state in states]
@@ -147,7 +163,7 @@ def test_the_gate_is_the_exit_code_of_the_command(tmp_path):
         "--presets=rcrl,curl",
     ]  # fmt: skip
     result = programs.call("benchmarks.table1", *arguments, "--gate")
-    assert result.returncode == 3 and "contradicted" in result.stdout
+    assert result.returncode == 3 and "contradicted: rcrl > curl" in result.stdout
     assert "130 pairs of runs on 26 of 26 games" in " ".join(result.stdout.split())
 
 
@@ -156,18 +172,13 @@ def test_the_gate_is_the_exit_code_of_the_command(tmp_path):
     [
         ("table1", "--presets=rcl"),
         ("table1", "--presets=rcrl,rcrl"),
+        ("table1", "--steps=many"),
         ("table2", "--steps=100"),
+        ("table2", "--steps=200,100"),
+        ("figure_dmc", "--results=/nowhere"),
     ],
 )
 def test_mistakes_are_refused_in_one_line(tmp_path, module, argument):
     result = programs.call(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
     assert_refused(result)
     assert not (tmp_path / "out").exists()
-
-
-def test_missing_directories_and_recordings_are_errors(tmp_path):
-    for module in (table1, table2, figure_dmc, figure_similarity):
-        with pytest.raises(ValueError, match="there is no directory"):
-            module.run([tmp_path / "nowhere"], tmp_path / "out")
-    with pytest.raises(ValueError, match="no similarity.jsonl"):
-        figure_similarity.run([tmp_path], tmp_path / "out")

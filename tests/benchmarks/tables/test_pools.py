@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.tables import pools, runs, statistics
+from benchmarks.tables import pools, runs
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import edit, write_run
 
@@ -12,16 +12,6 @@ def read(root, **options):
     frame, problems = runs.read(root, **options)
     assert problems == ()
     return frame
-
-
-def test_equal_conditions_are_one_pool_whatever_arm_game_and_seed(tmp_path):
-    for preset in ("rcrl", "erainbow"):
-        for game in ("Pong", "Hero"):
-            write_run(tmp_path, preset, game, 0)
-    write_run(tmp_path, seed=1)
-    frame = read(tmp_path)
-    pool = pools.largest(frame)
-    assert pool.runs.equals(frame) and not pool.left_out and not pool.others
 
 
 def test_the_largest_set_is_kept_and_each_other_set_is_one_line(tmp_path):
@@ -61,36 +51,12 @@ def test_another_device_or_environment_is_a_pool_of_its_own(tmp_path, section, c
     assert f"{section}.{next(iter(changes))} is" in pool.left_out[0]
 
 
-def test_runs_of_an_older_format_are_pooled_with_newer_ones(tmp_path):
-    write_run(tmp_path, seed=0, format=2)
-    write_run(tmp_path, seed=1, format=3)
-    assert read(tmp_path).pool.nunique() == 1
-
-
 def test_of_sets_of_one_size_longer_runs_then_the_newer_algorithm_are_kept(tmp_path):
     write_run(tmp_path / "short", algorithm=3)
     write_run(tmp_path / "long", steps=2000, algorithm=1)
     write_run(tmp_path / "newer", steps=2000, algorithm=2)
     (directory,) = pools.largest(read(tmp_path)).runs.directory
     assert directory.parents[2].name == "newer"
-
-
-def test_a_condition_that_a_manifest_lacks_counts_as_different(tmp_path):
-    write_run(tmp_path, seed=0)
-    write_run(tmp_path, seed=1)
-    write_run(tmp_path / "other", backend=None)
-    (line,) = pools.largest(read(tmp_path)).left_out
-    assert "backend is not stated, not envpool as in the 2 runs kept" in line
-
-
-def test_each_family_keeps_a_set_of_its_own(tmp_path):
-    write_run(tmp_path, "rcrl", "Pong")
-    write_run(tmp_path, "rcrl", "Hero")
-    write_run(tmp_path, "rcrl_sac", "cheetah_run")
-    write_run(tmp_path, "rcrl_sac", "cartpole_swingup", steps=500)  # the same 4,000 steps
-    pool = pools.largest(read(tmp_path))
-    assert [*pool.runs.game] == ["Hero", "Pong", "cartpole_swingup", "cheetah_run"]
-    assert pool.left_out == ()
 
 
 def test_dirty_and_unknown_commits_are_named(tmp_path):
@@ -138,13 +104,6 @@ def test_runs_of_different_conditions_are_no_pair(tmp_path):
     assert (first[0].tolist(), second[0].tolist()) == ([20.0], [21.0])
 
 
-def test_unfinished_runs_have_no_score_and_diverged_ones_that_of_random_play(tmp_path):
-    write_run(tmp_path, seed=0, score=None)
-    (write_run(tmp_path, seed=1, score=None) / "diverged.json").write_text('{"attempts": 2}')
-    (scores,) = pools.scores(read(tmp_path, unfinished=True), "rcrl", ["Pong"])
-    assert scores.tolist() == [-20.7]
-
-
 def test_normalised_scores_are_those_of_their_game(tmp_path):
     write_run(tmp_path, game="Pong", score=reference.published("Pong", "Human"))
     write_run(tmp_path, game="Hero", score=reference.published("Hero", "Random"))
@@ -152,12 +111,3 @@ def test_normalised_scores_are_those_of_their_game(tmp_path):
     scores = pools.scores(read(tmp_path), "rcrl", games, normalised=True)
     assert [game.tolist() for game in scores] == [[1.0], [0.0], []]
     assert all(game.dtype == np.float64 for game in scores)
-
-
-def test_statistics_take_the_scores_as_they_are(tmp_path):
-    for preset, level in (("rcrl", 100.0), ("erainbow", 50.0)):
-        for seed in range(4):
-            write_run(tmp_path, preset, seed=seed, score=level + seed)
-    first, second = (pools.scores(read(tmp_path), arm, ["Pong"]) for arm in ("rcrl", "erainbow"))
-    assert statistics.interquartile_mean(first) == pytest.approx(101.5)
-    assert statistics.probability_of_improvement(first, second) == 1.0

@@ -49,11 +49,21 @@ class Reader(html.parser.HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_a_cell_shows_its_seeds_and_a_missing_one_a_dash():
-    assert table.show(Cell(901.25, 2)) == "901.2 (2)"
-    assert table.show(Cell(14.6)) == "14.6"
-    assert table.show(Cell(0.1686, 5), percent=True) == "16.9 % (5)"
-    assert table.show(Cell(None, 5)) == "–"
+@pytest.mark.parametrize(
+    ("row", "cell", "text"),
+    [
+        ({}, Cell(901.25, 2), "901.2 (2)"),
+        ({}, Cell(14.6), "14.6"),
+        ({}, Cell(None, 5), "–"),
+        ({"digits": 2}, Cell(26), "26"),
+        ({"digits": 0}, Cell(923.4, 5, deviation=21.2), "923 ± 21 (5)"),
+        ({"percent": True}, Cell(0.1686, 5), "16.9 % (5)"),
+        ({"percent": True, "digits": 2}, Cell(0.16862), "16.86 %"),
+        ({"percent": True, "digits": 2}, Cell(-0.00001), "0.00 %"),
+    ],
+)
+def test_a_cell_in_words(row, cell, text):
+    assert Row("", (), **row).text(cell) == text
 
 
 def test_the_terminal_shows_every_cell():
@@ -84,13 +94,6 @@ def test_a_wide_table_is_cut_into_blocks_that_hold_every_cell_once(columns, widt
     assert text.count("A note.") == 1 and text.count("Scores") == 1
 
 
-def test_digits_whole_numbers_and_deviations():
-    assert table.show(Cell(0.16862), percent=True, digits=2) == "16.86 %"
-    assert table.show(Cell(-0.00001), percent=True, digits=2) == "0.00 %"
-    assert table.show(Cell(26), digits=2) == "26"
-    assert table.show(Cell(923.4, 5, deviation=21.2), digits=0) == "923 ± 21 (5)"
-
-
 def test_csv_has_deviations_where_there_are_some():
     cells = (Cell(1.5, 2, deviation=0.5), Cell(2.5))
     shown = Table("t", "task", (Column("a", "ours"), Column("b")), (Row("x", cells),))
@@ -112,7 +115,7 @@ def test_csv_holds_exact_values_and_seeds():
 
 
 def test_markdown():
-    assert table.to_markdown(TABLE) == (
+    assert table.to_format(TABLE, "md") == (
         "**Scores**\n\n"
         "| game | RCRL published | rcrl ours | Human |\n"
         "| --- | ---: | ---: | ---: |\n"
@@ -124,7 +127,7 @@ def test_markdown():
 
 
 def test_latex():
-    assert table.to_latex(TABLE) == (
+    assert table.to_format(TABLE, "tex") == (
         "\\begin{table*}[t]\n\\centering\\small\n\\begin{tabular}{lrrr}\n\\toprule\n"
         "game & RCRL published & rcrl ours & Human \\\\\n\\midrule\n"
         "Alien & 854.2 (5) & \\textbf{901.2 (2)} & 7127.7 \\\\\n"
@@ -135,7 +138,7 @@ def test_latex():
 
 
 def test_html_rows_and_sort_values():
-    read = Reader(table.to_html(TABLE))
+    read = Reader(table.to_format(TABLE, "html"))
     assert read.rows[1:] == [
         ["Alien", "854.2(5)", "901.2(2)", "7127.7"],
         ["Pong", "-16.9(5)", "–", "14.6"],
@@ -145,19 +148,23 @@ def test_html_rows_and_sort_values():
 
 
 def test_text_from_files_is_no_markup_in_any_format():
-    read = Reader(table.to_html(HOSTILE))
+    read = Reader(table.to_format(HOSTILE, "html"))
     assert "script" not in read.tags and read.rows[1][0] == NASTY
     _, line = list(csv.reader(io.StringIO(table.to_csv(HOSTILE))))
     assert line == [NASTY, "1.0", "1"]
-    latex = re.sub(r"\\[a-z]+\{\}|\\[&%$#_{}]", "", table.to_latex(HOSTILE).split("midrule")[1])
+    latex = re.sub(
+        r"\\[a-z]+\{\}|\\[&%$#_{}]", "", table.to_format(HOSTILE, "tex").split("midrule")[1]
+    )
     assert not set("&%$#_") & set(latex.partition(" & 1.0")[0])
-    assert len(re.findall(r"(?<!\\)\|", table.to_markdown(HOSTILE).splitlines()[2])) == 3
+    assert len(re.findall(r"(?<!\\)\|", table.to_format(HOSTILE, "md").splitlines()[2])) == 3
     assert "\x1b" not in table.to_text(TABLE._replace(title="\x1b[31mred"))
 
 
 def test_text_is_a_cell_that_no_format_rounds():
     shown = Table("t", "run", (Column("game"),), (Row("a", (Cell("<b>Pong</b>"),)),))
-    assert "&lt;b&gt;Pong" in table.to_html(shown) and 'class="text"' in table.to_html(shown)
+    text = table.to_format(shown, "html")
+    assert "&lt;b&gt;Pong" in text and 'class="text"' in text
+    assert r"\<b\>Pong" in table.to_format(shown, "md")
     assert table.to_csv(shown).splitlines()[1] == "a,<b>Pong</b>,"
 
 

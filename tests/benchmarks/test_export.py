@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import export as command
-from benchmarks.tables import formats, runs
-from rcrl_jax import reference
+from benchmarks import export
+from benchmarks.tables import runs
 from tests.benchmarks.tables.synthetic import edit, write_json, write_run
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
@@ -35,7 +34,7 @@ def results(tmp_path):
 def exported(results, output, games=GAMES):
     frame, problems = runs.read(results)
     assert problems == ()
-    return formats.write(frame, games, output)
+    return export.write(frame, games, output)
 
 
 def load_rliable(path):
@@ -64,13 +63,6 @@ def test_normalised_matrices_are_zero_for_random_play_and_one_for_a_human(result
     assert normalised[1, 0] == normalised[0, 1] == 0.0  # random play
     assert normalised[2, 0] == normalised[1, 1] == 1.0  # the human tester
     assert normalised[2, 1] == pytest.approx((500 - 11.5) / (7845.0 - 11.5))
-
-
-def test_control_returns_are_divided_by_the_largest_one(tmp_path):
-    write_run(tmp_path / "results", "rcrl_sac", "cheetah_run", 0, 250.0)
-    exported(tmp_path / "results", tmp_path, ["cheetah_run"])
-    assert load_rliable(tmp_path / "rliable_dmc_raw.npz")["rcrl_sac"].tolist() == [[250.0]]
-    assert load_rliable(tmp_path / "rliable_dmc_normalised.npz")["rcrl_sac"].tolist() == [[0.25]]
 
 
 def test_seeds_that_lack_a_game_are_left_out_and_named(results, tmp_path):
@@ -148,15 +140,6 @@ def test_runs_with_other_steps_have_no_place_in_marl_eval(results, tmp_path):
     assert len(load_rliable(tmp_path / "rliable_atari_raw.npz")["rcrl"]) == 3
 
 
-def test_without_a_common_seed_there_is_no_marl_eval_file(tmp_path):
-    write_run(tmp_path / "results", "rcrl", "Pong", 0)
-    write_run(tmp_path / "results", "curl", "Pong", 1)
-    written, left_out = exported(tmp_path / "results", tmp_path, ["Pong"])
-    assert not (tmp_path / "marl_eval_atari.json").exists()
-    assert all(path.exists() for path in written)
-    assert left_out == ["marl-eval: seeds 0, 1 are left out: an arm has no such run on a game"]
-
-
 def load_dreamer(path):
     """DreamerV3's files: gzipped JSON, a list of task, method, seed, xs and ys."""
     curves = json.loads(gzip.open(path, "rt").read())
@@ -171,8 +154,8 @@ def load_dreamer(path):
 def test_dreamer_files_hold_one_curve_a_run(results, tmp_path):
     write_run(results, "rcrl_sac", "cartpole_swingup", 0, 20.0)
     frame = runs.read(results).frame
-    formats.write(frame[frame.family == "atari"], GAMES, tmp_path)
-    formats.write(frame[frame.family == "dmc"], ["cartpole_swingup"], tmp_path)
+    export.write(frame[frame.family == "atari"], GAMES, tmp_path)
+    export.write(frame[frame.family == "dmc"], ["cartpole_swingup"], tmp_path)
     assert {path.name for path in (tmp_path / "dreamerv3").iterdir()} == {
         "atari-rcrl.json.gz", "atari-curl.json.gz", "dmc-rcrl_sac.json.gz"
     }  # fmt: skip
@@ -184,13 +167,6 @@ def test_dreamer_files_hold_one_curve_a_run(results, tmp_path):
     assert (curve["xs"], curve["ys"]) == ([2000, 4000], [2.0, 7845.0])  # frames
     curves = load_dreamer(tmp_path / "dreamerv3" / "dmc-rcrl_sac.json.gz")
     assert curves["dmc_cartpole_swingup", "rcrl_sac", 0]["xs"] == [4000, 8000]  # environment steps
-
-
-def test_names_of_tasks_are_those_of_dreamers_files():
-    named = {"MsPacman": "ms_pacman", "UpNDown": "up_n_down", "Qbert": "qbert",
-             "KungFuMaster": "kung_fu_master", "walker_walk": "walker_walk"}  # fmt: skip
-    assert {game: formats._snake(game) for game in named} == named
-    assert len({formats._snake(game) for game in reference.games()}) == 26
 
 
 def test_an_arm_with_changed_fields_keeps_its_name_and_gets_a_plain_file_name(tmp_path):
@@ -218,14 +194,14 @@ def test_the_chosen_runs_are_written_and_what_is_left_out_is_said(results, tmp_p
     (damaged / "scores.json").write_text("{")
     write_run(results / "long", "rcrl", "Pong", 0, steps=2000)
     output = tmp_path / "out"
-    lines = command.run([results], output, arms=["rcrl"], games=["RoadRunner", "Pong"])
+    lines = export.run([results], output, arms=["rcrl"], games=["RoadRunner", "Pong"])
     problem, left_out, count, *paths = lines
     assert problem.startswith(f"{damaged}/scores.json is damaged")
     assert left_out.startswith("1 run left out: env_steps is 2000, not 1000")
     assert count == "exported runs: 6"
     assert sorted(path.strip() for path in paths) == sorted(map(str, output.rglob("*.*")))
     assert json.loads((output / "rliable_atari.json").read_text())["games"] == list(GAMES)
-    *_, count, _, _, _, _, _ = command.run([results], output, steps=2000)
+    *_, count, _, _, _, _, _ = export.run([results], output, steps=2000)
     assert count == "exported runs: 1"
 
 
@@ -240,7 +216,7 @@ def test_the_chosen_runs_are_written_and_what_is_left_out_is_said(results, tmp_p
 )
 def test_mistakes_are_refused_before_anything_is_written(results, tmp_path, options, says):
     with pytest.raises(ValueError, match=says):
-        command.run([results], tmp_path / "out", **options)
+        export.run([results], tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
