@@ -135,6 +135,7 @@ def _read_result(
         return None, None, False
     with _reading(path):
         scores = records.read_scores(path)
+        records.check_finished(directory, scores)
     expected = {**identity, "agent_steps": steps}
     if "env_steps" in scores:
         expected["env_steps"] = env_steps
