@@ -1,4 +1,4 @@
-"""The presets of the study: those of Atari, and its control."""
+"""The presets and the arms of the study; `campaigns/returns.toml` lists its runs."""
 
 from rcrl_jax.config import fields, presets
 
@@ -15,3 +15,10 @@ PRESETS = presets.ATARI_PRESETS | {
     )
 }
 """The presets that `experiments.returns.train` knows."""
+
+PLAYER = "erainbow_sa"
+"""The preset whose runs play the second half of the fixed episodes."""
+TODAY, CONTROL_ARM = "segment", "permuted"
+"""Names in the list of the arm with today's reading, and of the control."""
+CANDIDATES = ("equal_return", "another_episode", "concatenation")
+"""Names in the list of the arms that may become the preset `rcrl_returns`."""

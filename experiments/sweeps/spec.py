@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from experiments.returns import arms
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc
@@ -55,6 +56,15 @@ EXPERIMENTS = {
         presets_of=presets.dmc_presets_of,
         action_repeat=lambda task: dmc.DMC_TASKS[task].action_repeat,
         steps=500_000,
+        eval_episodes=10,
+    ),
+    "returns": Experiment(
+        "experiments.returns.train",
+        games_flag="games",
+        games=atari.ATARI_GAMES,
+        presets_of=lambda game: arms.PRESETS,
+        action_repeat=lambda game: 1,
+        steps=10_000,
         eval_episodes=10,
     ),
 }
