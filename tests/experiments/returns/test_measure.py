@@ -42,7 +42,7 @@ def test_pairs_by_hand():
     assert chi_square(counts(drawn.same[drawn.anchor == 0], [4, 9]), np.ones(2)) > 1e-3
 
 
-def test_returns_within_the_tolerance_count_as_equal():
+def test_returns_within_the_tolerance_have_the_same_label():
     drawn = draw(played([0.0], [0.4], [1.0]), tolerance=0.5)
     assert set(zip(*drawn, strict=True)) == {(0, 1, 2), (1, 0, 2)}
 
