@@ -39,16 +39,17 @@ class Experiment(NamedTuple):
     eval_episodes: int
 
 
+_ATARI = Experiment(
+    "experiments.atari100k",
+    games_flag="games",
+    games=atari.ATARI_GAMES,
+    presets_of=lambda game: presets.ATARI_PRESETS,
+    action_repeat=lambda game: 1,
+    steps=100_000,
+    eval_episodes=100,
+)
 EXPERIMENTS = {
-    "atari100k": Experiment(
-        "experiments.atari100k",
-        games_flag="games",
-        games=atari.ATARI_GAMES,
-        presets_of=lambda game: presets.ATARI_PRESETS,
-        action_repeat=lambda game: 1,
-        steps=100_000,
-        eval_episodes=100,
-    ),
+    "atari100k": _ATARI,
     "dmc": Experiment(
         "experiments.dmc",
         games_flag="tasks",
@@ -58,14 +59,8 @@ EXPERIMENTS = {
         steps=500_000,
         eval_episodes=10,
     ),
-    "returns": Experiment(
-        "experiments.returns.train",
-        games_flag="games",
-        games=atari.ATARI_GAMES,
-        presets_of=lambda game: arms.PRESETS,
-        action_repeat=lambda game: 1,
-        steps=10_000,
-        eval_episodes=10,
+    "returns": _ATARI._replace(
+        module="experiments.returns.train", presets_of=lambda game: arms.PRESETS
     ),
 }
 """The programs that a sweep may run."""
