@@ -4,7 +4,8 @@ r"""Tabulates how well the discriminator of each reading separates pairs of unse
 
 Reads the runs of `campaigns/mechanism_*.toml`, `<results>/<stage>/<arm>/<preset>/<game>/seed_<n>`,
 and writes `<results>/table.md`, every run at its last step, and `<results>/auc.png`, the same over
-training. The score of a reading is the mean over seeds of its worst game.
+training. The score of a reading is the mean over seeds of its worst game. Beside each area stand
+that of a clock on the same pairs and that of pairs at matched time, where a run recorded them.
 """
 
 import pathlib
@@ -22,11 +23,17 @@ from rcrl_jax.runs import records
 from rcrl_jax.training import curves
 
 MEASURE = "unseen_auc_equal_action"
-_COLUMNS = {
+_AUCS = {
     MEASURE: "AUC, equal action",
     "unseen_auc": "AUC, all pairs",
-    "unseen_auc_action": "AUC of actions alone",
     "unseen_auc_equal_return": "AUC across games",
+}
+_COLUMNS = {
+    name + kind: words or own
+    for name, own in _AUCS.items()
+    for kind, words in (("", ""), ("_clock", "its clock"), ("_matched_time", "at matched time"))
+} | {
+    "unseen_auc_action": "AUC of actions alone",
     "unseen_cosine_positive_equal_action": "cosine, positive",
     "unseen_cosine_negative_equal_action": "cosine, negative",
 }
@@ -104,7 +111,10 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
-    """Draws the measure over training: a row for each stage, a panel for each of its games."""
+    """Draws the measure over training: a row for each stage, a panel for each of its games.
+
+    Dotted: a clock on the same pairs, where it was recorded.
+    """
     games: dict[str, dict[str, None]] = {}  # of each stage, in their order
     for run in runs:
         games.setdefault(run.stage, {})[run.game] = None
@@ -116,8 +126,10 @@ def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
     for run in runs:
         panel = panels[stages.index(run.stage), list(games[run.stage]).index(run.game)]
         steps = [record["agent_steps"] for record in run.evaluations]
-        values = [_number(record.get(MEASURE)) for record in run.evaluations]
         color = _COLORS[arms.index(run.arm) % len(_COLORS)]
+        clock = [_number(record.get(f"{MEASURE}_clock")) for record in run.evaluations]
+        panel.plot(steps, clock, ":", color=color, linewidth=1, label="_clock")
+        values = [_number(record.get(MEASURE)) for record in run.evaluations]
         panel.plot(steps, values, "o-", color=color, markersize=3, label=run.arm)
         panel.set_title(f"{run.game}, stage {run.stage}")
     handles = {line.get_label(): line for panel in panels.flat for line in panel.lines}
@@ -126,7 +138,6 @@ def draw(runs: Sequence[Run], path: pathlib.Path) -> None:
             panel.remove()
             continue
         panel.axhline(0.5, color="#888888", linewidth=0.8)
-        panel.axhline(0.9, color="#888888", linewidth=0.8, linestyle="--")
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         panel.grid(color="#eeeeee")
     named = [arm for arm in arms if arm in handles]
@@ -151,7 +162,10 @@ def main(argv: list[str]) -> None:
         runs = read_runs(results)
         text = table(runs)
         with files.replacing(results / "table.md") as partial:
-            head = "# Every run at its last step\n\n–: its games left nothing to measure.\n\n"
+            head = (
+                "# Every run at its last step\n\n–: its games left nothing to measure. Of clock "
+                "and matched time: the run is older than this record.\n\n"
+            )
             partial.write_text(head + text, encoding="utf-8")
         draw(runs, results / "auc.png")
     except (ValueError, OSError) as error:

@@ -12,7 +12,7 @@ import functools
 import itertools
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -46,9 +46,21 @@ _BACKEND = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
+    train(presets.ATARI_PRESETS)
+
+
+def train(
+    choices: Mapping[str, RainbowConfig], complete: Callable[["Plan"], "Plan"] = lambda plan: plan
+) -> None:
+    """Runs the experiment that the flags describe.
+
+    Args:
+      choices: the presets that `--preset` names.
+      complete: changes the plan before it is carried out.
+    """
     try:
         games, seeds = _read_games(), launch.read_seeds()
-        settings = command_line.read_config(presets.ATARI_PRESETS)
+        settings = command_line.read_config(choices)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         preset = flags.FLAGS.preset
         what = "+".join(games) if len(games) < 26 else "all26"
@@ -56,7 +68,8 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        launch.run(dataclasses.replace(plan, film=launch.VIDEO.value), atari.LARGEST_SPEC)
+        plan = dataclasses.replace(complete(plan), film=launch.VIDEO.value)
+        launch.run(plan, atari.LARGEST_SPEC)
 
 
 def make_plan(

@@ -8,7 +8,7 @@ r"""Trains many runs: presets x games x seeds, from flags or listed in a file.
 
 A spec is a TOML file:
 
-    experiment = "atari100k"      # or "dmc"
+    experiment = "atari100k"      # or "dmc"; "returns": the same with one more preset
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
     results = "results/claim"     # directory of finished runs

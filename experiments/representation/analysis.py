@@ -148,19 +148,31 @@ def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
 
 
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:
-    """The linear probe before and after training; fitted on every other episode."""
+    """The linear probe before and after training; fitted on every other episode.
+
+    Its nulls are the same probe on the step number alone and on a constant: time tells much of a
+    return, so only what phi explains beyond the step number need come from the frames.
+    """
     discount = arm.fleet.agent.replay.discount
     returns = [draws.discounted_returns(episode, discount) for episode in recorded]
     target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])
     fit = steps.episode % 2 == 0
+
+    def explained(features: np.ndarray) -> float:
+        return probe.explained_variance(features[fit], target[fit], features[~fit], target[~fit])
+
+    time = steps.time[:, None].astype(np.float64)
+    runs = len(arm.plan.runs)
+    nulls = {
+        "explained_variance_clock": np.full(runs, explained(time)),
+        "explained_variance_constant": np.full(runs, explained(np.zeros_like(time))),
+    }
     pairs = arm.pairs_at(recorded, steps)
     lines = []
     for snapshot in (arm.snapshots[0], arm.snapshots[-1]):
         phi = arm.fleet.embed(snapshot.params.agent, pairs).astype(np.float64)
-        explained = np.array(
-            [probe.explained_variance(x[fit], target[fit], x[~fit], target[~fit]) for x in phi]
-        )
-        lines += arm.lines(snapshot.step, explained_variance=explained)
+        of_phi = np.array([explained(x) for x in phi])
+        lines += arm.lines(snapshot.step, explained_variance=of_phi, **nulls)
     return lines
 
 

@@ -64,7 +64,7 @@ def _finish(figure: Figure, title: str, path: pathlib.Path) -> None:
 
 
 def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draws AUCs of held-out pairs, and their cosines for equal and for different actions.
+    """Draws AUCs of held-out pairs with their nulls, and cosines for equal and different actions.
 
     Args:
       path: PNG to write.
@@ -79,6 +79,13 @@ def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: s
         for name, color in zip(("auc_equal_action", "auc_equal_return"), shades, strict=True):
             judged = [line for line in own if f"unseen_{name}" in line]
             _curves(panels[0], judged, f"unseen_{name}", color, f"{preset}, {name[4:]}")
+            for kind, words, dash in (
+                ("clock", "a clock", ":"),
+                ("matched_time", "at matched time", "--"),
+            ):
+                of_kind = [line for line in judged if f"unseen_{name}_{kind}" in line]
+                label = f"{preset}, {name[4:]}, {words}"
+                _curves(panels[0], of_kind, f"unseen_{name}_{kind}", color, label, dash)
         for panel, kind in zip(panels[1:], ("equal_action", "different_action"), strict=True):
             for sign, color in zip(("positive", "negative"), shades, strict=True):
                 _curves(panel, own, f"unseen_cosine_{sign}_{kind}", color, f"{preset}, {sign}")
@@ -92,11 +99,12 @@ def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: s
 
 
 def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draws what a linear probe explains, before and after training, seed by seed.
+    """Draws what a linear probe explains, before and after training, seed by seed, with its nulls.
 
     Args:
       path: PNG to write.
-      lines: `preset`, `seed`, `agent_steps`, `explained_variance`; two per seed.
+      lines: `preset`, `seed`, `agent_steps`, `explained_variance` of phi, of the step number
+        (`_clock`) and of a constant (`_constant`); two per seed. The last two are the same in all.
       title: of the figure.
     """
     presets = list(dict.fromkeys(line["preset"] for line in lines))
@@ -115,6 +123,10 @@ def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: st
             panel.plot(
                 [place - 0.15, place + 0.15], [value for _, value in pair], "o-", color=color
             )
+    for kind, words, dash in (("clock", "step number", ":"), ("constant", "constant", "--")):
+        null = lines[0][f"explained_variance_{kind}"]
+        panel.axhline(null, color="#000000", ls=dash, lw=1, label=f"probe on the {words}")
+    panel.legend(fontsize=8, frameon=False)
     panel.axhline(0, color="#888888", linewidth=0.8)
     panel.set_xticks(range(len(presets)), presets)
     panel.set(ylabel="explained variance (R²), unseen episodes", title=title)
@@ -124,7 +136,12 @@ def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: st
 
 
 def _curves(
-    panel: Axes, lines: Sequence[Mapping[str, Any]], key: str, color: str, label: str
+    panel: Axes,
+    lines: Sequence[Mapping[str, Any]],
+    key: str,
+    color: str,
+    label: str,
+    dash: str = "-",
 ) -> None:
     by_seed: dict[int, dict[int, float]] = {}
     for line in lines:
@@ -134,6 +151,8 @@ def _curves(
     common = sorted(set.intersection(*(set(values) for values in by_seed.values())))
     if len(by_seed) > 1:
         for values in by_seed.values():
-            panel.plot(*zip(*sorted(values.items()), strict=True), color=color, lw=0.5, alpha=0.5)
+            panel.plot(
+                *zip(*sorted(values.items()), strict=True), color=color, ls=dash, lw=0.5, alpha=0.5
+            )
     mean = [np.mean([values[step] for values in by_seed.values()]) for step in common]
-    panel.plot(common, mean, color=color, lw=1.8, label=label)
+    panel.plot(common, mean, dash, color=color, lw=1.8, label=label)

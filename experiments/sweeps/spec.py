@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import command_line
+from experiments.returns import arms
 from rcrl_jax import files
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
@@ -45,16 +46,17 @@ class Experiment(NamedTuple):
     eval_episodes: int
 
 
+_ATARI = Experiment(
+    "experiments.atari100k",
+    games_flag="games",
+    games=atari.ATARI_GAMES,
+    presets_of=lambda game: presets.ATARI_PRESETS,
+    action_repeat=lambda game: 1,
+    steps=100_000,
+    eval_episodes=100,
+)
 EXPERIMENTS = {
-    "atari100k": Experiment(
-        "experiments.atari100k",
-        games_flag="games",
-        games=atari.ATARI_GAMES,
-        presets_of=lambda game: presets.ATARI_PRESETS,
-        action_repeat=lambda game: 1,
-        steps=100_000,
-        eval_episodes=100,
-    ),
+    "atari100k": _ATARI,
     "dmc": Experiment(
         "experiments.dmc",
         games_flag="tasks",
@@ -63,6 +65,9 @@ EXPERIMENTS = {
         action_repeat=lambda task: dmc.DMC_TASKS[task].action_repeat,
         steps=500_000,
         eval_episodes=10,
+    ),
+    "returns": _ATARI._replace(
+        module="experiments.returns.train", presets_of=lambda game: arms.PRESETS
     ),
 }
 """The programs that a sweep may run."""

@@ -113,7 +113,7 @@ def make_agent(
         )
         t = _read_transitions(config, formats, sampled.transitions, key)
         # The online network predicts and selects actions with the same noise, as in the source.
-        batch = types.Batch(t, sampled.contrast)
+        batch = sampled._replace(transitions=t)
         images = task.images_of(tasks, batch, sampled, task_keys)
         psi_tm1, *psi_of_images = network.apply(
             params.agent, (t.observation, *jax.tree.leaves(images)), method="encode_each"

@@ -213,7 +213,7 @@ def make_agent(
                     for pairs, pairs_key in zip(contrast, keys[2:], strict=True)
                 )
             )
-        return types.Batch(t, contrast)
+        return batch._replace(transitions=t, contrast=contrast)
 
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
         key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)

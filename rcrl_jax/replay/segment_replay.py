@@ -50,6 +50,7 @@ class SegmentReplay:
 
     Attributes:
       settings: sizes and rules.
+      sampler: draws contrastive samples.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SegmentReplay:
         settings: ReplaySettings,
         observations: ObservationFormat,
         action: jax.ShapeDtypeStruct,
+        sampler: type[ContrastSampler] = ContrastSampler,
     ) -> None:
         """Makes an empty replay.
 
@@ -69,6 +71,7 @@ class SegmentReplay:
           settings: sizes and rules.
           observations: how frames are stored and stacked.
           action: shape and type of one action: `()` int32 for discrete actions.
+          sampler: what draws contrastive samples.
         """
         self.settings = settings
         self._frames = frame_store
@@ -78,7 +81,7 @@ class SegmentReplay:
         self._ring = TransitionRing(
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
-        self._contrast = ContrastSampler(settings.contrast, self._ring, self._streams)
+        self.sampler = sampler(settings.contrast, self._ring, self._streams)
         self._priorities = SumTree(runs, settings.capacity)
         self._max_priority = np.ones(runs)
         self._first_unready = np.zeros(runs, np.int64)  # first transition without a full window
@@ -151,17 +154,17 @@ class SegmentReplay:
         """
         index = self._prioritised(_TRANSITIONS, self.settings.batch_size)
         transitions = self._transitions(index, beta)
-        contrast, positive_is_anchor = None, np.zeros(len(index))
+        contrast, weight, positive_is_anchor = None, None, np.zeros(len(index))
         rule = self.settings.contrast
         if rule.number:
             anchor = index
             if rule.anchors != "rl_batch":
-                anchor = self._contrast.anchors(self._prioritised, rule.number)
-            positive, negative = self._contrast.contrast(anchor)
+                anchor = self.sampler.anchors(self._prioritised, rule.number)
+            positive, negative, weight = self.sampler.contrast(anchor)
             contrast = self._contrast_batch(anchor, positive, negative)
             positive_is_anchor = np.mean(positive == anchor, axis=1)
         self._streams.counters += 1
-        return Sample(types.Batch(transitions, contrast), index, positive_is_anchor)
+        return Sample(types.Batch(transitions, contrast, weight), index, positive_is_anchor)
 
     def sample_to_measure(self, size: int) -> types.ContrastBatch:
         """Contrastive samples `[R, size]` that nothing learns from.
@@ -169,8 +172,8 @@ class SegmentReplay:
         They come from separate random streams: measuring changes nothing that is learned. They
         stay valid as those of `sample` do.
         """
-        anchor = self._contrast.anchors(self._prioritised, size, measuring=True)
-        positive, negative = self._contrast.contrast(anchor, measuring=True)
+        anchor = self.sampler.anchors(self._prioritised, size, measuring=True)
+        positive, negative, _ = self.sampler.contrast(anchor, measuring=True)
         return self._contrast_batch(anchor, positive, negative, prefix="measured_")
 
     def example_batch(self) -> types.Batch:
@@ -184,7 +187,9 @@ class SegmentReplay:
             transitions = self._transitions(index, beta=0.0)
         anchor = np.zeros((runs, num_anchors), np.int64)
         contrast = self._contrast_batch(anchor, anchor, anchor) if num_anchors else None
-        return types.Batch(transitions, contrast)
+        weighted = self.settings.contrast.another_episode and num_anchors
+        weight = np.ones(anchor.shape, np.float32) if weighted else None
+        return types.Batch(transitions, contrast, weight)
 
     def _prioritised(self, stream: int, size: int) -> np.ndarray:
         """Indices `[R, size]`, one from each of `size` strata of equal priority mass."""

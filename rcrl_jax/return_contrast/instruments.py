@@ -97,7 +97,7 @@ def measure(
     drawn = np.array(contrasts)  # [R, 3 kinds, 4, n]
     first = np.repeat(drawn[:, :, :1], 3, axis=2)  # the anchors, once for each partner
     shape = first.shape  # [R, 3, 3, n]
-    compared = _compare(
+    compared = compare(
         fleet,
         params,
         games,
@@ -307,14 +307,22 @@ def _draw_until(
     return np.where(accepted, result, NONE)
 
 
-def _compare(
+def compare(
     fleet: Fleet,
     params: types.TrainableParams,
     games: Sequence[Sequence[episodes.Episode]],
     first: np.ndarray,
     second: np.ndarray,
 ) -> types.Comparison:
-    """Compares the steps of two lists `[R, n]`, a few at a time."""
+    """Compares steps of recorded games, a few at a time.
+
+    Args:
+      fleet: compares pairs.
+      params: all trainable parameters, leading axis R.
+      games: `[R][G]`, recorded games of each run.
+      first: `[R, n]`, numbers of steps, counted through a run's games.
+      second: `[R, n]`, likewise.
+    """
     formats = fleet.agent.observations
     steps = [episodes.all_steps(own) for own in games]
 

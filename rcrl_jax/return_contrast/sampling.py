@@ -1,6 +1,7 @@
 """Draws anchors, positives and negatives of the return-contrastive task from the ring."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,23 @@ _DRAWS_FOR_ANOTHER_RETURN = 16
 _DRAWS_FOR_AN_EQUAL_RETURN = 32
 
 
+class Contrast(NamedTuple):
+    """Indices of the partners of anchors."""
+
+    positive: np.ndarray  # [R, N] int64
+    negative: np.ndarray  # [R, N] int64
+    weight: np.ndarray | None  # [R, N] float32, 0 where a partner is missing; None: all count
+
+
 class ContrastSampler:
-    """Draws indices for all runs at once; reads the ring and changes nothing."""
+    """Draws indices for all runs at once; reads the ring and changes nothing.
+
+    A study may label samples by other returns: in a subclass with its own `returns`, which
+    `Plan.sampler` names.
+
+    Attributes:
+      ring: the transitions.
+    """
 
     def __init__(
         self,
@@ -37,7 +53,7 @@ class ContrastSampler:
           streams: random numbers of the runs.
         """
         self._rule = rule
-        self._ring = ring
+        self.ring = ring
         self._uniform = streams.uniform
 
     def anchors(
@@ -57,18 +73,19 @@ class ContrastSampler:
             return self._anywhere(first_stream + _UNIFORM_ANCHORS, size)
         return prioritised(first_stream + _ANCHORS, size)
 
-    def contrast(
-        self, anchor: np.ndarray, measuring: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Positives and negatives `[R, N]` of anchors `[R, N]`; arguments as in `anchors`."""
+    def contrast(self, anchor: np.ndarray, measuring: bool = False) -> Contrast:
+        """Positives and negatives of anchors `[R, N]`; arguments as in `anchors`."""
         first_stream = _MEASURING if measuring else 0
         positive = self._same_segment(first_stream + _POSITIVES, anchor)
+        found = np.ones(anchor.shape, bool)
         if self._rule.equal_return_positives:
-            positive = self._of_equal_return(first_stream + _EQUAL_RETURNS, anchor, positive)
+            positive, found = self._of_equal_return(first_stream + _EQUAL_RETURNS, anchor, positive)
         negative = self._anywhere(first_stream + _NEGATIVES, anchor.shape[1])
         if self._rule.differs_in_return:
-            negative = self._of_another_return(first_stream + _NEGATIVES, anchor, negative)
-        return positive, negative
+            negative, differs = self._of_another_return(first_stream + _NEGATIVES, anchor, negative)
+            found &= differs
+        weight = found.astype(np.float32) if self._rule.another_episode else None
+        return Contrast(positive, negative, weight)
 
     def _same_segment(self, stream: int, anchor: np.ndarray) -> np.ndarray:
         """Uniform over the live transitions of each anchor's segment.
@@ -76,7 +93,7 @@ class ContrastSampler:
         The anchor is among them, unless the rule excludes it. Then it is drawn only where its
         segment has no other pair.
         """
-        first, last = self._ring.segment_bounds(anchor)
+        first, last = self.ring.segment_bounds(anchor)
         draw = self._uniform(stream, anchor.shape[1])
         if not self._rule.excludes_anchor:
             return first + (draw * (last - first + 1)).astype(np.int64)
@@ -86,55 +103,84 @@ class ContrastSampler:
 
     def _anywhere(self, stream: int, size: int) -> np.ndarray:
         """Uniform over the live transitions of each run; redraws take the streams that follow."""
-        oldest = self._ring.oldest[:, None]
-        span = self._ring.count[:, None] - oldest
+        oldest = self.ring.oldest[:, None]
+        span = self.ring.count[:, None] - oldest
         index = np.zeros((len(oldest), size), np.int64)
         redraw = np.ones(index.shape, bool)
         attempt = 0
         while redraw.any():  # nearly always one iteration: truncations are rare
             draw = oldest + (self._uniform(stream + attempt, size) * span).astype(np.int64)
             index = np.where(redraw, draw, index)
-            redraw = ~self._ring.is_pair(index)
+            redraw = ~self.ring.is_pair(index)
             attempt += 1
         return index
 
-    def _of_equal_return(self, stream: int, anchor: np.ndarray, fallback: np.ndarray) -> np.ndarray:
+    def _of_equal_return(
+        self, stream: int, anchor: np.ndarray, fallback: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Uniform over the live transitions with their anchor's return, where one is found.
 
         Takes the first of 32 draws from the whole replay that has the anchor's return. Where none
         has, takes the pair `fallback [R, N]` of the anchor's segment. A return that a share q of
         the live transitions have is missed with probability (1 - q) ** 32. So an anchor of a rare
         return mostly keeps a positive of its own segment.
+
+        Returns:
+          The positives `[R, N]`, and whether each has been found.
         """
         runs, size = anchor.shape
         draws = _DRAWS_FOR_AN_EQUAL_RETURN
         candidate = self._anywhere(stream, size * draws)
-        wanted = self._ring.returns(anchor)
-        fits = self._has_return(candidate, np.repeat(wanted, draws, axis=1))
+        anchors = np.repeat(anchor, draws, axis=1)
+        fits = self._has_return(candidate, self.returns(anchors))
+        if self._rule.another_episode:
+            fits &= self.ring.episodes(candidate) != self.ring.episodes(anchors)
+            fits &= self.ring.has_ended(candidate) & self.ring.has_ended(anchors)
         if self._rule.excludes_anchor:
-            fits &= candidate != np.repeat(anchor, draws, axis=1)
+            fits &= candidate != anchors
         fits = fits.reshape(runs, size, draws)
         first = np.argmax(fits, axis=-1)[..., None]
         found = np.take_along_axis(candidate.reshape(runs, size, draws), first, axis=-1)[..., 0]
-        return np.where(fits.any(axis=-1), found, fallback)
+        any_fits = fits.any(axis=-1)
+        return np.where(any_fits, found, fallback), any_fits
+
+    def returns(self, index: np.ndarray) -> np.ndarray:
+        """The returns `[R, N]` by which samples are labelled."""
+        return self.ring.returns(index)
+
+    def metrics(self, run: int) -> dict[str, float]:
+        """What else one run records of its samples: nothing."""
+        del run
+        return {}
 
     def _has_return(self, index: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Whether the returns at `index [R, N]` count as equal to `wanted [R, N]`."""
-        return np.abs(self._ring.returns(index) - wanted) <= self._rule.tolerance
+        return np.abs(self.returns(index) - wanted) <= self._rule.tolerance
 
     def _of_another_return(
         self, stream: int, anchor: np.ndarray, negative: np.ndarray
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Redraws negatives that have their anchor's return, up to 16 draws in all.
 
         Where all returns are equal, as before the first reward of a game, the last draw stays.
+
+        Returns:
+          The negatives `[R, N]`, and whether each differs from its anchor.
         """
-        wanted = self._ring.returns(anchor)
+        wanted = self.returns(anchor)
+
+        def differs(index: np.ndarray) -> np.ndarray:
+            different = ~self._has_return(index, wanted)
+            if self._rule.another_episode:
+                different &= self.ring.has_ended(index)
+            return different
+
+        done = differs(negative)
         for attempt in range(1, _DRAWS_FOR_ANOTHER_RETURN):
-            same = self._has_return(negative, wanted)
-            if not same.any():
+            if done.all():
                 break
             # Attempts are 256 streams apart, which leaves room for the redraws of `_anywhere`.
             draw = self._anywhere(stream + (attempt << 8), anchor.shape[1])
-            negative = np.where(same, draw, negative)
-        return negative
+            negative = np.where(done, negative, draw)
+            done = differs(negative)
+        return negative, done

@@ -78,6 +78,10 @@ def make_return_contrast(
             "cosine_positive": jnp.mean(losses.cosine_similarity(anchor, positive)),
             "cosine_negative": jnp.mean(losses.cosine_similarity(anchor, negative)),
         }
+        weight = view.batch.contrast_weight
+        if weight is not None:
+            errors *= jnp.concatenate([weight, weight])
+            metrics["contrast_weight"] = jnp.mean(weight)
         return jnp.mean(errors), metrics
 
     return task.AuxiliaryTask(

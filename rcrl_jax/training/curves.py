@@ -19,10 +19,20 @@ from rcrl_jax.runs.paths import RunPaths
 
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _CONTRAST = {"positive": ("#00695c", "#9fd0c8"), "negative": ("#d84315", "#f6bfa9")}
+_AUCS = {
+    "unseen_auc": ("AUC, all pairs", "#000000"),
+    "unseen_auc_equal_action": ("AUC, equal action", "#0b5394"),
+    "unseen_auc_equal_return": ("AUC, returns across games", "#6a1b9a"),
+}
 _UNSEEN = {
-    "unseen_auc": ("AUC, all pairs", "#000000", "o-"),
-    "unseen_auc_equal_action": ("AUC, equal action", "#0b5394", "o-"),
-    "unseen_auc_equal_return": ("AUC, returns across games", "#6a1b9a", "o-"),
+    name + kind: (label + words, color, style)
+    for name, (label, color) in _AUCS.items()
+    for kind, words, style in (
+        ("", "", "o-"),
+        ("_clock", ": a clock", ":"),
+        ("_matched_time", ": at matched time", "--"),
+    )
+} | {
     "unseen_auc_action": ("AUC of actions alone", "#999999", "o-"),
     "unseen_cosine_positive_equal_action": ("cosine, positive, equal action", "#00695c", "--"),
     "unseen_cosine_negative_equal_action": ("cosine, negative, equal action", "#d84315", "--"),
@@ -40,7 +50,8 @@ def draw_learning_curve(paths: RunPaths) -> None:
     score only if it does not flatten the curve. A run with a return-contrast task gets a panel
     with cosine similarity to the anchor and accuracy of the discriminator on its batches, for
     positives and negatives. The last panel shows the measurements on the unseen episodes of the
-    evaluations: areas under the ROC curve, and cosines for equal and for different actions.
+    evaluations: areas under the ROC curve, beside each that of a clock on the same pairs and that
+    of pairs at matched time, and cosines for equal and for different actions.
 
     Args:
         paths: the run's files.
@@ -172,4 +183,4 @@ def _draw_unseen(panel: Axes, unseen: Sequence[dict[str, Any]]) -> None:
 
 
 def _column(rows: Sequence[dict[str, Any]], key: str) -> np.ndarray:
-    return np.array([row[key] for row in rows], dtype=np.float64)
+    return np.array([row.get(key) for row in rows], dtype=np.float64)  # None becomes NaN

@@ -249,7 +249,8 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     pairs = [
         types.Pairs(stacks(formats.network, num_anchors), actions(num_anchors)) for _ in range(3)
     ]
-    return types.Batch(transitions, types.ContrastBatch(*pairs))
+    weight = shape(num_anchors) if settings.contrast.another_episode else None
+    return types.Batch(transitions, types.ContrastBatch(*pairs), weight)
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:

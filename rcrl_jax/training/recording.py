@@ -12,7 +12,7 @@ from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.runs import records
+from rcrl_jax.runs import parameters, records
 from rcrl_jax.runs.recorder import Counters, RunRecorder, Written
 from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
@@ -121,6 +121,7 @@ class Recording(contextlib.ExitStack):
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):
                     scalars[f"segment_length_p{percentile}"] = float(length)
                 scalars["positive_is_anchor"] = float(update.positive_is_anchor[run])
+                scalars |= self._replay.sampler.metrics(run)
             recorder.record(self._counters(step), scalars)
 
     def _steps_per_s(self, step: int) -> float:
@@ -159,8 +160,7 @@ class Recording(contextlib.ExitStack):
         Raises:
           OSError: they cannot be written.
         """
-        leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-        named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+        named = parameters.by_name(params)
         for run, recorder in enumerate(self._recorders):
             recorder.write_parameters({name: array[run] for name, array in named.items()})
 

@@ -14,6 +14,7 @@ def write(results, stage, arm, game, seed, *values):
     directory.mkdir(parents=True)
     lines = [
         {"agent_steps": 100 * (i + 1), mechanism.MEASURE: value, "unseen_auc": 0.25}
+        | {f"{mechanism.MEASURE}_clock": 0.75}
         for i, value in enumerate(values)
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -33,7 +34,8 @@ def test_the_score_of_a_reading_is_the_mean_of_its_worst_game(tmp_path):
     assert game == "-" and np.isnan(value)
     text = mechanism.table(runs)
     assert "| `one` | Alien | 0.800 | 4 |" in text
-    row = "| `one` | Pong | 0 | 200 | 0.850 | 0.250 |"
+    # Each area, its clock, and the area at matched time, which these runs lack.
+    row = "| `one` | Pong | 0 | 200 | 0.850 | 0.750 | – | 0.250 | – | – |"
     assert row in text and "| `one` | Pong | 1 | 200 | – |" in text
 
 

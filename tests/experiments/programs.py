@@ -25,6 +25,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _LIBRARY = (
     "experiments.command_line",
     "experiments.representation",
+    "experiments.returns",
     "experiments.sweeps",
     "experiments.theory",
     "benchmarks.tables",

@@ -168,7 +168,8 @@ def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path, results)
 
 def test_the_defaults_are_those_of_the_programs():
     for name, experiment in EXPERIMENTS.items():
-        source = (ROOT / "experiments" / f"{name}.py").read_text()
+        module = "atari100k" if name == "returns" else name  # which has the same flags
+        source = (ROOT / "experiments" / f"{module}.py").read_text()
         found = [re.search(rf'"{flag}", ([\d_]+),', source) for flag in ("steps", "eval_episodes")]
         assert [int(match[1]) for match in found] == [experiment.steps, experiment.eval_episodes]
 

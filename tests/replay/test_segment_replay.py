@@ -359,7 +359,7 @@ def test_priority_updates_of_lost_transitions_are_ignored():
 
 
 def flat(sample):
-    t, c = sample.batch
+    t, c, _ = sample.batch
     arrays = [sample.index, sample.positive_is_anchor, *t]
     return arrays + [a for pairs in c for a in pairs]
 
@@ -430,8 +430,8 @@ def test_state_is_a_copy():
 
 def test_batch_types_and_no_contrast_without_anchors():
     pair = play("......", capacity=24, frame_stack=4)
-    t, contrast = pair.sample(5, 0, 0.5).batch
-    assert contrast is None
+    t, contrast, weight = pair.sample(5, 0, 0.5).batch
+    assert contrast is None and weight is None
     assert t.observation.shape == t.next_observation.shape == (1, 5, 4, 2, 2)
     assert {name: str(a.dtype) for name, a in t._asdict().items()} == {
         "observation": "uint8",

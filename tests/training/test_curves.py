@@ -154,13 +154,16 @@ def test_a_run_without_records_has_no_curve(tmp_path):
         curves.draw_learning_curve(RunPaths(tmp_path, "rcrl", "Pong", 0))
 
 
+CLOCK = {"unseen_auc_clock": 0.8, "unseen_auc_matched_time": 0.6}
+
+
 def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     with RunRecorder(paths, resume_at=None) as recorder:
-        for step, auc in ((0, float("nan")), (100, 0.6), (200, 0.9)):
+        for step, auc, clock in ((0, float("nan"), {}), (100, 0.6, {}), (200, 0.9, CLOCK)):
             counters = Counters(step, step, 4 * step)
             recorder.record(counters, {"loss_c51": 1.0})
-            measured = {"unseen_auc_action": 0.5, "unseen_auc": auc}
+            measured = {"unseen_auc_action": 0.5, "unseen_auc": auc} | clock
             recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
     curves.draw_learning_curve(paths)
     panels = figures[0].axes
@@ -168,8 +171,11 @@ def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
     drawn = _line(panels[1], "AUC, all pairs").get_ydata()
     np.testing.assert_array_equal(drawn, [np.nan, 0.6, 0.9])
     assert {line.get_label() for line in panels[1].lines} == {
-        "AUC, all pairs", "AUC of actions alone", "_child2",
+        "AUC, all pairs", "AUC, all pairs: a clock", "AUC, all pairs: at matched time",
+        "AUC of actions alone", "_child4",
     }  # fmt: skip
+    clock = _line(panels[1], "AUC, all pairs: a clock").get_ydata()
+    np.testing.assert_array_equal(clock, [np.nan, np.nan, 0.8])  # older evaluations have none
 
 
 def test_games_with_too_few_pairs_get_no_panel(tmp_path, figures):

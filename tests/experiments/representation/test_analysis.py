@@ -143,6 +143,11 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms, monkeypatch):
         (plan.preset, seed, step) for plan in arms for seed in SEEDS for step in (0, STEPS)
     }
     assert all(p["explained_variance"] <= 1 for p in probes)
+    nulls = {(p["explained_variance_clock"], p["explained_variance_constant"]) for p in probes}
+    assert len(nulls) == 1  # they see no agent
+    ((clock, constant),) = nulls
+    # Catch pays at the end of a game of fixed length, so the step number tells when, not which.
+    assert constant <= 0 and constant < clock < 1
     scores = records.read_records(directory / "scores.jsonl")
     assert {line["agent_steps"] for line in scores} == {60, 120}
 

@@ -1,0 +1,1 @@
+"""Which readings of the return-contrastive task learn returns: a pre-registered study."""

@@ -1,0 +1,133 @@
+"""The study's list, what its scores are made of, and what the program refuses."""
+
+import collections
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from experiments.returns import arms, measure, score
+from experiments.sweeps.reading import read_spec
+from rcrl_jax.config import fields
+from rcrl_jax.return_contrast import instruments
+from tests.experiments import programs
+from tests.experiments.test_command_line import assert_refused
+from tests.return_contrast.test_instruments import ScriptedFleet, game
+
+LIST = pathlib.Path(__file__).parents[3] / "campaigns" / "returns.toml"
+PROGRAM = "experiments.returns.score"
+
+
+def test_the_list_holds_the_registered_runs():
+    spec = read_spec(LIST)
+    per_arm = collections.Counter(unit.arm.name for unit in spec.units)
+    names = (arms.TODAY, arms.CONTROL_ARM, *arms.CANDIDATES)
+    assert per_arm == {arms.PLAYER: 4} | dict.fromkeys(names, 12)
+    assert {u.game for u in spec.units} == {"Alien", "Qbert", "RoadRunner", "Seaquest"}
+    assert spec.steps == 10_000
+    configs = {unit.arm.name: fields.values(spec.make_config(unit)) for unit in spec.units}
+    assert configs[arms.TODAY] == fields.values(arms.PRESETS["rcrl"])
+    assert configs[arms.CONTROL_ARM] == configs["equal_return"]
+
+    def changed(arm: str, other: str) -> dict:
+        return {k: v for k, v in configs[arm].items() if v != configs[other][k]}
+
+    assert changed("equal_return", arms.TODAY) == {
+        "return_contrast.positives": "equal_return",
+        "return_contrast.negative_differs_in_return": True,
+    }
+    assert changed("another_episode", "equal_return") == {
+        "return_contrast.positives": "another_episode"
+    }
+    assert changed("concatenation", "equal_return") == {
+        "return_contrast.discriminator_input": "concatenation"
+    }
+
+
+def title(rng, first_pixel: int = 0) -> score.Title:
+    """Six games with pairs of one policy; the second policy has none."""
+    games = [
+        game(rng.random(20) < 0.2, rng.integers(0, 2, 20), first_pixel + 20 * i) for i in range(6)
+    ]
+    drawn = measure.draw(instruments.as_played(games), 40, 0.0, rng)
+    return score.Title(games, drawn, np.zeros(40, np.int64), {"random": 1.0}, 0.5)
+
+
+def test_runs_are_judged_on_the_pairs_of_their_titles(monkeypatch):
+    rng = np.random.default_rng(0)
+    titles = {"Alien": title(rng), "Qbert": title(rng, 120)}
+    return_of = {}
+    for own in titles.values():
+        steps = instruments.as_played(own.games)
+        pixels = np.concatenate([g.frames[:, 0, 0] for g in own.games])
+        return_of |= dict(zip(pixels.tolist(), steps.returns, strict=True))
+    spec = read_spec(LIST)
+    units = [u for u in spec.units if u.arm.name == arms.TODAY and u.game in titles]
+
+    def values(logit):
+        monkeypatch.setattr(score, "_restore", lambda *_: (None, ScriptedFleet(logit), None))
+        return score.judge(spec, units, titles)
+
+    perfect = {"auc": 1.0, "auc_random": 1.0, f"auc_{arms.PLAYER}": 0.5}
+    assert values(lambda a, b: float(return_of[a] != return_of[b])) == [perfect] * len(units)
+    clock = values(lambda a, b: float(a % 20 + b % 20))
+    assert {x for own in clock for x in own.values()} == {0.5}
+
+
+def outcome(spec, monkeypatch, auc_of: dict[str, float], diverged=()) -> dict:
+    """The result if every run of an arm has the AUC `auc_of[arm]`."""
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(score, "play", lambda *_: title(rng))
+    monkeypatch.setattr(
+        score, "judge", lambda spec, units, titles: [{"auc": auc_of[u.arm.name]} for u in units]
+    )
+    share = {arms.CONTROL_ARM: {"changed_labels": 0.7}}
+    monkeypatch.setattr(score, "_recorded", lambda spec, unit: share.get(unit.arm.name, {}))
+    units = [unit for unit in spec.units if unit.name not in diverged]
+    return score.score(spec, units, games=20, pairs=512)
+
+
+AUCS = dict.fromkeys((arms.TODAY, arms.CONTROL_ARM, *arms.CANDIDATES), 0.55)
+
+
+def test_the_outcome_and_its_table(monkeypatch):
+    spec = read_spec(LIST)
+    found = outcome(spec, monkeypatch, AUCS | {"another_episode": 0.66})
+    assert found["chosen"] == "another_episode"
+    text = score.table(json.loads(json.dumps(found)))
+    assert "**`another_episode` becomes `rcrl_returns`.**" in text
+    assert "| `another_episode` | 0.660 | 0.660 | 0.660 | 0.660 | 0.660 |" in text
+    assert "| a clock | 0.500 | 0.500 | 0.500 | 0.500 | 0.500 |" in text
+    assert "Alien 70 % (no control)" in text
+    assert len(found["runs"]) == 60
+
+    assert outcome(spec, monkeypatch, AUCS)["chosen"] is None
+    lost = [f"another_episode-{name}-{seed}" for name in ("Alien", "Qbert") for seed in range(3)]
+    found = outcome(spec, monkeypatch, AUCS | {"another_episode": 0.66}, lost)
+    assert found["means"]["another_episode"]["Alien"] == 0.5 and found["chosen"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ([], "64 of 64 runs are not finished"),
+        (["--diverged=segment-Alien-7"], "no run of the list"),
+        (["--episodes=15"], "no multiple of 10"),
+    ],
+)
+def test_an_incomplete_list_is_not_scored(tmp_path, arguments, says):
+    path = tmp_path / "list.toml"
+    path.write_text(LIST.read_text().replace('"results/returns"', f'"{tmp_path / "results"}"'))
+    result = programs.call(PROGRAM, f"--spec={path}", *arguments)
+    assert_refused(result)
+    assert says in result.stderr and not (tmp_path / "results").exists()
+
+
+def test_the_runs_are_scored_once(tmp_path):
+    path = tmp_path / "list.toml"
+    path.write_text(LIST.read_text().replace('"results/returns"', f'"{tmp_path}"'))
+    (tmp_path / score.TABLE).touch()
+    result = programs.call(PROGRAM, f"--spec={path}")
+    assert_refused(result)
+    assert "scored once" in result.stderr
