@@ -18,9 +18,8 @@ from absl import app, flags
 from experiments import command_line, launch
 from experiments.returns import arms, measure
 from experiments.returns.measure import Drawn
-from experiments.sweeps import collection
-from experiments.sweeps.reading import read_spec
-from experiments.sweeps.spec import Spec, SweepError, Unit
+from experiments.sweeps import work
+from experiments.sweeps.spec import Spec, SweepError, Unit, read_spec
 from rcrl_jax import files, types
 from rcrl_jax.config import fields
 from rcrl_jax.return_contrast import episodes, instruments
@@ -269,7 +268,7 @@ def _check_finished(spec: Spec, diverged: Collection[str]) -> list[Unit]:
     missing = [
         unit
         for unit in units
-        if not collection.is_finished(spec, unit) or not spec.result_paths(unit).parameters.exists()
+        if not work.is_finished(spec, unit) or not spec.result_paths(unit).parameters.exists()
     ]
     if missing:
         raise SweepError(

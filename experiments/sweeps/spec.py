@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import command_line
-from experiments.returns import arms
+from experiments.returns.arms import PRESETS as RETURNS_PRESETS
 from rcrl_jax import files
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
@@ -67,7 +67,7 @@ EXPERIMENTS = {
         eval_episodes=10,
     ),
     "returns": _ATARI._replace(
-        module="experiments.returns.train", presets_of=lambda game: arms.PRESETS
+        module="experiments.returns.train", presets_of=lambda game: RETURNS_PRESETS
     ),
 }
 """The programs that a sweep may run."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.returns import arms, measure, score
-from experiments.sweeps.reading import read_spec
+from experiments.sweeps.spec import read_spec
 from rcrl_jax.config import fields
 from rcrl_jax.return_contrast import instruments
 from tests.experiments import programs
