@@ -14,6 +14,7 @@ class ContrastRule(NamedTuple):
     excludes_anchor: bool = False  # from its own positives, where another pair qualifies
     differs_in_return: bool = False  # negatives differ from their anchor, if 16 draws find one
     tolerance: float = 0.0  # returns that differ by at most this count as equal [reward]
+    times: bool = False  # samples hold `Pairs.time`
 
 
 def make_rule(config: ReturnContrastConfig, tolerance: float) -> ContrastRule:

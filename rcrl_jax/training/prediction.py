@@ -246,10 +246,12 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     )
     if not num_anchors:
         return types.Batch(transitions, None)
-    pairs = [
-        types.Pairs(stacks(formats.network, num_anchors), actions(num_anchors)) for _ in range(3)
-    ]
-    return types.Batch(transitions, types.ContrastBatch(*pairs))
+    pairs = types.Pairs(
+        stacks(formats.network, num_anchors),
+        actions(num_anchors),
+        shape(num_anchors, dtype=np.int32) if settings.contrast.times else None,
+    )
+    return types.Batch(transitions, types.ContrastBatch(pairs, pairs, pairs))
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
