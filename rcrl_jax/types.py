@@ -28,6 +28,8 @@ class Pairs(NamedTuple):
 
     observation: chex.Array  # [N, *obs]
     action: chex.Array  # [N, *act]
+    # [N] int32, whose differences within an episode are agent steps; None unless a task asks for it
+    time: chex.Array | None = None
 
 
 class ContrastBatch(NamedTuple):

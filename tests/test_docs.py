@@ -1,9 +1,15 @@
 """What the documents name exists: tests, files and configuration fields; shown code is tested."""
 
 import collections
+import json
+import os
 import pathlib
 import re
+import signal
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 from rcrl_jax.config.fields import named_fields
@@ -13,7 +19,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
 EXTENDING = ROOT / "docs" / "extending.md"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
+# Without what training writes.
+FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"runs"}
 TEST_NAME = re.compile(r"(?:(tests/[\w/]+\.py)::)?(test_\w+)")
 
 FIELDS = {
@@ -109,10 +116,45 @@ def test_links_and_paths_exist(document):
 def test_the_guide_to_extending_shows_the_tested_tasks():
     """The document shows the lines between the markers of the test, unchanged."""
     test = ROOT / "tests" / "auxiliary" / "test_new_task.py"
-    blocks = re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = blocks_of_the_guide()
     for marker in ("# [new task]\n", "# [with samples]\n"):
         _, task, _ = test.read_text().split(marker)
         assert [task.rstrip() in block for block in blocks].count(True) == 1
+
+
+def blocks_of_the_guide() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_an_agent_of_the_guide_trains_the_task_of_the_guide(capsys):
+    task, program = (
+        next(block for block in blocks_of_the_guide() if text in block)
+        for text in ("TASKS = {", "TASKS)\n")
+    )
+    exec(task + program, {})
+    assert np.isfinite(float(capsys.readouterr().out))
+
+
+def test_the_program_of_the_guide_trains_and_its_command_resumes(tmp_path):
+    """The command stops at a signal, goes on when it is given again, and is then finished."""
+    (program,) = (block for block in blocks_of_the_guide() if "app.run" in block)
+    (command,) = re.findall(r"^python -m experiments\.catch (.*)$", EXTENDING.read_text(), re.M)
+    (tmp_path / "catch.py").write_text(program)
+    command = [sys.executable, tmp_path / "catch.py", *command.split()]
+    process = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "text": True}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **process) as training:
+        for line in training.stderr:
+            if re.match(r"[1-9]\d*/400 steps", line):
+                training.send_signal(signal.SIGINT)
+                break
+        said = training.stderr.read()
+    assert training.returncode == 128 + signal.SIGINT and "the same command resumes" in said
+    done = subprocess.run(command, capture_output=True, check=True, **process)
+    assert "resuming at step" in done.stdout + done.stderr
+    (manifest,) = tmp_path.glob("runs/catch/rcrl/Catch/seed_0/manifest.json")
+    assert json.loads(manifest.read_text())["run"]["config"]["batch_size"] == 8
+    metrics = manifest.with_name("metrics.jsonl").read_text()
+    assert '"loss_return_contrast"' in metrics
 
 
 def test_a_newcomer_s_page_is_short_and_its_code_runs(capsys):

@@ -79,7 +79,7 @@ class AuxiliaryTask:
         `task_params` and `view.params`, but neither targets nor state.
       weight: `constants -> scalar`, the weight of the loss.
       samples: contrastive samples that the loss reads as `view.batch.contrast`; None for a task
-        without them. The tasks of an agent share their samples.
+        without them. The tasks of an agent share their samples, with times if one asks for them.
       whole_frames: whether `view.sampled.transitions.observation` must hold whole frames, for
         `AgentParts.augment`. Else it holds what the agent's own losses read.
       encoded: observations that the loss has encoded for each transition, apart from the agent's
@@ -135,13 +135,14 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
     Raises:
       ValueError: two tasks ask for different contrastive samples.
     """
-    rules = {task.samples for task in tasks.values()} - {None}
+    asked = {name: task.samples for name, task in tasks.items() if task.samples is not None}
+    rules = {rule._replace(times=False) for rule in asked.values()}
     if len(rules) > 1:
-        names = [name for name, task in tasks.items() if task.samples]
-        raise ValueError(f"{' and '.join(names)} ask for different contrastive samples")
+        raise ValueError(f"{' and '.join(asked)} ask for different contrastive samples")
     # Without a task, the rule still says which returns count as equal.
+    samples = rules.pop() if rules else parts.samples._replace(number=0)
     return Needs(
-        samples=rules.pop() if rules else parts.samples._replace(number=0),
+        samples=samples._replace(times=any(rule.times for rule in asked.values())),
         whole_frames=any(task.whole_frames for task in tasks.values()),
         encoded=sum(task.encoded for task in tasks.values()),
     )

@@ -224,7 +224,8 @@ class SegmentReplay:
         def pairs(name: str, index: np.ndarray) -> types.Pairs:
             stacks, action = self._ring.pairs(index)
             observation = self._frames.gather(prefix + name, stacks, self._observations.network)
-            return types.Pairs(observation, action)
+            time = index.astype(np.int32) if self.settings.contrast.times else None
+            return types.Pairs(observation, action, time)
 
         return types.ContrastBatch(
             pairs("anchor", anchor), pairs("positive", positive), pairs("negative", negative)

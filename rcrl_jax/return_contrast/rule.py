@@ -15,6 +15,7 @@ class ContrastRule(NamedTuple):
     differs_in_return: bool = False  # negatives differ from their anchor, if 16 draws find one
     another_episode: bool = False  # positives of equal return are not of their anchor's episode
     tolerance: float = 0.0  # returns that differ by at most this count as equal [reward]
+    times: bool = False  # samples hold `Pairs.time`
 
 
 def make_rule(config: ReturnContrastConfig, tolerance: float) -> ContrastRule:

@@ -246,11 +246,13 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     )
     if not num_anchors:
         return types.Batch(transitions, None)
-    pairs = [
-        types.Pairs(stacks(formats.network, num_anchors), actions(num_anchors)) for _ in range(3)
-    ]
+    pairs = types.Pairs(
+        stacks(formats.network, num_anchors),
+        actions(num_anchors),
+        shape(num_anchors, dtype=np.int32) if settings.contrast.times else None,
+    )
     weight = shape(num_anchors) if settings.contrast.another_episode else None
-    return types.Batch(transitions, types.ContrastBatch(*pairs), weight)
+    return types.Batch(transitions, types.ContrastBatch(pairs, pairs, pairs), weight)
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:

@@ -10,9 +10,10 @@ import pytest
 from rcrl_jax import config, types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.auxiliary import registry
-from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
+from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, needs_of
 from rcrl_jax.config import fields
 from rcrl_jax.envs import atari, dmc
+from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_control
@@ -47,25 +48,29 @@ TASKS = {"reward_prediction": make_reward_prediction}
 
 
 # [with samples]
-def make_triplet(parts: AgentParts) -> AuxiliaryTask:
-    """Embeds pairs of one segment closer together than pairs of two."""
+def make_step_gap(parts: AgentParts) -> AuxiliaryTask:
+    """Predicts how many agent steps lie between two observations of one segment."""
+
+    def init(key):
+        return {"weights": 0.01 * jax.random.normal(key, (2 * parts.psi_size,))}
 
     def images(batch, sampled, key):
-        return tuple(pairs.observation for pairs in batch.contrast)
+        del sampled, key
+        return batch.contrast.anchor.observation, batch.contrast.positive.observation
 
     def loss(task_params, view: UpdateView, state, key):
-        anchor, positive, negative = (
-            parts.join(view.params, psi, pairs.action)
-            for psi, pairs in zip(view.images, view.batch.contrast, strict=True)
-        )
-        near, far = (jnp.sum(jnp.square(anchor - x), axis=-1) for x in (positive, negative))
-        return jnp.mean(jnp.maximum(1.0 + near - far, 0.0)), {"far": jnp.mean(far)}
+        del state, key
+        anchor, positive, _ = view.batch.contrast
+        gap = jnp.abs(positive.time - anchor.time).astype(jnp.float32)
+        both = jnp.concatenate(view.images, axis=-1)
+        error = both @ task_params["weights"] - jnp.log1p(gap)
+        return jnp.mean(jnp.square(error)), {"gap": jnp.mean(gap)}
 
     return AuxiliaryTask(
-        init=lambda key: {},
-        loss=loss,
+        init,
+        loss,
         weight=lambda constants: 0.1,
-        samples=parts.samples._replace(number=16, anchors="uniform"),
+        samples=parts.samples._replace(number=16, anchors="uniform", times=True),
         images=images,
     )
 
@@ -161,36 +166,45 @@ def test_a_task_gets_the_contrastive_samples_that_it_asks_for(family):
     plan = make_plan(family, BASES[family])
     environment, _ = build.make_fleet(plan)
     spec = environment.spec
-    agent = make_agent(plan.config, spec, {"triplet": make_triplet})
+    agent = make_agent(plan.config, spec, {"step_gap": make_step_gap})
     without = make_agent(plan.config, spec)
     assert without.replay.contrast.number == 0 and agent.replay.contrast.number == 16
     assert agent.replay.contrast.tolerance == without.replay.contrast.tolerance
     assert agent.resources.activation_bytes > without.resources.activation_bytes
-    fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"triplet": ()}))
+    fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"step_gap": ()}))
     *_, last = toy.training(fleet, environment, STEPS)
     environment.close()
     metrics = fleet.to_host(last.state.pending_update.result).metrics
-    assert np.isfinite(metrics["loss_triplet"]).all() and (metrics["far"] > 0).all()
+    assert np.isfinite(metrics["loss_step_gap"]).all() and (metrics["gap"] > 0).all()
 
 
 def test_tasks_that_ask_for_different_samples_are_refused():
     plan = make_plan("rainbow")  # whose own task asks for eight
     environment, _ = build.make_fleet(plan)
     environment.close()
-    with pytest.raises(ValueError, match="return_contrast and triplet ask for different"):
-        make_agent(plan.config, environment.spec, {"triplet": make_triplet})
+    with pytest.raises(ValueError, match="return_contrast and step_gap ask for different"):
+        make_agent(plan.config, environment.spec, {"step_gap": make_step_gap})
+
+
+def test_times_are_sampled_for_all_tasks_if_one_asks_for_them():
+    rule = ContrastRule(number=3)
+    parts = AgentParts(None, None, None, None, 2, 2, rule)
+    plain = AuxiliaryTask(None, None, None, samples=rule)
+    timed = AuxiliaryTask(None, None, None, samples=rule._replace(times=True))
+    assert needs_of({"one": plain, "two": timed}, parts).samples == timed.samples
+    assert needs_of({"one": plain}, parts).samples == rule
 
 
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
-def test_three_lines_select_a_task_by_name(family, monkeypatch):
+def test_a_name_in_each_family_and_a_maker_select_a_task(family, monkeypatch):
     """The lines of `docs/extending.md`: a name for each family, and a maker."""
-    monkeypatch.setitem(config.rainbow.TASKS, "triplet", {})
-    monkeypatch.setitem(config.sac.TASKS, "triplet", {})
-    monkeypatch.setitem(registry.MAKERS, "triplet", lambda config, parts: make_triplet(parts))
+    monkeypatch.setitem(config.rainbow.TASKS, "step_gap", {})
+    monkeypatch.setitem(config.sac.TASKS, "step_gap", {})
+    monkeypatch.setitem(registry.MAKERS, "step_gap", lambda config, parts: make_step_gap(parts))
     plan = make_plan(family, BASES[family])
     environment, _ = build.make_fleet(plan)
     environment.close()
-    named = fields.replace(plan.config, {"auxiliary": ("triplet",)})
+    named = fields.replace(plan.config, {"auxiliary": ("step_gap",)})
     assert make_agent(named, environment.spec).replay.contrast.number == 16
     unused = fields.replace(named, {"auxiliary_weight": 0.0})
     assert make_agent(unused, environment.spec).replay.contrast.number == 0

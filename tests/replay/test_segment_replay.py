@@ -361,7 +361,7 @@ def test_priority_updates_of_lost_transitions_are_ignored():
 def flat(sample):
     t, c, _ = sample.batch
     arrays = [sample.index, sample.positive_is_anchor, *t]
-    return arrays + [a for pairs in c for a in pairs]
+    return arrays + jax.tree.leaves(c)
 
 
 def test_samples_are_independent_of_fleet_composition():

@@ -67,7 +67,8 @@ def slow(task_params, embedding, batch):
         return x @ y / np.sqrt((x @ x) * (y @ y))
 
     anchor, positive, negative = (
-        [s * embedding[a] for s, a in zip(*pairs, strict=True)] for pairs in batch.contrast
+        [s * embedding[a] for s, a in zip(pairs.observation, pairs.action, strict=True)]
+        for pairs in batch.contrast
     )
     same = [w(*pair) for pair in zip(anchor, positive, strict=True)]
     other = [w(*pair) for pair in zip(anchor, negative, strict=True)]
@@ -112,7 +113,7 @@ def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
     task = make_task(4, reads, loss="cross_entropy")
     params = task.init(KEY)
     anchor, positive, negative = (
-        np.stack([s * embedding[a] for s, a in zip(*pairs, strict=True)])
+        np.stack([s * embedding[a] for s, a in zip(pairs.observation, pairs.action, strict=True)])
         for pairs in batch.contrast
     )
     network = Discriminator(4, reads)
