@@ -179,8 +179,6 @@ def test_a_task_with_its_own_learning_rate_gets_it():
     assert {p.learning_rate for p in dmc_presets_of("cheetah_run").values()} == {2e-4}
     for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
         assert dmc_presets_of(task) == DMC_PRESETS
-    asked = programs.run(PROGRAM, "--helpfull", "--tasks=cheetah_run", COLUMNS="200")
-    assert "--config.learning_rate=0.0002" in asked.stdout
 
 
 def test_the_renderer_check_of_make_prints_one_line(renderer):
