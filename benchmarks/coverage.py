@@ -123,8 +123,8 @@ class Simulation:
 
 def define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
-    flags.DEFINE_integer("tables", 1000, "simulated tables of each row", lower_bound=1)
-    flags.DEFINE_integer("resamples", 400, "of each interval", lower_bound=1)
+    flags.DEFINE_integer("tables", 1000, "simulated tables of each row", 1, 1_000_000)
+    flags.DEFINE_integer("resamples", 400, "of each interval", 1, 20_000)
     flags.DEFINE_string("output", "results/coverage", "directory of coverage.json")
 
 
@@ -134,9 +134,9 @@ def main(argv: list[str]) -> None:
     tables, resamples = flags.FLAGS.tables, flags.FLAGS.resamples
     output = pathlib.Path(flags.FLAGS.output)
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        files.make_writable(output)
     except OSError as error:
-        command_line.refuse(f"--output: {error.strerror}: {output}")
+        command_line.refuse(f"--output: {error}")
     rows = []
     for model in MODELS:
         for paired in (False, True) if model == "normal" else (False,):
