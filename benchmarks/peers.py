@@ -144,21 +144,20 @@ def our_updates(preset: str, batch_size: int) -> Advance:
 class Peer:
     """A process that steps another code base's training."""
 
-    def __init__(self, name: str, python: str, program: str, *arguments: str) -> None:
+    def __init__(self, name: str, python: str, *arguments: str) -> None:
         """Starts it and waits for its first updates.
 
         Args:
           name: of the peer.
           python: runs it.
-          program: a file beside this one.
-          *arguments: of the program.
+          *arguments: of `peer_process.py`.
 
         Raises:
           PeerFailed: it ended.
         """
         self._name = name
         self.process = subprocess.Popen(
-            [python, pathlib.Path(__file__).with_name(program), *arguments],
+            [python, pathlib.Path(__file__).with_name("peer_process.py"), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -257,10 +256,10 @@ def main(argv: list[str]) -> None:
             path = path.with_stem(f"{path.stem}-control")
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
-            program = ("peer_process.py", directory, _atari_py_name(flags.FLAGS.game))
+            arguments = ("atari", directory, _atari_py_name(flags.FLAGS.game))
             if control:
-                program = ("control_peer_process.py", directory, str(flags.FLAGS.batch_size))
-            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, *program)
+                arguments = ("control", directory, str(flags.FLAGS.batch_size))
+            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, *arguments)
         for preset in OURS:
             if any(preset == ours and theirs in peers for ours, theirs in PAIRS):
                 print(f"starting {preset}", flush=True)
