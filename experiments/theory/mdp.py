@@ -75,21 +75,6 @@ def grid_world(size: int, slip: float, distractor_bits: int) -> MDP:
     return with_distractors(base, distractor_bits)
 
 
-def one_step(reward: np.ndarray, reward_values: tuple[float, ...]) -> MDP:
-    """An MDP whose episodes have one step.
-
-    Args:
-      reward: probability of each reward value, `[S, A, M]`, or `[S, M]` for A = 1.
-      reward_values: `[M]`.
-    """
-    reward = reward[:, None] if reward.ndim == 2 else reward
-    states, actions, _ = reward.shape
-    transition = np.zeros((states, actions, states))
-    return MDP(
-        transition, reward, np.asarray(reward_values), np.full(states, 1.0 / states), discount=1.0
-    )
-
-
 def with_distractors(mdp: MDP, bits: int) -> MDP:
     """Adds distractor bits: in every step each is drawn as a fair coin, and none has any effect.
 

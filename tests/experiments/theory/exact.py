@@ -5,9 +5,25 @@ from fractions import Fraction
 
 import numpy as np
 
+from experiments.theory import mdp as mdps
 from experiments.theory import problems
 
 Law = dict[Fraction, Fraction]  # return -> probability
+
+
+def one_step(reward, values: tuple[float, ...]) -> problems.Problem:
+    """Episodes of one step under the uniform policy.
+
+    Args:
+      reward: probability of each reward value, `[S, A, M]`, or `[S, M]` for A = 1.
+      values: the reward values, `[M]`.
+    """
+    reward = np.asarray(reward)
+    reward = reward[:, None] if reward.ndim == 2 else reward
+    states, actions, _ = reward.shape
+    ends = np.zeros((states, actions, states))
+    mdp = mdps.MDP(ends, reward, np.asarray(values), np.full(states, 1 / states), 1.0)
+    return problems.under_uniform_policy(mdp, 1)
 
 
 def rational(values) -> np.ndarray:

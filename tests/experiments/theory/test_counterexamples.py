@@ -19,11 +19,6 @@ from tests.experiments.theory import exact
 HALF = Fraction(1, 2)
 
 
-def one_step(reward, values) -> problems.Problem:
-    """Episodes of one step, under the uniform policy."""
-    return problems.under_uniform_policy(mdps.one_step(np.array(reward), values), 1)
-
-
 def code_bins(case, bins):
     """Z^pi over K bins as the package computes it."""
     return return_distributions.bin_returns(case.returns(), bins).probability
@@ -33,7 +28,7 @@ def code_bins(case, bins):
 
 
 def test_lowest_return_is_in_no_bin_of_the_paper_but_in_our_first():
-    case = one_step(np.eye(2), (0.0, 1.0))
+    case = exact.one_step(np.eye(2), (0.0, 1.0))
     laws, edges = exact.laws(case), (0, HALF, 1)
     printed = [
         sum(p for r, p in laws[0].items() if a < r <= b) for a, b in itertools.pairwise(edges)
@@ -43,7 +38,7 @@ def test_lowest_return_is_in_no_bin_of_the_paper_but_in_our_first():
 
 
 def test_proposition_4_1_holds_with_equality():
-    first, second, _ = laws = exact.laws(one_step(np.eye(3), (0.0, 0.5, 1.0)))
+    first, second, _ = laws = exact.laws(exact.one_step(np.eye(3), (0.0, 0.5, 1.0)))
     assert exact.binned(laws, 2)[0] == exact.binned(laws, 2)[1]
     means = [sum(r * p for r, p in law.items()) for law in (first, second)]
     assert means[1] - means[0] == HALF  # the width of a bin
@@ -52,7 +47,7 @@ def test_proposition_4_1_holds_with_equality():
 def test_more_bins_can_give_fewer_classes():
     # Returns 0.4 and 0.6 share one of three bins, but not one of two.
     mixed = [[0, 0.5, 0.5, 0], [0, 0.25, 0.75, 0]]
-    case = one_step([*np.eye(4), *mixed], (0.0, 0.4, 0.6, 1.0))
+    case = exact.one_step([*np.eye(4), *mixed], (0.0, 0.4, 0.6, 1.0))
     laws = exact.laws(case)
     sizes = [len(set(exact.binned(laws, k))) for k in (2, 3, 6)]
     assert sizes == [4, 3, 6]  # 6 bins refine both 2 and 3 bins, so their classes are finer
@@ -61,7 +56,7 @@ def test_more_bins_can_give_fewer_classes():
 
 
 def test_a_1_with_equal_mean_rewards_merges_different_returns():
-    case = one_step([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]], (0.0, 0.5, 1.0))
+    case = exact.one_step([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]], (0.0, 0.5, 1.0))
     first, second = (exact.outcomes(case, s, 0) for s in (0, 1))
     assert sum(p * r for p, r, _ in first) == sum(p * r for p, r, _ in second) == HALF
     assert {end for _, _, end in first + second} == {None}
@@ -69,12 +64,12 @@ def test_a_1_with_equal_mean_rewards_merges_different_returns():
 
 
 # State 0 pays 0 or 1 by the action, state 1 pays 1/2: equal means under the uniform policy.
-EQUAL_MEANS = one_step(np.eye(3)[[[0, 2], [1, 1]]], (0.0, 0.5, 1.0))
+EQUAL_MEANS = exact.one_step(np.eye(3)[[[0, 2], [1, 1]]], (0.0, 0.5, 1.0))
 
 
 def equal_marginals() -> problems.Problem:
     """In state 0, reward and next reward are equal, in state 1 they differ; both laws are fair."""
-    mdp = mdps.one_step(np.eye(2)[[[0, 1], [0, 1], [0, 0], [1, 1]]], (0.0, 1.0))
+    mdp = exact.one_step(np.eye(2)[[[0, 1], [0, 1], [0, 0], [1, 1]]], (0.0, 1.0)).mdp
     low, high = 2, 3
     mdp.transition[0, [0, 1], [low, high]] = 1.0
     mdp.transition[1, [0, 1], [high, low]] = 1.0

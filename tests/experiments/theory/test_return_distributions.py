@@ -12,11 +12,6 @@ from tests.experiments.theory import exact
 seeds = st.integers(0, 2**31 - 1)
 
 
-def one_step_law(reward, values):
-    """The stored returns of states with one action whose episodes have one step."""
-    return problems.under_uniform_policy(mdps.one_step(np.array(reward), values), 1).returns()
-
-
 @settings(max_examples=10, deadline=None)
 @given(seeds, st.integers(1, 9))
 def test_undiscounted_distribution_equals_enumeration(seed, bins):
@@ -63,11 +58,13 @@ def test_discounted_returns_are_within_the_stated_error(seed):
 
 def test_return_on_an_edge_is_in_the_lower_bin_and_the_lowest_in_the_first():
     # In floating point 3 * 0.1 / 0.3 > 1; as integers, 0.1 is in bin 1 and 0.2 in bin 2.
-    binned = return_distributions.bin_returns(one_step_law(np.eye(4), (0.0, 0.1, 0.2, 0.3)), 3)
+    binned = return_distributions.bin_returns(
+        exact.one_step(np.eye(4), (0.0, 0.1, 0.2, 0.3)).returns(), 3
+    )
     assert np.argmax(binned.probability, axis=1).tolist() == [0, 0, 1, 2]
     assert binned.width == pytest.approx(0.1)
 
 
 def test_single_possible_return_is_in_the_first_bin():
-    law = one_step_law([[1.0], [1.0]], (5.0,))
+    law = exact.one_step([[1.0], [1.0]], (5.0,)).returns()
     assert return_distributions.bin_returns(law, 4).probability.tolist() == [[1, 0, 0, 0]] * 2

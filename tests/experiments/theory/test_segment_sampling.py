@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.theory import mdp as mdps
 from experiments.theory import return_distributions, segment_sampling
+from tests.experiments.theory import exact
 
 
 def test_segment_ends_with_the_reward_step():
@@ -128,7 +129,7 @@ def test_trajectories_with_random_rewards_have_total_probability_one_and_mean_q(
 
 def test_segments_separate_pairs_of_equal_return():
     # Two states that pay 0 and end: their returns are equal, but they share no segment.
-    mdp = mdps.one_step(np.ones((2, 1)), (0.0,))
+    mdp = exact.one_step(np.ones((2, 1)), (0.0,)).mdp
     law = segment_sampling.segment_law(
         segment_sampling.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0
     )
