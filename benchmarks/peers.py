@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import app, flags
 
-from benchmarks import device_file
+from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import fields, presets
@@ -58,30 +58,19 @@ def our_training(preset: str, game: str) -> Advance:
     import numpy as np
 
     from rcrl_jax.envs import atari
-    from rcrl_jax.training import build, loop
-    from rcrl_jax.training.history import History
     from rcrl_jax.training.plan import Plan, RunId
 
     config = presets.ATARI_PRESETS[preset]
-    total_steps = 100_000
     plan = Plan(
         preset=preset,
         config=config,
         runs=(RunId(game, 0),),
-        total_steps=total_steps,
+        total_steps=100_000,
         workdir=pathlib.Path(),
         eval_episodes=1,
         make_environment=lambda seeds: atari.make_atari(game, np.reshape(seeds, -1)),
     )
-    environment, fleet = build.make_fleet(plan)
-    steps = loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
-        fleet=fleet,
-        environment=environment,
-        replay=build.make_replay(fleet, plan.frame_store),
-        history=History(1, total_steps, fleet.agent.action.shape),
-        total_steps=total_steps,
-    )
+    steps = training.start(plan).steps
 
     def advance(count: int) -> float:
         start = time.perf_counter()
