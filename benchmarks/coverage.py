@@ -133,9 +133,9 @@ def main(argv: list[str]) -> None:
     del argv
     output = pathlib.Path(flags.FLAGS.output)
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        files.make_writable(output)
     except OSError as error:
-        command_line.refuse(f"--output: {error.strerror}: {output}")
+        command_line.refuse(f"--output: {error}")
     rows = []
     for model in MODELS:
         for paired in (False, True) if model == "normal" else (False,):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from benchmarks import device_file
+from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import catch, protocol
@@ -209,8 +209,6 @@ def _train(settings, runs, frame_store):
     import jax
     import numpy as np
 
-    from rcrl_jax.training import build, loop
-    from rcrl_jax.training.history import History
     from rcrl_jax.training.plan import Plan, RunId
 
     start = settings.learn_start + _WARM_STEPS
@@ -224,16 +222,8 @@ def _train(settings, runs, frame_store):
         make_environment=lambda seeds: catch.make_catch(seeds.reshape(-1)),
         frame_store=frame_store,
     )
-    environment, fleet = build.make_fleet(plan)
-    losses = []
-    for step in loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
-        fleet=fleet,
-        environment=environment,
-        replay=build.make_replay(fleet, frame_store),
-        history=History(runs, plan.total_steps),
-        total_steps=plan.total_steps,
-    ):
+    started, losses = training.start(plan), []
+    for step in started.steps:
         if step.finished:
             losses.append(step.finished.result.transition_loss)
         if step.state.step == start:
@@ -241,7 +231,7 @@ def _train(settings, runs, frame_store):
             began = time.perf_counter()
     jax.block_until_ready(step.state.learner)
     milliseconds = 1e3 * (time.perf_counter() - began) / _STEPS
-    environment.close()
+    started.environment.close()
     losses = np.asarray(losses)
     if not np.isfinite(losses).all():
         raise Wrong(f"a loss is not finite, frames on the {frame_store}")

@@ -1,26 +1,31 @@
-"""Steps another code base's training loop on command; `benchmarks.peers` starts this program.
+"""Steps another code base's training on command; `benchmarks.peers` starts this program.
 
-    PYTHON benchmarks/peer_process.py DIRECTORY GAME
+    PYTHON benchmarks/peer_process.py atari DIRECTORY GAME
+    PYTHON benchmarks/peer_process.py control DIRECTORY BATCH_SIZE
 
-PYTHON has PyTorch, ale_py, opencv and what else the code in DIRECTORY imports; it needs nothing of
-this project. DIRECTORY holds `agent.py`, `env.py` and `memory.py` as Kaixhin/Rainbow and
-aravindsrinivas/curl_rainbow have them. Each line of standard input is a number of steps to take;
-the answer is the seconds that they took. The first answer, "ready", comes after the first updates.
+PYTHON has PyTorch and what else the code in DIRECTORY imports; it needs nothing of this project.
+`atari` takes agent steps with an update each. DIRECTORY holds `agent.py`, `env.py` and `memory.py`
+as Kaixhin/Rainbow and aravindsrinivas/curl_rainbow have them, and PYTHON has ale_py and opencv.
+`control` updates CURL's SAC from a replay of noise. DIRECTORY holds `curl_sac.py`, `encoder.py` and
+`utils.py` as MishaLaskin/curl has them; gym and scikit-image, of which they use little, are not
+needed.
+
+The first answer, "ready" and the version of PyTorch, comes after the first updates. Then each line
+of standard input is a number of steps to take, and the answer the seconds that they took.
 """
 
 import argparse
 import pathlib
 import random
 import sys
+import time
 import types
 
-import ale_py
-import ale_py.roms
 import numpy as np
 
 # Kaixhin/Rainbow's README names these for its data-efficient agent; they are the defaults of
 # curl_rainbow.
-SETTINGS = {
+ATARI_SETTINGS = {
     "seed": 0, "max_episode_length": 108_000, "history_length": 4, "T_max": 100_000,
     "architecture": "data-efficient", "hidden_size": 256, "noisy_std": 0.1, "atoms": 51,
     "V_min": -10.0, "V_max": 10.0, "model": None, "priority_exponent": 0.5, "priority_weight": 0.4,
@@ -29,23 +34,33 @@ SETTINGS = {
     "learn_start": 1600,
 }  # fmt: skip
 CAPACITY = 100_000
-WARM_STEPS = 20  # learning steps before the clock starts
+# The script of the repository for cartpole_swingup; what it leaves out has these defaults there.
+CONTROL_SETTINGS = {
+    "hidden_dim": 1024, "discount": 0.99, "init_temperature": 0.1, "alpha_lr": 1e-4,
+    "alpha_beta": 0.5, "actor_lr": 1e-3, "actor_beta": 0.9, "actor_log_std_min": -10,
+    "actor_log_std_max": 2, "actor_update_freq": 2, "critic_lr": 1e-3, "critic_beta": 0.9,
+    "critic_tau": 0.01, "critic_target_update_freq": 2, "encoder_type": "pixel",
+    "encoder_feature_dim": 50, "encoder_lr": 1e-3, "encoder_tau": 0.05, "num_layers": 4,
+    "num_filters": 32, "log_interval": 10**9, "detach_encoder": False, "curl_latent_dim": 128,
+}  # fmt: skip
+FRAMES, FILLED = (9, 100, 100), 1000  # pixels of a stack; transitions in the replay of noise
+WARM_STEPS = {"atari": 21, "control": 3}  # learning steps before the clock starts
 
 
-class Emulator(ale_py.ALEInterface):
-    """ale_py under the interface of the package atari_py, which is no longer installable."""
+def atari_steps(directory: pathlib.Path, game: str):
+    """Trains on a game forever; yields after each agent step with an update."""
+    import ale_py
+    import ale_py.roms
 
-    def act(self, action):
-        """Plays an action of the minimal set, or a raw one by its number."""
-        return super().act(ale_py.Action(int(action)))
+    class Emulator(ale_py.ALEInterface):
+        """ale_py under the interface of the package atari_py, which is no longer installable."""
 
-    def getMinimalActionSet(self):  # noqa: N802 - the name of atari_py
-        """The raw numbers of the game's actions."""
-        return [int(action.value) for action in super().getMinimalActionSet()]
+        def act(self, action):
+            return super().act(ale_py.Action(int(action)))
 
+        def getMinimalActionSet(self):  # noqa: N802 - the name of atari_py
+            return [int(action.value) for action in super().getMinimalActionSet()]
 
-def steps(directory: pathlib.Path, game: str):
-    """Trains forever; yields after each agent step whether the agent has learned in it."""
     stand_in = types.ModuleType("atari_py")
     stand_in.ALEInterface = Emulator
     stand_in.get_game_path = lambda name: str(ale_py.roms.get_rom_path(name))
@@ -59,7 +74,7 @@ def steps(directory: pathlib.Path, game: str):
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-    settings = argparse.Namespace(game=game, device=torch.device("cpu"), **SETTINGS)
+    settings = argparse.Namespace(game=game, device=torch.device("cpu"), **ATARI_SETTINGS)
     env = Env(settings)
     env.train()
     agent = Agent(settings, env)
@@ -75,28 +90,79 @@ def steps(directory: pathlib.Path, game: str):
         action = agent.act(state)
         following, reward, done = env.step(action)
         memory.append(state, action, float(np.clip(reward, -1, 1)), done)
-        learns = step >= settings.learn_start
-        if learns:
+        if step >= settings.learn_start:
             memory.priority_weight = min(memory.priority_weight + annealed, 1)
             agent.learn(memory)
             if hasattr(agent, "update_momentum_net"):
                 agent.update_momentum_net()
             if step % settings.target_update == 0:
                 agent.update_target_net()
+            yield
         state = following
-        yield learns
+
+
+class Logger:
+    """Keeps nothing."""
+
+    def __getattr__(self, name):
+        """Any method, which does nothing."""
+        return lambda *arguments, **named: None
+
+
+def stand_in_modules() -> None:
+    """What the code imports of gym and scikit-image."""
+    gym, skimage = types.ModuleType("gym"), types.ModuleType("skimage")
+    gym.Wrapper = object
+    shape = types.ModuleType("skimage.util.shape")
+    shape.view_as_windows = np.lib.stride_tricks.sliding_window_view
+    sys.modules["gym"], sys.modules["skimage"] = gym, skimage
+    sys.modules["skimage.util"] = types.ModuleType("skimage.util")
+    sys.modules["skimage.util.shape"] = shape
+
+
+def control_updates(directory: pathlib.Path, batch_size: str):
+    """Updates SAC forever; yields after each update."""
+    stand_in_modules()
+    sys.path.insert(0, str(directory))
+    import torch
+    import utils
+    from curl_sac import CurlSacAgent
+
+    utils.set_seed_everywhere(0)
+    device = torch.device("cpu")
+    agent = CurlSacAgent(
+        obs_shape=(9, 84, 84), action_shape=(1,), device=device, **CONTROL_SETTINGS
+    )
+    replay = utils.ReplayBuffer(
+        obs_shape=FRAMES, action_shape=(1,), capacity=FILLED, batch_size=int(batch_size),
+        device=device, image_size=84,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for _ in range(FILLED):
+        pixels = rng.integers(0, 256, (2, *FRAMES), np.uint8)
+        replay.add(pixels[0], rng.uniform(-1, 1, 1), rng.uniform(), pixels[1], False)
+    step = 1
+    while True:
+        agent.update(replay, Logger(), step)
+        step += 1
+        yield
 
 
 def main() -> None:
     """Answers one line for each line read."""
-    training = steps(pathlib.Path(sys.argv[1]), sys.argv[2])
-    while not next(training):
-        pass
-    for _ in range(WARM_STEPS):
+    kind, directory, argument = sys.argv[1:]
+    start = {"atari": atari_steps, "control": control_updates}[kind]
+    training = start(pathlib.Path(directory), argument)
+    for _ in range(WARM_STEPS[kind]):
         next(training)
-    import peer_answers  # beside this script, which another Python runs
+    import torch
 
-    peer_answers.answer(training)
+    print(f"ready {torch.__version__}", flush=True)
+    for line in sys.stdin:
+        began = time.perf_counter()
+        for _ in range(int(line)):
+            next(training)
+        print(time.perf_counter() - began, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from absl import app, flags
 
-from benchmarks import device_file
+from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import fields, presets
@@ -58,30 +58,19 @@ def our_training(preset: str, game: str) -> Advance:
     import numpy as np
 
     from rcrl_jax.envs import atari
-    from rcrl_jax.training import build, loop
-    from rcrl_jax.training.history import History
     from rcrl_jax.training.plan import Plan, RunId
 
     config = presets.ATARI_PRESETS[preset]
-    total_steps = 100_000
     plan = Plan(
         preset=preset,
         config=config,
         runs=(RunId(game, 0),),
-        total_steps=total_steps,
+        total_steps=100_000,
         workdir=pathlib.Path(),
         eval_episodes=1,
         make_environment=lambda seeds: atari.make_atari(game, np.reshape(seeds, -1)),
     )
-    environment, fleet = build.make_fleet(plan)
-    steps = loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
-        fleet=fleet,
-        environment=environment,
-        replay=build.make_replay(fleet, plan.frame_store),
-        history=History(1, total_steps, fleet.agent.action.shape),
-        total_steps=total_steps,
-    )
+    steps = training.start(plan).steps
 
     def advance(count: int) -> float:
         start = time.perf_counter()
@@ -144,21 +133,20 @@ def our_updates(preset: str, batch_size: int) -> Advance:
 class Peer:
     """A process that steps another code base's training."""
 
-    def __init__(self, name: str, python: str, program: str, *arguments: str) -> None:
+    def __init__(self, name: str, python: str, *arguments: str) -> None:
         """Starts it and waits for its first updates.
 
         Args:
           name: of the peer.
           python: runs it.
-          program: a file beside this one.
-          *arguments: of the program.
+          *arguments: of `peer_process.py`.
 
         Raises:
           PeerFailed: it ended.
         """
         self._name = name
         self.process = subprocess.Popen(
-            [python, pathlib.Path(__file__).with_name(program), *arguments],
+            [python, pathlib.Path(__file__).with_name("peer_process.py"), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -257,10 +245,10 @@ def main(argv: list[str]) -> None:
             path = path.with_stem(f"{path.stem}-control")
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
-            program = ("peer_process.py", directory, _atari_py_name(flags.FLAGS.game))
+            arguments = ("atari", directory, _atari_py_name(flags.FLAGS.game))
             if control:
-                program = ("control_peer_process.py", directory, str(flags.FLAGS.batch_size))
-            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, *program)
+                arguments = ("control", directory, str(flags.FLAGS.batch_size))
+            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, *arguments)
         for preset in OURS:
             if any(preset == ours and theirs in peers for ours, theirs in PAIRS):
                 print(f"starting {preset}", flush=True)

@@ -27,10 +27,10 @@ from rcrl_jax import files, reference
 from rcrl_jax.runs import manifest
 
 _SIMULATIONS = flags.DEFINE_integer(
-    "simulations", 10_000, "simulated experiments of each row", lower_bound=1
+    "simulations", 10_000, "simulated experiments of each row", 1, 100_000
 )
 _PERMUTATIONS = flags.DEFINE_integer(
-    "permutations", 9_999, "permutations of each simulated test", lower_bound=1
+    "permutations", 9_999, "permutations of each simulated test", 1, 1_000_000
 )
 _OUTPUT = flags.DEFINE_string("output", "results/power", "directory of power.json")
 
@@ -118,6 +118,11 @@ def power(
 def main(argv: list[str]) -> None:
     """Prints the table and writes power.json."""
     del argv
+    output = pathlib.Path(_OUTPUT.value)
+    try:
+        files.make_writable(output)
+    except OSError as error:
+        command_line.refuse(f"--output: {error}")
     published = [published_effect(game) for game in claim.GAMES]
     every_game = [published_effect(game) for game in reference.games()]
     cases = {"published differences": published} | {
@@ -140,8 +145,6 @@ def main(argv: list[str]) -> None:
         larger.append({"runs_per_arm_and_game": runs, "power": found})
         shares = " | ".join(f"{share:.3f}" for share in found.values())
         print(f"| {runs} seeds, {runs * len(games)} pairs | {shares} |")
-    output = pathlib.Path(_OUTPUT.value)
-    output.mkdir(parents=True, exist_ok=True)
     files.write_json_atomically(
         output / "power.json",
         {

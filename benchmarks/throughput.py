@@ -20,7 +20,7 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import device_file
+from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
@@ -156,21 +156,12 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     import numpy as np
 
     from rcrl_jax import types
-    from rcrl_jax.training import build, loop, prediction
+    from rcrl_jax.training import loop, prediction
     from rcrl_jax.training.history import History
 
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
-    environment, fleet = build.make_fleet(plan)
+    environment, fleet, replay, steps = training.start(plan)
     agent = fleet.agent
-    replay = build.make_replay(fleet, plan.frame_store)
-    steps = loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
-        fleet=fleet,
-        environment=environment,
-        replay=replay,
-        history=History(runs, plan.total_steps, agent.action.shape),
-        total_steps=plan.total_steps,
-    )
     for step in steps:
         if step.state.step == settings.learn_start + _WARM_STEPS:
             jax.block_until_ready(step.state.learner)

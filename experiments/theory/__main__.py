@@ -3,7 +3,7 @@
     python -m experiments.theory --quick
     python -m experiments.theory --output=results/theory --page=docs/theory.md
 
-Writes `<output>/theory.json` and five PNG figures. `--page` also rewrites the tables of that page.
+Writes `<output>/theory.json` and four PNG figures. `--page` also rewrites the tables of that page.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from absl import app, flags
 
 from experiments import command_line
 from experiments.theory import figures, page, problems
-from experiments.theory.studies import abstraction, approximation, failures, learning
+from experiments.theory.studies import abstraction, learning, segments
 from rcrl_jax import files
 
 STUDIES = {
@@ -29,12 +29,8 @@ STUDIES = {
     "theorem": learning.theorem_fixed,
     "rare_probe": learning.theorem_rare_probe,
     "corollary": learning.corollary,
-    "identity": learning.identity_encoder,
-    "imbalance": approximation.imbalance,
-    "segment_sampling": approximation.segment_sampling,
-    "segment_returns": approximation.segment_returns,
-    "unrealisable": failures.unrealisable,
-    "counterexamples": failures.counterexample_table,
+    "segment_sampling": segments.segment_sampling,
+    "segment_returns": segments.segment_returns,
 }
 
 _QUICK = flags.DEFINE_bool("quick", False, "run a small version of every study, below a minute")

@@ -59,15 +59,13 @@ def is_irrelevance(labels: np.ndarray, probability: np.ndarray) -> bool:
     return is_coarser(group_rows(probability), labels)
 
 
-def bisimulation(mdp: mdps.MDP, matching: Literal["expectation", "distribution"]) -> np.ndarray:
+def bisimulation(mdp: mdps.MDP) -> np.ndarray:
     """The coarsest bisimulation, labels `[S]`, by partition refinement (appendix A.1).
 
-    `matching` is what the condition R(s1, a) = R(s2, a) compares: the expected rewards (R read as a
-    number), or the reward distributions (as in the proof).
+    R(s1, a) = R(s2, a) means equal reward distributions, as in the paper's proof.
     """
     actions = mdp.transition.shape[1]
-    reward = mdp.reward if matching == "distribution" else (mdp.reward @ mdp.reward_values)
-    reward = reward.reshape(len(reward), -1)
+    reward = mdp.reward.reshape(len(mdp.reward), -1)
 
     def signature(labels):
         to_class = mdp.transition @ np.eye(size(labels))[labels]

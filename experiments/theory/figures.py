@@ -14,7 +14,7 @@ _DPI = 90
 
 
 def draw_all(results: dict, folder: pathlib.Path) -> None:
-    """Writes the five PNG files that docs/theory.md shows.
+    """Writes the four PNG files that docs/theory.md shows.
 
     Args:
       results: what the studies returned, by the names of `theory.json`.
@@ -25,7 +25,6 @@ def draw_all(results: dict, folder: pathlib.Path) -> None:
         "coarseness": (_coarseness, 2),
         "theorem": (_theorem, 2),
         "rare_probe": (_rare_probe, 1),
-        "imbalance": (_imbalance, 2),
     }
     for name, (draw, panels) in drawings.items():
         size = (6, 4) if panels == 1 else (9.5, 4)
@@ -120,23 +119,3 @@ def _rare_probe(results, axis):
     _curves(axis, _column(probe["rows"], "samples"), probe["rows"], curves)
     title = "Theorem 4.1 “for any x'”: fails where x' is rare"
     axis.set(xlabel="samples n", title=title, xscale="log", yscale="log")
-
-
-def _imbalance(results, merged, balance):
-    rows = results["imbalance"]
-    samples = sorted({row["samples"] for row in rows})[:2]
-    styles = {"independent": "-", "balanced": "--"}
-    for colour, n in enumerate(samples):
-        chosen = [row for row in rows if row["samples"] == n]
-        curves = {
-            f"merged_{key}": (f"C{colour}{style}", f"{key}, n = {n}")
-            for key, style in styles.items()
-        }
-        _curves(merged, _column(chosen, "bins"), chosen, curves)
-    merged.set(ylabel="wrongly merged share of d × d", title="Encoders learned")
-    chosen = [row for row in rows if row["samples"] == samples[0]]
-    balance.plot(_column(chosen, "bins"), _column(chosen, "share_of_zero_labels"), "o-")
-    balance.set(ylabel="share of y = 0", title="Balance of i.i.d. labels", yscale="log")
-    for axis in (merged, balance):
-        axis.set_xlabel("bins K")
-        axis.set_xscale("log", base=2)

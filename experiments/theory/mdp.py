@@ -55,24 +55,6 @@ def garnet(
     return MDP(transition, reward, values, np.full(states, 1.0 / states), discount)
 
 
-def chain(length: int, slip: float) -> MDP:
-    """A corridor: action 0 steps left, action 1 steps right; leaving at the right end pays 1.
-
-    An episode starts in state 0, where a step left changes nothing. With probability `slip` a step
-    goes in the other direction.
-    """
-    states = np.arange(length)
-    left = np.eye(length)[np.maximum(states - 1, 0)]
-    right = np.eye(length)[np.minimum(states + 1, length - 1)]
-    transition = np.stack([(1 - slip) * left + slip * right, (1 - slip) * right + slip * left], 1)
-    reward = np.zeros((length, 2, 2))
-    reward[..., 0] = 1.0
-    # Reward and next state are independent, so the pair that pays must always end the episode:
-    # action 1 in the last state does not slip.
-    transition[-1, 1], reward[-1, 1] = 0.0, (0.0, 1.0)
-    return MDP(transition, reward, np.array([0.0, 1.0]), np.eye(length)[0], 1.0)
-
-
 def grid_world(size: int, slip: float, distractor_bits: int) -> MDP:
     """A square grid with distractor bits. Any action in the last corner pays 1 and ends.
 
@@ -91,21 +73,6 @@ def grid_world(size: int, slip: float, distractor_bits: int) -> MDP:
     transition[-1], reward[-1] = 0.0, (0.0, 1.0)
     base = MDP(transition, reward, np.array([0.0, 1.0]), np.eye(cells)[0], 1.0)
     return with_distractors(base, distractor_bits)
-
-
-def one_step(reward: np.ndarray, reward_values: tuple[float, ...]) -> MDP:
-    """An MDP whose episodes have one step.
-
-    Args:
-      reward: probability of each reward value, `[S, A, M]`, or `[S, M]` for A = 1.
-      reward_values: `[M]`.
-    """
-    reward = reward[:, None] if reward.ndim == 2 else reward
-    states, actions, _ = reward.shape
-    transition = np.zeros((states, actions, states))
-    return MDP(
-        transition, reward, np.asarray(reward_values), np.full(states, 1.0 / states), discount=1.0
-    )
 
 
 def with_distractors(mdp: MDP, bits: int) -> MDP:

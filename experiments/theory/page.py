@@ -62,21 +62,12 @@ def _tables(results: dict, manifest: dict) -> dict[str, list[dict]]:
         tables[f"{name}_summary"] = [{k: v for k, v in own.items() if not isinstance(v, list)}]
     tables["rare_probe_proof"] = results["rare_probe"]["proof"]
     tables["segment_sampling_sizes"] = results["segment_sampling"]["sizes"]
-    tables["representation"] = [
-        row for row in results["representation"] if row["bins"] in (2, 8, 32, 128)
-    ]
-    pi = results["pi_bisimulation"]
-    tables["pi_bisimulation"] = [
-        {
-            "rewards equal in": reading,
-            "MDPs": pi["mdps"],
-            "some states merge": merging,
-            "proposition fails": pi["failing"][reading],
-        }
-        for reading, merging in pi["merging"].items()
-    ]
-    tables["counterexamples"] = [
-        {"case": case, "measured": value} for case, value in results["counterexamples"].items()
-    ]
+    errors = {}
+    for row in results["representation"]:  # a row a family instead of a row for each K
+        own = errors.setdefault(row["family"], {"family": row["family"]})
+        own[f"K = {row['bins']}"] = row["worst"]
+    for row in results["representation"]:
+        errors[row["family"]]["slack"] = row["slack"]
+    tables["representation"] = list(errors.values())
     tables["manifest"] = [{"what": key, "value": value} for key, value in manifest.items()]
     return tables

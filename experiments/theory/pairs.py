@@ -36,29 +36,6 @@ def independent_pairs(weights: np.ndarray, probability: np.ndarray) -> PairLaw:
     return PairLaw(np.outer(weights, weights), 1.0 - probability @ probability.T)
 
 
-def balanced_pairs(law: PairLaw) -> PairLaw:
-    """The law reweighted so that both labels have probability 1/2.
-
-    The new Bayes predictor is an increasing function of the old one, so both merge the same pairs.
-
-    Raises:
-      ValueError: if one of the labels has probability 0.
-    """
-    differing = float(np.sum(law.joint * law.label))
-    if not 0.0 < differing < 1.0:
-        raise ValueError("a law with one label only cannot be balanced")
-    one = law.joint * law.label / (2 * differing)
-    zero = law.joint * (1 - law.label) / (2 * (1 - differing))
-    joint = one + zero
-    return PairLaw(joint, np.divide(one, joint, out=np.zeros_like(one), where=joint > 0))
-
-
-def distinct_pairs(law: PairLaw) -> PairLaw:
-    """The law conditioned on x1 != x2: no pair is compared with itself."""
-    joint = law.joint * (1 - np.eye(len(law.joint)))
-    return law._replace(joint=joint / joint.sum())
-
-
 def population(law: PairLaw) -> PairCounts:
     """A dataset of infinite size: probabilities `[X, X]` instead of counts."""
     return PairCounts(law.joint, law.joint * (law.label - 0.5))

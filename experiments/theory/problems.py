@@ -10,6 +10,7 @@ from experiments.theory import abstractions, pairs, return_distributions, segmen
 from experiments.theory import mdp as mdps
 
 DELTA = 0.05  # delta of Theorem 4.1: the bound may fail with this probability
+RARE = 1e-25  # d of the probe in `rare_probe`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +68,6 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     "stochastic Garnet": lambda rng: Problem(
         mdps.garnet(rng, 8, 2, 3), mdps.random_policy(rng, 8, 2), 8
     ),
-    "chain": lambda rng: under_uniform_policy(mdps.chain(8, rng.uniform(0.0, 0.3)), 16),
     "grid, 1 distractor bit": grid,
     "sparse episodes": lambda rng: under_uniform_policy(mdps.sparse_episodes(rng, 5, 3, 2), 5),
     "dense episodes": lambda rng: under_uniform_policy(mdps.dense_episodes(rng, 5, 3, 2), 5),
@@ -88,17 +88,27 @@ def distracted(rng: np.random.Generator, bits: int) -> tuple[np.ndarray, np.ndar
     return probability, abstractions.group_rows(probability)
 
 
-def four_kinds(rng: np.random.Generator) -> return_distributions.ReturnDistribution:
-    """Four distributions over returns 0 to 63, of four pairs each.
+class RareProbe(NamedTuple):
+    """Seven state-action pairs whose return is 0 or 1: the probe, and six coins."""
 
-    They have a normal shape with standard deviation 5. Their centres are 12, 26, 38 and 52, each
-    shifted by a random number between -2 and 2.
+    probability: np.ndarray  # [7, 2], Z^pi for K = 2
+    weights: np.ndarray  # [7], d
+
+
+def rare_probe(gap: float) -> RareProbe:
+    """Theorem 4.1 "for any x'": x' is pair 0, the probe, which is too rare to be in a dataset.
+
+    The probe always returns 1. Three coins return 1 with probability 1/2 + gap, three with
+    probability 1/2 - gap. At x' the two kinds differ by 2 gap. A label of two coins of one kind is
+    1 with probability 1/2 - 2 gap^2, of two kinds with probability 1/2 + 2 gap^2, so a dataset of n
+    samples cannot tell them apart if gap is below n^(-1/4).
+
+    Args:
+      gap: h, between 0 and 1/2.
     """
-    centres = np.array([12.0, 26.0, 38.0, 52.0]) + rng.uniform(-2, 2, 4)
-    bells = np.exp(-((np.arange(64) - centres[:, None]) ** 2) / 50)
-    bells /= bells.sum(1, keepdims=True)
-    mdp = mdps.one_step(np.repeat(bells, 4, axis=0), tuple(range(64)))
-    return under_uniform_policy(mdp, 1).returns()
+    chance = np.array([1.0, *[0.5 + gap] * 3, *[0.5 - gap] * 3])
+    weights = np.array([RARE, *[(1 - RARE) / 6] * 6])
+    return RareProbe(np.stack([1 - chance, chance], 1), weights)
 
 
 class Episodic(NamedTuple):

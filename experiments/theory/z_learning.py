@@ -65,18 +65,6 @@ def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> Encoders:
     return Encoders(encoders[best], _loss(gains[np.arange(len(best)), best], counts))
 
 
-def encoder_loss(counts: pairs.PairCounts, labels: np.ndarray) -> float:
-    """Equation 1 of an encoder `[X]` with the best w, on one dataset `[X, X]`."""
-    with jax.enable_x64(True):
-        gain = _gain(
-            jnp.asarray(counts.total),
-            jnp.asarray(counts.signed),
-            jnp.asarray(labels),
-            int(labels.max()) + 1,
-        )
-    return float(_loss(np.asarray(gain), counts))
-
-
 def predictor(counts: pairs.PairCounts, labels: np.ndarray) -> np.ndarray:
     """The predictor f-hat(x1, x2) = w(phi(x1), phi(x2)) of an encoder with the best w.
 

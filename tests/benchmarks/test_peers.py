@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import control_peer_process, peer_process, peers
+from benchmarks import peer_process, peers
 from rcrl_jax.config import fields, presets
 
 FAKE_TORCH = "__version__ = '0.0'\ndef manual_seed(seed): pass\ndef device(name): return name\n"
@@ -56,12 +56,12 @@ class ReplayMemory:
 }
 
 
-def step_twelve_times(program, code, directory, argument) -> None:
-    """Runs a peer's program on fake code, and checks its answers."""
+def step_twelve_times(kind, code, directory, argument) -> None:
+    """Runs the peers' program on fake code, and checks its answers."""
     for name, text in {**code, "torch.py": FAKE_TORCH}.items():
         (directory / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, program.__file__, directory, argument],
+        [sys.executable, peer_process.__file__, kind, directory, argument],
         input="7\n5\n", capture_output=True, text=True, cwd=directory,
         env={**os.environ, "PYTHONPATH": str(directory)},
     )  # fmt: skip
@@ -70,9 +70,9 @@ def step_twelve_times(program, code, directory, argument) -> None:
 
 
 def test_a_peer_steps_as_often_as_it_is_told(tmp_path):
-    step_twelve_times(peer_process, FAKE_CODE, tmp_path, "pong")
-    learning = 1 + peer_process.WARM_STEPS + 12
-    steps = peer_process.SETTINGS["learn_start"] - 1 + learning
+    step_twelve_times("atari", FAKE_CODE, tmp_path, "pong")
+    learning = peer_process.WARM_STEPS["atari"] + 12
+    steps = peer_process.ATARI_SETTINGS["learn_start"] - 1 + learning
     counts = json.loads((tmp_path / "counts").read_text())
     assert counts == {"train": 1, "reset_noise": steps, "act": steps, "learn": learning}
 
@@ -111,8 +111,8 @@ class CurlSacAgent:
 
 
 def test_a_peer_of_sac_updates_as_often_as_it_is_told(tmp_path):
-    step_twelve_times(control_peer_process, FAKE_CONTROL, tmp_path, "12")
-    updates = control_peer_process.WARM_UPDATES + 12
+    step_twelve_times("control", FAKE_CONTROL, tmp_path, "12")
+    updates = peer_process.WARM_STEPS["control"] + 12
     assert json.loads((tmp_path / "steps").read_text()) == list(range(1, updates + 1))
 
 
@@ -134,7 +134,7 @@ def fake_python(path, program):
 def test_a_peer_that_ends_is_said(tmp_path):
     python = fake_python(tmp_path / "python", "raise SystemExit(3)")
     with pytest.raises(peers.PeerFailed, match="kaixhin has ended with exit code 3"):
-        peers.Peer("kaixhin", python, "peer_process.py", "somewhere", "pong")
+        peers.Peer("kaixhin", python, "atari", "somewhere", "pong")
 
 
 def test_a_peer_gets_its_arguments_and_answers_with_seconds(tmp_path):
@@ -145,7 +145,7 @@ for line in sys.stdin:
     print(int(line) / 8, flush=True)
 """
     python = fake_python(tmp_path / "python", program)
-    peer = peers.Peer("kaixhin", python, "peer_process.py", "somewhere", "ms_pacman")
+    peer = peers.Peer("kaixhin", python, "atari", "somewhere", "ms_pacman")
     assert peer.torch == "ms_pacman"
     assert peer(4) == 0.5
     peer.process.stdin.close()

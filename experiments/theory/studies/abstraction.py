@@ -9,8 +9,8 @@ from experiments.theory import mdp as mdps
 def proposition_representation(scale: problems.Scale) -> list[dict]:
     """Proposition 4.1 on every family: the error of Q(phi(x)) in units of (R_max - R_min) / K.
 
-    `worst` is the largest error over pairs and MDPs if Q(z) is the worst member of the class,
-    `best` if it is the middle of the class. `slack` bounds what truncation and rounding of the
+    `worst` is the largest error over pairs and MDPs if Q(z) is the worst member of the class; the
+    middle of the class has half of it. `slack` bounds what truncation and rounding of the
     return distribution add; it is 0 if the distribution is exact.
     """
     rows = []
@@ -22,20 +22,17 @@ def proposition_representation(scale: problems.Scale) -> list[dict]:
             return_distributions.action_values(problem.mdp, problem.policy, _converged(problem))
             for problem in drawn
         ]
-        for bins in (1, 2, 4, 8, 16, 32, 64, 128):
+        for bins in (2, 8, 32, 128):
             results = [class_spread(law, q, bins) for law, q in zip(laws, values, strict=True)]
-            spread, slack, share = np.array(results).T
+            spread, slack = np.array(results).T
             rows.append(
                 {
                     "family": name,
                     "bins": bins,
                     "mdps": scale.mdps,
                     "worst": spread.max(),
-                    "best": spread.max() / 2,
-                    "mean_worst": spread.mean(),
                     "slack": slack.max(),
                     "violations": np.sum(spread > 1 + slack + 1e-9),
-                    "relative_size": share.mean(),
                 }
             )
     return rows
@@ -48,8 +45,8 @@ def _converged(problem: problems.Problem) -> int:
 
 def class_spread(
     law: return_distributions.ReturnDistribution, values: np.ndarray, bins: int
-) -> tuple[float, float, float]:
-    """The spread of Q within the classes of the coarsest irrelevance, and its relative size.
+) -> tuple[float, float]:
+    """The spread of Q within the classes of the coarsest irrelevance.
 
     Args:
       law: return distributions of all pairs.
@@ -58,14 +55,14 @@ def class_spread(
 
     Returns:
       The largest |Q(x1) - Q(x2)| over merged pairs in units of the bin width; what the error of
-      `law` can add to it, in the same unit; N_{pi,K} / X.
+      `law` can add to it, in the same unit.
     """
     binned = return_distributions.bin_returns(law, bins)
     labels = abstractions.group_rows(binned.probability)
     merged = labels[:, None] == labels[None]
     spread = np.max(np.abs(values[:, None] - values[None]) * merged)
     slack = law.below + law.above  # each true Q is in an interval of this length
-    return spread / binned.width, slack / binned.width, abstractions.size(labels) / labels.size
+    return spread / binned.width, slack / binned.width
 
 
 def coarseness(scale: problems.Scale) -> list[dict]:
@@ -81,7 +78,7 @@ def coarseness(scale: problems.Scale) -> list[dict]:
         sizes, ordered = [], 0
         for _ in range(scale.mdps):
             problem = make(rng)
-            classes = abstractions.bisimulation(problem.mdp, "distribution")
+            classes = abstractions.bisimulation(problem.mdp)
             # Proposition A.1 needs a policy that is constant on bisimulation classes.
             first = np.unique(classes, return_index=True)[1]
             problem = problem._replace(policy=problem.policy[first][classes])
@@ -100,13 +97,12 @@ def coarseness(scale: problems.Scale) -> list[dict]:
     return rows
 
 
-def pi_bisimulation(scale: problems.Scale) -> dict:
+def pi_bisimulation(scale: problems.Scale) -> list[dict]:
     """Proposition A.2 for three definitions of equal rewards, on small deterministic Garnets."""
     rng = np.random.default_rng(3)
     draws = 20 * scale.mdps
     readings = ("expectation", "marginal", "joint")
     merging, failing = (dict.fromkeys(readings, 0) for _ in range(2))
-    coarser = []
     for _ in range(draws):
         mdp = mdps.garnet(rng, 6, 2, 1, (0.0, 0.5, 1.0), True)
         problem = problems.under_uniform_policy(mdp, 6)
@@ -115,13 +111,12 @@ def pi_bisimulation(scale: problems.Scale) -> dict:
             labels = abstractions.pi_bisimulation(mdp, problem.policy, reading)
             merging[reading] += abstractions.size(labels) < 6
             failing[reading] += not abstractions.is_irrelevance(labels, by_state)
-        # The last reading is "joint".
-        coarser.append(
-            abstractions.size(abstractions.group_rows(by_state)) / abstractions.size(labels)
-        )
-    return {
-        "mdps": draws,
-        "merging": merging,
-        "failing": failing,
-        "relative_size": np.mean(coarser),
-    }
+    return [
+        {
+            "rewards equal in": reading,
+            "MDPs": draws,
+            "some states merge": merging[reading],
+            "proposition fails": failing[reading],
+        }
+        for reading in readings
+    ]

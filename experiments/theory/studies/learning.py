@@ -1,11 +1,9 @@
-"""Theorem 4.1, Corollary 4.1.1 and the identity encoder."""
-
-import itertools
+"""Theorem 4.1 and Corollary 4.1.1."""
 
 import jax
 import numpy as np
 
-from experiments.theory import abstractions, bounds, counterexamples, pairs, problems
+from experiments.theory import abstractions, bounds, pairs, problems
 from experiments.theory import z_learning as zl
 
 
@@ -83,11 +81,12 @@ def theorem_rare_probe(scale: problems.Scale) -> dict:
     rows = []
     for exponent in range(4, 19):
         n = 10**exponent
-        case = counterexamples.rare_probe(0.4 * n**-0.25, 3)
-        counts = pairs.draw_counts(rng, case.law, n, datasets)
-        labels = zl.enumerate_encoders(counts, case.blocks).labels
+        case = problems.rare_probe(0.4 * n**-0.25)
+        law = pairs.independent_pairs(case.weights, case.probability)
+        counts = pairs.draw_counts(rng, law, n, datasets)
+        labels = zl.enumerate_encoders(counts, 3).labels
         sides = bounds.merged_discrepancy(labels, case.probability, case.weights)
-        bound = bounds.theorem_bound(n, case.blocks, case.weights.size, problems.DELTA)
+        bound = bounds.theorem_bound(n, 3, 7, problems.DELTA)
         averaged = sides @ case.weights
         rows.append(
             {
@@ -115,60 +114,16 @@ def _proved_for_rare_probe(n: int) -> dict:
     it merges two kinds with the stated probability; then the left side is at least 2h / 18.
     """
     gap = 0.1 * n**-0.25
-    coin = (1 - counterexamples.RARE) / 6
+    coin = (1 - problems.RARE) / 6
     # Pinsker's inequality: 16 h^4 bounds the divergence of a label from that of a fair coin.
     unlike_fair_coins = np.sqrt(n * 16 * gap**4 / 2)
     return {
         "samples": float(n),
         "gap": gap,
         "left_at_least": 2 * gap * 2 * coin**2,
-        "probability_at_least": 0.9 - unlike_fair_coins - 2 * n * counterexamples.RARE,
+        "probability_at_least": 0.9 - unlike_fair_coins - 2 * n * problems.RARE,
         "bound": bounds.theorem_bound(float(n), 3, 7, problems.DELTA),
     }
-
-
-def identity_encoder(scale: problems.Scale) -> list[dict]:
-    """N = |X| = 8: on how many datasets the identity is the only minimiser of the loss.
-
-    There are four return distributions, of two pairs each. Deterministic returns: 0, 1, 2 and 3.
-    """
-    rows, datasets = [], 2 * scale.seeds
-    rng = np.random.default_rng(14)
-    random, _ = problems.distracted(rng, 1)
-    for returns, probability in (
-        ("random", random),
-        ("deterministic", np.repeat(np.eye(4), 2, axis=0)),
-    ):
-        law = pairs.independent_pairs(np.full(8, 1 / 8), probability)
-        for n in (100, 10_000, 1_000_000):
-            counts = pairs.draw_counts(rng, law, n, datasets)
-            only = [not has_free_merge(*one) for one in zip(*counts, strict=True)]
-            rows.append({"returns": returns, "samples": n, "datasets": datasets, "only": sum(only)})
-    return rows
-
-
-def has_free_merge(total: np.ndarray, signed: np.ndarray) -> bool:
-    """Whether an encoder that merges two pairs has the loss of the identity, the smallest one.
-
-    That is so if the cells that the merge joins have equal mean labels. Means are compared as
-    products of integers, so the answer is exact below 2^26 samples in a cell.
-
-    Args:
-      total: count of samples of each cell, `[X, X]`.
-      signed: sum of y - 1/2 in each cell, `[X, X]`.
-    """
-
-    def equal_means(first, second):  # also true if one of the cells is empty
-        return total[first] * signed[second] == total[second] * signed[first]
-
-    for a, b in itertools.combinations(range(len(total)), 2):
-        inner = list(itertools.product((a, b), repeat=2))
-        rest = [x for x in range(len(total)) if x not in (a, b)]
-        if all(equal_means((a, x), (b, x)) and equal_means((x, a), (x, b)) for x in rest) and all(
-            itertools.starmap(equal_means, itertools.combinations(inner, 2))
-        ):
-            return True
-    return False
 
 
 def corollary(scale: problems.Scale) -> list[dict]:

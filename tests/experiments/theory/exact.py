@@ -1,18 +1,34 @@
-"""Returns and losses of small cases in exact fractions, by their definitions."""
+"""Returns and losses of small cases in fractions, by their definitions."""
 
 import itertools
 from fractions import Fraction
 
 import numpy as np
 
+from experiments.theory import mdp as mdps
 from experiments.theory import problems
 
 Law = dict[Fraction, Fraction]  # return -> probability
 
 
+def one_step(reward, values: tuple[float, ...]) -> problems.Problem:
+    """Episodes of one step under the uniform policy.
+
+    Args:
+      reward: probability of each reward value, `[S, A, M]`, or `[S, M]` for A = 1.
+      values: the reward values, `[M]`.
+    """
+    reward = np.asarray(reward)
+    reward = reward[:, None] if reward.ndim == 2 else reward
+    states, actions, _ = reward.shape
+    ends = np.zeros((states, actions, states))
+    mdp = mdps.MDP(ends, reward, np.asarray(values), np.full(states, 1 / states), 1.0)
+    return problems.under_uniform_policy(mdp, 1)
+
+
 def rational(values) -> np.ndarray:
-    """The fractions of small denominator that an array of floats stands for."""
-    exact = np.vectorize(lambda v: Fraction(float(v)).limit_denominator(1000), otypes=[object])
+    """The fractions that an array of floats stands for; 1/3 and 0.1 are found exactly."""
+    exact = np.vectorize(lambda v: Fraction(float(v)).limit_denominator(10**9), otypes=[object])
     found = exact(np.asarray(values))
     assert np.max(np.abs(found - values)) < 1e-15
     return found
@@ -36,18 +52,18 @@ def outcomes(case: problems.Problem, state: int, action: int) -> list[tuple]:
     return [
         (p * q, reward, successor)
         for (reward, p), (successor, q) in itertools.product(rewards, following.items())
-        if p * q
+        if p * q > Fraction(1, 10**15)  # rows of random floats do not sum to exactly 1
     ]
 
 
 def pair_law(case: problems.Problem, state: int, action: int, steps: int) -> Law:
-    """The law of the sum of the first `steps` rewards from (s, a), at discount 1."""
-    assert case.mdp.discount == 1.0
+    """The law of the discounted sum of the first `steps` rewards from (s, a)."""
+    discount = rational(case.mdp.discount).item()
     parts = []
     for chance, reward, successor in outcomes(case, state, action):
         ends = successor is None or steps == 1
         later = {Fraction(0): Fraction(1)} if ends else state_law(case, successor, steps - 1)
-        parts.append((chance, {reward + value: p for value, p in later.items()}))
+        parts.append((chance, {reward + discount * value: p for value, p in later.items()}))
     return mixture(parts)
 
 

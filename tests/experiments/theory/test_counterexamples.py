@@ -1,4 +1,4 @@
-"""The counterexamples of sections 2 to 5 of docs/theory.md, in integers and fractions.
+"""The counterexamples of docs/theory.md, in integers and fractions.
 
 The last test draws datasets; all others are exact.
 """
@@ -10,14 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from experiments.theory import (
-    abstractions,
-    bounds,
-    counterexamples,
-    pairs,
-    problems,
-    return_distributions,
-)
+from experiments.theory import abstractions, bounds, pairs, problems, return_distributions
+from experiments.theory import mdp as mdps
 from experiments.theory import z_learning as zl
 from experiments.theory.studies import learning
 from tests.experiments.theory import exact
@@ -25,65 +19,61 @@ from tests.experiments.theory import exact
 HALF = Fraction(1, 2)
 
 
-def code_sizes(case, bins):
-    """N_{pi,K} as the package computes it, for each K of `bins`."""
-    law = return_distributions.return_distribution(case.mdp, case.policy, case.horizon)
-    binned = [return_distributions.bin_returns(law, k).probability for k in bins]
-    return [abstractions.size(abstractions.group_rows(z)) for z in binned]
+def code_bins(case, bins):
+    """Z^pi over K bins as the package computes it."""
+    return return_distributions.bin_returns(case.returns(), bins).probability
 
 
-# Sections 2 and 3 of the page: bins and abstractions.
+# Bins and abstractions.
 
 
 def test_lowest_return_is_in_no_bin_of_the_paper_but_in_our_first():
-    law = exact.laws(counterexamples.lowest_return())[0]
-    edges = (0, HALF, 1)
-    printed = [sum(p for r, p in law.items() if a < r <= b) for a, b in itertools.pairwise(edges)]
+    case = exact.one_step(np.eye(2), (0.0, 1.0))
+    laws, edges = exact.laws(case), (0, HALF, 1)
+    printed = [
+        sum(p for r, p in laws[0].items() if a < r <= b) for a, b in itertools.pairwise(edges)
+    ]
     assert printed == [0, 0]
-    assert exact.binned([law, {Fraction(1): Fraction(1)}], 2)[0] == (1, 0)
-    case = counterexamples.lowest_return()
-    stored = return_distributions.return_distribution(case.mdp, case.policy, case.horizon)
-    assert return_distributions.bin_returns(stored, 2).probability[0].tolist() == [1.0, 0.0]
+    assert exact.binned(laws, 2)[0] == tuple(code_bins(case, 2)[0]) == (1, 0)
 
 
 def test_proposition_4_1_holds_with_equality():
-    first, second, _ = laws = exact.laws(counterexamples.tight_bin())
+    first, second, _ = laws = exact.laws(exact.one_step(np.eye(3), (0.0, 0.5, 1.0)))
     assert exact.binned(laws, 2)[0] == exact.binned(laws, 2)[1]
-    width = (max(max(law) for law in laws) - min(min(law) for law in laws)) / 2
     means = [sum(r * p for r, p in law.items()) for law in (first, second)]
-    assert means[1] - means[0] == width == HALF
+    assert means[1] - means[0] == HALF  # the width of a bin
 
 
 def test_more_bins_can_give_fewer_classes():
-    case = counterexamples.more_bins_fewer_classes()
+    # Returns 0.4 and 0.6 share one of three bins, but not one of two.
+    mixed = [[0, 0.5, 0.5, 0], [0, 0.25, 0.75, 0]]
+    case = exact.one_step([*np.eye(4), *mixed], (0.0, 0.4, 0.6, 1.0))
     laws = exact.laws(case)
     sizes = [len(set(exact.binned(laws, k))) for k in (2, 3, 6)]
     assert sizes == [4, 3, 6]  # 6 bins refine both 2 and 3 bins, so their classes are finer
-    assert code_sizes(case, (2, 3, 6)) == sizes
-
-
-@pytest.mark.parametrize("coarse", range(1, 9))
-def test_classes_are_finer_for_certain_exactly_if_the_bins_refine(coarse):
-    for fine in range(coarse, 13):
-        edges = [Fraction(k, coarse) for k in range(1, coarse)]
-        # Two fixed returns on both sides of an edge that the finer division lacks.
-        step = Fraction(1, 2 * coarse * fine)
-        found = []
-        for edge in edges:
-            ends = [{Fraction(0): Fraction(1)}, {Fraction(1): Fraction(1)}]
-            laws = [{edge: Fraction(1)}, {edge + step: Fraction(1)}, *ends]
-            apart, kept = (exact.binned(laws, k) for k in (coarse, fine))
-            assert apart[0] != apart[1]
-            found.append(kept[0] == kept[1])
-        assert any(found) == (fine % coarse != 0)
+    found = [abstractions.group_rows(code_bins(case, k)) for k in (2, 3, 6)]
+    assert [abstractions.size(labels) for labels in found] == sizes
 
 
 def test_a_1_with_equal_mean_rewards_merges_different_returns():
-    case = counterexamples.equal_expected_rewards()
+    case = exact.one_step([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]], (0.0, 0.5, 1.0))
     first, second = (exact.outcomes(case, s, 0) for s in (0, 1))
     assert sum(p * r for p, r, _ in first) == sum(p * r for p, r, _ in second) == HALF
     assert {end for _, _, end in first + second} == {None}
     assert exact.pair_law(case, 0, 0, 1) != exact.pair_law(case, 1, 0, 1)
+
+
+# State 0 pays 0 or 1 by the action, state 1 pays 1/2: equal means under the uniform policy.
+EQUAL_MEANS = exact.one_step(np.eye(3)[[[0, 2], [1, 1]]], (0.0, 0.5, 1.0))
+
+
+def equal_marginals() -> problems.Problem:
+    """In state 0, reward and next reward are equal, in state 1 they differ; both laws are fair."""
+    mdp = exact.one_step(np.eye(2)[[[0, 1], [0, 1], [0, 0], [1, 1]]], (0.0, 1.0)).mdp
+    low, high = 2, 3
+    mdp.transition[0, [0, 1], [low, high]] = 1.0
+    mdp.transition[1, [0, 1], [high, low]] = 1.0
+    return problems.under_uniform_policy(mdp, 2)
 
 
 def reward_and_next_state(case, state):
@@ -105,7 +95,7 @@ def marginals(joint):
 
 
 def test_a_2_as_printed_merges_different_returns():
-    case = counterexamples.equal_expected_actions()
+    case = EQUAL_MEANS
     reward, following = zip(
         *(marginals(reward_and_next_state(case, s)) for s in (0, 1)), strict=True
     )
@@ -117,7 +107,7 @@ def test_a_2_as_printed_merges_different_returns():
 
 
 def test_a_2_merges_different_returns_for_rewards_of_equal_law():
-    case = counterexamples.equal_marginals()
+    case = equal_marginals()
     first, second = (reward_and_next_state(case, s) for s in (0, 1))
     # All other states are classes of their own, so next classes are next states.
     assert marginals(first) == marginals(second)
@@ -134,40 +124,32 @@ def test_a_2_merges_different_returns_for_rewards_of_equal_law():
 
 
 @pytest.mark.parametrize(
-    ("make", "merging"),
-    [
-        (counterexamples.equal_expected_actions, ["expectation"]),
-        (counterexamples.equal_marginals, ["expectation", "marginal"]),
-    ],
+    ("case", "merging"),
+    [(EQUAL_MEANS, ["expectation"]), (equal_marginals(), ["expectation", "marginal"])],
 )
-def test_only_the_joint_law_separates_both_cases(make, merging):
-    case = make()
+def test_only_the_joint_law_separates_both_cases(case, merging):
     for matching in ("expectation", "marginal", "joint"):
         labels = abstractions.pi_bisimulation(case.mdp, case.policy, matching)
         assert (labels[0] == labels[1]) == (matching in merging)
 
 
 def test_size_bound_fails_for_a_policy_that_differs_within_classes():
-    case = counterexamples.policy_outside_bisimulation(5)
-    discount = exact.rational(case.mdp.discount).item()
-    favoured = exact.rational(case.policy[:, 1])
-    means = []
-    for state, p in enumerate(favoured):
-        value = 2 * p  # V solves V = p + V / 2
-        outcomes = [exact.outcomes(case, state, a) for a in (0, 1)]
-        assert outcomes == [[(1, a, state)] for a in (0, 1)]  # pays a and stays
-        q = [a + discount * value for a in (0, 1)]
-        assert (1 - p) * q[0] + p * q[1] == value
-        assert q == [a + p for a in (0, 1)]
-        means += q
-    assert len(set(means)) == 10
-    classes = abstractions.bisimulation(case.mdp, "distribution")
-    assert abstractions.size(classes) == 1
-    by_backups = return_distributions.action_values(case.mdp, case.policy, 100)
-    np.testing.assert_allclose(by_backups, [float(q) for q in means], atol=1e-12)
+    # Five states that never change, reward = action, discount 1/2, action 1 with probability p_s.
+    stay, action = np.repeat(np.eye(5)[:, None], 2, axis=1), np.repeat(np.eye(2)[None], 5, axis=0)
+    mdp = mdps.MDP(stay, action, np.array([0.0, 1.0]), np.full(5, 0.2), 0.5)
+    favoured = [Fraction(s + 1, 6) for s in range(5)]
+    policy = np.array([[1 - p, p] for p in favoured], float)
+    q = [a + p for p in favoured for a in (0, 1)]
+    for p, low, high in zip(favoured, q[::2], q[1::2], strict=True):
+        value = (1 - p) * low + p * high
+        assert (low, high) == (value / 2, 1 + value / 2)  # Q(s, a) = a + V(s) / 2
+    assert len(set(q)) == 10
+    assert abstractions.size(abstractions.bisimulation(mdp)) == 1
+    by_backups = return_distributions.action_values(mdp, policy, 100)
+    np.testing.assert_allclose(by_backups, np.array(q, float), atol=1e-12)
 
 
-# Section 4: Theorem 4.1.
+# Theorem 4.1.
 
 
 def respected(labels, first_kind):
@@ -189,22 +171,9 @@ def test_an_encoder_of_six_coins_respects_at_most_one_of_ten_splits(blocks):
     assert max(sum(respected(e, kind) for kind in KINDS) for e in encoders) == 1
 
 
-def test_share_of_encoders_that_respect_a_split_by_shape():
-    found = {}
-    for encoder in zl.partitions(6, 3).tolist():
-        shape = tuple(sorted((encoder.count(b) for b in set(encoder)), reverse=True))
-        hits, total = found.get(shape, (0, 0))
-        found[shape] = hits + respected(encoder, KINDS[0]), total + 1
-    assert found[4, 1, 1] == (0, 15)
-    assert found[2, 2, 2] == (0, 15)
-    assert found[3, 2, 1] == (6, 60)
-    assert found[3, 3] == (1, 10)
-    assert sum(hits for hits, _ in found.values()) == 7
-
-
 def test_labels_of_coins_are_nearly_fair_and_returns_differ_at_the_probe():
     h = Fraction(1, 100)
-    case = counterexamples.rare_probe(float(h), 3)
+    case = problems.rare_probe(float(h))
     chance = [Fraction(1), *[HALF + h] * 3, *[HALF - h] * 3]
     assert case.probability[:, 1].tolist() == [float(c) for c in chance]
     f_star = exact.bayes_predictor(chance)
@@ -236,39 +205,21 @@ def test_theorem_4_1_is_contradicted_at_1e18_samples():
     left_squared = 4 * h_squared / 18**2 * (1 - rare) ** 4
     assert left_squared > Fraction("3.5e-7") ** 2 > right_squared
     printed = learning.theorem_rare_probe(problems.Scale(seeds=1, mdps=1))["proof"]
-    (row,) = (row for row in printed if row["samples"] == n)
+    rows = {row["samples"]: row for row in printed}
+    row = rows[n]
     assert row["left_at_least"] ** 2 == pytest.approx(float(left_squared))
     assert float(right_squared) * 0.999 < row["bound"] ** 2 < float(right_squared)
-    assert 0.871 < row["probability_at_least"] < 0.9
+    for samples in (1e17, 1e18, 1e20):
+        assert rows[samples]["left_at_least"] > rows[samples]["bound"]
+        assert 0.871 < rows[samples]["probability_at_least"] < 0.9
+    assert rows[1e16]["left_at_least"] < rows[1e16]["bound"]
 
 
-def test_triangle_inequality_of_the_printed_proof_has_a_wrong_index():
-    f_star, f_hat = (
-        {"x1": Fraction(1, 4), "x2": Fraction(3, 4)},
-        Fraction(1, 4),
-    )  # f_hat is equal at x1 and x2
-    left = abs(f_star["x1"] - f_star["x2"])
-    printed = abs(f_star["x1"] - f_hat) + abs(f_star["x1"] - f_hat)
-    corrected = abs(f_star["x1"] - f_hat) + abs(f_star["x2"] - f_hat)
-    assert printed < left <= corrected
-
-
-# Section 5: Corollary 4.1.1.
-
-
-def test_corollary_needs_both_comparisons_of_a_pair_with_itself():
-    first, second = (HALF, HALF), (Fraction(1), Fraction(0))
-
-    def product(x, y):
-        return sum(a * b for a, b in zip(x, y, strict=True))
-
-    assert product(first, first) == product(first, second)  # x = x1 alone shows nothing
-    assert product(second, first) != product(second, second)
+# Corollary 4.1.1.
 
 
 def test_corollary_4_1_1_needs_comparisons_of_a_pair_with_itself():
-    case = counterexamples.never_itself()
-    f_star = exact.bayes_predictor(exact.rational(case.probability[:, 1]))
+    f_star = exact.bayes_predictor([Fraction(0), Fraction(1), HALF, HALF])
     wrong, right = (0, 0, 1, 2), (0, 1, 2, 2)
     assert f_star[0][0] != f_star[0][1]  # so `wrong` merges different return distributions
     distinct = [[Fraction(int(i != j), 12) for j in range(4)] for i in range(4)]
@@ -279,22 +230,16 @@ def test_corollary_4_1_1_needs_comparisons_of_a_pair_with_itself():
     assert exact.excess_loss(complete, f_star, wrong) > Fraction(1, 50)
 
 
-@pytest.mark.parametrize("chance", [[HALF, HALF], [Fraction(0), Fraction(0)]])
-def test_identity_is_not_the_only_minimiser_for_equal_returns(chance):
-    # |X| = N = 2. Random returns: infinitely many samples. Fixed returns: the labels of any sample.
-    f_star, joint = exact.bayes_predictor(chance), [[Fraction(1, 4)] * 2] * 2
-    assert exact.excess_loss(joint, f_star, (0, 1)) == exact.excess_loss(joint, f_star, (0, 0)) == 0
-
-
 # Drawn at random.
 
 
 def test_theorem_4_1_fails_at_a_rare_pair_and_holds_on_average():
     n, datasets = 10**16, 40
-    case = counterexamples.rare_probe(0.4 * n**-0.25, 3)
-    counts = pairs.draw_counts(np.random.default_rng(0), case.law, n, datasets)
-    labels = zl.enumerate_encoders(counts, case.blocks).labels
+    case = problems.rare_probe(0.4 * n**-0.25)
+    law = pairs.independent_pairs(case.weights, case.probability)
+    counts = pairs.draw_counts(np.random.default_rng(0), law, n, datasets)
+    labels = zl.enumerate_encoders(counts, 3).labels
     sides = bounds.merged_discrepancy(labels, case.probability, case.weights)
-    bound = bounds.theorem_bound(n, case.blocks, 7, 0.05)
+    bound = bounds.theorem_bound(n, 3, 7, 0.05)
     assert np.mean(sides[:, 0] > bound) > 0.5  # the theorem allows 0.05
     assert np.all(sides @ case.weights <= bound)  # x' ~ d

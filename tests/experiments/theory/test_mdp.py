@@ -10,7 +10,6 @@ from experiments.theory import mdp as mdps
     "make",
     [
         lambda rng: mdps.garnet(rng, 5, 3, 2),
-        lambda rng: mdps.chain(4, 0.2),
         lambda rng: mdps.grid_world(3, 0.1, 2),
         lambda rng: mdps.sparse_episodes(rng, 3, 2, 2),
         lambda rng: mdps.dense_episodes(rng, 3, 2, 2),
@@ -30,14 +29,6 @@ def test_every_family_is_a_valid_mdp(make):
 def test_garnet_pairs_have_branching_successors():
     mdp = mdps.garnet(np.random.default_rng(1), 6, 2, 3)
     assert np.all(np.sum(mdp.transition > 0, axis=-1) == 3)
-
-
-def test_chain_moves_left_and_right_and_pays_at_the_right_end():
-    mdp = mdps.chain(3, 0.0)
-    assert np.argmax(mdp.transition[0], axis=-1).tolist() == [0, 1]
-    assert np.argmax(mdp.transition[1], axis=-1).tolist() == [0, 2]
-    assert mdp.transition[2].sum(-1).tolist() == [1.0, 0.0]
-    assert mdp.reward[2, 1].tolist() == [0.0, 1.0]
 
 
 def test_grid_moves_stop_at_walls_and_the_last_corner_ends():

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.theory import abstractions, return_distributions, segment_sampling
 from experiments.theory import mdp as mdps
+from experiments.theory import return_distributions, segment_sampling
+from tests.experiments.theory import exact
 
 
 def test_segment_ends_with_the_reward_step():
@@ -74,20 +75,6 @@ def test_segment_law_with_another_step_as_positive_by_hand():
     np.testing.assert_allclose(law.visits, [2 / 3, 1 / 3])
 
 
-def test_distractors_are_separated_only_if_the_positive_can_be_the_anchor():
-    mdp = mdps.with_distractors(mdps.sparse_episodes(np.random.default_rng(0), 3, 2, 2), 1)
-    trajectories = segment_sampling.enumerate_trajectories(mdp, mdps.uniform_policy(mdp), 3)
-    merged = []
-    for other_step in (False, True):
-        law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step)
-        label = segment_sampling.segment_pairs(law).label
-        # [12, 2]: two pairs that differ only in the distractor bit.
-        copies = np.arange(24).reshape(6, 2, 2).swapaxes(1, 2).reshape(12, 2)
-        seen = law.anchor[copies].min(1) > 0
-        merged.append(np.allclose(label[copies[seen, 0]], label[copies[seen, 1]]))
-    assert merged == [False, True]
-
-
 def test_discounted_returns_differ_within_a_segment():
     trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
     law = segment_sampling.segment_law(trajectories, 0.0, 0.9)
@@ -140,25 +127,9 @@ def test_trajectories_with_random_rewards_have_total_probability_one_and_mean_q(
         assert mean == pytest.approx(law.mean[x])
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**31 - 1))
-def test_pairs_merged_by_undiscounted_segments_have_equal_returns(seed):
-    rng = np.random.default_rng(seed)
-    mdp = mdps.with_distractors(mdps.sparse_episodes(rng, 3, 2, 2), 1)
-    policy = mdps.uniform_policy(mdp)
-    law = segment_sampling.segment_law(
-        segment_sampling.enumerate_trajectories(mdp, policy, 3), 0.0, 1.0
-    )
-    assert law.positive_differs == 0.0
-    visited = np.flatnonzero(law.visits > 0)
-    bayes = segment_sampling.segment_pairs(law).label[np.ix_(visited, visited)]
-    pmf = return_distributions.return_distribution(mdp, policy, 3).pmf[visited]
-    assert abstractions.is_irrelevance(abstractions.group_rows(bayes), pmf)
-
-
 def test_segments_separate_pairs_of_equal_return():
     # Two states that pay 0 and end: their returns are equal, but they share no segment.
-    mdp = mdps.one_step(np.ones((2, 1)), (0.0,))
+    mdp = exact.one_step(np.ones((2, 1)), (0.0,)).mdp
     law = segment_sampling.segment_law(
         segment_sampling.enumerate_trajectories(mdp, np.ones((2, 1)), 1), 0.0, 1.0
     )

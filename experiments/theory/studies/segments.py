@@ -1,46 +1,11 @@
-"""Cases that the paper's theory omits: unbalanced labels and segment sampling."""
+"""What the paper's theory omits: RCRL draws positives from segments."""
 
 import jax
 import numpy as np
 
-from experiments.theory import abstractions, bounds, pairs, problems, return_distributions
+from experiments.theory import abstractions, bounds, pairs, problems
 from experiments.theory import mdp as mdps
 from experiments.theory import z_learning as zl
-
-
-def imbalance(scale: problems.Scale) -> list[dict]:
-    """The effect of unbalanced labels on Z-learning: the share of y = 0 falls as K grows.
-
-    Four return distributions, each of four pairs. Encoders with N = 4 are learned from n i.i.d.
-    pairs (`independent`) and from n pairs of the balanced law (`balanced`), which need more than n
-    i.i.d. draws. `merged` is the probability under d x d that an encoder merges pairs of different
-    return distributions, `right` the share of datasets in which it is 0.
-    """
-    count = max(2, scale.mdps // 5)
-    classes = np.repeat(np.arange(4), 4)
-    weights = np.full(16, 1 / 16)
-    rows = []
-    for bins in (2, 4, 8, 16, 32, 64):
-        rng = np.random.default_rng(8)  # the same problems for every K
-        drawn = [problems.four_kinds(rng) for _ in range(count)]
-        for n in (1000, 3000, 10_000):
-            zero, merged = [], {"independent": [], "balanced": []}
-            for index, law in enumerate(drawn):
-                independent = pairs.independent_pairs(
-                    weights, return_distributions.bin_returns(law, bins).probability
-                )
-                zero.append(1 - np.sum(independent.joint * independent.label))
-                arms = {"independent": independent, "balanced": pairs.balanced_pairs(independent)}
-                for name, arm in arms.items():
-                    counts = pairs.draw_counts(rng, arm, n, scale.seeds)
-                    fit = zl.coordinate_descent(jax.random.key(index), counts, 4, scale.restarts)
-                    merged[name] += [bounds.wrongly_merged(e, classes, weights) for e in fit.labels]
-            row = {"bins": bins, "samples": n, "share_of_zero_labels": np.mean(zero)}
-            for name, mass in merged.items():
-                row[f"merged_{name}"] = np.mean(mass)
-                row[f"right_{name}"] = np.mean(np.array(mass) < 1e-12)
-            rows.append(row)
-    return rows
 
 
 def segment_sampling(scale: problems.Scale) -> dict:

@@ -1,32 +1,14 @@
-"""Lemma B.1 and Proposition B.1 (section 6 of docs/theory.md), in integers and fractions.
+"""Proposition B.1 (docs/theory.md), in integers and fractions."""
 
-The last test draws datasets; all others but the bound are exact.
-"""
-
-import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
-from experiments.theory import bounds, counterexamples, pairs
+from experiments.theory import bounds
 from experiments.theory import z_learning as zl
 from tests.experiments.theory import exact
 
 HALF = Fraction(1, 2)
-
-
-@pytest.mark.parametrize(
-    "epsilon", [Fraction(7, 100), Fraction(1, 4), Fraction(2, 5), Fraction(3, 5), Fraction(1)]
-)
-def test_lemma_b_1_fails_on_its_grid_and_holds_on_cell_centres(epsilon):
-    count = math.ceil(1 / epsilon)
-    printed = [k * epsilon for k in range(1, count + 1)]
-    assert min(abs(0 - y) for y in printed) == epsilon  # a cover needs less than epsilon
-    assert (len(printed) > 1 / epsilon) == (epsilon.numerator != 1)
-    cells = math.floor(1 / (2 * epsilon)) + 1
-    assert Fraction(1, 2 * cells) < epsilon  # the largest distance to the centre of a cell
-    assert cells <= 1 / epsilon
 
 
 UNIFORM = [[Fraction(1, 9)] * 3] * 3
@@ -35,7 +17,7 @@ WITH_FIRST, WITH_LAST = [0, 0, 1], [0, 1, 1]  # what the middle pair is merged w
 
 
 def best_of_two_blocks(imbalance):
-    """The losses of all encoders, and the best predictor, for `unrealisable`."""
+    """The losses of all encoders, and the best predictor, for chances 0, 1/2 + imbalance and 1."""
     f_star = exact.bayes_predictor([Fraction(0), HALF + imbalance, Fraction(1)])
     losses = [exact.excess_loss(UNIFORM, f_star, e) for e in ENCODERS]
     best = ENCODERS[losses.index(min(losses))]
@@ -89,15 +71,3 @@ def test_signs_of_the_imbalance_cannot_be_told_apart():
 @pytest.mark.parametrize("n", [2 * 10**4, 10**6, 10**14])
 def test_bound_of_proposition_b_1_is_below_half_the_jump(n):
     assert bounds.regression_bound(float(n), 2, 3, 0.05) < 3 / 128
-
-
-def test_regression_bound_needs_realisability():
-    case, n = counterexamples.unrealisable(1e-6), 10**6
-    law = pairs.independent_pairs(case.weights, case.probability)
-    counts = pairs.draw_counts(np.random.default_rng(0), law, n, 60)
-    population = pairs.stacked(pairs.population(law))
-    best = zl.predictor(population, zl.enumerate_encoders(population, 2).labels)[0]
-    fitted = zl.predictor(counts, zl.enumerate_encoders(counts, 2).labels)
-    error = bounds.squared_distance(fitted, best, law.joint)
-    bound = bounds.regression_bound(n, 2, 3, 0.05)
-    assert np.mean(error > bound) > 0.25
