@@ -49,8 +49,6 @@ def test_command_writes_what_it_prints(tmp_path):
     [
         ("power", "--simulations=100001"),
         ("power", "--permutations=1000001"),
-        ("coverage", "--tables=1000001"),
-        ("coverage", "--resamples=20001"),
         ("power", "--output=power.py/new"),
         ("coverage", "--output=power.py/new"),
     ],
