@@ -68,6 +68,7 @@ setup(
         "dm-env>=1.6",
         # 1.2.7 cannot be imported without the system's libEGL, not even for Atari.
         "envpool>=1.2.5,<1.2.7",
+        "filelock>=3",  # bounds the folder of compiled programs
         "flax>=0.12",
         "imageio-ffmpeg>=0.6",
         "jax>=0.10",

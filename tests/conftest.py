@@ -8,18 +8,22 @@ import sys
 
 import pytest
 
+from rcrl_jax import compilation
+
 _ROOT = pathlib.Path(__file__).parents[1]
 
 # Set before JAX is imported; tests that start processes pass them on.
 # Compilation would take most of the time of the tests. Small programs that run for seconds need no
 # optimised code (`test_fleet_devices.py` checks exactness at the default level), and all processes
-# share compiled programs, with later runs too; `make clean` deletes them.
+# share compiled programs, with later runs on the same processor too; `make clean` deletes them.
 FAST_COMPILATION = (
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1"
 )
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_ROOT / ".pytest_cache" / "compiled"))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(compilation.folder(_ROOT / ".pytest_cache" / "compiled"))
+)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must
 # be written, because a batch axis would otherwise align with the wrong one unnoticed.
