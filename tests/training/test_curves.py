@@ -123,37 +123,6 @@ def test_scores_that_were_never_published_have_no_line():
     assert set(_references("Pong", "my_own", [-21.0, -15.0])) == {"random -20.7"}
 
 
-def test_the_picture_of_a_full_run_is_small(tmp_path):
-    paths = RunPaths(tmp_path, "rcrl", "RoadRunner", 0)
-    rng = np.random.default_rng(0)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        for step in range(0, 100_001, 100):
-            counters = Counters(step, step, 4 * step)
-            recorder.record(counters, {"episode_return": rng.gamma(2, 2000)})
-            noise = rng.uniform(size=4)
-            recorder.record(
-                counters,
-                {
-                    "cosine_positive": noise[0],
-                    "cosine_negative": noise[1],
-                    "discriminator_accuracy_positive": noise[2],
-                    "discriminator_accuracy_negative": noise[3],
-                },
-            )
-            if step % 10_000 == 0:
-                recorder.record_evaluation(counters, rng.gamma(2, 2000, 100), episodes_cut=0)
-    curves.draw_learning_curve(paths)
-    assert paths.curve.stat().st_size < 150_000
-    with Image.open(paths.curve) as picture:
-        assert picture.format == "PNG"
-        assert picture.size == (900, 792)
-
-
-def test_a_run_without_records_has_no_curve(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        curves.draw_learning_curve(RunPaths(tmp_path, "rcrl", "Pong", 0))
-
-
 def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
     with RunRecorder(paths, resume_at=None) as recorder:
@@ -170,14 +139,3 @@ def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
     assert {line.get_label() for line in panels[1].lines} == {
         "AUC, all pairs", "AUC of actions alone", "_child2",
     }  # fmt: skip
-
-
-def test_games_with_too_few_pairs_get_no_panel(tmp_path, figures):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        counters = Counters(100, 100, 400)
-        recorder.record(counters, {"loss_c51": 1.0})
-        measured = {"unseen_auc_action": float("nan"), "unseen_auc": float("nan")}
-        recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
-    curves.draw_learning_curve(paths)
-    assert len(figures[0].axes) == 1
