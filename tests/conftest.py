@@ -35,7 +35,7 @@ gc.set_threshold(200_000, 50, 100)
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
-    "agents": ("test_rainbow", "test_sac"),
+    "agents": ("test_rainbow", "test_sac", "test_sac_on_devices"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
         "test_benchmarks", "test_first_look", "test_peers", "test_report",
@@ -46,15 +46,17 @@ SLOW = {
         "test_atari100k", "test_dmc", "test_doctor", "test_evaluate", "test_first_run",
         "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
     ),
+    "kernels": ("test_cores", "test_encoder"),
+    "networks": ("test_convolution", "test_device_convolutions", "test_precision"),
     "representation": ("test_analysis", "test_program"),
     "tables": ("test_browser", "test_commands", "test_statistics", "test_verdicts"),
     "runs": ("test_checkpoints",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_control", "test_damage",
-        "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
-        "test_golden", "test_learning", "test_loop", "test_portable", "test_presets",
-        "test_scoring", "test_untrusted",
+        "test_control_learning", "test_device_programs", "test_experiment", "test_fleet",
+        "test_fleet_devices", "test_golden", "test_learning", "test_loop", "test_portable",
+        "test_presets", "test_scoring", "test_untrusted",
     ),
 }  # fmt: skip
 

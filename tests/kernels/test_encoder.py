@@ -1,9 +1,6 @@
 """The kernels of the data-efficient encoder."""
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -98,34 +95,6 @@ def test_a_run_of_a_fleet_equals_the_run_alone():
         alone = jax.jit(by_kernels)(*run)
         for own, right in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
             np.testing.assert_array_equal(own[i], right)
-
-
-_ON_CORES = """
-import os, sys
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
-from tests.kernels import test_encoder as t
-pixels, weights, gradient = t.whole_numbers(70, 100)
-weights = [w * t.np.float32(0.37) for w in weights]
-for leaf in t.jax.tree.leaves(t.by_kernels(pixels, weights, gradient)):
-    print(hash(t.np.asarray(leaf).tobytes()))
-"""
-
-
-@needs_kernels
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_the_encoder_does_not_depend_on_the_number_of_cores():
-    one, two = (
-        subprocess.run(
-            [sys.executable, "-c", _ON_CORES, cores],
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for cores in ("1", "2")
-    )
-    assert len(one.split()) == 5
-    assert one == two
 
 
 @needs_kernels

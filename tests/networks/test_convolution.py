@@ -1,10 +1,5 @@
 """The convolution and its gradients equal those of jax.lax, compiled here or by XLA."""
 
-import hashlib
-import os
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
@@ -48,10 +43,6 @@ def results(function, arrays, stride, relu):
         return y, *backwards(gradient)
 
     return [np.asarray(a) for a in compute(*arrays)]
-
-
-def digest(arrays) -> str:
-    return hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest()
 
 
 def assert_equal_those_of_lax(arrays, stride, relu, error=1e-5):
@@ -108,27 +99,6 @@ def test_every_set_of_instructions_gives_the_same_numbers():
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ValueError, match="no instructions abacus"):
         use("abacus")
-
-
-_ON_CORES = """
-import os, sys
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
-from tests.networks import test_convolution as t
-arrays = t.inputs(19, 6, 31, 32, 40, 1)
-print(t.digest(t.results(t.convolution.convolve, arrays, 1, True)))
-"""
-
-
-@needs_kernels
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_numbers_do_not_depend_on_the_number_of_cores():
-    one, two = (
-        subprocess.run(
-            [sys.executable, "-c", _ON_CORES, cores], capture_output=True, text=True, check=True
-        ).stdout
-        for cores in ("1", "2")
-    )
-    assert one == two
 
 
 @needs_kernels

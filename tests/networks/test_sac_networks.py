@@ -48,15 +48,6 @@ def test_convolutions_equal_four_of_lax_on_channels_ordered_frame_by_frame():
     )
 
 
-def test_features_of_the_paper_s_images_have_their_size():
-    assert sac.conv_sizes(84) == [41, 39, 37, 35]
-    shape = jax.eval_shape(
-        lambda key, x: sac.Convolutions(32).init_with_output(key, x)[0],
-        jax.random.key(0), jnp.zeros((2, 3, 84, 84, 3), jnp.uint8),
-    ).shape  # fmt: skip
-    assert shape == (2, 35 * 35 * 32)
-
-
 def test_embeddings_have_mean_0_and_variance_1():
     network = sac.Embedding(5)
     x = np.random.default_rng(0).normal(size=(4, 20)).astype(np.float32)

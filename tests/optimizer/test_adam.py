@@ -1,10 +1,6 @@
 """Adam, by the kernel on the CPU and by optax elsewhere."""
 
 import math
-import os
-import pathlib
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -159,28 +155,6 @@ def test_each_run_of_a_fleet_steps_as_if_alone(num_runs, seed):
     together = jax.vmap(optimizer.step)(*jax.tree.map(lambda *rows: jnp.stack(rows), *runs))
     for i, run in enumerate(runs):
         assert_equal(jax.tree.map(lambda x, i=i: x[i], together), optimizer.step(*run))
-
-
-ROOT = pathlib.Path(__file__).parents[2]  # where `tests` can be imported
-PROGRAM = """
-import hashlib, os
-os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:{cores}]))
-import jax
-from tests.optimizer.test_adam import adam, draw, flat
-optimizer = adam.make_adam(0.01, max_norm=1.0)
-params = draw(0)
-numbers = flat(optimizer.step(draw(1), optimizer.init(params), params))
-print(hashlib.sha256(numbers.tobytes()).hexdigest())
-"""
-
-
-@needs_kernel
-def test_results_do_not_depend_on_the_number_of_threads():
-    if not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core")
-    programs = [[sys.executable, "-c", PROGRAM.format(cores=cores)] for cores in (1, 2)]
-    one, two = (subprocess.check_output(program, cwd=ROOT) for program in programs)
-    assert one == two
 
 
 @needs_kernel

@@ -117,11 +117,6 @@ def test_later_episodes_continue_those_of_training(finished, tmp_path):
     assert more["returns"] not in (expected[:10], expected[10:])
 
 
-def test_one_episode_has_no_standard_error(finished, tmp_path):
-    (own,) = evaluate(finished, tmp_path, seeds=(9,), episodes=1)
-    assert own["standard_error"] is None and own["episodes"] == 1
-
-
 def test_the_comparison_is_printed_for_every_run(finished, tmp_path):
     lines = []
     score(Request(finished.workdir, output=tmp_path), lines.append)
