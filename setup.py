@@ -69,6 +69,7 @@ setup(
         "dm-env>=1.6,<2",
         # Later ones cannot be imported without the system's libEGL, not even for Atari.
         "envpool>=1.2.5,<1.2.6",
+        "filelock>=3,<5",  # bounds the folder of compiled programs
         "flax>=0.12,<0.13",
         "imageio-ffmpeg>=0.6,<1",
         "jax>=0.10,<0.11",

@@ -100,8 +100,10 @@ def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
 
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `check`."""
+    from rcrl_jax import compilation
     from rcrl_jax.training import experiment
 
+    compilation.keep_programs()
     if not plan.is_finished():
         check(plan, spec)
     experiment.run(plan)

@@ -8,18 +8,22 @@ import sys
 
 import pytest
 
+from rcrl_jax import compilation
+
 _ROOT = pathlib.Path(__file__).parents[1]
 
 # Set before JAX is imported; tests that start processes pass them on.
 # Compilation would take most of the time of the tests. Small programs that run for seconds need no
 # optimised code (`test_fleet_devices.py` checks exactness at the default level), and all processes
-# share compiled programs, with later runs too; `make clean` deletes them.
+# share compiled programs, with later runs on the same processor too; `make clean` deletes them.
 FAST_COMPILATION = (
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
     "--xla_cpu_parallel_codegen_split_count=1"
 )
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILATION)
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_ROOT / ".pytest_cache" / "compiled"))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(compilation.folder(_ROOT / ".pytest_cache" / "compiled"))
+)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must
 # be written, because a batch axis would otherwise align with the wrong one unnoticed.
@@ -31,7 +35,7 @@ gc.set_threshold(200_000, 50, 100)
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
-    "agents": ("test_rainbow", "test_sac"),
+    "agents": ("test_rainbow", "test_sac", "test_sac_on_devices"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
         "test_benchmarks", "test_first_look", "test_peers", "test_report",
@@ -42,15 +46,17 @@ SLOW = {
         "test_atari100k", "test_dmc", "test_doctor", "test_evaluate", "test_first_run",
         "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
     ),
+    "kernels": ("test_cores", "test_encoder"),
+    "networks": ("test_convolution", "test_device_convolutions", "test_precision"),
     "representation": ("test_analysis", "test_program"),
     "tables": ("test_browser", "test_commands", "test_statistics", "test_verdicts"),
     "runs": ("test_checkpoints",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_control", "test_damage",
-        "test_control_learning", "test_experiment", "test_fleet", "test_fleet_devices",
-        "test_golden", "test_learning", "test_loop", "test_portable", "test_presets",
-        "test_scoring", "test_untrusted",
+        "test_control_learning", "test_device_programs", "test_experiment", "test_fleet",
+        "test_fleet_devices", "test_golden", "test_learning", "test_loop", "test_portable",
+        "test_presets", "test_scoring", "test_untrusted",
     ),
 }  # fmt: skip
 

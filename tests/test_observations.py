@@ -31,14 +31,6 @@ def test_patches_keep_exactly_the_top_left_75_by_75_pixels():
     np.testing.assert_array_equal(kept, np.sort(frame[:75, :75], axis=None))
 
 
-def test_packing_keeps_leading_axes():
-    frames = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
-    patches = observations.pack_patches(frames)
-    for i in range(2):
-        for j in range(3):
-            np.testing.assert_array_equal(patches[i, j], observations.pack_patches(frames[i, j]))
-
-
 def test_packing_does_not_depend_on_the_order_in_memory():
     for dtype in (np.uint8, np.float32):
         frames = np.random.default_rng(0).integers(0, 256, (2, 84, 84)).astype(dtype)
@@ -56,13 +48,6 @@ def test_stacking_commutes_with_packing():
     assert packed.shape == (6, *observations.PATCHES.stack_shape(4)) == (6, 225, 4, 25)
     for c in range(4):
         np.testing.assert_array_equal(packed[:, :, c], observations.PATCHES.pack(stack[:, c]))
-
-
-def test_stack_shape_places_the_stack_axis():
-    layout = observations.FrameLayout(lambda f: f, (84, 84), stack_axis=-1)
-    assert layout.stack_shape(4) == (84, 84, 4)
-    layout = observations.FrameLayout(lambda f: f, (84, 84), stack_axis=-3)
-    assert layout.stack_shape(4) == (4, 84, 84)
 
 
 def test_whole_frames_begin_with_the_patches_and_lose_no_pixel():
@@ -96,12 +81,3 @@ def test_each_preset_stores_the_fewest_bytes_it_needs():
     curl = format_of("curl")  # shifts the first state alone
     assert curl.observation is observations.WHOLE
     assert curl.next_observation is curl.network is observations.PATCHES
-
-
-def test_format_stacks_in_the_layout_of_the_network():
-    curl = format_of("curl")
-    assert curl.frame_stack == ATARI_PRESETS["curl"].frame_stack == 4
-    frames = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
-    stacks = curl.stack(frames)
-    assert stacks.shape == (2, *curl.network_shape) == (2, 225, 4, 25)
-    np.testing.assert_array_equal(stacks, stack_patches(frames))

@@ -85,7 +85,7 @@ def moved(before, after) -> bool:
 # --- gradients ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", DMC_PRESETS)
+@pytest.mark.parametrize("preset", ["sac_ae", "rcrl_curl_sac"])
 def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
     """The first update moves critic and auxiliary tasks; the second one everything."""
     _, update = agent_of(preset)
@@ -93,9 +93,8 @@ def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
     first, result = update(RUN, start, batch_of(preset))
     second, _ = update(RUN, first, batch_of(preset, seed=1))
     assert moved(start.params.agent.critic.critics, first.params.agent.critic.critics)
-    if preset != "state_sac":
-        assert moved(start.params.agent.critic.convolutions, first.params.agent.critic.convolutions)
-        assert moved(start.params.agent.critic.embedding, first.params.agent.critic.embedding)
+    assert moved(start.params.agent.critic.convolutions, first.params.agent.critic.convolutions)
+    assert moved(start.params.agent.critic.embedding, first.params.agent.critic.embedding)
     for name, params in start.params.auxiliary.items():
         assert moved(params, first.params.auxiliary[name]), name
     assert not moved(start.params.agent.actor, first.params.agent.actor)
@@ -108,65 +107,11 @@ def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
     assert set(start.params.auxiliary) == set(DMC_PRESETS[preset].auxiliary)
 
 
-def test_actor_and_critic_losses_do_not_change_each_other_s_parameters():
-    """With zero rewards, discounts and weights the critics' loss has no gradient."""
-    preset = "sac_aug"
-    _, update = agent_of(preset)
-    state = fresh(preset)._replace(updates=jnp.int32(1))  # the actor is due
-    batch = batch_of(preset)
-    silent = batch._replace(
-        transitions=batch.transitions._replace(weight=np.zeros(BATCH, np.float32))
-    )
-    after, result = update(RUN, state, silent)
-    assert result.metrics["gradient_norm"] == 0.0
-    assert not moved(state.params.agent.critic, after.params.agent.critic)
-    assert moved(state.params.agent.actor, after.params.agent.actor)
-    # The actor's step does not depend on what the critics learn in the same update.
-    other, _ = update(RUN, state, batch)
-    assert moved(state.params.agent.critic, other.params.agent.critic)
-    assert not moved(after.params.agent.actor, other.params.agent.actor)
-
-
 def gradients_of(state, optimiser):
     """The gradient of an optimiser's first step, from its first moment."""
     share = 0.5 if optimiser == "temperature" else 0.1
     moments = getattr(state.opt_state, optimiser)[0].mu
     return jax.tree.map(lambda m: np.asarray(m) / np.float32(share), moments)
-
-
-@pytest.mark.parametrize(
-    "preset, without", [("rcrl_sac", "sac_aug"), ("curl_sac", "sac_aug"), ("sac_ae", "pixel_sac")]
-)
-def test_a_task_changes_only_its_own_parameters_embedding_and_convolutions(preset, without):
-    """The critics' loss has no gradient, so only the task could change them."""
-    _, update = agent_of(preset)
-    state, batch = fresh(preset)._replace(updates=jnp.int32(1)), batch_of(preset)
-    silent = batch._replace(
-        transitions=batch.transitions._replace(weight=np.zeros(BATCH, np.float32))
-    )
-    after, _ = update(RUN, state, silent)
-    critic, own = gradients_of(after, "critic")
-    assert not moved(critic.critics, jax.tree.map(np.zeros_like, critic.critics))
-    reached = {"embedding": critic.embedding, "convolutions": critic.convolutions, "task": own}
-    for path, gradient in jax.tree_util.tree_leaves_with_path(reached):
-        assert np.any(gradient != 0), jax.tree_util.keystr(path)
-    # The target only follows.
-    for part, tau in (("convolutions", 0.05), ("embedding", 0.05), ("critics", 0.01)):
-        jax.tree.map(
-            lambda new, old, now, tau=tau: np.testing.assert_allclose(
-                now, np.asarray(old) + tau * (np.asarray(new) - old), rtol=1e-4, atol=1e-7
-            ),
-            getattr(after.params.agent.critic, part),
-            getattr(state.target_params, part),
-            getattr(after.target_params, part),
-        )
-    # Actor and temperature have the same gradients as without the task.
-    start = fresh(without)._replace(updates=jnp.int32(1))
-    assert not moved(start.params.agent, state.params.agent)
-    alone, _ = agent_of(without)[1](RUN, start, silent)
-    for optimiser in ("actor", "temperature"):
-        pair = gradients_of(after, optimiser), gradients_of(alone, optimiser)
-        np.testing.assert_allclose(*map(flattened, pair), rtol=1e-4, atol=1e-6)
 
 
 # --- the update by hand -------------------------------------------------------------------------

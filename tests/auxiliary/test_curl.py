@@ -3,16 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from scipy import stats
 
-from rcrl_jax import augmentation, observations, types
+from rcrl_jax import augmentation, types
 from rcrl_jax.auxiliary import curl
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
 from rcrl_jax.config.groups import CurlConfig
-from rcrl_jax.networks.encoders import DataEfficientEncoder
-from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 
 KEY = jax.random.key(0)
 CONFIG = CurlConfig(hidden_size=6, projection_size=4)
@@ -123,74 +120,6 @@ def test_the_momentum_network_is_a_moving_average_without_gradient(small):
     assert not any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(gradient))
 
 
-def test_settings_of_the_codebase_are_fields():
-    task = make_task(linear_encode, shift, 8)
-    assert task.importance_weighted and task.in_priorities
-    weights = {
-        game: float(task.weight(task.constants(game)))
-        for game in ("Alien", "Pong", "Boxing", "PrivateEye", "Freeway")
-    }
-    assert weights == {
-        "Alien": 1.0,
-        **dict.fromkeys(("Pong", "Boxing", "PrivateEye", "Freeway"), pytest.approx(0.01)),
-    }  # fmt: skip
-
-
-def test_the_gradient_reaches_encoder_and_projection_but_no_dueling_stream():
-    network = RainbowNetwork(3, 3, 4, 0.1, "state_action")
-
-    def encode(params, patches):
-        return DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, patches)
-
-    def shift_whole(key, observation):
-        return observations.PATCHES.stack(shift(key, observations.unpack_whole(observation)))
-
-    task = make_task(encode, shift_whole, EMBEDDING_SIZE)
-    stacks = RNG.integers(0, 256, (3, 4, 84, 84), np.uint8)
-    batch = batch_of(observations.WHOLE.stack(stacks))
-    agent_params = network.init(KEY, observations.PATCHES.stack(stacks), 3)
-    params = task.init(KEY)
-    momentum = task.init_state(params, agent_params)
-    gradient = jax.grad(
-        lambda own, agent: task.loss(own, view_of(task, encode, agent, batch), momentum, KEY)[0],
-        argnums=(0, 1),
-    )
-    to_task, to_agent = jax.tree.map(np.asarray, jax.jit(gradient)(params, agent_params))
-    reached = {
-        name
-        for name, part in to_agent["params"].items()
-        if any(np.any(leaf != 0) for leaf in jax.tree.leaves(part))
-    }
-    assert reached == {"encoder"}
-    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_task["projection"]["params"]))
-    assert np.any(to_task["bilinear"] != 0)
-
-
-def test_training_learns_to_identify_the_observations_of_a_batch(small):
-    task, params, agent_params, _, _ = small
-    blocks = RNG.integers(0, 256, (ITEMS, 2, 3, 3), np.uint8)  # most stay visible after a shift
-    batch = batch_of(blocks.repeat(28, axis=2).repeat(28, axis=3))
-    optimizer = optax.adam(0.02)
-
-    @jax.jit
-    def step(both, state, key):
-        momentum = task.init_state(*both)
-        value, gradient = jax.value_and_grad(
-            lambda p: task.loss(
-                p[0], view_of(task, linear_encode, p[1], batch, key), momentum, key
-            )[0]
-        )(both)
-        deltas, state = optimizer.update(gradient, state)
-        return optax.apply_updates(both, deltas), state, value
-
-    both, values = (params, agent_params), []
-    state = optimizer.init(both)
-    for key in jax.random.split(KEY, 200):
-        both, state, value = step(both, state, key)
-        values.append(float(value))
-    assert np.mean(values[-20:]) < 0.75 * np.mean(values[:5])
-
-
 def test_keys_are_the_target_encoder_s_psi_of_another_crop():
     """Encoder and crop are simple replacements; queries are the psi of the update."""
     rng = np.random.default_rng(0)
@@ -231,8 +160,3 @@ def test_info_nce_equals_a_slow_loop():
     assert float(curl.info_nce(shifted)) == pytest.approx(expected, rel=1e-5)
     assert float(curl.info_nce(jnp.eye(4) * 1e4)) == 0.0
     assert float(curl.info_nce(jnp.zeros((4, 4)))) == pytest.approx(np.log(4))
-
-
-def test_info_nce_requires_one_key_per_query():
-    with pytest.raises(AssertionError):
-        curl.info_nce(jnp.zeros((4, 3)))

@@ -14,7 +14,7 @@ from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, needs
 from rcrl_jax.config import fields
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.training import build, evaluation
+from rcrl_jax.training import build
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_control
 
@@ -153,14 +153,6 @@ def test_weight_and_priorities_of_a_new_task_apply_in_both_families(family):
     np.testing.assert_allclose(added, np.full_like(added, expected), rtol=0.05)
 
 
-def test_an_agent_with_a_new_task_can_be_evaluated():
-    fleet, (_, learner, _) = fleet_of("rainbow"), trained("rainbow")
-    params = fleet.place(learner.params.agent)
-    environment = make_plan("rainbow").make_environment
-    result = evaluation.evaluate(params, fleet, environment, STEPS, range(3))
-    assert result.returns.shape == (1, 3)
-
-
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
 def test_a_task_gets_the_contrastive_samples_that_it_asks_for(family):
     plan = make_plan(family, BASES[family])
@@ -213,10 +205,7 @@ def test_a_name_in_each_family_and_a_maker_select_a_task(family, monkeypatch):
 @pytest.mark.parametrize(
     "family, preset, images",
     [
-        ("rainbow", "erainbow_sa", 2 * 32),
-        ("rainbow", "curl", 2 * 32 + 2 * 32),
         ("rainbow", "rcrl_curl", 2 * 32 + 2 * 32 + 3 * 64),
-        ("sac", "sac_aug", 2 * 512),
         ("sac", "rcrl_curl_sac", 2 * 512 + 512 + 3 * 64),
     ],
 )

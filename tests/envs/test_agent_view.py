@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -243,40 +242,6 @@ class TestByHand:
         assert not steps[1].terminated
         assert times(steps[1].observation) == [(0, 0), (0, 1), (0, 2)]
 
-    def test_lives_are_counted_from_the_start_of_each_game(self):
-        """The second game starts with fewer lives than the first one ended with."""
-        games = [Game(3, [Event(0, 3)]), Game(1, [Event(0, 1), Event(0, 1)])]
-        steps = play(games, 3)
-        assert [bool(s.terminated) for s in steps] == [True, False, True]
-
-    def test_frame_limit_truncates(self):
-        game = Game(0, [Event(1, 0)] * 10)
-        steps = play([game], 4, max_episode_steps=3)
-        assert [bool(s.truncated) for s in steps] == [False, False, True, False]
-        assert not any(s.terminated for s in steps)
-        assert steps[2].episode_return == 3 and steps[2].episode_length == 3
-        assert times([steps[2].frame]) == [(0, 3)]
-        assert times(steps[2].observation) == [None, None, (1, 0)]
-        assert times(steps[3].observation) == [None, (1, 0), (1, 1)]
-
-    def test_truncation_by_the_emulator_truncates(self):
-        steps = play([Game(0, [Event(1, 0), Event(1, 0, truncated=True)])], 3)
-        assert [bool(s.truncated) for s in steps] == [False, True, False]
-        assert [bool(s.finished) for s in steps] == [False, True, False]
-        assert not any(s.terminated for s in steps)
-        assert times(steps[1].observation) == [None, None, (1, 0)]
-
-    def test_game_over_at_the_limit_is_termination(self):
-        steps = play([Game(0, [Event(0, 0)] * 3)], 3, max_episode_steps=3)
-        assert steps[2].terminated and not steps[2].truncated and steps[2].finished
-
-    def test_life_loss_at_the_limit_is_termination_and_restarts(self):
-        game = Game(3, [Event(0, 3), Event(0, 3), Event(1, 2), Event(0, 2)])
-        steps = play([game], 3, max_episode_steps=3)
-        assert steps[2].terminated and not steps[2].truncated and steps[2].finished
-        assert steps[2].episode_return == 1
-        assert times(steps[2].observation) == [None, None, (1, 0)]
-
     def test_frame_limit_counts_the_whole_game(self):
         game = Game(3, [Event(0, 2), Event(0, 1)] + [Event(0, 1)] * 10)
         steps = play([game], 4, max_episode_steps=4)
@@ -296,27 +261,6 @@ def test_reset_discards_a_running_game():
     assert times(observation[0]) == [None, (1, 0)]
     steps = [view.step(np.zeros(1, np.int32)) for _ in range(5)]
     assert [step.finished[0] for step in steps] == [False] * 4 + [True]
-
-
-def test_shapes_and_dtypes():
-    view = AgentEnvironment(
-        ScriptedEnvironment([[Game(0, [Event(7, 0)])]] * 3), make_protocol(frame_stack=4)
-    )
-    view.reset()
-    step = view.step(np.zeros(3, np.int32))
-    assert {name: (value.shape, value.dtype.name) for name, value in step._asdict().items()} == {
-        "frame": ((3, *FRAME_SHAPE), "uint8"),
-        "reward": ((3,), "float32"),
-        "terminated": ((3,), "bool"),
-        "life_lost": ((3,), "bool"),
-        "truncated": ((3,), "bool"),
-        "observation": ((3, 4, *FRAME_SHAPE), "uint8"),
-        "finished": ((3,), "bool"),
-        "episode_return": ((3,), "float64"),
-        "episode_length": ((3,), "int64"),
-    }
-    with pytest.raises(ValueError, match="read-only"):
-        step.observation[0] = 1
 
 
 def test_description_adds_the_settings_of_the_protocol():

@@ -39,13 +39,6 @@ def test_following_the_ball_always_catches_it():
     assert (games(make_catch(range(50)), 20, follow) == 1).all()
 
 
-def test_staying_catches_one_in_seven():
-    rewards = games(make_catch(range(100)), 50, lambda step: np.full(100, STAY, np.int32))
-    assert set(np.unique(rewards)) == {-1, 1}
-    # 5000 draws with p = 1/7: five standard deviations are 0.025.
-    assert abs((rewards == 1).mean() - 1 / 7) < 0.025
-
-
 def test_balls_fall_uniformly_and_independently():
     environment = make_catch(range(200))
     first = [columns(environment.reset())[0] // 10 for _ in range(50)]

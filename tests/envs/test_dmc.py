@@ -116,23 +116,6 @@ def test_states_rewards_and_limits_are_the_suite_s(make, repeat, num_workers):
     assert (steps < 5).all()
 
 
-def test_an_environment_depends_on_its_seed_and_actions_alone(make):
-    def play(tasks, seeds, num_workers):
-        environment = make(tasks, seeds, observation="state", num_workers=num_workers)
-        rng = np.random.default_rng(0)
-        frames = [environment.reset().frame]
-        for _ in range(20):
-            actions = random_actions(rng, 1).repeat(len(tasks), axis=0)
-            frames.append(environment.step(actions).frame)
-        return np.stack(frames, axis=1)
-
-    alone = play(["cheetah_run"], [7], 1)[0]
-    for num_workers in (1, 2):
-        joined = play(["reacher_easy", "cheetah_run", "cheetah_run"], [1, 7, 8], num_workers)
-        np.testing.assert_array_equal(joined[1], alone)
-        assert np.any(joined[2] != alone)
-
-
 def test_discount_tells_termination_from_the_time_limit(idle, monkeypatch):
     monkeypatch.setattr(dmc, "_wait", lambda connection, timeout_s: None)
     last = dm_env.StepType.LAST
@@ -196,13 +179,6 @@ np.save(sys.argv[1], np.stack(frames))
         )  # fmt: skip
         direct = np.load(file.name)
     np.testing.assert_array_equal(direct, [kept[0], *(step.frame[0] for step in steps)])
-
-
-def test_description(idle):
-    description = idle.description
-    assert description["backend"] == "dm_control" and description["renderer"] == "disabled"
-    assert description["physics"].startswith("MuJoCo ")
-    assert description["pools"] == 3 * [{"task": "cheetah_run", "action_repeat": 4, "num_envs": 1}]
 
 
 # --- envpool ----------------------------------------------------------------------------------
@@ -284,21 +260,6 @@ def test_rewards_and_limits_are_envpool_s(name, monkeypatch):
         return time_step.reward, last and not time_step.discount, last and time_step.discount == 1
 
     play_beside_envpool(name, step, simulator.reset)
-
-
-@pytest.mark.usefixtures("envpool_renderer")
-def test_rewards_and_limits_of_a_worker_are_envpool_s(make):
-    environment = make(["cartpole_swingup"], [5], backend="envpool", render_size=8)
-
-    def step(action):
-        result = environment.step(action[np.newaxis])
-        return result.reward[0], result.terminated[0], result.truncated[0]
-
-    def reset():
-        first = environment.reset()
-        assert first.reward.tolist() == [0] and not first.truncated.any()
-
-    play_beside_envpool("cartpole_swingup", step, reset)
 
 
 @pytest.mark.usefixtures("envpool_renderer")
@@ -433,14 +394,6 @@ def test_a_worker_of_envpool_ends_without_output(make, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_description_of_envpool(make, envpool_renderer):
-    description = make(["cheetah_run"], [0], backend="envpool").description
-    assert description["backend"] == "envpool" and description["renderer"] == envpool_renderer
-    assert description["backend_version"] == envpool.__version__
-    assert description["physics"] == f"MuJoCo as built into envpool {envpool.__version__}"
-    assert description["pools"] == [{"task": "cheetah_run", "action_repeat": 4, "num_envs": 1}]
-
-
 # --- errors and crashes -------------------------------------------------------------------
 
 
@@ -547,23 +500,6 @@ def test_a_worker_that_fails_hangs_or_ends_raises(make, monkeypatch):
             call()
 
 
-def test_first_answer_of_a_worker_may_take_longer_per_environment(make):
-    environment = make(["cheetah_run"] * 3, range(3), observation="state", num_workers=2)
-    limits = []
-    for connection in environment._connections:
-
-        def poll(limit_s, poll=connection.poll):
-            limits.append(limit_s)
-            return poll(limit_s)
-
-        connection.poll = poll
-    environment.reset()
-    assert limits == [2 * dmc._ANSWER_TIMEOUT_S, dmc._ANSWER_TIMEOUT_S]
-    environment.step(np.zeros((3, 6), np.float32))
-    environment.reset()
-    assert limits[2:] == 4 * [dmc._ANSWER_TIMEOUT_S]
-
-
 def test_workers_ignore_signals_and_end_with_their_vector(make):
     environment = make(["cheetah_run"] * 2, [0, 1], observation="state", num_workers=2)
     environment.reset()
@@ -585,17 +521,6 @@ def _children() -> list[int]:
 
 def test_a_worker_imports_no_jax():
     run_script(f"import sys, {dmc_worker.__name__}; assert 'jax' not in sys.modules")
-
-
-@pytest.mark.usefixtures("envpool_renderer")
-def test_a_worker_of_envpool_imports_no_jax():
-    script = """
-import sys
-from rcrl_jax.envs import dmc_worker
-dmc_worker.make_pool("cheetah", "run", 0, (8, 8, 3))
-assert not any(name.startswith("jax") for name, module in sys.modules.items() if module)
-"""
-    run_script(script)
 
 
 @pytest.mark.usefixtures("renderer", "envpool_renderer")

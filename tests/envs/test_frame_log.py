@@ -119,7 +119,7 @@ def play(environment, num_steps):
     return seen
 
 
-@pytest.mark.parametrize("logged", [1, 5, 13, 25])
+@pytest.mark.parametrize("logged", [5, 13])
 def test_logged_frames_equal_rendered_ones_and_new_ones_follow(tmp_path, logged):
     def make():
         return Blind(np.array([3, 8]), [1, 2], "pixels")

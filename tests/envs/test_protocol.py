@@ -1,10 +1,7 @@
 """Specs, settings and checks that all environments share."""
 
-import pickle
-
 import numpy as np
 import pytest
-from dm_env import specs
 
 from rcrl_jax.envs.protocol import (
     EnvironmentProtocol,
@@ -12,39 +9,6 @@ from rcrl_jax.envs.protocol import (
     discrete_spec,
     validate_actions,
 )
-
-
-def test_discrete_spec_counts_agent_steps_of_four_frames():
-    spec = discrete_spec((84, 84), 6)
-    assert spec == (
-        specs.BoundedArray((84, 84), np.uint8, 0, 255),
-        specs.DiscreteArray(6, np.int32),
-        1,
-        4,
-        0,
-    )
-    assert spec.max_num_actions == 6
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        specs.BoundedArray((100, 100, 3), np.uint8, 0, 255),
-        specs.Array((24,), np.float32),
-    ],
-    ids=["pixels", "state"],
-)
-def test_control_spec_counts_action_repeats_of_one_frame(frame):
-    spec = control_spec(frame.shape, 6, action_repeat=4)
-    assert spec == (frame, specs.BoundedArray((6,), np.float32, -1, 1), 4, 1, 0)
-    assert type(spec.frame) is type(frame)
-    assert spec.max_num_actions == 6
-
-
-def test_specs_survive_pickling():
-    """Worker processes get them."""
-    for spec in (discrete_spec((84, 84), 6), control_spec((24,), 6, action_repeat=8)):
-        assert pickle.loads(pickle.dumps(spec)) == spec
 
 
 def test_evaluation_plays_whole_games_for_raw_rewards():

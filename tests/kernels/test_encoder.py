@@ -1,9 +1,6 @@
 """The kernels of the data-efficient encoder."""
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +47,7 @@ def by_kernels(pixels, weights, gradient, encode=None):
 
 
 @needs_kernels
-@pytest.mark.parametrize("width", [100, 25, 7, 64])
-@pytest.mark.parametrize("images", [1, 5, 16, 33])
+@pytest.mark.parametrize("images, width", [(1, 100), (5, 7), (16, 25), (33, 100), (33, 64)])
 def test_whole_numbers_are_exact(images, width):
     """Of one image, of a group, and of groups of which the last is not full."""
     inputs = whole_numbers(images, width)
@@ -101,36 +97,8 @@ def test_a_run_of_a_fleet_equals_the_run_alone():
             np.testing.assert_array_equal(own[i], right)
 
 
-_ON_CORES = """
-import os, sys
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
-from tests.kernels import test_encoder as t
-pixels, weights, gradient = t.whole_numbers(70, 100)
-weights = [w * t.np.float32(0.37) for w in weights]
-for leaf in t.jax.tree.leaves(t.by_kernels(pixels, weights, gradient)):
-    print(hash(t.np.asarray(leaf).tobytes()))
-"""
-
-
 @needs_kernels
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_the_encoder_does_not_depend_on_the_number_of_cores():
-    one, two = (
-        subprocess.run(
-            [sys.executable, "-c", _ON_CORES, cores],
-            env={**os.environ, "PYTHONHASHSEED": "0"},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for cores in ("1", "2")
-    )
-    assert len(one.split()) == 5
-    assert one == two
-
-
-@needs_kernels
-@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("which", [0, 3])
 def test_a_weight_that_is_not_a_number_is_noticed(which):
     pixels, weights, gradient = whole_numbers(2, 25)
     weights[which].flat[0] = np.nan

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import rlax
 from scipy import integrate, stats
 
 from rcrl_jax.losses import sac
@@ -50,16 +49,6 @@ def test_density_equals_that_of_independent_components():
     normal = stats.norm(mean, std).logpdf(u).sum(axis=1)
     expected = normal - np.log(1 - np.tanh(u) ** 2).sum(axis=1)
     np.testing.assert_allclose(log_density, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore:Rlax squashed_gaussian:PendingDeprecationWarning")
-def test_density_equals_that_of_rlax_s_squashed_gaussian():
-    """rlax also squashes the mean by tanh, and log sigma into [-4, 0]."""
-    raw_mean, raw_std, noise = np.random.default_rng(2).normal(size=(3, 5, 3)).astype(np.float32)
-    policy = policy_of(np.tanh(raw_mean), -4 + 2 * (np.tanh(raw_std) + 1))
-    action, log_density = SAMPLE(policy, noise, np.ones(3, bool))
-    theirs = rlax.squashed_gaussian(-4, 0).logprob(action, raw_mean, raw_std, None)
-    np.testing.assert_allclose(log_density, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_log_density_is_finite_where_tanh_rounds_to_one():
@@ -133,18 +122,3 @@ def test_temperature_falls_while_the_entropy_is_above_its_target(target_entropy,
         LOG_DENSITY_T
     )
     assert not by_density.any()
-
-
-def test_shapes_are_checked():
-    policy = policy_of(np.zeros((2, 3)), np.zeros((2, 3)))
-    for call in (
-        lambda: sac.mean_action(policy, ACTION_MASK[:2]),
-        lambda: sac.sample_action(policy, jnp.zeros((2, 3)), ACTION_MASK[None]),
-        lambda: sac.sample_action(policy, jnp.zeros(3), ACTION_MASK),
-        lambda: sac.soft_value(Q_T[:, :1], LOG_DENSITY_T, ALPHA),
-        lambda: sac.critic_loss(Q_TM1, R_T[:, None], DISCOUNT_T, V_T),
-        lambda: sac.actor_loss(Q_T, LOG_DENSITY_T[:, None], ALPHA),
-        lambda: sac.temperature_loss(jnp.zeros(2), LOG_DENSITY_T, -3.0),
-    ):
-        with pytest.raises(AssertionError):
-            call()

@@ -115,12 +115,3 @@ def test_initial_values_are_uniform_within_one_over_the_root_of_the_fan_in(param
             assert np.abs(values).max() <= 1.0
             assert np.abs(values).max() > 0.85
             assert np.std(values) == pytest.approx(1 / np.sqrt(3), rel=0.25)
-
-
-def test_shape_and_dtype_are_checked(params):
-    with pytest.raises(AssertionError):
-        ENCODER.apply(params, jnp.zeros((1, 225, 4, 25), jnp.float32))
-    with pytest.raises(AssertionError):
-        ENCODER.apply(params, jnp.zeros((225, 4, 25), jnp.uint8))
-    with pytest.raises(AssertionError):
-        ENCODER.apply(params, jnp.zeros((1, 4, 84, 84), jnp.uint8))

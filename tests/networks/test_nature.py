@@ -53,9 +53,3 @@ def test_encoder_equals_the_published_network():
     np.testing.assert_allclose(psi, x.reshape(2, -1), rtol=1e-4, atol=1e-5)
     for layer, fan_in in ((1, 8 * 8 * 4), (2, 4 * 4 * 32), (3, 3 * 3 * 64)):
         assert 0.9 < np.abs(p[f"conv{layer}_kernel"]).max() * np.sqrt(fan_in) <= 1.0
-
-
-def test_shape_and_dtype_are_checked():
-    for observation in (np.zeros((1, 225, 4, 25), np.uint8), np.zeros((1, 4, 84, 84), np.float32)):
-        with pytest.raises(AssertionError):
-            nature.NatureEncoder().init(jax.random.key(0), observation)

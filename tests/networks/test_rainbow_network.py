@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.networks.encoders import DataEfficientEncoder
-from rcrl_jax.networks.nature import NatureEncoder
-from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+from rcrl_jax.networks.rainbow import RainbowNetwork
 
 ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
 
@@ -71,38 +70,6 @@ def test_logits_equal_a_slow_forward_pass(made):
         np.testing.assert_allclose(logits[i], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_parameters_have_the_shapes_of_the_head(made):
-    head, _, params = made
-    shapes = {
-        name: layer["kernel_mu"].shape
-        for name, layer in params["params"].items()
-        if name != "encoder" and name != "action_embedding"
-    }
-    assert shapes == {
-        "value_hidden": (1, EMBEDDING_SIZE, HIDDEN),
-        "value_out": (1, HIDDEN, ATOMS),
-        "advantage_hidden": (1, EMBEDDING_SIZE, HIDDEN),
-        "advantage_out": (ACTIONS if head == "state" else 1, HIDDEN, ATOMS),
-    }
-    assert ("action_embedding" in params["params"]) == (head == "state_action")
-
-
-def test_parameters_have_the_scales_of_the_source(made):
-    head, _, params = made
-    for name in ("value_hidden", "value_out", "advantage_hidden", "advantage_out"):
-        layer = params["params"][name]
-        groups, fan_in, features = layer["kernel_mu"].shape
-        fan_out = groups * features
-        np.testing.assert_allclose(layer["kernel_sigma"], SIGMA / np.sqrt(fan_in), rtol=1e-6)
-        np.testing.assert_allclose(layer["bias_sigma"], SIGMA / np.sqrt(fan_out), rtol=1e-6)
-        assert np.abs(layer["kernel_mu"]).max() <= 1 / np.sqrt(fan_in)
-    if head == "state_action":
-        e = np.asarray(params["params"]["action_embedding"])
-        assert e.shape == (ACTIONS, EMBEDDING_SIZE)
-        assert np.std(e) == pytest.approx(1.0, abs=0.05)
-        assert np.abs(np.corrcoef(e)[np.triu_indices(ACTIONS, 1)]).max() < 0.15
-
-
 def test_every_layer_draws_its_own_noise(made):
     _, network, params = made
     # The output of a layer is then the noise of its bias.
@@ -121,16 +88,6 @@ def test_every_layer_draws_its_own_noise(made):
     assert len(draws) == 4
     for one, other in itertools.combinations(draws.values(), 2):
         assert not np.isclose(one, other).any()
-
-
-def test_noise_depends_on_the_key_and_can_be_switched_off(made):
-    _, network, params = made
-    obs = observation(1)
-    noisy = [logits_of(network, params, obs, draw(network, k)) for k in (0, 0, 1)]
-    off = logits_of(network, params, obs)
-    np.testing.assert_array_equal(noisy[0], noisy[1])
-    assert np.abs(noisy[0] - noisy[2]).max() > 1e-3
-    assert np.abs(noisy[0] - off).max() > 1e-3
 
 
 def test_phi_is_psi_times_the_vector_of_the_action():
@@ -196,17 +153,6 @@ def test_initial_action_embeddings_have_their_distribution(embedding_init, lowes
     assert embedding.std() == pytest.approx(spread, abs=0.02)
 
 
-def test_with_the_nature_encoder_the_network_reads_whole_frames():
-    network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, "state_action", encoder_name="nature")
-    frames = np.random.default_rng(0).integers(0, 256, (1, 4, 84, 84), np.uint8)
-    params = network.init(jax.random.key(1), frames, ACTIONS)
-    psi = NatureEncoder().apply({"params": params["params"]["encoder"]}, frames)
-    np.testing.assert_array_equal(network.apply(params, frames, method="encode"), psi)
-    phi = network.apply(params, psi, np.array([2]), method="join")
-    np.testing.assert_array_equal(phi, psi * params["params"]["action_embedding"][2:3])
-    assert logits_of(network, params, frames).shape == (1, ACTIONS, ATOMS)
-
-
 def test_the_value_stream_does_not_read_the_action():
     network, params = make("state_action")
     p = params["params"]
@@ -231,45 +177,3 @@ def test_logits_of_valid_actions_do_not_depend_on_padding(head):
     expected, logits = (run(n) for n in (ACTIONS, ACTIONS + 4))
     assert logits.shape == (2, 2, ACTIONS + 4, ATOMS)
     np.testing.assert_allclose(logits[:, :, :ACTIONS], expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("head", ["state", "state_action"])
-def test_padded_actions_get_no_gradient(head):
-    padded = RainbowNetwork(ACTIONS + 2, ATOMS, HIDDEN, SIGMA, head)
-    params = init(padded)
-
-    @jax.jit
-    @jax.grad
-    def gradient_of_valid_logits(params):
-        logits = padded.apply(params, observation(2), ACTIONS)
-        return logits[:, :ACTIONS, 0].sum() + logits[:, 1, 1].sum()
-
-    gradient = gradient_of_valid_logits(params)["params"]
-    if head == "state_action":
-        by_action = gradient["action_embedding"]
-    else:
-        by_action = gradient["advantage_out"]["bias_mu"]
-    reached = np.any(np.asarray(by_action) != 0, axis=1)
-    assert reached.tolist() == [True] * ACTIONS + [False] * 2
-
-
-@pytest.mark.parametrize("head", ["state", "state_action", "state_action_both"])
-def test_one_encoding_serves_logits_and_embeddings(head):
-    """An update may compute psi once: the parts give the bits of the whole."""
-    network, params = make(head)
-    obs, noise = observation(3), draw(network, 0)
-    psi = network.apply(params, obs, method="encode")
-    np.testing.assert_array_equal(
-        network.apply(params, psi, ACTIONS, noise, method="logits_of"),
-        network.apply(params, obs, ACTIONS, noise),
-    )
-
-
-def test_shapes_are_checked(made):
-    _, network, params = made
-    with pytest.raises(AssertionError):
-        network.apply(params, observation(2), np.full(2, ACTIONS))
-    with pytest.raises(AssertionError):
-        network.apply(params, np.zeros((2, EMBEDDING_SIZE)), np.array([1]), method="join")
-    with pytest.raises(AssertionError):
-        network.apply(params, jnp.zeros((2, 5)), ACTIONS, method="logits_of")

@@ -28,19 +28,6 @@ def test_a_delta_orthogonal_kernel_has_an_orthogonal_centre_and_is_zero_elsewher
     assert not kernel.any()
 
 
-def test_a_delta_orthogonal_kernel_of_gain_1_preserves_the_norm_of_every_pixel():
-    """With as many outputs as inputs; this is the purpose of the initialisation."""
-    init = initializers.delta_orthogonal(1.0)
-    x = jax.random.normal(jax.random.key(1), (2, 9, 9, 8))
-    kernel = init(jax.random.key(0), (3, 3, 8, 8))
-    y = lax.conv_general_dilated(
-        x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-    np.testing.assert_allclose(
-        np.linalg.norm(y, axis=-1), np.linalg.norm(x[:, 1:-1, 1:-1], axis=-1), rtol=1e-4
-    )
-
-
 def test_convolutions_equal_four_of_lax_on_channels_ordered_frame_by_frame():
     network, x = sac.Convolutions(FILTERS), images()
     params = jax.jit(network.init)(jax.random.key(0), x)
@@ -59,15 +46,6 @@ def test_convolutions_equal_four_of_lax_on_channels_ordered_frame_by_frame():
     np.testing.assert_allclose(
         jax.jit(network.apply)(params, x), expected.reshape(3, -1), rtol=1e-4, atol=1e-6
     )
-
-
-def test_features_of_the_paper_s_images_have_their_size():
-    assert sac.conv_sizes(84) == [41, 39, 37, 35]
-    shape = jax.eval_shape(
-        lambda key, x: sac.Convolutions(32).init_with_output(key, x)[0],
-        jax.random.key(0), jnp.zeros((2, 3, 84, 84, 3), jnp.uint8),
-    ).shape  # fmt: skip
-    assert shape == (2, 35 * 35 * 32)
 
 
 def test_embeddings_have_mean_0_and_variance_1():
@@ -125,18 +103,3 @@ def test_decoder_outputs_images_of_the_encoder_s_size(size):
         jax.random.key(0), jnp.zeros((2, 5)),
     ).shape  # fmt: skip
     assert shape == (2, size, size, 6)
-
-
-@pytest.mark.parametrize(
-    "network",
-    [sac.Embedding(5), sac.TwinCritics(4), sac.Actor(4, 3, -10.0, 2.0), sac.Decoder(4, 17, 6)],
-)
-def test_inputs_must_have_a_batch_axis(network):
-    with pytest.raises(AssertionError):
-        network.init(jax.random.key(0), jnp.zeros(7))
-
-
-def test_shape_and_dtype_of_images_are_checked():
-    for x in (images()[..., :2], images()[:, 0], images().astype(np.float32)):
-        with pytest.raises(AssertionError):
-            sac.Convolutions(FILTERS).init(jax.random.key(0), x)

@@ -36,22 +36,6 @@ def test_stacks_have_the_order_of_the_layout():
     np.testing.assert_array_equal(gathered, observations.PATCHES.stack(stacked))
 
 
-def test_the_zero_slot_is_zero_in_every_run():
-    store, frames = filled(3, 4, TINY, (2, 2))
-    slots = np.array([[[store.zero_slot, 0]]] * 3)
-    gathered = store.gather("x", slots, TINY)
-    assert not gathered[:, :, 0].any()
-    np.testing.assert_array_equal(gathered[:, 0, 1], frames[:, 0])
-
-
-def test_writing_some_runs_leaves_the_others_unchanged():
-    store, frames = filled(3, 4, TINY, (2, 2))
-    store.write(np.array([1]), np.array([2]), np.full((1, 2, 2), 9, np.uint8))
-    frames[1, 2] = 9
-    slots = np.broadcast_to(np.arange(4)[None, :, None], (3, 4, 1))
-    np.testing.assert_array_equal(store.gather("x", slots, TINY)[:, :, 0], frames)
-
-
 def test_stack_stays_valid_until_the_next_call_but_one():
     store, frames = filled(1, 4, TINY, (2, 2))
     first = store.gather("x", np.array([[[0]]]), TINY)

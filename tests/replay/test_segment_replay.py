@@ -297,25 +297,6 @@ def test_importance_weights_by_hand():
     assert pair.sample(64, 0, 0.0).batch.transitions.weight[0].tolist() == [1.0] * 64
 
 
-def test_importance_weights_are_normalised_within_each_run():
-    pair = Pair(2, capacity=40, n_step=1)
-    for event in pattern("...."):
-        pair.add([event, event])
-    pair.update_priorities(np.array([[0, 1, 2]] * 2), np.array([[1.0, 4.0, 9.0], [25.0, 25, 100]]))
-    weight = pair.sample(32, 0, 1.0).batch.transitions.weight
-    np.testing.assert_allclose(np.unique(weight[0]), [1 / 3, 1 / 2, 1], rtol=1e-6)
-    np.testing.assert_allclose(np.unique(weight[1]), [1 / 2, 1], rtol=1e-6)
-
-
-def test_new_transitions_get_the_largest_priority_so_far():
-    pair = play("...", capacity=40, n_step=1)
-    assert pair.fast.state.priorities[0, :3].tolist() == [1.0, 1.0, 0.0]
-    pair.update_priorities(np.array([[0, 1]]), np.array([[16.0, 0.25]]))
-    pair.update_priorities(np.array([[0, 1]]), np.array([[0.04, 0.25]]))
-    pair.add([Event(0, 0.0)])
-    np.testing.assert_allclose(pair.fast.state.priorities[0, :4], [0.2, 0.5, 4.0, 0.0])
-
-
 def test_initial_priority_is_the_largest_when_the_window_completes():
     pair = play("....", capacity=40, n_step=3)
     assert pair.fast.state.priorities[0, :4].tolist() == [1.0, 0.0, 0.0, 0.0]
@@ -391,15 +372,6 @@ def test_samples_are_independent_of_fleet_composition():
             np.testing.assert_array_equal(one[0], many[r])
 
 
-def test_draws_differ_between_calls_and_between_seeds():
-    pair = Pair(2, capacity=200, seeds=[3, 4], n_step=1)
-    for event in pattern("." * 150):
-        pair.add([event, event])
-    first, second = pair.sample(32, 32, 0.5), pair.sample(32, 32, 0.5)
-    assert np.any(first.index != second.index)
-    assert np.any(first.index[0] != first.index[1])
-
-
 def test_restored_replay_continues_exactly():
     text = "..+....C..T." * 3
     first = play(text, capacity=24)
@@ -416,31 +388,6 @@ def test_restored_replay_continues_exactly():
         pair.add([Event(0, 0.0)])
     for a, b in zip(first.fast.state, second.fast.state, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_state_is_a_copy():
-    pair = play("......", capacity=24)
-    state = pair.fast.state
-    before = [np.copy(a) for a in state]
-    pair.update_priorities(np.array([[0, 1]]), np.array([[16.0, 0.25]]))
-    pair.sample(2, 0, 0.5)
-    for a, b in zip(state, before, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_batch_types_and_no_contrast_without_anchors():
-    pair = play("......", capacity=24, frame_stack=4)
-    t, contrast, weight = pair.sample(5, 0, 0.5).batch
-    assert contrast is None and weight is None
-    assert t.observation.shape == t.next_observation.shape == (1, 5, 4, 2, 2)
-    assert {name: str(a.dtype) for name, a in t._asdict().items()} == {
-        "observation": "uint8",
-        "action": "int32",
-        "reward": "float32",
-        "discount": "float32",
-        "next_observation": "uint8",
-        "weight": "float32",
-    }
 
 
 def test_example_batch_has_the_types_of_a_sample_and_changes_nothing():
@@ -499,12 +446,6 @@ def test_frames_on_the_device_give_the_samples_of_frames_on_the_host():
     assert isinstance(batch, types.Batch) and not stored.is_deleted()
     device.add(frame[0], *arrays, frame[1])
     assert stored.is_deleted()
-
-
-def test_segment_lengths():
-    assert play("..+ .+ - .C . .", capacity=40).fast.segment_lengths(0).tolist() == [3, 2, 1, 2, 2]
-    assert play("..+", capacity=40).fast.segment_lengths(0).tolist() == [3]
-    assert Pair(1, capacity=40).fast.segment_lengths(0).tolist() == []
 
 
 @pytest.mark.parametrize("text", ["." * 23 + "+" + "." * 6, ".C" * 17 + "..", ".C." * 9 + "+."])

@@ -60,10 +60,6 @@ def test_a_stack_may_have_as_many_frames_as_the_configuration_allows(way):
     check(5, 2, 100, 3, 25, unread=0, seed=0)
 
 
-def test_no_stacks_are_copied(way):
-    stacks.gather(np.zeros((3, 50), np.uint8), np.zeros((0, 4), np.int64), 2, np.zeros(0, np.uint8))
-
-
 def test_what_does_not_fit_together_is_refused(way):
     stored, out = np.zeros((3, 50), np.uint8), np.zeros((2, 2, 4, 25), np.uint8)
     slots = np.zeros((2, 4), np.int64)
@@ -79,20 +75,3 @@ def test_what_does_not_fit_together_is_refused(way):
         stacks.gather(stored, slots, 2, np.zeros((2, 2, 4, 50), np.uint8)[..., ::2])
     with pytest.raises(TypeError):
         stacks.gather(stored, slots + 0.5, 2, out)
-
-
-@needs_kernel
-def test_the_function_in_c_checks_what_it_gets():
-    stored, slots = np.zeros((3, 50), np.uint8), np.zeros((2, 4), np.int64)
-    out, call = np.zeros((2, 2, 4, 25), np.uint8), native.get("stacks").gather
-    for stride, frames, pieces, piece in [
-        (50, 3, 2, 25), (50, 0, 2, 25), (50, 101, 2, 25), (50, 4, 0, 25), (50, 4, 2, 0),
-        (0, 4, 2, 25), (49, 4, 2, 25), (50, 4, 3, 25), (50, 4, 2, 26), (50, 4, 2, 24),
-        (50, 4, 1, 25),
-    ]:  # fmt: skip
-        with pytest.raises(ValueError, match="do not fit together"):
-            call(stored, stride, slots, frames, pieces, piece, out)
-    for outside in (-1, 3):
-        with pytest.raises(IndexError, match="slot out of range"):
-            call(stored, 50, slots + outside, 4, 2, 25, out)
-    call(stored, 50, slots, 4, 2, 25, out)

@@ -74,20 +74,3 @@ def test_a_normalised_embedding_of_zeros_has_a_finite_gradient(norm):
     params = network.init(jax.random.key(0), zeros, zeros)
     gradient = jax.grad(lambda x: network.apply(params, x, zeros).sum())(zeros)
     assert np.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize("reads", ["concatenation", "difference_product"])
-def test_each_pair_gets_one_logit_of_either_sign(reads):
-    network = Discriminator(reads=reads)
-    first, second = 100 * RNG.normal(size=(2, 50, 8)).astype(np.float32)
-    logit = network.apply(network.init(jax.random.key(0), first, second), first, second)
-    assert logit.shape == (50,)
-    assert float(logit.max()) > 0 > float(logit.min())
-
-
-def test_shapes_are_checked():
-    network = Discriminator(hidden=4)
-    pair = jnp.zeros((2, 3))
-    params = network.init(jax.random.key(0), pair, pair)
-    with pytest.raises(AssertionError):
-        network.apply(params, pair, pair[:1])

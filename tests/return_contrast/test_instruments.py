@@ -15,7 +15,6 @@ from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.return_contrast import episodes, instruments
 
-RNG = np.random.default_rng(0)
 SIZE = 4000
 
 
@@ -53,18 +52,6 @@ def test_auc_equals_the_share_of_ordered_pairs(same, different):
     wins = [(d > s) + 0.5 * (d == s) for s, d in itertools.product(same, different)]
     found = instruments.area_under_roc(np.array(same, float), np.array(different, float))
     assert found == pytest.approx(np.mean(wins))
-
-
-def test_permuted_labels_have_an_auc_near_one_half():
-    scores = np.concatenate([RNG.normal(size=300), RNG.normal(2.0, size=300)])
-    aucs = []
-    for _ in range(200):
-        shuffled = RNG.permutation(scores)
-        aucs.append(instruments.area_under_roc(shuffled[:300], shuffled[300:]))
-    assert instruments.area_under_roc(scores[:300], scores[300:]) > 0.9
-    error = np.sqrt((300 + 300 + 1) / (12 * 300 * 300))  # of the rank statistic
-    assert np.mean(aucs) == pytest.approx(0.5, abs=4 * error / np.sqrt(200))
-    assert np.std(aucs) == pytest.approx(error, rel=0.2)
 
 
 def test_played_steps_by_hand():

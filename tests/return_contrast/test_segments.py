@@ -25,27 +25,6 @@ def test_rewards_of_either_sign_and_episode_ends_close_a_segment():
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 2, 3], [0, 1, 2, 2, 2, 2, 2]]
 
 
-def test_bounds_are_inclusive_and_cover_the_open_segment():
-    table = SegmentTable(2, 10, closes_at_reward)
-    fill(table, [[0, 0, 1, 0], [1, 0, 0, 0]], [[0, 0, 0, 0]] * 2)
-    first, last = table.bounds(np.array([[0, 1], [0, 1]]))
-    assert first.tolist() == [[0, 3], [0, 1]]
-    assert last.tolist() == [[2, 3], [0, 3]]
-
-
-def test_closes_above_reads_the_reward_accumulated_in_the_segment():
-    """As on DMControl: closed once the segment's reward exceeds 1."""
-    table = SegmentTable(1, 10, closes_above(1.0))
-    numbers = fill(table, [[0.5, 0.5, 0.5, 0.75, 0.5, 0.25]], [[0, 0, 0, 0, 0, 0]])
-    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2]]
-
-
-def test_accumulated_reward_restarts_with_the_episode():
-    table = SegmentTable(1, 10, closes_above(1.0))
-    numbers = fill(table, [[0.75, 0.75, 0.75, 0.75]], [[1, 0, 0, 0]])
-    assert numbers.tolist() == [[0, 1, 1, 2]]
-
-
 def test_later_segments_reuse_entries():
     table = SegmentTable(1, 4, closes_at_reward)
     numbers = fill(table, [[1] * 11], [[0] * 11])[:, 7:]
@@ -78,13 +57,3 @@ def test_segments_end_where_their_reward_first_exceeds_the_threshold(steps, thre
         assert np.all(gained[:-1] <= threshold) and not any(ends[i] for i in own[:-1])
         if last < len(steps) - 1:
             assert gained[-1] > threshold or ends[last]
-
-
-@given(steps=STEPS, repeat=st.sampled_from([2, 4, 8]))
-def test_threshold_on_mean_reward_equals_scaled_threshold_on_sum(steps, repeat):
-    """As `segment_reward='mean'` divides rewards by the action repeat."""
-    rewards, ends = zip(*steps, strict=True)
-    means = [reward / repeat for reward in rewards]
-    by_mean = fill(SegmentTable(1, len(steps), closes_above(1.0625)), [means], [ends])
-    by_sum = fill(SegmentTable(1, len(steps), closes_above(1.0625 * repeat)), [rewards], [ends])
-    np.testing.assert_array_equal(by_mean, by_sum)

@@ -1,7 +1,5 @@
 """The return-contrastive loss by hand, its label, and which parameters its gradient reaches."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
 from rcrl_jax.return_contrast.discriminator import Discriminator
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
@@ -148,80 +145,3 @@ def test_the_label_is_zero_for_positives_and_one_for_negatives():
     assert loss(away, here) == (pytest.approx((1 - small_w) ** 2), [0.0, 0.0])
     assert loss(here, here) == (pytest.approx(0.5, abs=1e-3), [1.0, 0.0])
     assert loss(away, away) == (pytest.approx(0.5, abs=1e-3), [0.0, 1.0])
-
-
-def test_a_discriminator_output_of_one_half_has_a_loss_of_one_quarter():
-    task = make_task()
-    params = jax.tree.map(jnp.zeros_like, task.init(KEY))  # w = 1/2 everywhere
-    batch = batch_of(*(random_pairs(5) for _ in range(3)))
-    value, _ = task.loss(params, view_of(jnp.ones((3, 2)), batch), None, KEY)
-    assert float(value) == pytest.approx(0.25)
-
-
-def test_the_discriminator_learns_to_separate_positives_from_negatives(small):
-    task, task_params, embedding, _ = small
-    anchor = random_pairs(64)
-    # Positives equal their anchors; negatives are far away.
-    negative = types.Pairs(anchor.observation + 3.0, anchor.action)
-    batch = batch_of(anchor, anchor, negative)
-    view = view_of(jnp.ones((3, 2)), batch)
-    step = jax.jit(jax.value_and_grad(lambda p: task.loss(p, view, None, KEY)[0]))
-    first, _ = step(task_params)
-    for _ in range(300):
-        value, gradient = step(task_params)
-        task_params = jax.tree.map(lambda p, g: p - 0.5 * g, task_params, gradient)
-    assert float(value) < 0.2 * float(first)
-
-
-def test_the_gradient_reaches_encoder_embedding_and_discriminator_but_not_the_heads():
-    network = RainbowNetwork(5, 3, 4, 0.1, "state_action")
-    encode, join = (functools.partial(network.apply, method=name) for name in ("encode", "join"))
-    parts = AgentParts(
-        encode, None, join, None, EMBEDDING_SIZE, EMBEDDING_SIZE, ContrastRule(number=2)
-    )
-    config = ReturnContrastConfig(discriminator_hidden=8, discriminator_input="concatenation")
-    task = make_return_contrast(parts, config, 1.0)
-    actions = {"anchor": [0, 3], "positive": [3, 3], "negative": [0, 1]}
-    batch = batch_of(
-        *(
-            types.Pairs(RNG.integers(0, 256, (2, 225, 4, 25), np.uint8), np.array(a, np.int32))
-            for a in actions.values()
-        )
-    )
-    agent_params = network.init(KEY, batch.contrast.anchor.observation, 5)
-    gradient = jax.grad(
-        lambda own, agent: task.loss(own, view_of(agent, batch, encode), None, KEY)[0],
-        argnums=(0, 1),
-    )
-    to_task, to_agent = jax.tree.map(np.asarray, jax.jit(gradient)(task.init(KEY), agent_params))
-    reached = {
-        name: any(np.any(leaf != 0) for leaf in jax.tree.leaves(part))
-        for name, part in to_agent["params"].items()
-    }
-    assert reached == {
-        "encoder": True,
-        "action_embedding": True,
-        "value_hidden": False,
-        "value_out": False,
-        "advantage_hidden": False,
-        "advantage_out": False,
-    }
-    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_agent["params"]["encoder"]))
-    taken = np.any(to_agent["params"]["action_embedding"] != 0, axis=1)
-    assert taken.tolist() == [True, True, False, True, False]  # actions 0, 1 and 3
-    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(to_task))
-
-
-def test_the_gradient_flows_through_anchor_positive_and_negative(small):
-    """The gradient flows through anchors, positives and negatives alike."""
-    task, task_params, embedding, batch = small
-
-    def loss(observations):
-        pairs = [
-            types.Pairs(o, p.action) for o, p in zip(observations, batch.contrast, strict=True)
-        ]
-        view = view_of(jnp.asarray(embedding), batch_of(*pairs))
-        return task.loss(task_params, view, None, KEY)[0]
-
-    gradients = jax.grad(loss)([jnp.asarray(p.observation) for p in batch.contrast])
-    assert all(np.abs(g).max() > 1e-5 for g in gradients)

@@ -1,7 +1,5 @@
 """A checkpoint is restored bit for bit, and a kill while writing leaves a complete one."""
 
-import contextlib
-import logging
 import os
 import signal
 import subprocess
@@ -11,11 +9,10 @@ import time
 import jax
 import numpy as np
 import optax
-import pytest
 
 from rcrl_jax import types
 from rcrl_jax.replay.segment_replay import ReplayState
-from rcrl_jax.runs import checkpoints, storage
+from rcrl_jax.runs import checkpoints
 from tests.training import toy
 
 RUNS, STEPS = 2, 50
@@ -118,8 +115,7 @@ for step in range(1, 10_000):
 """
 
 
-@pytest.mark.parametrize("delay_s", [0.004, 0.021])
-def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
+def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path):
     directory = tmp_path / "checkpoints"
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(directory)],
@@ -128,7 +124,7 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
     try:
         while int(writer.stdout.readline() or 10**9) < 5:
             pass
-        time.sleep(delay_s)  # into whatever phase the next save has reached
+        time.sleep(0.021)  # into whatever phase the next save has reached
         os.kill(writer.pid, signal.SIGKILL)
     finally:
         writer.kill()
@@ -144,19 +140,3 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path, delay_s):
     store.close()
     assert all(path.name.isdigit() for path in directory.iterdir())
     assert checkpoints.kept_steps(directory)[-1] == step + 1
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_only_after_a_failure_the_storage_library_stays_quiet(fails):
-    """Its threads outlive the call that has raised, and fail later."""
-    logger = logging.getLogger("absl")
-    with contextlib.suppress(OSError), storage._quiet_library():
-        if fails:
-            raise OSError("no space left")
-    later = logging.LogRecord("absl", logging.ERROR, "/x/orbax/future.py", 1, "failed", None, None)
-    own = logging.LogRecord("absl", logging.ERROR, "/x/experiment.py", 1, "failed", None, None)
-    try:
-        assert bool(logger.filter(later)) != fails
-        assert logger.filter(own)
-    finally:
-        logger.removeFilter(storage._is_not_of_library)

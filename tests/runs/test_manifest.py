@@ -1,6 +1,5 @@
 """The contents of manifests, and when a work directory is refused."""
 
-import copy
 import dataclasses
 import json
 import os
@@ -10,8 +9,6 @@ import sys
 
 import jax
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import rcrl_jax
 from rcrl_jax import files, native
@@ -88,21 +85,12 @@ def test_the_contents_of_a_manifest(monkeypatch):
     assert made == json.loads(json.dumps(made, allow_nan=False))
 
 
-def test_a_dependency_that_is_not_installed_has_no_version(monkeypatch):
-    monkeypatch.setattr(manifest, "_DEPENDENCIES", ("jax", "no_such_distribution"))
-    assert _make()["versions"]["no_such_distribution"] is None
-
-
 @pytest.fixture
 def stored(tmp_path):
     """The path of a manifest that `_make()` wrote."""
     path = tmp_path / "manifest.json"
     files.write_json_atomically(path, _make())
     return path
-
-
-def test_no_manifest_is_no_conflict(tmp_path):
-    assert manifest.check_same_run(tmp_path / "manifest.json", _make()) is None
 
 
 def test_the_same_run_later_is_no_conflict(stored):
@@ -164,10 +152,6 @@ def test_a_work_directory_of_another_format_is_refused_in_one_line(stored):
     assert "\n" not in text
 
 
-def test_a_mismatch_is_a_value_error():
-    assert issubclass(manifest.WorkdirMismatch, ValueError)
-
-
 def test_three_differences_are_named_and_the_others_counted(stored):
     changed = _make(game="Boxing", seed=7, config=_Config(n_step=1, learning_rate=1.0, head="s"))
     with pytest.raises(
@@ -175,35 +159,6 @@ def test_three_differences_are_named_and_the_others_counted(stored):
         match=r": game Pong -> Boxing, seed 0 -> 7, config.n_step 20 -> 1 and 2 more; ",
     ):
         manifest.check_same_run(stored, changed)
-
-
-_FIELDS = {
-    "n_step": st.integers(1, 5),
-    "learning_rate": st.sampled_from([1e-4, 1e-3, 2e-4]),
-    "auxiliary": st.sampled_from([(), ("return_contrast",), ("curl", "return_contrast")]),
-    "head": st.sampled_from(["state", "state_action"]),
-}
-
-
-@given(old=st.fixed_dictionaries(_FIELDS), new=st.fixed_dictionaries(_FIELDS))
-@settings(deadline=None)
-def test_every_differing_field_counts_and_no_other(tmp_path_factory, old, new):
-    path = tmp_path_factory.mktemp("run") / "manifest.json"
-    base = _make()
-    stored, wanted = copy.deepcopy(base), copy.deepcopy(base)
-    stored["run"]["config"], wanted["run"]["config"] = dict(old), dict(new)
-    files.write_json_atomically(path, stored)
-    differing = [name for name in _FIELDS if old[name] != new[name]]
-    if not differing:
-        assert manifest.check_same_run(path, wanted) is None
-        return
-    with pytest.raises(manifest.WorkdirMismatch) as raised:
-        manifest.check_same_run(path, wanted)
-    text = str(raised.value)
-    named = re.findall(r"config\.(\w+) ", text)
-    assert set(named) <= set(differing)
-    assert len(named) == min(3, len(differing))
-    assert ("and 1 more" in text) == (len(differing) == 4)
 
 
 def test_a_field_that_only_one_side_has_is_a_difference(stored):

@@ -4,11 +4,7 @@ import hashlib
 import io
 import json
 import os
-import pathlib
-import signal
 import struct
-import subprocess
-import sys
 import tempfile
 
 import numpy as np
@@ -122,16 +118,6 @@ def _tear(path, torn_bytes, *, keep_up_to):
         path.write_bytes(b"".join(lines))
 
 
-def test_resuming_keeps_earlier_lines_byte_for_byte_and_drops_later_ones(tmp_path):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        _record(recorder, [(5, "losses"), (10, "episode"), (10, "losses"), (11, "losses")])
-    lines = paths.metrics.read_bytes().splitlines(keepends=True)
-    with RunRecorder(paths, resume_at=10):
-        pass
-    assert paths.metrics.read_bytes() == b"".join(lines[:3])
-
-
 def test_a_new_run_empties_the_files_of_an_old_one(tmp_path):
     paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
     with RunRecorder(paths, resume_at=None) as recorder:
@@ -150,25 +136,6 @@ def test_training_time_continues_after_resuming(tmp_path):
     with RunRecorder(paths, resume_at=1) as recorder:
         _record(recorder, [(2, "losses")])
     assert 1000.5 <= records.read_records(paths.metrics)[-1]["wall_s"] < 1100
-
-
-def test_a_killed_process_loses_no_complete_line(tmp_path):
-    script = f"""
-import os, signal
-from rcrl_jax.runs.paths import RunPaths
-from rcrl_jax.runs.recorder import Counters, RunRecorder
-paths = RunPaths({str(tmp_path)!r}, "rcrl", "Pong", 0)
-recorder = RunRecorder(paths, resume_at=None)
-for step in range(1, 101):
-    recorder.record(Counters(step, step, 4 * step), {{"loss_c51": 0.5}})
-recorder.record_evaluation(Counters(100, 100, 400), [1.0] * 100, episodes_cut=0)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    killed = subprocess.run([sys.executable, "-c", script], timeout=60, cwd=pathlib.Path.cwd())
-    assert killed.returncode == -signal.SIGKILL
-    metrics, evaluations = _read(RunPaths(tmp_path, "rcrl", "Pong", 0))
-    assert [line["agent_steps"] for line in metrics] == list(range(1, 101))
-    assert len(evaluations) == 1
 
 
 @pytest.mark.parametrize("torn", ["", "{", '{"agent_steps": 2', '{"a": {}', "\x00\x00\x00", "12"])
@@ -195,11 +162,6 @@ def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path):
     path.write_text('{"agent_steps": 1}\n[]\n')
     with pytest.raises(ValueError, match="line 2 is damaged: not a record: not an object"):
         records.read_records(path)
-
-
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        records.read_records(tmp_path / "metrics.jsonl")
 
 
 def _events(directory):

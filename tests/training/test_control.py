@@ -1,11 +1,10 @@
-"""Control through the same loop as Atari: every preset trains and resumes exactly."""
+"""Control through the same loop as Atari: presets train and resume exactly."""
 
 import dataclasses
 import functools
 import json
 import os
 import signal
-import tracemalloc
 
 import jax
 import numpy as np
@@ -57,8 +56,9 @@ def run_and_stop(plan, step) -> None:
         run(dataclasses.replace(plan, make_environment=make_and_signal))
 
 
-@pytest.mark.parametrize("preset", sorted(DMC_PRESETS))
-def test_every_preset_trains_stops_and_resumes_exactly(preset, tmp_path, request):
+# One preset for each kind of observation, crop and task.
+@pytest.mark.parametrize("preset", ["state_sac", "sac_ae", "rcrl_sac", "rcrl_curl_sac"])
+def test_presets_train_stop_and_resume_exactly(preset, tmp_path, request):
     digests, whole = test_golden.run_preset(preset, tmp_path / "whole")
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     run_and_stop(parts, 63)
@@ -170,7 +170,7 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
 
 @pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize(
-    "preset, action_repeat", [("state_sac", 2), ("state_sac", 4), ("state_sac", 8), ("rcrl_sac", 4)]
+    "preset, action_repeat", [("state_sac", 2), ("state_sac", 8), ("rcrl_sac", 4)]
 )
 def test_every_task_of_the_suite_trains_stops_and_resumes_exactly(
     preset, action_repeat, tmp_path, request, monkeypatch
@@ -260,12 +260,8 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
     "segment_reward, threshold, action_repeat, length",
     [
         ("sum", 1.0, 2, 1),
-        ("sum", 1.0, 4, 1),
-        ("sum", 2.0, 2, 2),  # 1.5, 3 > 2
-        ("sum", 2.0, 4, 2),
+        ("sum", 2.0, 4, 2),  # 1.5, 3 > 2
         ("mean", 1.0, 2, 2),  # 0.75, 1.5 > 1
-        ("mean", 1.0, 4, 3),  # 0.375, 0.75, 1.125 > 1
-        ("mean", 2.0, 2, 3),  # 0.75, 1.5, 2.25 > 2
         ("mean", 2.0, 4, 6),  # 0.375 six times are 2.25
     ],
 )
@@ -359,45 +355,6 @@ def test_anchors_of_sac_come_from_the_configured_source(anchors):
 def test_on_atari_any_reward_ends_a_segment_whatever_the_action_repeat():
     replay = replay_of(ATARI_PRESETS["rcrl"], [0.0, 0.25, -1.5, 0.0, 0.0, 0.5, 1.5], 4)
     assert replay.segment_lengths(0).tolist() == [2, 1, 3, 1]
-
-
-def test_segments_of_an_experiment_use_its_action_repeat(tmp_path):
-    """Every reward is 1.5: at 0.75 an environment step, two transitions exceed the threshold."""
-    seen = []
-
-    def make(seeds):
-        environment = toy_control.make_reach((2,), "state")(seeds)
-        receive = environment.recv
-        environment.recv = lambda: receive()._replace(reward=np.full(len(seeds), 1.5, np.float32))
-        return environment
-
-    plan = toy_control.make_plan(
-        tmp_path,
-        "state_sac",
-        overrides={"return_contrast.segment_reward": "mean", "periodic_episodes": 1},
-        total_steps=toy_control.EPISODE + 1,
-        eval_episodes=1,
-        make_environment=make,
-        observe=lambda moment: seen.append(moment.replay.segment_lengths(0).tolist()),
-        observe_period=toy_control.EPISODE + 1,
-    )
-    run(plan)
-    assert seen[-1][:5] == [2] * 5
-
-
-def test_a_replay_of_pixels_keeps_one_frame_per_transition_and_little_else():
-    """At the paper's size: 100,000 transitions of 100 x 100 colours are 3.0e9 bytes."""
-    config = DMC_PRESETS["rcrl_sac"]
-    assert (config.replay.capacity, config.render_size) == (100_000, 100)
-    # NumPy reports what it reserves, committed or not; what sampling gathers into comes later.
-    tracemalloc.start()
-    try:
-        replay = replay_of(config, [1.0], 2)
-        reserved, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 100_000 * 100 * 100 * 3 <= reserved <= 3.1e9
-    del replay  # it had to live until here
 
 
 # --- readings of the return-contrastive task ------------------------------------------------------

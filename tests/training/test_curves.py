@@ -123,37 +123,6 @@ def test_scores_that_were_never_published_have_no_line():
     assert set(_references("Pong", "my_own", [-21.0, -15.0])) == {"random -20.7"}
 
 
-def test_the_picture_of_a_full_run_is_small(tmp_path):
-    paths = RunPaths(tmp_path, "rcrl", "RoadRunner", 0)
-    rng = np.random.default_rng(0)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        for step in range(0, 100_001, 100):
-            counters = Counters(step, step, 4 * step)
-            recorder.record(counters, {"episode_return": rng.gamma(2, 2000)})
-            noise = rng.uniform(size=4)
-            recorder.record(
-                counters,
-                {
-                    "cosine_positive": noise[0],
-                    "cosine_negative": noise[1],
-                    "discriminator_accuracy_positive": noise[2],
-                    "discriminator_accuracy_negative": noise[3],
-                },
-            )
-            if step % 10_000 == 0:
-                recorder.record_evaluation(counters, rng.gamma(2, 2000, 100), episodes_cut=0)
-    curves.draw_learning_curve(paths)
-    assert paths.curve.stat().st_size < 150_000
-    with Image.open(paths.curve) as picture:
-        assert picture.format == "PNG"
-        assert picture.size == (900, 792)
-
-
-def test_a_run_without_records_has_no_curve(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        curves.draw_learning_curve(RunPaths(tmp_path, "rcrl", "Pong", 0))
-
-
 CLOCK = {"unseen_auc_clock": 0.8, "unseen_auc_matched_time": 0.6}
 
 

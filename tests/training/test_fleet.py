@@ -1,6 +1,5 @@
 """A run's result is independent of fleet composition."""
 
-import dataclasses
 import re
 
 import jax
@@ -103,44 +102,6 @@ def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
     for run in range(3):
         assert np.any(first[run] != others[:, run])
     assert np.any(others[:, 0] != others[:, 1]) and np.any(others[:, 1] != others[:, 2])
-
-
-def test_evaluation_actions_have_no_noise_and_a_random_share(together):
-    fleet, (state, _, _) = together
-    params = state.learner.params.agent
-    observation = _observations(3, 400)
-
-    def act(fleet, counter):
-        return np.asarray(fleet.act(params, observation, 5, counter, greedy=True))
-
-    greedy_config = dataclasses.replace(CONFIG, evaluation_epsilon=0.0)
-    _, never_random = toy.make_fleet(greedy_config, SEEDS)
-    greedy = act(never_random, 0)
-    for counter in range(1, 4):
-        np.testing.assert_array_equal(greedy, act(never_random, counter))
-    draws = np.stack([act(fleet, counter) for counter in range(9)])
-    # epsilon = 0.1, and a random action is the greedy one in a third of the cases.
-    share = np.mean(draws != greedy)
-    standard_error = np.sqrt(0.067 * 0.933 / draws.size)
-    assert abs(share - 0.1 * 2 / 3) < 5 * standard_error
-
-
-def test_update_consumes_its_state(last_alone):
-    fleet, _ = last_alone
-    environment, _ = toy.make_fleet(CONFIG, SEEDS[2:])
-    steps = toy.training(fleet, environment, CONFIG.learn_start + 2)
-    states = [step.state for step in steps]
-    before, after = states[CONFIG.learn_start - 1].learner, states[-1].learner
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
-    assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(after))
-
-
-def test_to_host_copies(together):
-    fleet, _ = together
-    array = np.arange(3)
-    copied = fleet.to_host({"a": array, "b": None})
-    array[:] = 7
-    assert copied["a"].tolist() == [0, 1, 2] and copied["b"] is None
 
 
 def test_references_to_device_frames_give_the_results_of_arrays(together):

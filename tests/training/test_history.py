@@ -31,16 +31,6 @@ def test_actions_are_kept_in_order_and_zero_after_the_last():
     np.testing.assert_array_equal(state.actions[:, 4:], 0)
 
 
-def test_a_state_is_a_copy():
-    actions, frames = _episode()
-    history = _log(actions[:3], frames[:3])
-    state = history.state
-    before = state.actions.copy(), state.checksum.copy()
-    history.add(actions[3], frames[3])
-    np.testing.assert_array_equal(state.actions, before[0])
-    np.testing.assert_array_equal(state.checksum, before[1])
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     step=st.integers(0, STEPS - 1),

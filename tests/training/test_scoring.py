@@ -117,11 +117,6 @@ def test_later_episodes_continue_those_of_training(finished, tmp_path):
     assert more["returns"] not in (expected[:10], expected[10:])
 
 
-def test_one_episode_has_no_standard_error(finished, tmp_path):
-    (own,) = evaluate(finished, tmp_path, seeds=(9,), episodes=1)
-    assert own["standard_error"] is None and own["episodes"] == 1
-
-
 def test_the_comparison_is_printed_for_every_run(finished, tmp_path):
     lines = []
     score(Request(finished.workdir, output=tmp_path), lines.append)
@@ -231,15 +226,6 @@ def test_parameters_of_another_agent_are_not_read(copy):
 
 def _agents(workdir):
     return toy.checkpoint_like(make_plan(workdir)).learner.params.agent
-
-
-def test_a_checkpoint_under_way_is_not_one_of_those_kept(tmp_path):
-    (tmp_path / "100.orbax-checkpoint-tmp").mkdir()
-    (tmp_path / "20" / "learner").mkdir(parents=True)
-    (tmp_path / "5" / "learner").mkdir(parents=True)
-    (tmp_path / "7").mkdir()  # somebody else's
-    assert checkpoints.kept_steps(tmp_path) == [5, 20]
-    assert checkpoints.kept_steps(tmp_path / "none") == []
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -403,13 +389,6 @@ def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monk
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_the_progress_counts_every_episode_once(finished, tmp_path, monkeypatch):
-    counted = []
-    monkeypatch.setattr(Progress, "advance", lambda self, steps: counted.append(steps))
-    score(Request(finished.workdir, output=tmp_path, episodes=13), lambda line: None)
-    assert sum(counted) == 13 * len(SEEDS)
-
-
 def test_a_backend_of_the_other_family_is_refused(monkeypatch):
     monkeypatch.undo()
     config = toy.make_config("erainbow")
@@ -418,15 +397,6 @@ def test_a_backend_of_the_other_family_is_refused(monkeypatch):
         build.environment_maker(config, runs, "dm_control")
     with pytest.raises(Unusable, match="unknown game 'Catch'"):
         build.environment_maker(config, [RunId("Catch", 0)], "ale")
-
-
-def test_agents_of_a_finished_plan_are_restored_without_a_change(finished):
-    before = snapshot(finished.workdir)
-    _, params = build.restore_agents(finished)
-    toy.assert_equal_trees(
-        jax.tree.map(np.asarray, params), toy.last_checkpoint(finished).learner.params.agent
-    )
-    assert snapshot(finished.workdir) == before
 
 
 def test_a_run_that_resumes_in_another_order_is_refused(copy):

@@ -58,13 +58,6 @@ def test_colours_are_preserved(tmp_path):
     assert np.abs(read - np.array([200, 60, 30])).max() < 12
 
 
-def test_views_and_single_frames_are_written_correctly(tmp_path):
-    frames = _squares().transpose(0, 2, 1)[2:3]
-    video.write_video(tmp_path / "film.mp4", frames)
-    _, read = _read(tmp_path / "film.mp4")
-    assert np.abs(read[:, 2::4, 2::4] - frames[..., None]).mean() < 2
-
-
 @pytest.mark.parametrize(
     "frames",
     [
