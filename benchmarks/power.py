@@ -21,7 +21,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import claim
-from benchmarks.tables import published, statistics
+from benchmarks.tables import published, registered, statistics
 from experiments import command_line
 from rcrl_jax import files, reference
 from rcrl_jax.runs import manifest
@@ -93,8 +93,8 @@ def power(
     model: str,
     simulations: int,
     permutations: int,
-    runs: int = len(claim.SEEDS),
-    games: Sequence[str] = claim.GAMES,
+    runs: int = len(registered.SEEDS),
+    games: Sequence[str] = registered.GAMES,
 ) -> float:
     """Share of simulated experiments in which the test finds `rcrl` better.
 
@@ -123,10 +123,11 @@ def main(argv: list[str]) -> None:
         files.make_writable(output)
     except OSError as error:
         command_line.refuse(f"--output: {error}")
-    published = [published_effect(game) for game in claim.GAMES]
+    published = [published_effect(game) for game in registered.GAMES]
     every_game = [published_effect(game) for game in reference.games()]
     cases = {"published differences": published} | {
-        f"{effect:g} SD in every game": [effect] * len(claim.GAMES) for effect in COMMON_EFFECTS
+        f"{effect:g} SD in every game": [effect] * len(registered.GAMES)
+        for effect in COMMON_EFFECTS
     }
     rows = []
     print("| true difference | " + " | ".join(MODELS) + " |\n| --- |" + " --- |" * len(MODELS))
@@ -148,8 +149,8 @@ def main(argv: list[str]) -> None:
     files.write_json_atomically(
         output / "power.json",
         {
-            "games": claim.GAMES,
-            "runs_per_arm_and_game": len(claim.SEEDS),
+            "games": registered.GAMES,
+            "runs_per_arm_and_game": len(registered.SEEDS),
             "level": claim.LEVEL,
             "seed": SEED,
             "simulations": _SIMULATIONS.value,

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import claim, power
+from benchmarks import power
+from benchmarks.tables import registered
 from rcrl_jax import reference
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_mistake
@@ -19,7 +20,7 @@ def test_published_effect_by_hand():
 
 
 @pytest.mark.parametrize("model", power.MODELS)
-@pytest.mark.parametrize("game", claim.GAMES)
+@pytest.mark.parametrize("game", registered.GAMES)
 def test_every_model_has_the_effect_as_its_mean_and_a_deviation_of_one(model, game):
     rng = np.random.default_rng(0)
     drawn = power.draw(power.curl_seeds(game), 0.5, model, (4000, 10), rng)
@@ -61,15 +62,15 @@ def test_what_would_not_fit_or_cannot_be_written_is_refused_at_once(program, arg
 
 
 def test_the_preregistered_table_equals_the_recorded_one():
-    registered = (ROOT / "docs" / "preregistration.md").read_text()
+    page = (ROOT / "docs" / "preregistration.md").read_text()
     recorded = ROOT / "results" / "power" / "power.json"
-    assert rows_of(registered) == rows_of_file(recorded)
+    assert rows_of(page) == rows_of_file(recorded)
     value = json.loads(recorded.read_text())
-    assert (value["games"], value["runs_per_arm_and_game"]) == (list(claim.GAMES), 9)
+    assert (value["games"], value["runs_per_arm_and_game"]) == (list(registered.GAMES), 9)
     # Named in the text: the differences in the list's order, and those of all 26 games.
     effects = value["rows"][0]["effects"]
-    assert effects == pytest.approx([power.published_effect(game) for game in claim.GAMES])
-    assert "0.89, 0.83, 0.79 and 0.43 SD" in registered
+    assert effects == pytest.approx([power.published_effect(game) for game in registered.GAMES])
+    assert "0.89, 0.83, 0.79 and 0.43 SD" in page
     assert [round(effect, 2) for effect in effects] == [0.89, 0.83, 0.79, 0.43]
     every_game = sorted(map(power.published_effect, reference.games()), reverse=True)
     assert [every_game.index(effect) for effect in effects] == [0, 1, 2, 6]
