@@ -13,6 +13,7 @@ import optax
 from rcrl_jax import types
 from rcrl_jax.replay.segment_replay import ReplayState
 from rcrl_jax.runs import checkpoints
+from rcrl_jax.runs.records import RecordState
 from tests.training import toy
 
 RUNS, STEPS = 2, 50
@@ -53,7 +54,9 @@ def make_checkpoint(
             rng.integers(0, 18, (RUNS, STEPS)).astype(np.uint8),
             rng.integers(0, 2**64, RUNS, np.uint64),
         ),
-        rng.integers(0, 99, (RUNS, 2)),
+        RecordState(
+            rng.integers(0, 99, (RUNS, 2)), rng.integers(0, 256, (RUNS, 2, 32)).astype(np.uint8)
+        ),
     )
 
 
@@ -107,6 +110,7 @@ def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
 WRITER = """
 import pathlib, sys
 from rcrl_jax.runs import checkpoints
+from rcrl_jax.runs.records import RecordState
 from tests.runs.test_checkpoints import make_checkpoint
 store = checkpoints.CheckpointStore(pathlib.Path(sys.argv[1]))
 for step in range(1, 10_000):
