@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from rcrl_jax.networks import initializers
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
+_MOST_PARTS = 32
+_TILE = 32  # rows that a GPU's product takes at once
 
 
 def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
@@ -38,7 +40,35 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     shifted = [blocks[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
     weights = kernel.reshape(taps, stride, taps, stride, channels_in, channels_out)
     weights = weights.transpose(0, 2, 1, 3, 4, 5).reshape(-1, channels_out)
-    return jnp.concatenate(shifted, axis=-1) @ weights
+    return jax.lax.platform_dependent(
+        jnp.concatenate(shifted, axis=-1), weights, cuda=_multiply_in_parts, default=jnp.matmul
+    )
+
+
+@jax.custom_vjp
+def _multiply_in_parts(x, kernel):
+    """`[N, Y, X, F], [F, d] -> [N, Y, X, d]`; the kernel's gradient is a sum of products.
+
+    It has few tiles to share out over a GPU. XLA cuts the sum as well, but into parts for which its
+    products in TF32 find no tiles: the update of few runs would not compile.
+    """
+    return x @ kernel
+
+
+def _multiply_forward(x, kernel):
+    return x @ kernel, (x, kernel)
+
+
+def _multiply_backward(saved, gradient):
+    x, kernel = saved
+    rows = gradient.size // gradient.shape[-1]
+    fitting = (n for n in range(1, _MOST_PARTS + 1) if rows % (_TILE * n) == 0)
+    parts = max(fitting, default=1)
+    of_x, of_gradient = (y.reshape(parts, -1, y.shape[-1]) for y in (x, gradient))
+    return gradient @ kernel.T, jnp.einsum("npf,npd->nfd", of_x, of_gradient).sum(axis=0)
+
+
+_multiply_in_parts.defvjp(_multiply_forward, _multiply_backward)
 
 
 class NatureEncoder(nn.Module):

@@ -53,3 +53,18 @@ def test_encoder_equals_the_published_network():
     np.testing.assert_allclose(psi, x.reshape(2, -1), rtol=1e-4, atol=1e-5)
     for layer, fan_in in ((1, 8 * 8 * 4), (2, 4 * 4 * 32), (3, 3 * 3 * 64)):
         assert 0.9 < np.abs(p[f"conv{layer}_kernel"]).max() * np.sqrt(fan_in) <= 1.0
+
+
+@pytest.mark.parametrize("images", [1, 3, 32])
+def test_a_gradient_in_parts_equals_that_of_the_product(images):
+    """With 32 images the 81 rows of each fall into 27 parts, with 1 or 3 into one."""
+    rng = np.random.default_rng(images)
+    x = rng.normal(size=(images, 9, 9, 16)).astype(np.float32)
+    kernel = rng.normal(size=(16, 8)).astype(np.float32)
+    weights = rng.normal(size=(images, 9, 9, 8)).astype(np.float32)
+    found, expected = (
+        jax.grad(lambda x, kernel, f=f: jnp.sum(weights * f(x, kernel)), argnums=(0, 1))(x, kernel)
+        for f in (nature._multiply_in_parts, jnp.matmul)
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
