@@ -246,6 +246,8 @@ def read_jobs() -> list[Job]:
             command_line.read_numbers("runs", 10_000),
             values.programs,
         )
+        # States are stored on the host.
+        if not (program == "write" and getattr(known[preset], "observation", "") == "state")
     ]
 
 

@@ -107,12 +107,18 @@ def store_of(fleet: ShapedFleet) -> _ShapedStore:
 def _update(fleet):
     batch = batch_of(fleet)
     *arguments, _ = fleet.update_arguments(fleet.init(), batch)
-    return fleet.programs.update.trace(*arguments, store_of(fleet).shape)
+    stored = store_of(fleet).shape if _pixels(fleet) else None
+    return fleet.programs.update.trace(*arguments, stored)
 
 
 def batch_of(fleet: ShapedFleet) -> types.Batch:
-    """Shapes of a batch whose observations are references."""
-    return prediction.batch_shapes(fleet.agent, fleet.num_runs, "device")
+    """Shapes of a batch whose images are references; states come from the host."""
+    frame_store = "device" if _pixels(fleet) else "host"
+    return prediction.batch_shapes(fleet.agent, fleet.num_runs, frame_store)
+
+
+def _pixels(fleet):
+    return fleet.agent.observations.stored.dtype == np.uint8
 
 
 def _act(fleet):
@@ -152,7 +158,7 @@ def _compare(fleet):
 PROGRAMS: dict[str, Callable[[ShapedFleet], Any]] = {
     "update": _update, "act": _act, "write": _write, "embed": _embed, "compare": _compare,
 }  # fmt: skip
-"""Traces each of the programs with a fleet's shapes; frames are on the devices."""
+"""Traces each of the programs with a fleet's shapes; images are stored on the devices."""
 
 
 def least_bytes(fleet: ShapedFleet, activations: float) -> dict[str, float]:

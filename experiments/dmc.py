@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
             ),
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
             film=launch.VIDEO.value,
-            **launch.fleet_options(),
+            **launch.fleet_options(pixels=settings.observation == "pixels"),
         )
     except ValueError as error:
         command_line.refuse(str(error))

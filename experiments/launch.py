@@ -30,7 +30,7 @@ _BATCHING = flags.DEFINE_enum(
 _DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
 _FRAME_STORE = flags.DEFINE_enum(
     "frame_store", "auto", ["auto", "host", "device"],
-    "where the replay stores frames; auto: host on a CPU, else device",
+    "where the replay stores frames; auto: host on a CPU and for states, else device",
 )  # fmt: skip
 
 
@@ -52,17 +52,23 @@ def workdir(what: str) -> pathlib.Path:
     return pathlib.Path(WORKDIR.value or f"runs/{name}")
 
 
-def fleet_options() -> dict[str, Any]:
+def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
     """The fields of a plan that say how its fleet computes.
 
+    Args:
+      pixels: whether frames are images. States stay on the host: a batch of them is 100 KB, and a
+        TPU would copy the states of all steps in every update to gather it.
+
     Raises:
-      ValueError: a flag's value is out of range.
+      ValueError: a flag's value is out of range, or would store states on the device.
     """
     import jax  # late: a program sets up the host's memory before JAX starts its threads
 
     frame_store = _FRAME_STORE.value
+    if frame_store == "device" and not pixels:
+        raise ValueError("--frame_store=device: only pixels are stored on the device, not states")
     if frame_store == "auto":
-        frame_store = "host" if jax.default_backend() == "cpu" else "device"
+        frame_store = "device" if pixels and jax.default_backend() != "cpu" else "host"
     return {
         "batching": _BATCHING.value,
         "num_devices": _read_devices(jax.device_count()),

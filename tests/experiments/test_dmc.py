@@ -150,6 +150,7 @@ def worker_of(pid: int) -> int:
         (["--preset=state_sac", "--video"], ["--video", "state"]),
         (["--backend=mame"], ["backend", "mame", "dm_control", "envpool"]),
         (["--backend=envpool", "--preset=state_sac"], ["envpool", "state", "dm_control"]),
+        (["--frame_store=device", "--preset=state_sac"], ["--frame_store", "pixels", "states"]),
         (["--steps=3"], ["--steps", "action repeat, 4"]),
         (["--task"], ["task"]),
     ],
