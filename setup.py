@@ -7,6 +7,7 @@ import re
 from setuptools import Extension, find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
+COMMANDS = re.findall('"(rcrl-.+)":', (ROOT / "experiments/commands.py").read_text())
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
 
 # All are optional: without a compiler, or without JAX at the time of the build for those in C++,
@@ -53,6 +54,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
+    entry_points={"console_scripts": [f"{name} = experiments.commands:run" for name in COMMANDS]},
     ext_modules=KERNELS,
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     package_data={

@@ -18,13 +18,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def end_starting_program() -> None:
-    """From now on, a stop signal ends the program that `python -m` is starting, in one line.
+    """From now on, a stop signal ends the program that is starting, in one line.
 
     Packages of programs call it before anything else is imported: an exception such as
     KeyboardInterrupt would be printed as a traceback, or swallowed by a library's import. Imports
     by other programs change nothing.
     """
-    if sys.argv[:1] == ["-m"]:  # while Python looks for the program, then its path
+    # `python -m` sets the first to -m while it looks for the program, then to its path.
+    if sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0]).startswith("rcrl-"):
         for number in STOP_SIGNALS:
             _handle(number, lambda signum, frame: _end(signum))
 

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+_ROOT = pathlib.Path(__file__).parents[2]  # of this package
 
 
 def start_process(
@@ -34,13 +35,20 @@ def start_process(
         niceness: added to this process's niceness.
     """
     arguments = map(str, (os.getpid(), cores, niceness, log))
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     with open(log, "a", encoding="utf-8") as output:
         return subprocess.Popen(
             [sys.executable, "-m", __name__, *arguments, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                "PYTHONUNBUFFERED": "1",
+                # This project's programs, not those of a package `experiments` of this folder.
+                "PYTHONSAFEPATH": "1",
+                "PYTHONPATH": path,
+            },
         )
 
 
