@@ -1,7 +1,10 @@
-r"""Scores and films the agents of a checkpoint, without a change to their work directory.
+r"""Scores and films trained agents, without a change to their work directory.
 
     python -m experiments.evaluate --workdir=runs/rcrl-Pong-0 --episodes=100 --video
     python -m experiments.evaluate --workdir=runs/rcrl-Pong+Alien-0to5 --games=Alien --seeds=0,3
+    python -m experiments.evaluate --workdir=results/base/curl/MsPacman/seed_0 --episodes=3 --video
+
+The last plays a run of a list by its parameters.npz, the final parameters in half precision.
 
 Configuration, runs and backend are read from the work directory. Training may be under way there.
 For each run `<output>/<preset>/<game>/seed_<n>/` gets `evaluation.json` and, with --video,
@@ -21,7 +24,9 @@ from rcrl_jax.envs.protocol import SimulatorFailed
 
 _BACKENDS = dict.fromkeys([*atari.ATARI_BACKENDS[1:], *dmc.DMC_BACKENDS])
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "work directory of a training command")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "work directory of a training command, or directory of a run"
+)
 _GAMES = flags.DEFINE_list("games", None, "games or tasks to score [default: all]")
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds to score, 0,1 or 0:5 [default: all]")
 _STEP = flags.DEFINE_integer(

@@ -177,7 +177,8 @@ def _restore(
     )
     environment, fleet = build.make_fleet(plan)
     environment.close()
-    return plan, fleet, parameters.read(paths, jax.eval_shape(fleet.init).params)
+    kept = [path.parameters for path in paths]
+    return plan, fleet, parameters.read(kept, jax.eval_shape(fleet.init).params)
 
 
 def _recorded(spec: Spec, unit: Unit) -> dict[str, float]:

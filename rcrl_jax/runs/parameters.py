@@ -1,5 +1,6 @@
 """Final parameters of runs, as `RunPaths.parameters` keeps them: arrays by name."""
 
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,6 @@ import jax
 import numpy as np
 
 from rcrl_jax import files, types
-from rcrl_jax.runs.paths import RunPaths
 
 
 def by_name(params: Any) -> dict[str, Any]:
@@ -16,11 +16,11 @@ def by_name(params: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
-def read(paths: Sequence[RunPaths], like: types.TrainableParams) -> types.TrainableParams:
+def read(paths: Sequence[pathlib.Path], like: types.TrainableParams) -> types.TrainableParams:
     """The final parameters of runs, rounded to half precision when they were written.
 
     Args:
-        paths: `[R]`, the files of the runs.
+        paths: `[R]`, a file of each run.
         like: their shapes and types, leading axis R.
 
     Raises:
@@ -29,8 +29,8 @@ def read(paths: Sequence[RunPaths], like: types.TrainableParams) -> types.Traina
     """
     wanted = by_name(like)
     runs = []
-    for own in paths:
-        with files.reading(own.parameters, passing=(OSError,)), np.load(own.parameters) as file:
+    for path in paths:
+        with files.reading(path, passing=(OSError,)), np.load(path) as file:
             found = dict(file)
             for name in sorted(found.keys() | wanted.keys()):
                 there = found[name].shape if name in found else None

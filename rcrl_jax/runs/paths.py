@@ -4,6 +4,8 @@ import pathlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
+PARAMETERS = "parameters.npz"
+
 
 class RunId(NamedTuple):
     """Identifies one run of a fleet."""
@@ -60,7 +62,7 @@ class RunPaths:
     @property
     def parameters(self) -> pathlib.Path:
         """Trained parameters of the agent at the last step, float16; not of large networks."""
-        return self.directory / "parameters.npz"
+        return self.directory / PARAMETERS
 
     @property
     def curve(self) -> pathlib.Path:

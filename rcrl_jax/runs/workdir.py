@@ -10,7 +10,7 @@ from rcrl_jax.config.presets import Config
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.runs import checkpoints, manifest
-from rcrl_jax.runs.paths import RunId, RunPaths
+from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
 
 _NONE_YET = "{} has no checkpoint yet: training writes one at least every 10 minutes"
 
@@ -20,7 +20,7 @@ class Unusable(ValueError):  # noqa: N818 (the name says what is the matter)
 
 
 class Trained(NamedTuple):
-    """The fleet that a work directory belongs to, finished or not."""
+    """The fleet that a work directory belongs to, finished or not; or one run of a list."""
 
     workdir: pathlib.Path
     preset: str
@@ -32,22 +32,17 @@ class Trained(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A checkpoint on the disk."""
+    """Agents on the disk: a checkpoint, or the final parameters of one run, a file."""
 
-    directory: pathlib.Path
+    path: pathlib.Path
     step: int
-
-    @property
-    def path(self) -> pathlib.Path:
-        """Where it lies."""
-        return self.directory / str(self.step)
 
 
 def read(workdir: pathlib.Path) -> Trained:
-    """Reads what the manifests of a work directory say.
+    """Reads what the manifests of a work directory say, or that of a run with final parameters.
 
     Raises:
-      Unusable: it is no work directory, or one that this version cannot read.
+      Unusable: it is neither, or one that this version cannot read.
       OSError: a manifest cannot be read.
     """
     if not workdir.is_dir():
@@ -61,13 +56,17 @@ def read(workdir: pathlib.Path) -> Trained:
 
 def _read(workdir: pathlib.Path) -> Trained:
     found = {}
-    for path in sorted(workdir.glob(manifest.ALL)):
+    alone = (workdir / PARAMETERS).is_file()
+    for path in sorted(workdir.glob("manifest.json" if alone else manifest.ALL)):
         described = manifest.read(path)
         found[RunId(described["run"]["game"], described["run"]["seed"])] = described
     if not found:
         raise Unusable(f"{workdir} is no work directory: {_near(workdir)}")
-    _check_checkpoints(workdir, found)
-    runs = _in_order(workdir, found)
+    if alone:
+        runs = tuple(found)
+    else:
+        _check_checkpoints(workdir, found)
+        runs = _in_order(workdir, found)
     manifests = tuple(found[run] for run in runs)
     run = manifests[0]["run"]
     if any(m["run"] | {"game": "", "seed": 0} != run | {"game": "", "seed": 0} for m in manifests):
@@ -84,10 +83,10 @@ def _read(workdir: pathlib.Path) -> Trained:
 
 
 def find_checkpoint(trained: Trained, step: int | None) -> Kept:
-    """A checkpoint of a work directory, or the state of a fleet that diverged.
+    """A checkpoint of a work directory, the state of a fleet that diverged, or final parameters.
 
     Args:
-      trained: what the directory belongs to.
+      trained: what the directory belongs to; one run of a list has its final parameters alone.
       step: agent steps of the checkpoint; None means the newest, and the state of a fleet that
         diverged only if there is no other.
 
@@ -96,15 +95,18 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     """
     workdir = trained.workdir
     regular = RunPaths(workdir, trained.preset, *trained.runs[0]).checkpoints
-    kept = {n: Kept(place, n) for place in (workdir / "diverged", regular)
+    kept = {n: Kept(place / str(n), n) for place in (workdir / "diverged", regular)
             for n in checkpoints.kept_steps(place)}  # fmt: skip
+    if (workdir / PARAMETERS).is_file():
+        kept[trained.total_steps] = Kept(workdir / PARAMETERS, trained.total_steps)
     if not kept:
         raise Unusable(_NONE_YET.format(workdir))
     if step is None:
-        return max(kept.values(), key=lambda one: (one.directory == regular, one.step))
+        return max(kept.values(), key=lambda one: (one.path.parent == regular, one.step))
     if step not in kept:
+        diverged = workdir / "diverged"
         those = ", ".join(
-            f"{n}" if kept[n].directory == regular else f"{n} (diverged)" for n in sorted(kept)
+            f"{n} (diverged)" if kept[n].path.parent == diverged else f"{n}" for n in sorted(kept)
         )
         raise Unusable(f"--step: {workdir} has no checkpoint {step}; there are: {those}")
     return kept[step]

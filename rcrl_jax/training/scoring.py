@@ -1,4 +1,4 @@
-"""Scores and films the agents of a checkpoint; writes to a directory of its own."""
+"""Scores and films trained agents; writes to a directory of its own."""
 
 import math
 import pathlib
@@ -12,8 +12,8 @@ import numpy as np
 from rcrl_jax import files, reference, types
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentStep
-from rcrl_jax.runs import manifest, recorder, workdir
-from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs import manifest, parameters, recorder, workdir
+from rcrl_jax.runs.paths import PARAMETERS, RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, evaluation, video
@@ -42,7 +42,8 @@ class Request(NamedTuple):
     """What to score.
 
     Attributes:
-      workdir: where a training command writes, or has written.
+      workdir: where a training command writes, or has written; or the directory of one run that
+        keeps its final parameters.
       games: games of the runs to score; None means all.
       seeds: their seeds; None means all.
       step: agent steps of the checkpoint; None means the newest.
@@ -101,6 +102,8 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         f"{kept.path}: {num_episodes} episodes a run; runs: {len(rows)}"
     )
     environments = [pools.describe_one(environment.description, row) for row in rows]
+    if kept.path.name == PARAMETERS:
+        say("parameters rounded to half precision: games may end otherwise than in training")
     changes = _changes(found.manifests[rows[0]], environments[0])
     if changes:
         say(f"warning: not as in training: {changes}")
@@ -188,7 +191,7 @@ def _load(
     for attempt in range(_ATTEMPTS):
         kept = workdir.find_checkpoint(found, step)
         try:
-            params = build.load_agents(fleet, kept.directory, kept.step, rows, len(found.runs))
+            params = _read_agents(fleet, kept, rows, len(found.runs))
             break
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
@@ -205,12 +208,22 @@ def _load(
     return kept, params
 
 
+def _read_agents(fleet: Fleet, kept: Kept, rows: Sequence[int], num_saved: int) -> types.Params:
+    if kept.path.name == PARAMETERS:
+        params = parameters.read([kept.path], jax.eval_shape(fleet.init).params).agent
+        return jax.device_put(fleet.place(params))
+    return build.load_agents(fleet, kept.path.parent, kept.step, rows, num_saved)
+
+
 def _claim_output(
     found: Trained, rows: Sequence[int], kept: Kept, output: pathlib.Path | None
 ) -> list[RunPaths]:
     """Makes the directories where the results of each run go; no scores are there yet."""
-    workdir_name = found.workdir.resolve().name
-    output = output or pathlib.Path("runs") / f"evaluate-{workdir_name}-{kept.step}"
+    run = found.runs[rows[0]]
+    name = found.workdir.resolve().name
+    if kept.path.name == PARAMETERS:
+        name = f"{found.preset}-{run.game}-{run.seed}"
+    output = output or pathlib.Path("runs") / f"evaluate-{name}-{kept.step}"
     if output.resolve().is_relative_to(found.workdir.resolve()):
         raise Unusable(f"--output: {output} is in the work directory, which stays as it is")
     outputs = [RunPaths(output, found.preset, *found.runs[row]) for row in rows]

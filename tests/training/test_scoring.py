@@ -79,6 +79,28 @@ def evaluate(plan, output, **request) -> list[dict]:
     return [json.loads((one.directory / "evaluation.json").read_text()) for one in paths]
 
 
+def test_the_final_parameters_of_one_run_play_as_in_training(finished, tmp_path):
+    alone = tmp_path / "a" / "seed"
+    alone.mkdir(parents=True)
+    own = finished.paths[1]
+    for path in (own.manifest, own.parameters):
+        shutil.copy(path, alone)
+    lines = []
+    (paths,) = score(Request(alone, output=tmp_path / "out"), lines.append)
+    played = json.loads((paths.directory / "evaluation.json").read_text())
+    assert (played["game"], played["seed"]) == (own.game, own.seed)
+    assert played["returns"] == scores_of(finished, 1)["returns"]
+    assert any("half precision" in line for line in lines)
+
+
+def test_parameters_of_another_agent_are_refused(finished, tmp_path):
+    own = finished.paths[0]
+    shutil.copy(own.manifest, tmp_path)
+    np.savez(tmp_path / "parameters.npz", **{"agent/params/other": np.zeros(3, np.float16)})
+    with pytest.raises(Unusable, match="no parameters of this agent"):
+        score(Request(tmp_path, output=tmp_path / "out"))
+
+
 def test_the_last_checkpoint_has_the_final_scores_bit_for_bit(finished, tmp_path):
     before = snapshot(finished.workdir)
     found = evaluate(finished, tmp_path, film=True)
