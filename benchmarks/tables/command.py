@@ -3,6 +3,7 @@
 `PAPER` has what `benchmarks.table1`, `table2` and `figure_dmc` differ in; the page shows the same.
 """
 
+import functools
 import os
 import pathlib
 import shutil
@@ -36,7 +37,7 @@ class Kind(NamedTuple):
         family: `atari` or `dmc`.
         claims: the paper's claims that belong to it.
         presets: those whose runs it can show.
-        make: makes it of the chosen runs and their budgets.
+        make: makes it of the chosen runs and their budgets; Table 1 also of `others`.
         draw: a figure beside it, of the same and the largest budget.
         budgets: environment steps, where the table has several.
     """
@@ -44,7 +45,7 @@ class Kind(NamedTuple):
     family: str
     claims: Sequence[Claim]
     presets: Mapping[str, object]
-    make: Callable[[pd.DataFrame, Sequence[int]], Table]
+    make: Callable[..., Table]
     draw: Callable[[pd.DataFrame, int], Figure] | None = None
     budgets: tuple[int, ...] = ()
 
@@ -54,7 +55,7 @@ PAPER = {
         "atari",
         claims.ATARI_CLAIMS,
         known.ATARI_PRESETS,
-        lambda frame, budgets: scores.table1(frame, env_steps=budgets[0]),
+        lambda frame, budgets, **others: scores.table1(frame, env_steps=budgets[0], **others),
     ),
     "table2": Kind(
         "atari",
@@ -150,6 +151,7 @@ def run(
     presets: Sequence[str] = (),
     budgets: Sequence[int] = (),
     mixed: bool = False,
+    others: Sequence[str | os.PathLike] = (),
 ) -> Sequence[Verdict]:
     """Prints and writes one of `PAPER`; what is left out goes to stderr.
 
@@ -160,13 +162,15 @@ def run(
         presets: as in `fill`.
         budgets: as in `fill`.
         mixed: as in `fill`.
+        others: files of scores beside the runs, as `scores.read_others` takes them; Table 1 alone.
 
     Returns:
         The verdicts, written as `<name>_verdicts.*`.
 
     Raises:
-        ValueError: a directory does not exist, or a preset is unknown or stands twice.
-        OSError: a file cannot be written.
+        ValueError: a directory does not exist, a preset is unknown or stands twice, or a file of
+            scores is wrong.
+        OSError: a file cannot be read or written.
     """
     kind = PAPER[name]
     for preset in presets:
@@ -174,6 +178,8 @@ def run(
             raise ValueError(f"--presets: {preset!r} is none of {', '.join(kind.presets)}")
         if presets.count(preset) > 1:
             raise ValueError(f"--presets: {preset} stands twice")
+    if others:
+        kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
     frame, problems = runs.read(*results)
     shown = fill(kind, frame, presets=presets, budgets=budgets, mixed=mixed)
     written = table.write(shown.table, output, name)
@@ -211,11 +217,17 @@ def start(name: str) -> None:
     noun = "budget" if number == 1 else f"{number} budgets"
     flags.DEFINE_list("steps", [], f"{noun} of our runs [environment steps]; without it {usual}")
     flags.DEFINE_list("presets", [], "our systems; without it all arms that have runs")
+    if name == "table1":
+        flags.DEFINE_list(
+            "scores", [],
+            "CSV files with columns game, seed, score: agents of yours, named as their files",
+        )  # fmt: skip
 
     def command(given: flags.FlagValues) -> int:
         judged = run(
             name, given.results, given.output, presets=given.presets,
             budgets=_budgets(given.steps, number), mixed=given.mixed,
+            others=given.scores if name == "table1" else (),
         )  # fmt: skip
         return gate(judged) if given.gate else 0
 

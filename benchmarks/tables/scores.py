@@ -9,6 +9,8 @@ columns allow no other. They stand only where every game has a score; a note say
 otherwise.
 """
 
+import os
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ import pandas as pd
 
 from benchmarks.tables import arms, control_figure, pools, published, runs, statistics
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
-from rcrl_jax import reference
+from rcrl_jax import files, reference
 
 BUDGET_SYSTEMS = {"erainbow_sa": "ERainbow-sa", "rcrl": "RCRL"}
 """Presets of Table 2, and the published systems that they are."""
@@ -68,12 +70,47 @@ class _Filled(NamedTuple):
     contest: str = ""
 
 
-def table1(frame: pd.DataFrame, *, env_steps: int = 100_000) -> Table:
+def read_others(paths: Sequence[str | os.PathLike]) -> pd.DataFrame:
+    """Final scores of other agents on Atari-100k: `arm, game, seed, score`.
+
+    Args:
+        paths: CSV files with columns `game, seed, score`; an agent is named as its file.
+
+    Raises:
+        ValueError: a file lacks a column, has an unknown game, a score that is no finite number, or
+            a seed of a game twice; or two files have the same name.
+        OSError: a file cannot be read.
+    """
+    found = []
+    for path in map(pathlib.Path, paths):
+        with files.reading(path, passing=(OSError,)):
+            own = pd.read_csv(path, dtype={"game": str, "score": np.float64})
+        name = f"--scores: {path}"
+        if missing := {"game", "seed", "score"} - {*own.columns}:
+            raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")
+        if unknown := {*own.game} - {*reference.games()}:
+            raise ValueError(f"{name}: {min(map(str, unknown))!r} is no game of Atari-100k")
+        if (
+            not len(own)
+            or not np.isfinite(own.score).all()
+            or own.duplicated(["game", "seed"]).any()
+        ):
+            raise ValueError(f"{name}: one finite score is expected for each game and seed")
+        if path.stem in (one.arm.iat[0] for one in found):
+            raise ValueError(f"--scores: two files are named {path.stem}")
+        found.append(own.assign(arm=path.stem))
+    return pd.concat(found)
+
+
+def table1(
+    frame: pd.DataFrame, *, env_steps: int = 100_000, others: pd.DataFrame | None = None
+) -> Table:
     """Table 1: 26 games of Atari-100k, each system of the paper beside ours.
 
     Args:
         frame: finished Atari runs of one pool and of `env_steps`.
         env_steps: budget of the runs, for title and notes.
+        others: scores of other agents, as `read_others` returns them.
     """
     games = reference.games()
     filled = [_published_atari(agent, games, contest="") for agent in ("Human", "Random")]
@@ -84,6 +121,10 @@ def table1(frame: pd.DataFrame, *, env_steps: int = 100_000) -> Table:
         lambda agent: _published_atari(agent, games),
         lambda arm: _Filled(Column(arm, "ours"), _means(frame, arm, games), "ours"),
     )
+    if others is not None:
+        filled += [
+            _Filled(Column(arm, "yours"), _means(others, arm, games)) for arm in others.arm.unique()
+        ]
     aggregates = _with_single_runs(_aggregate_rows(filled, games), filled, games)
     notes = [
         "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
@@ -336,15 +377,17 @@ def _median_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
 
 
 def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
-    """For each column of ours that lacks games: how many it has, and the means over these."""
+    """For each column but a published one that lacks games: how many it has, and their mean."""
     notes = []
     theirs = {c.column.name: c for c in filled if c.column.source == "published"}
     for column in filled:
         present = [n for n, cell in enumerate(column.cells) if cell.value is not None]
         name = column.column.name
-        if column.column.source != "ours" or len(present) == len(games):
+        if column.column.source not in ("ours", "yours") or len(present) == len(games):
             continue
-        means = {"ours": statistics.mean_of_game_means(_normalised(column, games)).item()}
+        means = {
+            column.column.source: statistics.mean_of_game_means(_normalised(column, games)).item()
+        }
         agent = reference.PAPER_COLUMN.get(arms.preset_of(name))
         if agent in theirs:
             shared = theirs[agent]._replace(cells=[theirs[agent].cells[n] for n in present])

@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
     Attributes:
         name: what is scored, a preset or a published agent; may have two lines.
-        source: who measured it, `published` or `ours`; empty for neither.
+        source: who measured it, `published`, `ours` or `yours`; empty for none.
     """
 
     name: str

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from benchmarks.tables import claims, command
+from benchmarks.tables import claims, command, scores
 from benchmarks.tables.claims import CONTRADICTED, SUPPORTED, UNDECIDED, Verdict
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import write_run
@@ -46,6 +46,38 @@ def test_an_empty_directory_gives_the_published_table(tmp_path, capsys):
     column = rows["game"].index("ERainbow-sa published")
     assert float(rows["median HNS"][column]) == pytest.approx(0.1686, abs=5e-5)
     assert printed.out.splitlines()[-1].startswith(f"written: {tmp_path}/out/table1.{{csv,md,")
+
+
+def test_an_agent_of_the_readers_stands_beside_the_others(tmp_path, capsys):
+    (tmp_path / "results").mkdir()
+    mine = tmp_path / "mine.csv"
+    mine.write_text("game,seed,score\nAlien,0,100\nAlien,1,300\nPong,0,-3.5\n")
+    command.run("table1", [tmp_path / "results"], tmp_path / "out", others=[mine])
+    rows = read_csv(tmp_path / "out" / "table1.csv")
+    column = rows["game"].index("mine yours")
+    assert float(rows["Alien"][column]) == 200 and float(rows["Pong"][column]) == -3.5
+    assert "mine: 2 of 26 games, so no aggregate. Mean HNS over these games: yours" in (
+        capsys.readouterr().out.replace("\n", " ")
+    )
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("game,score\nAlien,1\n", "no column seed"),
+        ("game,seed,score\nAlice,0,1\n", "'Alice'"),
+        ("game,seed,score\nAlien,0,nan\n", "finite"),
+        ("game,seed,score\nAlien,0,1\nAlien,0,2\n", "each game and seed"),
+        ("game,seed,score\nAlien,0,one\n", "mine.csv"),
+        ("game,seed,score\n", "expected"),
+        ("", "mine.csv"),
+    ],
+)
+def test_wrong_scores_of_the_readers_are_one_line(tmp_path, text, says):
+    (tmp_path / "mine.csv").write_text(text)
+    with pytest.raises(ValueError, match=says) as caught:
+        scores.read_others([tmp_path / "mine.csv"])
+    assert "\n" not in str(caught.value)
 
 
 def test_lines_fit_the_terminal(tmp_path, capsys, monkeypatch):
