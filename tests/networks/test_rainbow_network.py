@@ -49,24 +49,34 @@ def dense(layer, x) -> np.ndarray:
     return np.asarray(x) @ kernel + np.ravel(layer["bias_mu"])
 
 
-def test_logits_equal_a_slow_forward_pass(made):
-    head, network, params = made
+@pytest.mark.parametrize(
+    "head", ["state", "state_action", "state_action_single", "state_action_both"]
+)
+def test_logits_equal_a_slow_forward_pass(head):
+    network, params = make(head)
     p, obs = params["params"], observation(2)
     logits = np.asarray(logits_of(network, params, obs))
     assert logits.shape == (2, ACTIONS, ATOMS)
     psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
+
+    def stream(name, x):
+        return dense(p[f"{name}_out"], np.maximum(dense(p[f"{name}_hidden"], x), 0))
+
     for i in range(2):
-        value = dense(p["value_out"], np.maximum(dense(p["value_hidden"], psi[i]), 0))
-        advantages = []
-        for a in range(ACTIONS):
-            if head == "state_action":
-                x, columns = psi[i] * np.asarray(p["action_embedding"][a]), slice(None)
-            else:
-                x, columns = psi[i], slice(a * ATOMS, (a + 1) * ATOMS)
-            hidden = np.maximum(dense(p["advantage_hidden"], x), 0)
-            advantages.append(dense(p["advantage_out"], hidden)[columns])
+        if head == "state":
+            advantages = stream("advantage", psi[i]).reshape(ACTIONS, ATOMS)
+        else:
+            phi = psi[i] * np.asarray(p["action_embedding"])
+            advantages = np.stack([stream("advantage", x) for x in phi])
         assert np.std(advantages, axis=0).max() > 1e-3  # actions differ
-        expected = value + advantages - np.mean(advantages, axis=0)
+        if head == "state_action_single":
+            assert "value_out" not in p
+            expected = advantages
+        else:
+            of_both = head == "state_action_both"
+            value = np.stack([stream("value", x) for x in (phi if of_both else psi[[i]])])
+            assert (np.std(value, axis=0).max() > 1e-3) == of_both
+            expected = value + advantages - np.mean(advantages, axis=0)
         np.testing.assert_allclose(logits[i], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -106,36 +116,6 @@ def test_with_a_state_head_the_embedding_is_psi():
     psi = DataEfficientEncoder().apply({"params": params["params"]["encoder"]}, obs)
     phi = network.apply(params, psi, np.array([2, 0]), method="join")
     np.testing.assert_array_equal(phi, psi)
-
-
-def test_logits_of_the_single_stream_equal_a_slow_forward_pass():
-    network, params = make("state_action_single")
-    p, obs = params["params"], observation(2)
-    assert set(p) == {"encoder", "action_embedding", "advantage_hidden", "advantage_out"}
-    logits = np.asarray(logits_of(network, params, obs))
-    psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
-    for i, a in itertools.product(range(2), range(ACTIONS)):
-        phi = psi[i] * np.asarray(p["action_embedding"][a])
-        expected = dense(p["advantage_out"], np.maximum(dense(p["advantage_hidden"], phi), 0))
-        np.testing.assert_allclose(logits[i, a], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_logits_with_both_streams_on_phi_equal_a_slow_forward_pass():
-    network, params = make("state_action_both")
-    p, obs = params["params"], observation(2)
-    logits = np.asarray(logits_of(network, params, obs))
-    psi = np.asarray(DataEfficientEncoder().apply({"params": p["encoder"]}, obs))
-    for i in range(2):
-        phi = [psi[i] * np.asarray(vector) for vector in p["action_embedding"]]
-        streams = {
-            name: np.stack(
-                [dense(p[f"{name}_out"], np.maximum(dense(p[f"{name}_hidden"], x), 0)) for x in phi]
-            )
-            for name in ("value", "advantage")
-        }
-        expected = streams["value"] + streams["advantage"] - streams["advantage"].mean(axis=0)
-        np.testing.assert_allclose(logits[i], expected, rtol=1e-4, atol=1e-5)
-        assert np.std(streams["value"], axis=0).max() > 1e-3
 
 
 @pytest.mark.parametrize(

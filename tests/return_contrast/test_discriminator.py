@@ -10,44 +10,22 @@ from rcrl_jax.return_contrast.discriminator import Discriminator
 RNG = np.random.default_rng(0)
 
 
-def test_concatenation_equals_a_slow_forward_pass():
-    network = Discriminator(hidden=4)
+@pytest.mark.parametrize(
+    "reads, layers", [("concatenation", 1), ("concatenation", 3), ("difference_product", 1)]
+)
+def test_a_discriminator_equals_a_slow_forward_pass(reads, layers):
+    network = Discriminator(hidden=4, reads=reads, layers=layers)
     first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
     params = network.init(jax.random.key(0), first, second)
-    hidden, out = (params["params"][f"Dense_{i}"] for i in (0, 1))
-    assert hidden["kernel"].shape == (6, 4)
-    assert out["kernel"].shape == (4, 1)
-    for i, logit in enumerate(network.apply(params, first, second)):
-        pair = np.concatenate([first[i], second[i]])
-        h = np.maximum(pair @ hidden["kernel"] + hidden["bias"], 0.0)
-        np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
-
-
-def test_difference_and_product_equal_a_slow_forward_pass_and_are_symmetric():
-    network = Discriminator(hidden=4, reads="difference_product")
-    first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
-    params = network.init(jax.random.key(0), first, second)
-    hidden, out = (params["params"][f"Dense_{i}"] for i in (0, 1))
-    for i, logit in enumerate(network.apply(params, first, second)):
-        pair = np.concatenate([np.abs(first[i] - second[i]), first[i] * second[i]])
-        h = np.maximum(pair @ hidden["kernel"] + hidden["bias"], 0.0)
-        np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
-    np.testing.assert_array_equal(
-        network.apply(params, first, second), network.apply(params, second, first)
-    )
-
-
-def test_three_hidden_layers_equal_a_slow_forward_pass():
-    network = Discriminator(hidden=4, layers=3)
-    first, second = RNG.normal(size=(2, 6, 3)).astype(np.float32)
-    params = network.init(jax.random.key(0), first, second)
-    assert len(params["params"]) == 4
-    *hidden, out = (params["params"][f"Dense_{i}"] for i in range(4))
-    for i, logit in enumerate(network.apply(params, first, second)):
-        h = np.concatenate([first[i], second[i]])
+    *hidden, out = (params["params"][f"Dense_{i}"] for i in range(layers + 1))
+    logits = network.apply(params, first, second)
+    for x, y, logit in zip(first, second, logits, strict=True):
+        h = np.concatenate([x, y] if reads == "concatenation" else [np.abs(x - y), x * y])
         for layer in hidden:
             h = np.maximum(h @ layer["kernel"] + layer["bias"], 0.0)
         np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
+    is_symmetric = np.array_equal(logits, network.apply(params, second, first))
+    assert is_symmetric == (reads == "difference_product")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
+from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
-from rcrl_jax.training import build, evaluation
+from rcrl_jax.training import build, evaluation, loop
 from rcrl_jax.training import fleet as fleets
 from rcrl_jax.training.history import History
 from tests.training import toy
@@ -20,9 +21,15 @@ STEPS = 90
 CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
 
 
-def train(seeds):
+def train(seeds, max_num_actions=3):
     """Trains to the last step; returns the fleet and copies of all results of training."""
-    environment, fleet = toy.make_fleet(CONFIG, seeds)
+
+    def make_environment(environment_seeds):
+        environment = toy.make_catch(environment_seeds)
+        environment.spec = discrete_spec((84, 84), max_num_actions)
+        return environment
+
+    environment, fleet = toy.make_fleet(CONFIG, seeds, make_environment=make_environment)
     replay = build.make_replay(fleet, "host")
     history = History(len(seeds), STEPS)
     *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
@@ -76,6 +83,32 @@ def test_evaluation_is_independent_of_fleet_composition(together, last_alone):
     np.testing.assert_array_equal(returns[2:], of_last)
     # Evaluations at different steps play different games.
     assert not np.array_equal(returns, evaluate(fleet, params, agent_steps=STEPS + 1))
+
+
+def test_padding_the_action_set_changes_no_action_and_is_not_learned(last_alone):
+    _, (_, _, history) = last_alone
+    fleet, (state, _, padded) = train(SEEDS[2:], 7)
+    early = slice(CONFIG.learn_start + 20)  # later, rounding may change an action
+    np.testing.assert_array_equal(padded.actions[:, early], history.actions[:, early])
+    initial, embedding = (
+        np.asarray(learner.params.agent["params"]["action_embedding"][0])
+        for learner in (fleet.init(), state.learner)
+    )
+    np.testing.assert_array_equal(embedding[3:], initial[3:])
+    assert np.all(np.any(embedding[:3] != initial[:3], axis=-1))
+
+
+def test_an_update_of_all_runs_at_once_equals_one_after_the_other(together):
+    fleet, _ = together
+    environment, batched = toy.make_fleet(CONFIG, SEEDS, batching="vmap")
+    replay = build.make_replay(fleet, "host")
+    actions = np.random.default_rng(0).integers(0, 3, (len(SEEDS), 60), np.uint8)
+    history = History(len(SEEDS), 60)
+    loop.rebuild(actions, environment=environment, replay=replay, history=history)
+    batch = replay.sample(1.0).batch
+    one, other = (f.to_host(f.update(fleet.init(), batch)) for f in (fleet, batched))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def _observations(runs, size):
