@@ -190,11 +190,9 @@ def shift(key, observation):
 
 
 CASES = {
-    "rcrl": ("rcrl", {}),
+    "rcrl_curl": ("rcrl_curl", {}),
     # Adam cancels a common factor of its gradients unless its epsilon is large. It is large here,
     # so that weight and clipping have an effect.
-    "curl": ("curl", {}),
-    "rcrl_curl": ("rcrl_curl", {}),
     "clipped": ("rcrl", {"auxiliary_weight": 3.0, "max_gradient_norm": 0.05, "adam_eps": 1.0}),
 }
 
@@ -317,6 +315,17 @@ def test_each_network_encodes_each_image_once():
     # The states at both ends of a window, the last one by two networks; anchors, positives and
     # negatives; a query and a key for each first state.
     assert sum(images) == 3 * BATCH + 3 * ANCHORS + 2 * BATCH
+
+
+def test_fields_of_the_return_task_reach_the_network_and_the_replay():
+    single = fresh("rcrl", head="state_action_single", embedding_init="uniform").params.agent
+    assert "value_hidden" not in single["params"]
+    embedding = np.asarray(single["params"]["action_embedding"])
+    assert 0 <= embedding.min() < embedding.max() <= 1
+    both = fresh("rcrl", head="state_action_both").params.agent["params"]
+    assert both["value_out"].keys() == single["params"]["advantage_out"].keys()
+    same_size = {"return_contrast.anchors": "rl_batch", "return_contrast.batch_size": 32}
+    assert agent_of("rcrl", **same_size)[0].replay.contrast.anchors == "rl_batch"
 
 
 # --- ties --------------------------------------------------------------------------------------
@@ -494,14 +503,6 @@ def test_epsilon_greedy_training_takes_random_actions_whose_share_decays():
         share = np.mean(result != best)  # no noise: what is not random is greedy
         expected = epsilon * (ACTIONS - 1) / ACTIONS
         assert abs(share - expected) < 5 * np.sqrt(0.25 / result.size)
-
-
-def test_an_update_without_noise_does_not_depend_on_its_key():
-    quiet = {"exploration": "epsilon_greedy", "noisy_sigma": 5.0}
-    state = fresh("erainbow_sa", **quiet)
-    _, update = agent_of("erainbow_sa", **quiet)
-    other = state._replace(key=fresh("erainbow_sa", seed=1, **quiet).key)
-    assert_equal(update(state, BATCHES[0])[1], update(other, BATCHES[0])[1])
 
 
 def test_both_states_are_shifted_and_each_update_draws_new_shifts():

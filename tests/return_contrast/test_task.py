@@ -104,16 +104,25 @@ def test_a_sample_of_weight_zero_adds_nothing(small):
     assert float(metrics["contrast_weight"]) == pytest.approx(3 / 5)
 
 
-@pytest.mark.parametrize("reads", ["concatenation", "difference_product"])
-def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, reads):
+@pytest.mark.parametrize(
+    "fields, network",
+    [
+        ({}, Discriminator(4)),
+        ({"reads": "difference_product"}, Discriminator(4, "difference_product")),
+        (
+            {"discriminator_layers": 2, "discriminator_norm": "unit"},
+            Discriminator(4, layers=2, norm="unit"),
+        ),
+    ],
+)
+def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, fields, network):
     _, _, embedding, batch = small
-    task = make_task(4, reads, loss="cross_entropy")
+    task = make_task(loss="cross_entropy", **fields)
     params = task.init(KEY)
     anchor, positive, negative = (
         np.stack([s * embedding[a] for s, a in zip(pairs.observation, pairs.action, strict=True)])
         for pairs in batch.contrast
     )
-    network = Discriminator(4, reads)
     expected = 0.0
     for other, label in ((positive, 0), (negative, 1)):
         for x, y in zip(anchor, other, strict=True):
