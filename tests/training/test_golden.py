@@ -32,8 +32,8 @@ ATARI = {
     "replay.capacity": 64, "curl.hidden_size": 8, "curl.projection_size": 4,
 }  # fmt: skip
 # `test_control.py` trains `rcrl_sac`, as all presets of DMControl.
-EXACT = ("rcrl", "rcrl_curl", "rcrl_sac")
-OPTIMISED = ("rcrl", "rcrl_sac")
+EXACT = ("rcrl_curl", "rcrl_sac")
+OPTIMISED = ("rcrl", "state_sac")  # XLA optimises the update of `rcrl_sac` for a minute
 
 
 def machine() -> dict[str, object]:
@@ -118,10 +118,12 @@ def starts(tmp_path_factory) -> list[dict]:
         "XLA_FLAGS": "", "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")),
     }  # fmt: skip
     del environment["JAX_COMPILATION_CACHE_DIR"]
-    command = [sys.executable, "-m", "tests.training.test_golden", *OPTIMISED]
+    command = [sys.executable, "-m", "tests.training.test_golden"]
     done = [
-        subprocess.run(command, cwd=toy.ROOT, env=environment, capture_output=True, text=True)
-        for _ in range(2)
+        subprocess.run(
+            [*command, *presets], cwd=toy.ROOT, env=environment, capture_output=True, text=True
+        )
+        for presets in (OPTIMISED, OPTIMISED[:1])
     ]
     assert not any(one.returncode for one in done), done[-1].stderr[-3000:]
     return [json.loads(one.stdout) for one in done]
@@ -134,7 +136,7 @@ def test_presets_compiled_as_users_run_them_match_their_recorded_digests(starts)
 
 def test_a_second_start_compiles_nothing_and_computes_the_same_bits(starts):
     first, second = starts
-    assert first["digests"] == second["digests"]
+    assert second["digests"] == {name: first["digests"][name] for name in OPTIMISED[:1]}
     assert first["compiled"] > 10 and second["compiled"] == 0
 
 
