@@ -246,9 +246,9 @@ def play_beside_envpool(name, step, reset):
     assert len(set(rewards)) > 50  # the rewards compared are not all zero
 
 
-@pytest.mark.parametrize("name", ["walker_walk", "cheetah_run", "cartpole_swingup"])
-def test_rewards_and_limits_are_envpool_s(name, monkeypatch):
-    """At every action repeat, in this process and without rendering."""
+def test_rewards_and_limits_are_envpool_s(monkeypatch):
+    """In this process and without rendering."""
+    name = "cheetah_run"
     task = dmc.DMC_TASKS[name]
     monkeypatch.setattr(dmc_worker, "make_pool", lambda *arguments: load_envpool(name, 5))
     simulation = dmc_worker.Simulation(task.domain, task.task, task.action_size, 5)
@@ -300,13 +300,13 @@ os._exit(0)  # a pool that renders in its own thread may crash its process at ex
 
 
 @pytest.mark.usefixtures("envpool_renderer")
-@pytest.mark.parametrize("name", ["cartpole_swingup", "ball_in_cup_catch"])
-def test_rewards_and_frames_of_envpool_are_dm_control_s(make, renderer, tmp_path, name):
+def test_rewards_and_frames_of_envpool_are_dm_control_s(make, renderer, tmp_path):
     """Equal states and actions give equal rewards and, except for the floor, equal frames.
 
-    The two versions of MuJoCo place the checks of the floor differently. In these two tasks the
+    The two versions of MuJoCo place the checks of the floor differently. In this task the
     observation is the whole state, and the upper rows of a frame show no floor.
     """
+    name = "cartpole_swingup"
     task, upper, path = dmc.DMC_TASKS[name], slice(0, 60), tmp_path / "played.npz"
     environment = make([name], [3], backend="envpool")
     rng = np.random.default_rng(0)
@@ -333,13 +333,10 @@ for action in given["actions"]:
 np.savez(sys.argv[1], frames=frames, rewards=rewards)
 """
     start, _ = load_envpool(name, 3).reset()
-    position = start["position"][0]
-    if name == "cartpole_swingup":
-        x, cosine, sine = position
-        position = [x, np.arctan2(sine, cosine)]
+    x, cosine, sine = start["position"][0]
     np.savez(
         path,
-        position=position,
+        position=[x, np.arctan2(sine, cosine)],
         velocity=start["velocity"][0],
         actions=actions[:, 0, : task.action_size],
     )
@@ -374,11 +371,10 @@ def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make):
 
     frames, rewards = play(["cheetah_run"], [7], 0, 1)
     tasks, seeds = ["reacher_easy", "cheetah_run", "cheetah_run"], [1, 7, 8]
-    for num_workers in (1, 2):
-        joined_frames, joined_rewards = play(tasks, seeds, 1, num_workers)
-        np.testing.assert_array_equal(joined_frames[1], frames[0])
-        np.testing.assert_array_equal(joined_rewards[1], rewards[0])
-        assert np.any(joined_frames[2, 0] != frames[0, 0])
+    joined_frames, joined_rewards = play(tasks, seeds, 1, 2)
+    np.testing.assert_array_equal(joined_frames[1], frames[0])
+    np.testing.assert_array_equal(joined_rewards[1], rewards[0])
+    assert np.any(joined_frames[2, 0] != frames[0, 0])
 
 
 @pytest.mark.usefixtures("envpool_renderer")
@@ -421,23 +417,6 @@ def test_bad_actions_are_refused(idle):
     for bad in (1.1, np.nan):
         with pytest.raises(ValueError, match=r"\[-1.0, 1.0\]"):
             idle.send(np.full((3, 6), bad, np.float32))
-
-
-def test_without_a_renderer_the_error_names_the_packages(monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "nonsense")
-    with pytest.raises(
-        dmc_rendering.RendererUnavailable, match="libegl1 libgl1 libgl1-mesa-dri.*libosmesa6"
-    ) as refusal:
-        dmc_rendering.find_renderer.__wrapped__()
-    assert "\n" not in str(refusal.value)
-
-
-def test_without_a_renderer_of_envpool_the_error_names_the_packages(monkeypatch):
-    monkeypatch.setenv("__EGL_VENDOR_LIBRARY_FILENAMES", "/nonexistent")
-    packages = "libegl1 libgl1 libgl1-mesa-dri"
-    with pytest.raises(dmc_rendering.RendererUnavailable, match=packages) as refusal:
-        dmc_rendering.find_envpool_renderer.__wrapped__()
-    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -69,21 +69,14 @@ def accepted(module: str, *arguments: str, directory) -> Plan:
 REFUSED = [
     # The flag library's own errors.
     (ATARI, ["--flagfile=/nope"], ["flagfile", "/nope"]),
-    (DMC, ["--flagfile=/nope"], ["flagfile", "/nope"]),
-    (REPRESENTATION, ["--flagfile=/nope"], ["flagfile", "/nope"]),
-    (SWEEP, ["--flagfile=/nope"], ["flagfile", "/nope"]),
-    (THROUGHPUT, ["--flagfile=/tmp"], ["flagfile", "/tmp"]),
     (ATARI, ["--preset"], ["Missing value", "--preset"]),
-    (DMC, ["--preset"], ["Missing value", "--preset"]),
     (ATARI, ["--noconfig.clip_rewards=false"], ["--noconfig.clip_rewards"]),
     (ATARI, ["--stderrthreshold=loud"], ["--stderrthreshold", "loud"]),
     # Flags that name nothing.
     (ATARI, ["--workdir="], ["--workdir"]),
     (ATARI, ["--games="], ["--games"]),
     (ATARI, ["--game="], ["--game"]),
-    (DMC, ["--workdir="], ["--workdir"]),
     (DMC, ["--tasks="], ["--tasks"]),
-    (REPRESENTATION, ["--workdir="], ["--workdir"]),
     (REPRESENTATION, ["--presets="], ["--presets"]),
     (EVALUATE, ["--workdir="], ["--workdir"]),
     (EVALUATE, ["--workdir=x", "--games="], ["--games"]),
@@ -98,7 +91,6 @@ REFUSED = [
     # Two flags of which one would be ignored, and names given twice.
     (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
     (ATARI, ["--game=Alien", "--games=Pong"], ["--game beside --games"]),
-    (DMC, ["--task=reacher_easy", "--tasks=cheetah_run"], ["--task beside --tasks"]),
     (REPRESENTATION, ["--presets=rcrl,rcrl"], ["--presets", "named twice"]),
     # Numbers beyond what a machine or a 32-bit counter holds.
     (ATARI, ["--seeds=0:1000000000"], ["--seeds", "at most 1000"]),
@@ -106,45 +98,25 @@ REFUSED = [
     (ATARI, ["--devices=²"], ["--devices", "expected all or a number"]),
     (ATARI, ["--steps=2147483648"], ["--steps", "2147483647"]),
     (ATARI, ["--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
-    (DMC, ["--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
-    (SWEEP, [*SHORT_SWEEP, "--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
     (EVALUATE, ["--workdir=x", "--episodes=1000000000"], ["--episodes", "10000"]),
     (EVALUATE, ["--workdir=x", "--first_episode=2147483647"], ["--first_episode", "1000000"]),
     (REPRESENTATION, ["--pairs=99999999999"], ["--pairs", "10000"]),
-    (REPRESENTATION, ["--probe_steps=999999999999"], ["--probe_steps"]),
-    (REPRESENTATION, ["--snapshot_period=999999999999"], ["--snapshot_period"]),
-    (REPRESENTATION, ["--seeds=0:1000"], ["1000 run(s) need", "memory"]),
-    (ATARI, ["--config.batch_size=1000000"], ["batch_size", "replay.capacity = 100000"]),
-    (ATARI, ["--config.return_contrast.batch_size=100001"], ["return_contrast.batch_size"]),
-    (DMC, ["--config.batch_size=100001"], ["batch_size", "replay.capacity"]),
     (DMC, ["--config.render_size=100000"], ["render_size", "480"]),
     (DMC, ["--config.frame_stack=10000"], ["frame_stack", "100"]),
-    (ATARI, ["--config.frame_stack=10000"], ["frame_stack", "100"]),
     (ATARI, ["--config.num_atoms=1000000000"], ["num_atoms", "10000"]),
     (ATARI, ["--config.return_contrast.discriminator_layers=100000"], ["layers", "100"]),
     (ATARI, ["--config.target_period=99999999999999"], ["target_period", "2147483647"]),
-    (ATARI, ["--config.periodic_episodes=99999999999"], ["periodic_episodes", "10000"]),
     (ATARI, ["--config.replay.capacity=2147483647"], ["memory"]),
     (THROUGHPUT, ["--runs=1,99999999"], ["--runs", "1000"]),
     (THROUGHPUT, ["--runs=1,1000"], ["1000 run(s) need", "memory"]),
     (THROUGHPUT, ["--loop_steps=99999999999999999"], ["--loop_steps"]),
-    # Rates that are no numbers in float32.
-    (ATARI, ["--config.learning_rate=inf"], ["learning_rate", "finite"]),
-    (ATARI, ["--config.learning_rate=1e-60"], ["learning_rate", "positive"]),
-    (ATARI, ["--config.auxiliary_weight=inf"], ["auxiliary_weight", "finite"]),
-    (ATARI, ["--config.v_max=1e39"], ["v_max", "finite"]),
-    (DMC, ["--config.log_std_min=-inf"], ["log_std_min", "finite"]),
-    (DMC, ["--config.initial_temperature=inf"], ["initial_temperature", "finite"]),
-    (DMC, ["--config.temperature_beta1=1"], ["temperature_beta1", "[0, 1)"]),
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
-    (ATARI, ["--config.curl.reduced_games=(3,)"], ["curl.reduced_games", "names"]),
     (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
     (THROUGHPUT, ["--games=Doom"], ["Doom"]),
     (THROUGHPUT, ["--preset=rcrl_sac", "--tasks=x"], ["unknown task 'x'"]),
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
-    (ATARI, ["--config.learn_start=200000"], ["first update", "200000"]),
     (ATARI, ["--config.update_period=1000000"], ["first update", "1000000"]),
     (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
     (SWEEP, [*SHORT_SWEEP, "--steps=1000"], ["rcrl on Pong", "first update"]),
@@ -247,7 +219,7 @@ def command_lines(draw) -> tuple[str, list[str]]:
     return module, draw(st.lists(flag, min_size=1, max_size=3))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(command_lines())
 def test_no_command_line_ends_in_a_traceback(tmp_path, command_line):
     module, arguments = command_line
@@ -270,7 +242,7 @@ SIZES = [
 ]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(
         st.sampled_from(SIZES), st.sampled_from([1, 2, 100, 10**4, 10**6, 2**30, LARGEST_INT]),

@@ -105,7 +105,7 @@ def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path,
     assert not toy_sweep.scores(spec)
 
     longer = toy_sweep.make_spec(tmp_path, seeds="0:3", steps=60)
-    assert finish(start(tmp_path, "--max_runs=8")) == 0
+    assert toy_sweep.main([str(tmp_path), "--max_runs=8"]) == 0
     assert len(toy_sweep.history(tmp_path, begun[0])) == 5  # begin, saved, begin, saved, finished
     added = [Fleet(fleet.arm, ("Pong", "Alien"), (2,)) for fleet in begun[:2]]
     assert_complete(longer, tmp_path, [*begun[:2], *added])

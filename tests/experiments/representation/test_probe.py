@@ -35,17 +35,8 @@ def test_pure_noise_is_not_explained_even_with_many_features():
     assert -0.1 < explained(RNG.normal(size=(600, 280)), RNG.normal(size=600)) < 0.1
 
 
-def test_a_nonlinear_target_is_not_explained():
-    x = RNG.normal(size=(4000, 1))
-    assert abs(explained(x, x[:, 0] ** 2)) < 0.1
-
-
 def test_a_linear_target_is_explained_despite_constant_and_repeated_features():
     x = RNG.normal(size=(400, 3))
     y = x.sum(axis=1)
     wide = np.concatenate([x, x, np.zeros((400, 2)), np.full((400, 1), 7.0)], axis=1)
     assert explained(wide, y) == pytest.approx(1.0, abs=1e-3)
-
-
-def test_a_constant_target_gives_nan():
-    assert np.isnan(explained(RNG.normal(size=(8, 2)), np.ones(8)))

@@ -1,7 +1,4 @@
-"""The command on a real game: trains two presets, stops and resumes, writes lines and figures."""
-
-import signal
-import time
+"""The command on a real game: trains two presets, writes lines and figures."""
 
 import pytest
 
@@ -13,40 +10,27 @@ from tests.experiments.test_command_line import assert_refused
 PROGRAM = "experiments.representation"
 
 
-def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
-    arguments = [
-        "--game=Breakout", "--seeds=0,1", "--steps=100", "--eval_episodes=2", "--pairs=16",
+def test_the_command_writes_lines_and_figures(tmp_path):
+    result = programs.call(
+        PROGRAM, "--game=Breakout", "--seeds=0", "--steps=100", "--eval_episodes=2", "--pairs=16",
         "--snapshot_period=50", "--probe_steps=60", f"--workdir={tmp_path}",
         *(f"--config.{name}={value}" for name, value in SMALL.items()),
-    ]  # fmt: skip
-    stopped = programs.start(PROGRAM, *arguments)
-    snapshot = tmp_path / "rcrl" / "rcrl" / "Breakout" / "seed_0" / "snapshots" / "000000050.npz"
-    while not snapshot.exists():
-        assert stopped.poll() is None, stopped.communicate()[1]
-        time.sleep(0.01)
-    stopped.send_signal(signal.SIGTERM)
-    result = programs.finish(stopped)
-    assert result.returncode == 128 + signal.SIGTERM, result.stderr
-    assert not (tmp_path / "Breakout").exists()
-
-    result = programs.call(PROGRAM, *arguments)
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "finished already" in result.stdout and "resuming at step" in result.stdout
     written = tmp_path / "Breakout"
     assert f"representation in {written}" in result.stdout
     lines = records.read_records(written / "similarity.jsonl")
     moments = {(line["pairs"], line["agent_steps"]) for line in lines}
     assert moments == {("held_out", s) for s in (0, 50, 100)} | {("replay", s) for s in (50, 100)}
     unseen = records.read_records(written / "unseen.jsonl")
-    assert len(unseen) == 2 * 2 * 3
+    assert len(unseen) == 2 * 3
     judged = {line["preset"] for line in unseen if "unseen_auc_equal_action" in line}
     assert judged == {"rcrl"}
     assert {(line["preset"], line["game"], line["seed"]) for line in lines} == {
-        (preset, "Breakout", seed) for preset in ("erainbow_sa", "rcrl") for seed in (0, 1)
+        (preset, "Breakout", 0) for preset in ("erainbow_sa", "rcrl")
     }
     assert {path.name for path in written.glob("*.png")} == {
-        "similarity_seed_0.png", "similarity_seed_1.png", "similarity.png", "probe.png",
-        "unseen.png",
+        "similarity_seed_0.png", "similarity.png", "probe.png", "unseen.png",
     }  # fmt: skip
 
 
@@ -56,7 +40,6 @@ def test_the_command_can_be_resumed_and_writes_lines_and_figures(tmp_path):
         (["--presets=rcrl,dqn"], "dqn"),
         (["--game=Pongg"], "did you mean Pong?"),
         (["--games=Pong,Alien"], "one --game"),
-        (["--config.auxiliary=curls"], "curls"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):

@@ -22,18 +22,6 @@ def test_links_within_the_page_lead_to_one_heading():
     assert len(anchors()) == len(set(anchors()))
 
 
-def test_every_statement_has_its_class_a_quote_and_evidence():
-    section = THEORY.split("\n## In short\n")[1].partition("\n## ")[0]
-    statements = section.split("\n* ")[1:]
-    assert len(statements) > 10
-    for statement in statements:
-        kind = re.match(r"\*\*(Holds|Needs a condition|Fails as printed)\.\*\*", statement)
-        assert re.search('"[^"]+"', statement)
-        assert re.search(r"\[(proof|exact|simulation)\]\(#", statement)
-        if kind[1] != "Holds":
-            assert re.search(r"\[(proof|exact)\]\(#", statement)
-
-
 def test_table_rounds_numbers_and_marks_missing_values():
     rows = [{"n": 10, "error": 0.12345}, {"n": 20, "error": None}]
     lines = ["| n | error |", "| --- | --- |", "| 10 | 0.123 |", "| 20 | — |"]
