@@ -85,9 +85,9 @@ def moved(before, after) -> bool:
 # --- gradients ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", ["sac_ae", "rcrl_curl_sac"])
-def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
+def test_each_preset_updates_only_parameters_that_its_losses_reach():
     """The first update moves critic and auxiliary tasks; the second one everything."""
+    preset = "rcrl_curl_sac"
     _, update = agent_of(preset)
     start = fresh(preset)
     first, result = update(RUN, start, batch_of(preset))
@@ -191,20 +191,23 @@ def test_two_updates_from_states_by_hand():
     assert state.key.tolist() == jax.random.key_data(key).tolist()
 
 
+WEIGHT, LATENT_PENALTY, DECAY = 0.5, 0.3, 0.02
+EVERY_TASK = {
+    "auxiliary": ("return_contrast", "curl", "reconstruction"),
+    "auxiliary_weight": WEIGHT,
+    "latent_penalty": LATENT_PENALTY,
+    "decoder_weight_decay": DECAY,
+}
+
+
 def test_an_update_from_pixels_with_every_task_by_hand():
     """Networks and draws are the agent's; every loss is computed again from its formula.
 
     The target network differs, so that each loss shows which of the two networks it reads.
     """
-    weight, latent_penalty, decay = 0.5, 0.3, 0.02
-    preset, changes = "pixel_sac", {
-        "auxiliary": ("return_contrast", "curl", "reconstruction"),
-        "auxiliary_weight": weight,
-        "latent_penalty": latent_penalty,
-        "decoder_weight_decay": decay,
-    }  # fmt: skip
-    _, update = agent_of(preset, **changes)
-    state = fresh(preset, **changes)
+    preset = "pixel_sac"
+    _, update = agent_of(preset, **EVERY_TASK)
+    state = fresh(preset, **EVERY_TASK)
     rng = np.random.default_rng(5)
     target = jax.tree.map(
         lambda x: np.float32(x + 0.1 * rng.normal(size=x.shape)), state.target_params
@@ -281,8 +284,8 @@ def test_an_update_from_pixels_with_every_task_by_hand():
             error = decoder.apply(weights, queries) - image
             reconstruction = (
                 jnp.sum(error**2) / error.size
-                + latent_penalty * jnp.sum(queries**2) / 2 / BATCH
-                + decay * sum(jnp.sum(x**2) for x in jax.tree.leaves(weights)) / 2
+                + LATENT_PENALTY * jnp.sum(queries**2) / 2 / BATCH
+                + DECAY * sum(jnp.sum(x**2) for x in jax.tree.leaves(weights)) / 2
             )
             return {
                 "critic": jnp.sum(t.weight * squared_errors) / BATCH,
@@ -293,7 +296,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
 
         def critic_total(critic, auxiliary):
             each, _ = losses_of(critic, auxiliary)
-            return each.pop("critic") + weight * sum(each.values())
+            return each.pop("critic") + WEIGHT * sum(each.values())
 
         def actor_loss(actor):
             a, log_density = act(actor, critic, t.observation, actor_key)
@@ -343,9 +346,10 @@ def test_an_update_from_pixels_with_every_task_by_hand():
 
 
 def test_targets_follow_every_second_update_the_encoder_faster_than_the_critics():
-    _, update = agent_of("sac_aug")
-    first, _ = update(RUN, fresh("sac_aug"), batch_of("sac_aug"))
-    second, _ = update(RUN, first, batch_of("sac_aug", seed=1))
+    preset = "rcrl_curl_sac"
+    _, update = agent_of(preset)
+    first, _ = update(RUN, fresh(preset), batch_of(preset))
+    second, _ = update(RUN, first, batch_of(preset, seed=1))
     critic, before, after = second.params.agent.critic, first.target_params, second.target_params
     for part, tau in (("convolutions", 0.05), ("embedding", 0.05), ("critics", 0.01)):
         jax.tree.map(
@@ -387,9 +391,10 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
 
 def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
     """Keys draw only crops and the policy's noise; with discount 0 the noise has no effect."""
-    for preset, differs in (("pixel_sac", False), ("sac_aug", True)):
-        _, update = agent_of(preset)
-        state, batch = fresh(preset), batch_of(preset)
+    cases = ("pixel_sac", EVERY_TASK, False), ("rcrl_curl_sac", {}, True)
+    for preset, changes, differs in cases:
+        _, update = agent_of(preset, **changes)
+        state, batch = fresh(preset, **changes), batch_of(preset)
         batch = batch._replace(
             transitions=batch.transitions._replace(discount=np.zeros(BATCH, np.float32))
         )
@@ -402,8 +407,8 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
 @pytest.mark.parametrize("kind", types.ContrastBatch._fields)
 def test_anchors_positives_and_negatives_are_cropped_at_random(kind):
     """The pairs of the other two kinds are blank, so that their crops have no effect."""
-    _, update = agent_of("rcrl_sac")
-    state, batch = fresh("rcrl_sac"), batch_of("rcrl_sac")
+    _, update = agent_of("rcrl_curl_sac")
+    state, batch = fresh("rcrl_curl_sac"), batch_of("rcrl_curl_sac")
     contrast = types.ContrastBatch(
         *(
             pairs if name == kind else pairs._replace(observation=0 * pairs.observation)

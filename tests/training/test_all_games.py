@@ -3,8 +3,6 @@
 import jax
 import numpy as np
 
-from rcrl_jax.config import fields
-from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs import atari
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.training import build
@@ -12,14 +10,7 @@ from rcrl_jax.training.history import History
 from tests.training import toy
 
 STEPS = 34  # 14 updates of each run, one of the target network
-CONFIG = fields.replace(
-    ATARI_PRESETS["rcrl"],
-    {
-        "learn_start": 20, "n_step": 3, "batch_size": 4, "hidden_size": 16, "target_period": 10,
-        "return_contrast.batch_size": 4, "return_contrast.discriminator_hidden": 16,
-        "replay.capacity": 300,
-    },
-)  # fmt: skip
+CONFIG = toy.make_config("rcrl", {"learn_start": 20, "target_period": 10})
 SEED = 0
 
 
