@@ -38,7 +38,8 @@ SLOW = {
     "agents": ("test_rainbow", "test_sac", "test_sac_on_devices"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
-        "test_benchmarks", "test_first_look", "test_peers", "test_report",
+        "test_benchmarks", "test_compiled", "test_first_look", "test_host", "test_peers",
+        "test_report",
     ),
     "endurance": ("test_kills", "test_soak"),
     "envs": ("test_dmc",),
@@ -49,8 +50,10 @@ SLOW = {
     "kernels": ("test_cores", "test_encoder"),
     "networks": ("test_convolution", "test_device_convolutions", "test_precision"),
     "representation": ("test_analysis", "test_program"),
-    "tables": ("test_browser", "test_commands", "test_statistics", "test_verdicts"),
-    "runs": ("test_checkpoints",),
+    "returns": ("test_training",),
+    "runs": ("test_checkpoints", "test_record_digests"),
+    "tables": ("test_browser", "test_commands", "test_page", "test_statistics"),
+    "tests": ("test_docs",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
         "test_all_games", "test_control", "test_damage",

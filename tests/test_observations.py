@@ -59,14 +59,6 @@ def test_whole_frames_begin_with_the_patches_and_lose_no_pixel():
     np.testing.assert_array_equal(patches, stack_patches(stacks))
 
 
-def test_unstack_is_the_inverse_of_stack():
-    stacks = np.random.default_rng(0).integers(0, 256, (2, 3, 84, 84), np.uint8)
-    patches = observations.PATCHES.stack(stacks)
-    np.testing.assert_array_equal(patches, stack_patches(stacks))
-    np.testing.assert_array_equal(observations.FRAMES.stack(stacks), stacks)
-    np.testing.assert_array_equal(observations.FRAMES.unstack(stacks), stacks)
-
-
 def format_of(preset: str) -> observations.ObservationFormat:
     return make_agent(ATARI_PRESETS[preset], discrete_spec((84, 84), 4)).observations
 

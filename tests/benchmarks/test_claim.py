@@ -139,10 +139,6 @@ def test_a_run_that_diverged_twice_counts_as_random_play(tmp_path):
     assert "Diverged 2 times, counted as random play: rcrl/Hero/seed_3." in text(tmp_path)
 
 
-def damage(name, content):
-    return lambda directory: (directory / name).write_text(content)
-
-
 def change(name, section=None, **changes):
     return lambda directory: edit(directory / name, section, **changes)
 
@@ -150,18 +146,12 @@ def change(name, section=None, **changes):
 @pytest.mark.parametrize(
     "spoil, says",
     [
-        (damage("scores.json", '{"mean": 1'), ["scores.json is damaged"]),
-        (lambda directory: (directory / "manifest.json").unlink(), ["manifest.json is missing"]),
         (change("scores.json", episodes=10), ["episodes is 10", "100"]),
-        (change("scores.json", preset="erainbow_sa"), ["preset is 'erainbow_sa'"]),
-        (change("manifest.json", "run", steps=50_000), ["agent_steps is 100000", "steps is 50000"]),
         (change("manifest.json", "run", algorithm=None), ["algorithm is 'none"]),
         (change("manifest.json", "run", config={"auxiliary": []}), ["agent is 'erainbow_sa'"]),
         (change("manifest.json", "run", algorithm=1), ["algorithm is 1, but 2", "Hero/seed_0"]),
         (change("manifest.json", "run", backend="ale"), ["backend is ale, but envpool"]),
         (change("manifest.json", "protocol", noise="on"), ["protocol.noise is on, but not stated"]),
-        (damage("diverged.json", '{"attempts": 2}'), ["both scores.json and diverged.json"]),
-        (lambda directory: directory.parent.rename(directory.parents[1] / "Hreo"), ["Hreo"]),
     ],
 )
 def test_damaged_or_differing_results_are_refused(tmp_path, spoil, says):

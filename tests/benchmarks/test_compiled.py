@@ -1,8 +1,5 @@
 """Programs compiled for devices that are not here, and the counting."""
 
-import functools
-import itertools
-import json
 import subprocess
 import sys
 
@@ -11,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import compiled, compiled_table, counting, devices, hlo, pace
+from benchmarks import compiled_table, counting, devices, hlo, pace
 from tests.training import toy
 
 # Two runs of a loop whose bound is an argument, as `map` has it. By hand, in bytes:
@@ -150,22 +147,6 @@ def test_a_copy_of_the_stored_frames_is_found():
     assert not count(MAP, {0: 2}, slots=9, elements=10).store_copies
 
 
-@pytest.mark.parametrize("length", [1, 3])
-def test_flops_of_a_scan_count_each_iteration(length):
-    def step(x, weights):
-        return x @ weights, None
-
-    def program(x, weights):
-        return jax.lax.scan(step, x, weights)[0].sum()
-
-    shapes = jnp.zeros((2, 4)), jnp.zeros((length, 4, 4))
-    forward = hlo.module(jax.jit(program).lower(*shapes).as_text("hlo"))
-    assert sum(p.flops for p in counting.products(forward, {})) == length * 2 * 2 * 4 * 4
-    gradient = jax.jit(jax.value_and_grad(program, argnums=(0, 1))).lower(*shapes)
-    backward = counting.products(hlo.module(gradient.as_text("hlo")), {})
-    assert sum(p.flops for p in backward) == 3 * length * 2 * 2 * 4 * 4
-
-
 @pytest.mark.parametrize("runs", [1, 2, 5])
 def test_flops_of_a_loop_over_runs_as_the_fleet_has_it(runs):
     def program(runs_here, x):
@@ -184,15 +165,6 @@ def test_flops_of_a_loop_over_runs_as_the_fleet_has_it(runs):
         assert [(loop.iterations, loop.times) for loop in loops] == [(runs, 1), (1, runs)]
     products = counting.products(hlo.module(lowered.as_text("hlo")), {0: runs})
     assert sum(p.flops for p in products) == runs * 2 * 3**3
-
-
-def test_a_branch_that_is_known_is_taken():
-    def program(n, x):
-        return jax.lax.cond(n > 2, lambda x: x @ x, lambda x: x, x)
-
-    text = jax.jit(program).lower(np.int32(0), jnp.zeros((3, 3))).as_text("hlo")
-    for n, flops in ((1, 0), (3, 54)):
-        assert sum(p.flops for p in counting.products(hlo.module(text), {0: n})) == flops
 
 
 @pytest.mark.parametrize(
@@ -297,15 +269,6 @@ def test_bounds_by_hand():
     assert compiled_table.step_bound_s([*rows, ROW], every_fourth) == pytest.approx(2.25e-3)
 
 
-def test_the_table_shows_what_was_counted_and_what_did_not_compile():
-    failed = {**dict(itertools.islice(ROW.items(), 8)), "runs": 130, "failed": "out of memory"}
-    text = compiled_table.table("h200", [ROW, failed | {"commit": "1" * 40, "least": None}])
-    lines = [line for line in text.splitlines() if line.startswith("| rcrl")]
-    assert "| 7 | 1 | 494.70 | 4.8000 |" in lines[0] and "| 1.0000 |" in lines[0]
-    assert lines[1].startswith("| rcrl update, vmap: out of memory | 130 |")
-    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
-
-
 @pytest.mark.parametrize(
     "host, moved, device, pace_of, least",
     [
@@ -350,36 +313,6 @@ def command(*arguments):
         [sys.executable, "-m", "benchmarks.compiled", *arguments],
         cwd=toy.ROOT, capture_output=True, text=True,
     )  # fmt: skip
-
-
-def test_an_interrupted_command_resumes(monkeypatch, tmp_path):
-    jobs = [compiled.Job("h200", "rcrl", runs, "auto", "update") for runs in (1, 26, 130)]
-    made = []
-
-    def compile_apart(job, known_digest, *, last):
-        if job.runs == last:
-            raise RuntimeError("stopped")
-        if known_digest == "of this program":
-            return None
-        made.append(job.runs)
-        return {"runs": job.runs, "digest": "of this program"}
-
-    def compile_all(last):
-        made.clear()
-        apart = functools.partial(compile_apart, last=last)
-        monkeypatch.setattr(compiled, "compile_apart", apart)
-        return compiled.compile_all(jobs, tmp_path, 1)
-
-    with pytest.raises(RuntimeError, match="stopped"):
-        compile_all(last=130)
-    assert made == [1, 26]
-    assert [row["runs"] for row in compile_all(last=None)["h200"].values()] == [1, 26, 130]
-    assert made == [130]
-    stored = json.loads((tmp_path / "h200.json").read_text())
-    assert len(stored["programs"]) == 3 and stored["device"]["bandwidth"] == 4.8e12
-    monkeypatch.setattr(compiled, "counting_digest", lambda: "of other code")
-    compile_all(last=None)
-    assert made == [1, 26, 130]
 
 
 @pytest.mark.slow

@@ -5,8 +5,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from benchmarks import peer_process, peers
 from rcrl_jax.config import fields, presets
 
@@ -123,33 +121,6 @@ def test_our_updates_of_sac_are_timed(monkeypatch):
     monkeypatch.setitem(presets.DMC_PRESETS, "curl_sac", small)
     monkeypatch.setattr(peers, "_FILLED", 20)
     assert peers.our_updates("curl_sac", 4)(2) > 0
-
-
-def fake_python(path, program):
-    path.write_text(f"#!{sys.executable}\n{program}")
-    path.chmod(0o700)
-    return str(path)
-
-
-def test_a_peer_that_ends_is_said(tmp_path):
-    python = fake_python(tmp_path / "python", "raise SystemExit(3)")
-    with pytest.raises(peers.PeerFailed, match="kaixhin has ended with exit code 3"):
-        peers.Peer("kaixhin", python, "atari", "somewhere", "pong")
-
-
-def test_a_peer_gets_its_arguments_and_answers_with_seconds(tmp_path):
-    program = """
-import sys
-print('ready', sys.argv[-1], flush=True)
-for line in sys.stdin:
-    print(int(line) / 8, flush=True)
-"""
-    python = fake_python(tmp_path / "python", program)
-    peer = peers.Peer("kaixhin", python, "atari", "somewhere", "ms_pacman")
-    assert peer.torch == "ms_pacman"
-    assert peer(4) == 0.5
-    peer.process.stdin.close()
-    assert peer.process.wait() == 0
 
 
 def test_ratios_are_taken_within_each_round():

@@ -12,13 +12,6 @@ from rcrl_jax.config.sac import SacConfig
 SAC_FIELDS = list(fields.named_fields(SacConfig()))
 
 
-@pytest.mark.parametrize("field", SAC_FIELDS, ids=lambda field: field.name)
-def test_every_field_of_sac_has_a_meaning_and_a_source(field):
-    assert len(field.metadata["meaning"]) > 5
-    for source in field.metadata["source"].split(" / "):
-        assert source.split()[0] in fields.SOURCES
-
-
 SAC_BAD_VALUES = [
     ("observation", "sound"),
     ("augmentation", "flip"),
@@ -165,9 +158,3 @@ def test_the_discriminator_of_sac_reads_concatenated_pairs():
     for preset in ("rcrl_sac", "rcrl_curl_sac"):
         values = fields.values(DMC_PRESETS[preset])
         assert values["return_contrast.discriminator_input"] == "concatenation"
-
-
-def test_a_task_of_weight_zero_is_left_out():
-    both = DMC_PRESETS["rcrl_curl_sac"]
-    assert both.tasks == ("return_contrast", "curl")
-    assert dataclasses.replace(both, auxiliary_weight=0.0).tasks == ()

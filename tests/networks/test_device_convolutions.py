@@ -42,9 +42,9 @@ def assert_close(mine, theirs, error):
     )
 
 
-@pytest.mark.parametrize("height,width,channels", [(17, 17, 9), (16, 19, 3)])
 @pytest.mark.parametrize(
-    "name,scale,bias,error", [("float32", 1.0, 0.0, 1e-5), ("bfloat16", 0.1, 3.0, 3e-2)]
+    "height, width, channels, name, scale, bias, error",
+    [(17, 17, 9, "bfloat16", 0.1, 3.0, 3e-2), (16, 19, 3, "float32", 1.0, 0.0, 1e-5)],
 )
 def test_encoding_equals_that_of_the_cpu(height, width, channels, name, scale, bias, error):
     """Even and odd sides: an even side has a row that the first layer does not read.
@@ -61,8 +61,10 @@ def test_encoding_equals_that_of_the_cpu(height, width, channels, name, scale, b
     assert_close(outputs_and_gradients(on_device, [parameters]), expected, error)
 
 
-@pytest.mark.parametrize("stride,relu", [(1, True), (2, False)])
-@pytest.mark.parametrize("name,bias,error", [("float32", 0.0, 1e-5), ("bfloat16", 30.0, 3e-2)])
+@pytest.mark.parametrize(
+    "stride, relu, name, bias, error",
+    [(1, True, "bfloat16", 30.0, 3e-2), (2, False, "float32", 0.0, 1e-5)],
+)
 def test_a_transposed_convolution_equals_that_of_the_cpu(stride, relu, name, bias, error):
     x = RNG.normal(size=(3, 5, 7, 4)).astype(np.float32)
     kernel = RNG.normal(size=(3, 3, 4, 6)).astype(np.float32)

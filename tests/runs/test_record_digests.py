@@ -123,12 +123,17 @@ def test_what_is_deleted_while_a_run_writes_is_written_again(paths):
     with RunRecorder(paths[0], resume_at=None, say=said.append) as recorder:
         recorder.record(count(10), {"loss": 1.0})
         paths[0].manifest.unlink()
+        paths[0].metrics.unlink()
         shutil.rmtree(paths[0].tensorboard)
         recorder.restore_deleted()
-        recorder.record(count(20), {"loss": 1.0})
+        recorder.record(count(20), {"loss": 2.0})
+        recorder.restore_deleted()
+    assert [line["loss"] for line in records.read_metrics(paths[0].metrics)] == [1.0, 2.0]
     assert paths[0].manifest.read_text() == '{"run": {}}'
     assert list(paths[0].tensorboard.iterdir())
-    assert [line.split(";")[0].split("/")[-1] for line in said] == ["manifest.json", "tensorboard"]
+    assert sorted(line.split(";")[0].split("/")[-1] for line in said) == [
+        "manifest.json", "metrics.jsonl", "tensorboard"
+    ]  # fmt: skip
 
 
 # --- a whole run ------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
-from rcrl_jax import files
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.recorder import Counters, RunRecorder
@@ -85,7 +84,7 @@ _EVENTS = st.lists(
 
 
 @given(data=st.data(), events=_EVENTS, torn_bytes=st.integers(0, 500))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_an_interrupted_run_equals_an_uninterrupted_one(data, events, torn_bytes):
     last = events[-1][0] if events else 0
     checkpoint = data.draw(st.integers(0, last), label="step of the checkpoint")
@@ -154,16 +153,6 @@ def test_a_last_line_without_a_newline_is_read_and_completed(tmp_path):
     assert [line["mean"] for line in records.read_records(paths.evaluations)] == [3.0, 4.0]
 
 
-def test_damage_before_the_last_line_is_an_error_that_names_the_line(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"agent_steps": 1}\n{"agent_st\n{"agent_steps": 3}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is damaged: "):
-        records.read_records(path)
-    path.write_text('{"agent_steps": 1}\n[]\n')
-    with pytest.raises(ValueError, match="line 2 is damaged: not a record: not an object"):
-        records.read_records(path)
-
-
 def _events(directory):
     """Reads TensorBoard's files, in the order in which they were written."""
     for path in sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns):
@@ -229,19 +218,3 @@ def test_an_evaluation_without_episodes_has_no_score(tmp_path):
         with pytest.raises(ValueError, match="without episodes"):
             recorder.write_scores(_counters(1), [], episodes_cut=0)
     assert not paths.scores.exists()
-
-
-@pytest.mark.parametrize("mean, fits", [(2.0, True), (2.0 + 1e-12, True), (2.001, False)])
-def test_a_mean_that_its_returns_do_not_give_is_damage(tmp_path, mean, fits):
-    record = {"agent_steps": 1, "returns": [1.0, 3.0], "mean": mean}
-    (tmp_path / "scores.json").write_text(json.dumps(record))
-    (tmp_path / "evaluations.jsonl").write_text(json.dumps(record) + "\n")
-    if fits:
-        assert records.read_scores(tmp_path / "scores.json") == record
-        assert records.read_evaluations(tmp_path / "evaluations.jsonl") == [record]
-        return
-    says = "the mean is 2.001, but its returns give 2.0"
-    with pytest.raises(files.Damaged, match=f"scores.json is damaged: {says}"):
-        records.read_scores(tmp_path / "scores.json")
-    with pytest.raises(files.Damaged, match=f"line 1 is damaged: {says}"):
-        records.read_evaluations(tmp_path / "evaluations.jsonl")

@@ -31,7 +31,7 @@ def test_actions_are_kept_in_order_and_zero_after_the_last():
     np.testing.assert_array_equal(state.actions[:, 4:], 0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     step=st.integers(0, STEPS - 1),
     row=st.integers(0, 83),
