@@ -52,7 +52,7 @@ def connected(
     try:
         import ray
     except ImportError:
-        raise SweepError("--ray needs Ray: pip install 'rcrl-jax[ray]'") from None
+        raise SweepError("--ray needs Ray: make .venv/tested, or pip install 'rcrl-jax[ray]'") from None
     try:
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
         own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}
