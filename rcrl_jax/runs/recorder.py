@@ -284,6 +284,18 @@ def describe_scores(
     }
 
 
+def behind(scores: Mapping[str, Any]) -> str:
+    """What is behind a run's score: `1 seed, 4,000 steps, 2 episodes, 1 cut`.
+
+    Args:
+        scores: as `describe_scores` returns them.
+    """
+    parts = ["1 seed", f"{scores['env_steps']:,} steps", f"{scores['episodes']} episodes"]
+    if scores.get("episodes_cut"):
+        parts.append(f"{scores['episodes_cut']} cut")
+    return ", ".join(parts)
+
+
 def _summary(returns: Sequence[float]) -> dict[str, float]:
     if len(returns) == 0:
         raise ValueError("an evaluation without episodes has no score")

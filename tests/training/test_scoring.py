@@ -146,7 +146,8 @@ def test_the_comparison_is_printed_for_every_run(finished, tmp_path):
     assert "warning" not in text
     for run in (0, 1):
         assert (
-            f"Catch: no published scores; this run, erainbow, scored {_mean(finished, run)}" in text
+            f"Catch: no published scores; this run, erainbow (1 seed, {STEPS} steps, "
+            f"{EPISODES} episodes): {_mean(finished, run)}" in text
         )
     assert "standard error" in text and str(tmp_path / "erainbow" / "Catch" / "seed_9") in text
 
