@@ -222,10 +222,10 @@ def start(name: str) -> None:
     carry_out(command)
 
 
-def define_flags(output: str = "runs/report") -> None:
+def define_flags() -> None:
     """Defines --results and --output."""
     flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
-    flags.DEFINE_string("output", output, "directory to write to")
+    flags.DEFINE_string("output", "runs/report", "directory to write to")
 
 
 def carry_out(command: Callable[[flags.FlagValues], int | None]) -> None:
