@@ -129,14 +129,6 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
     return _middle_half_mean(np.concatenate(scores, axis=-1))
 
 
-def optimality_gap(scores: Scores, gamma: float = 1.0) -> np.ndarray:
-    """Mean over games and runs of how far a score falls short of `gamma`, `[...]`.
-
-    Scores above `gamma` count as `gamma`. Lower is better; games have equal weight.
-    """
-    return gamma - mean_of_game_means([np.minimum(game, gamma) for game in scores])
-
-
 def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
     """Share of runs that score more than each threshold.
 
@@ -246,7 +238,7 @@ def bootstrap_intervals(
     variance of a game's mean by the factor (n - 1) / n, and it cannot see high scores that no run
     reached. Where 26 games have 5, 10 and 20 runs each, drawn from CURL's 20 published seeds, 95 %
     intervals of `mean_of_game_means` cover the truth in 83, 86 and 90 % of simulations, those of
-    `interquartile_mean` in 92, 94 and 93 % (`python -m benchmarks.coverage`).
+    `interquartile_mean` in 92, 94 and 93 % (results/coverage).
 
     Args:
         estimators: name -> function of the arms that keeps leading axes, and may add trailing ones.

@@ -55,12 +55,11 @@ def main() -> None:
     np.random.seed(0)
     synthetic = synthetic_scores()
     tables = synthetic | {"curl_20": curl_scores()}
-    names = ["mean", "median", "iqm", "optimality_gap"]
+    names = ["mean", "median", "iqm"]
     functions = [
         metrics.aggregate_mean,
         metrics.aggregate_median,
         metrics.aggregate_iqm,
-        metrics.aggregate_optimality_gap,
     ]
     figures = {}
     estimates, intervals = library.get_interval_estimates(
