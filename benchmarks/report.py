@@ -4,8 +4,8 @@ r"""Builds one self-contained HTML page of every run below some directories.
     python -m benchmarks.report --results=results,runs/rcrl-Pong-0
 
 The page has verdicts on the paper's claims, its tables with ours beside, learning curves,
-performance profiles, what runs measured beside scores, and every run with its manifest. It makes no
-request to any network. What is left out is listed in the page and on standard error, one line each.
+what runs measured beside scores, and every run with its manifest. It makes no request to any
+network. What is left out is listed in the page and on standard error, one line each.
 """
 
 import datetime

@@ -176,18 +176,6 @@ def test_game_means_are_aggregated_by_hand():
     assert statistics.interquartile_mean_of_game_means(scores) == pytest.approx(11 / 3)
 
 
-def test_performance_profile_by_hand():
-    # A score equal to the threshold does not exceed it. Games have equal weight.
-    scores = [[0.0, 1.0, 2.0, 2.0], [1.0]]
-    profile = statistics.performance_profile(scores, [-1.0, 0.0, 1.0, 2.0])
-    np.testing.assert_allclose(profile, [1, (3 / 4 + 1) / 2, (2 / 4 + 0) / 2, 0])
-
-
-def test_thresholds_that_do_not_increase_are_refused():
-    with pytest.raises(ValueError, match="must increase"):
-        statistics.performance_profile([[1.0]], [0.0, 0.0])
-
-
 def test_estimators_keep_leading_axes():
     rng = np.random.default_rng(8)
     arms = [[rng.normal(size=(3, 2, n)) for n in sizes] for sizes in ((4, 6, 5), (5, 3, 1))]
@@ -197,11 +185,6 @@ def test_estimators_keep_leading_axes():
         assert estimator(arms[0])[2, 1] == pytest.approx(estimator(alone[0]))
     for estimator in COMPARISONS.values():
         assert estimator(*arms)[2, 1] == pytest.approx(estimator(*alone))
-    profile = statistics.performance_profile(arms[0], [0.0, 1.0])
-    assert profile.shape == (3, 2, 2)
-    np.testing.assert_allclose(
-        profile[2, 1], statistics.performance_profile(alone[0], [0.0, 1.0]), atol=1e-12
-    )
 
 
 def rliable_table(name: str) -> list[np.ndarray]:
@@ -234,19 +217,12 @@ def assert_as_rliable(estimators, arms, figures, resamples):
 
 
 @pytest.mark.parametrize("table", RLIABLE["figures"])
-def test_aggregates_and_profile_are_those_of_rliable(table):
+def test_aggregates_are_those_of_rliable(table):
     figures = RLIABLE["figures"][table]
-    profile = figures.pop("profile")
-    resamples = RLIABLE["resamples"]
+    resamples = RLIABLE["resamples"]["aggregates"]
     estimators = {name: AGGREGATES[name] for name in figures}
     assert len(estimators) == 3
-    assert_as_rliable(estimators, [rliable_table(table)], figures, resamples["aggregates"])
-
-    def own(scores):
-        return statistics.performance_profile(scores, RLIABLE["thresholds"])
-
-    arms = [rliable_table(table)]
-    assert_as_rliable({"profile": own}, arms, {"profile": profile}, resamples["profile"])
+    assert_as_rliable(estimators, [rliable_table(table)], figures, resamples)
 
 
 @pytest.mark.parametrize("pair", RLIABLE["improvement"])
