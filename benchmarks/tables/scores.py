@@ -412,7 +412,7 @@ def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:
 
 
 def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0) -> list[str]:
-    """What a reader has to know of our runs: budget, code, diverged ones, different conditions."""
+    """What a reader has to know of our runs: budget, code, diverged ones."""
     notes = pools.unclear_commits(frame)
     if env_steps != published_steps:
         notes.append(
@@ -421,6 +421,4 @@ def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0)
         )
     if frame.diverged.any():
         notes.append(f"{frame.diverged.sum()} of our runs diverged and count as random play.")
-    if frame.pool.nunique() > 1:
-        notes.append("Mixed: our runs were made under different conditions.")
     return notes
