@@ -78,8 +78,6 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
     """
     with contextlib.ExitStack() as stack:
         finished_before = plan.is_finished()
-        if not finished_before:
-            _check_files(plan)
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
@@ -158,23 +156,6 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
     for film in result.films:
         video.write_video(plan.paths[0].video, film)
     return _report(plan, say)
-
-
-def _check_files(plan: Plan) -> None:
-    """Reads the records of an unfinished plan, before anything that takes long is built.
-
-    Raises:
-      Damaged: a line is not a record, or the checkpoints are no directory.
-      OSError: a file cannot be read.
-    """
-    checkpoints = plan.paths[0].checkpoints
-    if checkpoints.exists() and not checkpoints.is_dir():
-        raise files.Damaged(checkpoints, "it is not a directory")
-    for paths in plan.paths:
-        if paths.metrics.exists():
-            records.read_metrics(paths.metrics)
-        if paths.evaluations.exists():
-            records.read_evaluations(paths.evaluations)
 
 
 def _describe_runs(

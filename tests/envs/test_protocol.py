@@ -20,18 +20,6 @@ def test_evaluation_plays_whole_games_for_raw_rewards():
     )
 
 
-@pytest.mark.parametrize("bad", [{"frame_stack": 0}, {"max_episode_steps": 0}])
-def test_protocol_refuses_numbers_below_one(bad):
-    good = {
-        "frame_stack": 4,
-        "life_loss_ends_episode": True,
-        "clip_rewards": True,
-        "max_episode_steps": 5,
-    }
-    with pytest.raises(ValueError, match="must be >= 1"):
-        EnvironmentProtocol(**{**good, **bad})
-
-
 def test_each_run_has_its_own_number_of_discrete_actions():
     spec, valid = discrete_spec((84, 84), 5), np.array([3, 5], np.int32)
     validate_actions(np.array([2, 4]), spec, valid)
