@@ -172,21 +172,20 @@ def run(
         kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
     frame, problems = runs.read(*results)
     shown = fill(kind, frame, presets=presets, budgets=budgets)
-    written = table.write(shown.table, output, name)
+    table.write(shown.table, output, name)
     if kind.draw:
         path = pathlib.Path(output) / f"{name}.png"
         with files.replacing(path) as partial:
             kind.draw(shown.runs, shown.budgets[-1]).savefig(partial, format="png", dpi=200)
-        written.append(path)
     if shown.judged:
-        written += table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
+        table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
     for line in (*problems, *shown.left_out):
         print(line, file=sys.stderr)
     width = shutil.get_terminal_size().columns
     print(table.to_text(shown.table, width))
     for verdict in shown.judged:
         print("\n" + textwrap.fill(verdict.text, width, break_on_hyphens=False))
-    print(f"\n{stem_line(written)}")
+    print(f"\nwritten to {output}")
 
 
 def start(name: str) -> None:
@@ -230,17 +229,6 @@ def carry_out(command: Callable[[flags.FlagValues], None]) -> None:
             command_line.refuse(str(error))
 
     app.run(main, flags_parser=command_line.parse)
-
-
-def stem_line(written: Sequence[pathlib.Path]) -> str:
-    """The files in one line, those of one stem together: `runs/report/table1.{csv,md}`."""
-    suffixes: dict[pathlib.Path, list[str]] = {}
-    for path in written:
-        suffixes.setdefault(path.with_suffix(""), []).append(path.suffix.removeprefix("."))
-    return "written: " + " ".join(
-        f"{stem}.{{{','.join(own)}}}" if len(own) > 1 else f"{stem}.{own[0]}"
-        for stem, own in suffixes.items()
-    )
 
 
 def _budgets(texts: Sequence[str], number: int) -> list[int]:
