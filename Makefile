@@ -1,5 +1,6 @@
-# Four commands do all the set-up:
+# These commands do all the set-up:
 #   make trial                          trains RCRL on Pong for two minutes
+#   make watch                          plays and films an agent that was trained before
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
 #   make test                           runs the linter and every test
@@ -27,7 +28,7 @@ RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
 COMPILER := $(shell command -v c++)
 
-.PHONY: trial atari dmc sweep test test-fast endurance compilers lock clean
+.PHONY: trial watch atari dmc sweep test test-fast endurance compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -40,6 +41,12 @@ TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
 
 trial: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)
+
+# RUN is any directory of a run with its final parameters.
+RUN ?= results/base/curl/MsPacman/seed_0
+
+watch: .venv/installed
+	$(BIN)/python -m experiments.evaluate --workdir=$(RUN) --episodes=1 --video $(ARGS)
 
 atari: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
@@ -54,19 +61,19 @@ sweep: $(TRAINER)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
 # and skips the tests that need one.
-test: .venv/installed
+test: .venv/tested
 	-@$(MAKE) --no-print-directory --keep-going .venv/renders .venv/browses .compilers/tpu/installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) $(ARGS)
 
 # For the inner loop: the linter, and every test that takes little time.
-test-fast: .venv/installed
+test-fast: .venv/tested
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
 
 # Kills and damages trainings at random, and watches one for leaks. For longer: KILLS=50
 # SOAK_MINUTES=120 make endurance.
-endurance: .venv/installed
+endurance: .venv/tested
 	$(PYTEST) -m endurance $(ARGS) tests/endurance
 
 # What `benchmarks.compiled` compiles with for accelerators that are not here: 0.7 GB.
@@ -83,23 +90,30 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 .venv/installed: requirements.lock setup.py $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
-	$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@echo "installing 2 GB of packages: one to three minutes"
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
 	@$(if $(COMPILER),rm -f,touch) .venv/uncompiled
+
+# What the tests and sweeps on Ray need besides.
+.venv/tested: requirements-test.lock .venv/installed
+	@$(PIP_INSTALL) --require-hashes -r requirements-test.lock
+	@touch $@
 
 # JAX for an accelerator, in the version of requirements.txt.
 .venv/accelerator-%: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.txt 'jax[$*]'
 	@touch $@
 
-# Writes the hashes of all files of the versions in requirements.txt, and of those that the other two
-# files name, for every platform. Needs uv (pip install uv).
+# Writes the hashes of all files of the versions in requirements.txt and requirements-test.txt, and of
+# those that the other two files name, for every platform. Needs uv (pip install uv).
 UV_COMPILE := uv pip compile --quiet --no-deps --universal --generate-hashes --python-version=3.11 \
   --no-annotate
 
 lock:
 	$(UV_COMPILE) --custom-compile-command="make lock" --output-file=requirements.lock requirements.txt
+	$(UV_COMPILE) --no-header --output-file=requirements-test.lock requirements-test.txt
 	$(UV_COMPILE) --no-header --output-file=requirements-tpu.lock requirements-tpu.lock
 	$(UV_COMPILE) --no-header --output-file=requirements-cuda.lock requirements-cuda.lock
 
@@ -108,7 +122,8 @@ lock:
 .venv/renders: .venv/installed
 	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering 2>/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	  apt-get update -qq && apt-get install -y -qq $(RENDERER); } || true
+	  echo "installing a renderer: $(RENDERER)" && \
+	  apt-get update -qq && apt-get install -y -qq $(RENDERER) >/dev/null; } || true
 	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering
 	@touch $@
 
@@ -116,7 +131,8 @@ lock:
 .venv/browses: .venv/installed
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	  apt-get update -qq && apt-get install -y -qq $(BROWSER); } || true
+	  echo "installing a browser: $(BROWSER)" && \
+	  apt-get update -qq && apt-get install -y -qq $(BROWSER) >/dev/null; } || true
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  echo "no browser found and none could be installed: $(BROWSER)"; exit 1; }
 	@touch $@

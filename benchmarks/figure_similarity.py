@@ -57,16 +57,14 @@ def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None
         raise ValueError(
             f"no similarity.jsonl to draw below {places}; experiments.representation records it"
         )
-    written: list[pathlib.Path] = []
     for number, recording in enumerate(recordings):
         before = sum(other.game == recording.game for other in recordings[:number])
         stem = f"figure_similarity_{recording.game}" + f"_{before + 1}" * bool(before)
         shown = to_table(recording)
         print(table.to_text(shown, shutil.get_terminal_size().columns) + "\n")
-        written += table.write(shown, output, stem)
-        written.append(pathlib.Path(output) / f"{stem}.png")
-        draw(recording, written[-1])
-    print(command.stem_line(written))
+        table.write(shown, output, stem)
+        draw(recording, pathlib.Path(output) / f"{stem}.png")
+    print(f"written to {output}")
 
 
 def read(roots: Sequence[str | os.PathLike]) -> tuple[list[Recording], list[str]]:

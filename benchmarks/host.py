@@ -13,8 +13,6 @@ other work on the machine changes little. The emulators have threads of their ow
 """
 
 import os
-import pathlib
-import platform
 import sys
 import time
 import types as python_types
@@ -279,16 +277,6 @@ def _define_flags() -> None:
     command_line.define_config(presets.ATARI_PRESETS, "rcrl", sys.argv)
 
 
-def _processor() -> str:
-    """Name of the CPU's model, or of its architecture."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())
-
-
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
@@ -304,14 +292,15 @@ def main(argv: list[str]) -> None:
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
 
-    from rcrl_jax import files, native
+    from rcrl_jax import compilation, files, native
     from rcrl_jax.runs import manifest
 
+    processor = compilation.processor()["model name"]
     load = os.getloadavg()[0]
     fleets = [measure_fleet(settings, r, cores, flags.FLAGS.steps) for r in runs]
     around = manifest.circumstances()
     about = (
-        f"{_processor()}. Preset {flags.FLAGS.preset}, ring of {settings.replay.capacity} slots, "
+        f"{processor}. Preset {flags.FLAGS.preset}, ring of {settings.replay.capacity} slots, "
         f"sum tree {native.describe()['sum_tree']}, load average {load:.1f} before, commit "
         f"{around['versions']['git_commit']}, `{around['launch']['command']}`."
     )
@@ -326,7 +315,7 @@ def main(argv: list[str]) -> None:
             "load_average": load,
             "unit": "median milliseconds a step; parts are CPU time of the loop's thread",
             "fleets": fleets,
-            "processor": _processor(),
+            "processor": processor,
             **around,
         },
     )

@@ -2,24 +2,18 @@ r"""Builds one self-contained HTML page of every run below some directories.
 
     python -m benchmarks.report --results=results --output=report.html
     python -m benchmarks.report --results=results,runs/rcrl-Pong-0
-    python -m benchmarks.report --smoke --workdir=runs/smoke
 
 The page has verdicts on the paper's claims, its tables with ours beside, learning curves,
-performance profiles, what runs measured beside scores, and every run with its manifest. It makes no
-request to any network. What is left out is listed in the page and on standard error, one line each.
-
---smoke trains eight short runs and takes every table command from nothing to the finished page,
-which takes a few minutes on two cores (benchmarks/smoke.py).
+what runs measured beside scores, and every run with its manifest. It makes no request to any
+network. What is left out is listed in the page and on standard error, one line each.
 """
 
 import datetime
 import pathlib
 import sys
-import tempfile
 
 from absl import app, flags
 
-from benchmarks import smoke
 from benchmarks.tables import page
 from experiments import command_line
 from rcrl_jax import files
@@ -27,21 +21,12 @@ from rcrl_jax.runs import manifest
 
 _RESULTS = flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
 _OUTPUT = flags.DEFINE_string("output", "report.html", "the page to write")
-_SMOKE = flags.DEFINE_bool(
-    "smoke", False, "train short runs and take every table command to its end, instead"
-)
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "of --smoke: an empty directory; without it, a temporary one"
-)
 
 
 def main(argv: list[str]) -> None:
-    """Writes the page, or goes through the smoke test."""
+    """Writes the page."""
     del argv
     try:
-        if _SMOKE.value:
-            with tempfile.TemporaryDirectory() as temporary:
-                sys.exit(smoke.run(pathlib.Path(_WORKDIR.value or temporary)))
         output = pathlib.Path(_OUTPUT.value)
         if output.is_dir():
             raise ValueError(f"--output: {output} is a directory; name the page in it")

@@ -11,7 +11,6 @@ code alone.
 import argparse
 import importlib.metadata
 import pathlib
-import shutil
 import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
@@ -111,37 +110,11 @@ def find_kernels() -> str:
     return ", ".join(f"{name}: {by}" for name, by in native.describe().items())
 
 
-def find_space() -> str:
-    """Free space on the disk of the current directory, if it is enough for a run of `rcrl`."""
-    from rcrl_jax import files
-    from rcrl_jax.training import prediction
-
-    plan, spec = _plan()
-    needed = prediction.predict_disk(prediction.fleet_of(plan, spec), plan.total_steps)
-    files.check_space(plan.workdir, needed)
-    free = shutil.disk_usage(plan.workdir).free
-    return f"{free / 2**30:.1f} GiB free, a run of rcrl needs {needed / 2**30:.2f}"
-
-
-def find_memory() -> str:
-    """Free memory, if it is enough for a run of `rcrl`."""
-    from rcrl_jax.training import prediction
-
-    plan, spec = _plan()
-    fleet = prediction.fleet_of(plan, spec)
-    memory = prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
-    prediction.check(memory, 1)
-    free, needed = memory.host_limit / 2**30, memory.host / 2**30
-    return f"{free:.1f} GiB free, a run of rcrl needs {needed:.1f}"
-
-
 CHECKS = (
     Check("Python", find_python, "install Python 3.11, 3.12 or 3.13"),
     Check("JAX", find_device, _INSTALL),
     Check("emulators", find_emulators, _INSTALL),
     Check("ROMs", find_games, f"the emulator packages bring them; {_INSTALL}"),
-    Check("disk", find_space, "free some, or work in a directory on another disk"),
-    Check("memory", find_memory, "end other programs, or lower --config.replay.capacity"),
     Check("kernels", find_kernels, only_for="speed"),
     Check("dm_control", find_dm_control, only_for="DMControl"),
     Check("renderer", find_renderer, only_for="DMControl"),
@@ -177,24 +150,6 @@ def describe(check: Check) -> tuple[bool, str]:
         detail += f": {remedy}" if remedy else ""
     only_for = f" ({check.only_for})" if check.only_for else ""
     return state == "ok", f"{check.name:<11} {state:<8} {' '.join(detail.split())}{only_for}"
-
-
-def _plan():
-    """The plan of one run of `rcrl`, in the current directory, and the spec of its environment."""
-    from rcrl_jax.config import presets
-    from rcrl_jax.envs import atari
-    from rcrl_jax.training.plan import Plan, RunId
-
-    plan = Plan(
-        preset="rcrl",
-        config=presets.ATARI_PRESETS["rcrl"],
-        runs=(RunId("Pong", 0),),
-        total_steps=100_000,
-        workdir=pathlib.Path.cwd(),
-        eval_episodes=100,
-        make_environment=atari.make_atari,
-    )
-    return plan, atari.LARGEST_SPEC
 
 
 def _refuse(message: str) -> NoReturn:

@@ -14,6 +14,7 @@ import pytest
 
 from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from tests.benchmarks.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
@@ -163,3 +164,17 @@ def test_fields_of_the_decisions_exist():
     assert len(named) > 10
     unknown = named - FIELDS
     assert not unknown
+
+
+def test_the_notebook_draws_runs(tmp_path, monkeypatch):
+    for seed in range(2):
+        synthetic.write_run(tmp_path / "runs", "rcrl", "Pong", seed)
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "docs" / "runs.ipynb").read_text())["cells"]
+    names = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert len(names["frame"]) == 2
+    (panel,) = names["panels"][0]
+    assert panel.get_title() == "Pong" and len(panel.lines) == 3  # two seeds and their mean

@@ -23,8 +23,20 @@ def promised():
     return [Requirement(line) for line in sum(extras.values(), found["install_requires"])]
 
 
+def pinned(name: str) -> dict[str, str]:
+    """Package -> version."""
+    return dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", (ROOT / name).read_text()))
+
+
+@pytest.mark.parametrize("stem", ["requirements", "requirements-test"])
+def test_every_pinned_file_has_its_hash(stem):
+    assert pinned(f"{stem}.lock") == {
+        canonicalize_name(name): version for name, version in pinned(f"{stem}.txt").items()
+    }
+
+
 def test_every_range_ends_and_holds_the_pinned_version(promised):
-    pins = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", (ROOT / "requirements.txt").read_text()))
+    pins = pinned("requirements.txt") | pinned("requirements-test.txt")
     pins = {canonicalize_name(name): version for name, version in pins.items()}
     for requirement in promised:
         assert any(bound.operator == "<" for bound in requirement.specifier), requirement

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.returns import arms as returns
 from rcrl_jax import reference
 from rcrl_jax.config import fields, presets
 from rcrl_jax.runs import manifest
@@ -69,9 +70,9 @@ def family_of(game: str) -> str | None:
 
 
 def presets_of(game: str) -> Mapping[str, presets.Config]:
-    """The presets that can train on `game`, a game or task of `family_of`."""
+    """The presets that can train on `game`, a game or task of `family_of`; with the control."""
     if family_of(game) == "atari":
-        return presets.ATARI_PRESETS
+        return returns.PRESETS
     return presets.dmc_presets_of(game)
 
 
@@ -99,7 +100,9 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
     if not isinstance(values["auxiliary"], tuple):
         raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
     values = {name: value for name, value in values.items() if _is_used(name, values)}
-    for name in dict.fromkeys((preset, *candidates)):
+    # The control's samples are no field: it shares its configuration with an arm of the study.
+    others = [name for name in candidates if name != returns.CONTROL]
+    for name in dict.fromkeys((preset, *others)):
         if not _differences(values, candidates[name]):
             return name
     differing = ", ".join(

@@ -232,13 +232,12 @@ def _published_means(claim: Claim) -> dict[str, tuple[float, float]]:
     }
 
 
-def judge(claim: Claim, frame: pd.DataFrame, *, mixed: bool = False) -> Verdict:
+def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     """Judges a claim on our runs; see the top of the module for the rule.
 
     Args:
         claim: one of `CLAIMS`, maybe with another budget.
         frame: any runs; those of other arms, budgets or conditions are left out.
-        mixed: whether pairs under different conditions count together.
     """
     own = frame[(frame.family == claim.family) & (frame.env_steps == claim.env_steps)]
     own = own.assign(
@@ -259,8 +258,6 @@ def judge(claim: Claim, frame: pd.DataFrame, *, mixed: bool = False) -> Verdict:
     paired = pools.pairs(own, claim.first, claim.second)
     pool = pools.largest(paired).runs
     changed = "" if pool.empty else pool.changed.iloc[0]
-    if mixed:
-        pool = paired[paired.changed == changed]
     played = [game for game in games(claim) if (pool.game == game).any()]
     first, second = pools.paired_scores(pool, claim.first, claim.second, played, normalised=True)
     counts = [*map(len, first)]

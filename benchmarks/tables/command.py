@@ -26,9 +26,6 @@ from rcrl_jax.config import presets as known
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
 
-CONTRADICTED, UNDECIDED = 3, 4
-"""Exit codes of --gate."""
-
 
 class Kind(NamedTuple):
     """One of the paper's tables.
@@ -99,7 +96,6 @@ def fill(
     *,
     presets: Sequence[str] = (),
     budgets: Sequence[int] = (),
-    mixed: bool = False,
 ) -> Shown:
     """Makes a table and judges its claims.
 
@@ -110,7 +106,6 @@ def fill(
         presets: those that are shown, whatever fields a run changes; empty for all. Claims are
             judged that compare two of them.
         budgets: in environment steps; empty for those of the table, or of `pools.budget`.
-        mixed: whether runs of all conditions are shown.
     """
     budgets = tuple(budgets) or kind.budgets or (pools.budget(frame, kind.family),)
     own = frame[(frame.family == kind.family) & frame.score.notna()]
@@ -132,11 +127,11 @@ def fill(
     own = own[chosen & of_budget]
     found = {*own.arm.map(arms.preset_of)}
     lines += [f"no finished run of {name} has these steps" for name in presets if name not in found]
-    shown = [pools.largest(own[own.env_steps == steps], mixed=mixed) for steps in budgets]
-    lines += [f"{line}; --mixed shows them" for pool in shown for line in pool.left_out]
+    shown = [pools.largest(own[own.env_steps == steps]) for steps in budgets]
+    lines += [line for pool in shown for line in pool.left_out]
     runs_shown = pd.concat([pool.runs for pool in shown])
     judged = [
-        claims.judge(claim._replace(env_steps=budgets[-1]), frame, mixed=mixed)
+        claims.judge(claim._replace(env_steps=budgets[-1]), frame)
         for claim in kind.claims
         if not presets or {claim.first, claim.second} <= {*presets}
     ]
@@ -150,9 +145,8 @@ def run(
     *,
     presets: Sequence[str] = (),
     budgets: Sequence[int] = (),
-    mixed: bool = False,
     others: Sequence[str | os.PathLike] = (),
-) -> Sequence[Verdict]:
+) -> None:
     """Prints and writes one of `PAPER`; what is left out goes to stderr.
 
     Args:
@@ -161,11 +155,7 @@ def run(
         output: directory to write to.
         presets: as in `fill`.
         budgets: as in `fill`.
-        mixed: as in `fill`.
         others: files of scores beside the runs, as `scores.read_others` takes them; Table 1 alone.
-
-    Returns:
-        The verdicts, written as `<name>_verdicts.*`.
 
     Raises:
         ValueError: a directory does not exist, a preset is unknown or stands twice, or a file of
@@ -181,37 +171,26 @@ def run(
     if others:
         kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
     frame, problems = runs.read(*results)
-    shown = fill(kind, frame, presets=presets, budgets=budgets, mixed=mixed)
-    written = table.write(shown.table, output, name)
+    shown = fill(kind, frame, presets=presets, budgets=budgets)
+    table.write(shown.table, output, name)
     if kind.draw:
         path = pathlib.Path(output) / f"{name}.png"
         with files.replacing(path) as partial:
             kind.draw(shown.runs, shown.budgets[-1]).savefig(partial, format="png", dpi=200)
-        written.append(path)
     if shown.judged:
-        written += table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
+        table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
     for line in (*problems, *shown.left_out):
         print(line, file=sys.stderr)
     width = shutil.get_terminal_size().columns
     print(table.to_text(shown.table, width))
     for verdict in shown.judged:
         print("\n" + textwrap.fill(verdict.text, width, break_on_hyphens=False))
-    print(f"\n{stem_line(written)}")
-    return shown.judged
+    print(f"\nwritten to {output}")
 
 
 def start(name: str) -> None:
-    """Runs the program of one of `PAPER`: parses its flags, and exits with the code of --gate."""
+    """Runs the program of one of `PAPER`."""
     define_flags()
-    flags.DEFINE_boolean(
-        "mixed", False, "also show runs of other conditions (algorithm, evaluation, ...)"
-    )
-    flags.DEFINE_boolean(
-        "gate", False,
-        "exit with 0 if all claims that are judged here are supported, with "
-        f"{CONTRADICTED} if one is contradicted, else with {UNDECIDED}; the pre-registered "
-        "claim is judged by benchmarks.claim alone",
-    )  # fmt: skip
     number = max(len(PAPER[name].budgets), 1)
     usual = ",".join(map(str, PAPER[name].budgets)) or "a published one, or that of most runs"
     noun = "budget" if number == 1 else f"{number} budgets"
@@ -223,56 +202,33 @@ def start(name: str) -> None:
             "CSV files with columns game, seed, score: agents of yours, named as their files",
         )  # fmt: skip
 
-    def command(given: flags.FlagValues) -> int:
-        judged = run(
+    def command(given: flags.FlagValues) -> None:
+        run(
             name, given.results, given.output, presets=given.presets,
-            budgets=_budgets(given.steps, number), mixed=given.mixed,
+            budgets=_budgets(given.steps, number),
             others=given.scores if name == "table1" else (),
         )  # fmt: skip
-        return gate(judged) if given.gate else 0
 
     carry_out(command)
 
 
-def define_flags(output: str = "runs/report") -> None:
+def define_flags() -> None:
     """Defines --results and --output."""
     flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
-    flags.DEFINE_string("output", output, "directory to write to")
+    flags.DEFINE_string("output", "runs/report", "directory to write to")
 
 
-def carry_out(command: Callable[[flags.FlagValues], int | None]) -> None:
-    """Runs `command` on the flags and exits with its code; a mistake is one line and code 2."""
+def carry_out(command: Callable[[flags.FlagValues], None]) -> None:
+    """Runs `command` on the flags; a mistake is one line and exit code 2."""
 
-    def main(argv: list[str]) -> int | None:
+    def main(argv: list[str]) -> None:
         del argv
         try:
-            return command(flags.FLAGS)
+            command(flags.FLAGS)
         except (ValueError, OSError) as error:
             command_line.refuse(str(error))
 
     app.run(main, flags_parser=command_line.parse)
-
-
-def stem_line(written: Sequence[pathlib.Path]) -> str:
-    """The files in one line, those of one stem together: `runs/report/table1.{csv,md}`."""
-    suffixes: dict[pathlib.Path, list[str]] = {}
-    for path in written:
-        suffixes.setdefault(path.with_suffix(""), []).append(path.suffix.removeprefix("."))
-    return "written: " + " ".join(
-        f"{stem}.{{{','.join(own)}}}" if len(own) > 1 else f"{stem}.{own[0]}"
-        for stem, own in suffixes.items()
-    )
-
-
-def gate(judged: Sequence[Verdict]) -> int:
-    """The exit code of --gate.
-
-    The pre-registered claim takes no part: `benchmarks.claim` alone decides it.
-    """
-    states = [verdict.state for verdict in judged if not verdict.claim.is_preregistered]
-    if claims.CONTRADICTED in states:
-        return CONTRADICTED
-    return 0 if states and {*states} == {claims.SUPPORTED} else UNDECIDED
 
 
 def _budgets(texts: Sequence[str], number: int) -> list[int]:

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from benchmarks.tables import published, runs
-from benchmarks.tables.table import short_steps
 from rcrl_jax import reference
 
 # Okabe and Ito's palette, readable with every common colour blindness. A published agent has the
@@ -25,7 +24,7 @@ _OURS = {
     "state_sac": _STATE,
 }
 _OTHERS = ("#44aa99", "#332288", "#aa4499", "#117733")
-"""For a second arm or pool of a preset."""
+"""For a second arm of a preset."""
 PUBLISHED_CURVES = {
     "SLAC [decoder var 0.1]": ("SLAC", "#999933", (0, (1, 1))),
     "Dreamer v1 [repo, 100k-bin means]": ("Dreamer (means of bins)", "#882255", (0, (6, 2))),
@@ -50,11 +49,10 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     """Learning curves on the six tasks: ours over published ones.
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
-    points instead of a shade. Runs of different conditions are never averaged. Published curves are
-    thin means, published scores are open markers.
+    points instead of a shade. Published curves are thin means, published scores are open markers.
 
     Args:
-        frame: runs of DMControl; those without evaluations are left out.
+        frame: runs of DMControl of one pool; those without evaluations are left out.
         end: environment steps of the axis; longer runs make it longer.
     """
     figure = Figure(figsize=(11, 6.4), layout="constrained")
@@ -64,12 +62,11 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     end = int(max([end, *points.env_steps]))
     free, others = dict(_OURS), itertools.cycle(_OTHERS)
     of_panel = dict(zip(reference.tasks(), panels.flat, strict=True))
-    labels = _labels(evaluated)
-    for key, own in evaluated.groupby(["arm", "pool"], sort=False):
-        color = free.pop(own.preset.iloc[0], None) or next(others)
+    for arm, own in evaluated.groupby("arm", sort=False):
+        color, label = free.pop(own.preset.iloc[0], None) or next(others), _label(arm, own)
         for task, of_task in own.groupby("game"):
             curve = average(of_task, points[points.run.isin(of_task.index)])
-            _draw_curve(of_panel[task], curve, color, labels[key])
+            _draw_curve(of_panel[task], curve, color, label)
     for task, panel in of_panel.items():
         _draw_published(panel, task, end)
         panel.set_title(task.replace("_", " "), loc="left", fontsize=10)
@@ -129,19 +126,11 @@ def published_notes() -> list[str]:
     ]
 
 
-def _labels(frame: pd.DataFrame) -> dict[tuple[str, int], str]:
-    """(arm, pool) -> its name in the legend; of several pools of an arm, each is told apart."""
-    labels: dict[tuple[str, int], str] = {}
-    for (arm, pool), own in frame.groupby(["arm", "pool"], sort=False):
-        low, high = own.groupby("game").size().agg(["min", "max"])
-        seeds = f"{low} to {high} seeds" if low < high else f"{low} seed{'s' * (low > 1)}"
-        label = f"{arm}, {seeds}"
-        if frame[frame.arm == arm].pool.nunique() > 1:
-            label += f", {short_steps(own.env_steps.iloc[0])} steps"
-        taken = sum(known.startswith(label) for known in labels.values())
-        label += f" ({taken + 1})" * bool(taken)
-        labels[arm, pool] = label.replace("$", r"\$")  # no formula
-    return labels
+def _label(arm: str, own: pd.DataFrame) -> str:
+    """The name of an arm in the legend, with the number of its runs on a task."""
+    low, high = own.groupby("game").size().agg(["min", "max"])
+    seeds = f"{low} to {high} seeds" if low < high else f"{low} seed{'s' * (low > 1)}"
+    return f"{arm}, {seeds}".replace("$", r"\$")  # no formula
 
 
 def _draw_curve(panel: Axes, curve: pd.DataFrame, color: str, label: str) -> None:

@@ -8,26 +8,21 @@ Two pages of the same files differ in their date line only.
 import base64
 import hashlib
 import importlib.resources
-import itertools
 import json
 import os
 import pathlib
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import markupsafe
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 import rcrl_jax
-from benchmarks.tables import arms, command, panels, pools, runs, statistics
-from benchmarks.tables.table import Cell, Column, Row, Table, render
+from benchmarks.tables import arms, command, panels, pools, runs
+from benchmarks.tables.table import render
 from rcrl_jax import reference
-
-FEWEST_TO_COMPARE = 3
-"""Runs of an arm on a game from which on profiles and probabilities count that game."""
 
 _FAMILIES = {"atari": "Atari", "dmc": "DMControl"}
 _MADE_WITH = ("rcrl_jax", "jax", "envpool", "dm_control")
@@ -94,14 +89,12 @@ def build(
 
     with panels.drawing():
         figure = command.PAPER["figure_dmc"].draw(control.runs, control.budgets[-1])
-        profiles, improvements = compare(frame, looks)
         drawn = {
             "figure": _panel("DMControl: ours over published curves", figure),
             "curves": _blocks(
                 frame[(frame.evaluations.map(len) > 0) & ~frame.index.isin(control.runs.index)],
                 curves,
             ),
-            "profiles": profiles,
             "measures": _blocks(frame[frame.index.isin(points.run)], measures),
         }
     files = importlib.resources.files("benchmarks.tables") / "templates"
@@ -124,45 +117,11 @@ def build(
         paper_tables=[
             one.table._replace(notes=[*one.table.notes, *one.left_out]) for one in shown.values()
         ],
-        improvements=improvements,
         rows=_rows(frame, output.absolute().parent),
-        fewest_to_compare=FEWEST_TO_COMPARE,
         fewest_for_interval=panels.FEWEST_FOR_INTERVAL,
         **drawn,
     )
     return Page(html, len(frame), problems)
-
-
-def compare(
-    frame: pd.DataFrame, looks: Mapping[str, panels.Style]
-) -> tuple[list[Block], list[Table]]:
-    """Performance profiles and probabilities of improvement where arms share games."""
-    blocks, tables = [], []
-    for label, own in pool_labels(frame):
-        counted = _counted(own)
-        of_games: dict[tuple[str, ...], dict[str, list[np.ndarray]]] = {}
-        for arm, scores in counted.items():
-            of_games.setdefault(tuple(scores), {})[arm] = [*scores.values()]
-        profiles = [
-            _panel(f"Performance profile on {_games(games)}",
-                   panels.performance_profiles(of_arms, looks))
-            for games, of_arms in of_games.items() if games and len(of_arms) > 1
-        ]  # fmt: skip
-        if profiles:
-            blocks.append(Block(label, profiles))
-        rows = []
-        for first, second in itertools.combinations(counted, 2):
-            if games := [game for game in counted[first] if game in counted[second]]:
-                interval = panels.interval_of(
-                    statistics.probability_of_improvement,
-                    [[counted[arm][game] for game in games] for arm in (second, first)],
-                )
-                cells = [Cell(_games(games)), *(Cell(float(value)) for value in interval)]
-                rows.append(Row(f"{second} > {first}", cells, digits=3))
-        if rows:
-            columns = [Column(name) for name in ("games", "estimate", "low", "high")]
-            tables.append(Table(f"Probability of improvement: {label}", "pair", columns, rows))
-    return blocks, tables
 
 
 def pool_labels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -187,20 +146,16 @@ def pool_labels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return labelled
 
 
-def _by_game(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Games in the paper's order with their runs."""
-    return sorted(frame.groupby("game"), key=lambda group: runs.game_order(group[0]))
-
-
 def _blocks(
     frame: pd.DataFrame, draw: Callable[[str, pd.DataFrame], Iterable[tuple[str, Figure]]]
 ) -> list[Block]:
     """A block a pool with the panels of its games; `draw` gives what they say, and figures."""
     blocks = []
     for label, own in pool_labels(frame):
+        games = sorted(own.groupby("game"), key=lambda group: runs.game_order(group[0]))
         found = [
             _panel(game, figure, f"{said} on {game}")
-            for game, of_game in _by_game(own)
+            for game, of_game in games
             for said, figure in draw(game, of_game)
         ]
         counts = {"run": len(own), "arm": own.arm.nunique(), "game": own.game.nunique()}
@@ -211,25 +166,6 @@ def _blocks(
 
 def _panel(title: str, figure: Figure, said: str = "") -> Panel:
     return Panel(title, panels.to_uri(figure), said or title)
-
-
-def _counted(frame: pd.DataFrame) -> dict[str, dict[str, np.ndarray]]:
-    """Arm -> game -> normalised scores, where there are enough of them."""
-    games = [game for game, _ in _by_game(frame)]
-    return {
-        arm: {
-            game: values
-            for game, values in zip(
-                games, pools.scores(frame, arm, games, normalised=True), strict=True
-            )
-            if len(values) >= FEWEST_TO_COMPARE
-        }
-        for arm in frame.arm.unique()
-    }
-
-
-def _games(games: Sequence[str]) -> str:
-    return ", ".join(games) if len(games) <= 4 else f"{len(games)} games"
 
 
 def _facts(frame: pd.DataFrame, *, date: str, commit: str | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ import base64
 import contextlib
 import io
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -129,30 +129,6 @@ def learning_curves(
     return _finish(figure, axes)
 
 
-def performance_profiles(
-    arms: Mapping[str, statistics.Scores], looks: Mapping[str, Style]
-) -> Figure:
-    """Share of runs above each score, with 95 % stratified intervals.
-
-    Args:
-        arms: arm -> normalised scores, the same games in all.
-        looks: styles of the arms.
-    """
-    figure, axes = _panel("normalised score τ", "share of runs above τ")
-    pooled = np.concatenate([game for arm in arms.values() for game in arm])
-    thresholds = np.linspace(min(0.0, pooled.min()), max(1.0, pooled.max()), 101)
-    for arm, scores in arms.items():
-        interval = interval_of(
-            lambda drawn: statistics.performance_profile(drawn, thresholds), [scores]
-        )
-        color, dash = looks[arm]
-        label = f"{arm}, {sum(map(len, scores))} runs"
-        axes.plot(thresholds, interval.estimate, color=color, linestyle=dash, label=label)
-        axes.fill_between(thresholds, interval.low, interval.high, color=color, alpha=0.18)
-    axes.set_ylim(-0.02, 1.02)
-    return _finish(figure, axes)
-
-
 def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
     """Titles and figures of what one game's runs of one pool measured beside their scores.
 
@@ -186,15 +162,6 @@ def _mean_of_runs(points: pd.DataFrame, measure: str) -> pd.Series:
     return runs.at_common_steps(own, "agent_steps", measure).mean(axis=1)
 
 
-def interval_of(
-    estimator: Callable[..., np.ndarray], arms: Sequence[statistics.Scores]
-) -> statistics.Interval:
-    """The 95 % interval of an estimator, as `statistics.bootstrap_intervals` has it."""
-    return statistics.bootstrap_intervals(
-        {"": estimator}, arms, np.random.default_rng(0), resamples=_RESAMPLES
-    )[""]
-
-
 def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None:
     """Every seed as a thin line; of two finished seeds the mean, of three an interval too.
 
@@ -217,10 +184,12 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
     look |= {"linewidth": 2, "markersize": 3, "alpha": 1}
     axes.plot(scores.index, scores.mean(axis=1), **look)
     if scores.shape[1] >= FEWEST_FOR_INTERVAL:
-        interval = interval_of(
-            lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1),
+        interval = statistics.bootstrap_intervals(
+            {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},
             [list(scores.to_numpy(np.float64))],
-        )
+            np.random.default_rng(0),
+            resamples=_RESAMPLES,
+        )["mean"]
         axes.fill_between(
             scores.index, interval.low, interval.high, color=style.color, alpha=0.18, linewidth=0
         )

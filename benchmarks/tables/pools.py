@@ -35,18 +35,12 @@ class Pool(NamedTuple):
     others: tuple[pd.DataFrame, ...] = ()
 
 
-def largest(frame: pd.DataFrame, *, mixed: bool = False) -> Pool:
+def largest(frame: pd.DataFrame) -> Pool:
     """Keeps the largest set of runs with equal conditions; one set of each family.
 
     The budget is a condition, so a table of one budget passes runs of that budget. Of sets of one
     size, the one with longer runs is kept, then the one with the higher algorithm number.
-
-    Args:
-        frame: any runs.
-        mixed: whether to keep all runs instead; a table then says that it mixes protocols.
     """
-    if mixed:
-        return Pool(frame)
     kept, left_out, rest = [], [], []
     for _, family in frame.groupby("family", sort=False):
         sets = [own for _, own in family.groupby("pool", sort=False)]

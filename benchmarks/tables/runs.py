@@ -213,46 +213,26 @@ def _places(directories: Sequence[pathlib.Path]) -> str:
 def _find(roots: Sequence[pathlib.Path], problems: list[str]) -> list[pathlib.Path]:
     """The directories that hold a file of a run, or are named like a run's; in order of names.
 
-    Follows links, and enters every directory once.
+    A directory below two roots counts once.
     """
+
+    def report(error: OSError) -> None:
+        problems.append(
+            f"{error.filename} cannot be read: {error.strerror}; change its rights or move it away"
+        )
+
+    found: dict[pathlib.Path, pathlib.Path] = {}
     for root in roots:
         if not root.is_dir():
             raise ValueError(f"there is no directory {root}")
-    found, seen = [], set()
-    pending = list(reversed(roots))  # a stack: trees can be deeper than Python's recursion
-    links: list[pathlib.Path] = []
-    while pending or links:
-        # Links last, so that a run is read by its own path and not by a link to it.
-        is_link = not pending
-        directory = links.pop(0) if is_link else pending.pop()
-        try:
-            status = directory.stat()
-            if (status.st_dev, status.st_ino) in seen:
-                if is_link:
-                    problems.append(f"{directory} links to a directory that is read already")
-                continue
-            seen.add((status.st_dev, status.st_ino))
-            with os.scandir(directory) as entries:
-                entries = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            problems.append(
-                f"{directory} cannot be read: {error.strerror}; change its rights or move it away"
+        for place, below, names in os.walk(root, onerror=report):
+            # Hidden directories are copies that a campaign has begun.
+            below[:] = sorted(
+                name for name in below if name not in _NO_RUNS_BELOW and not name.startswith(".")
             )
-            continue
-        below = [entry for entry in entries if _may_hold_runs(entry, problems)]
-        links += [pathlib.Path(entry.path) for entry in below if entry.is_symlink()]
-        pending += [pathlib.Path(entry.path) for entry in reversed(below) if not entry.is_symlink()]
-        if _SEED.fullmatch(directory.name) or any(entry.name in _FILES for entry in entries):
-            found.append(directory)
-    return found
-
-
-def _may_hold_runs(entry: os.DirEntry, problems: list[str]) -> bool:
-    # Hidden directories are copies that a campaign has begun.
-    if entry.name in _NO_RUNS_BELOW or entry.name.startswith("."):
-        return False
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        problems.append(f"{entry.path} cannot be read: {error.strerror}; remove it")
-        return False
+            links = filter(os.path.islink, (os.path.join(place, name) for name in below))
+            problems += [f"{link} is a link and is not followed" for link in links]
+            if _SEED.fullmatch(os.path.basename(place)) or not _FILES.isdisjoint(names):
+                directory = pathlib.Path(place)
+                found.setdefault(directory.resolve(), directory)
+    return list(found.values())

@@ -4,8 +4,8 @@ The scores of an arm are a list with one array per game. Games are strata: runs 
 and resampled within their game only, and arms and games may have different numbers of runs.
 
 Estimators are functions of one arm or of two that keep leading axes: `bootstrap_intervals` calls
-each of them once, with all resamples. Those of one arm need human-normalised scores. Aggregates and
-profile are those of Agarwal et al. (2021, "Deep Reinforcement Learning at the Edge of the
+each of them once, with all resamples. Those of one arm need human-normalised scores. Aggregates
+are those of Agarwal et al. (2021, "Deep Reinforcement Learning at the Edge of the
 Statistical Precipice"); with equally many runs in all games they equal those of their rliable.
 """
 
@@ -129,41 +129,6 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
     return _middle_half_mean(np.concatenate(scores, axis=-1))
 
 
-def optimality_gap(scores: Scores, gamma: float = 1.0) -> np.ndarray:
-    """Mean over games and runs of how far a score falls short of `gamma`, `[...]`.
-
-    Scores above `gamma` count as `gamma`. Lower is better; games have equal weight.
-    """
-    return gamma - mean_of_game_means([np.minimum(game, gamma) for game in scores])
-
-
-def performance_profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
-    """Share of runs that score more than each threshold.
-
-    Args:
-        scores: `[..., n_g]` each game; games have equal weight, whatever their number of runs.
-        thresholds: `[T]`, increasing.
-
-    Returns:
-        `[..., T]`.
-
-    Raises:
-        ValueError: the thresholds do not increase.
-    """
-    if np.any(np.diff(thresholds) <= 0):
-        raise ValueError("thresholds of a performance profile must increase")
-    bins = len(thresholds) + 1
-    weights = np.concatenate([np.full(np.shape(x)[-1], 1 / np.shape(x)[-1]) for x in scores])
-    pooled = np.concatenate(scores, axis=-1)
-    # A run that exceeds k thresholds falls into bin k of its data set.
-    exceeded = np.searchsorted(thresholds, pooled).reshape(-1, len(weights))
-    exceeded += bins * np.arange(len(exceeded))[:, None]
-    weights = np.broadcast_to(weights / len(scores), exceeded.shape)
-    shares = np.bincount(exceeded.ravel(), weights.ravel(), minlength=bins * len(exceeded))
-    shares = shares.reshape(*pooled.shape[:-1], bins)
-    return shares[..., :0:-1].cumsum(axis=-1)[..., ::-1]
-
-
 def difference(estimator: Callable[[Scores], np.ndarray]) -> Callable[[Scores, Scores], np.ndarray]:
     """Makes an estimator of two arms: that of the first arm minus that of the second."""
     return lambda first, second: estimator(first) - estimator(second)
@@ -246,7 +211,7 @@ def bootstrap_intervals(
     variance of a game's mean by the factor (n - 1) / n, and it cannot see high scores that no run
     reached. Where 26 games have 5, 10 and 20 runs each, drawn from CURL's 20 published seeds, 95 %
     intervals of `mean_of_game_means` cover the truth in 83, 86 and 90 % of simulations, those of
-    `interquartile_mean` in 92, 94 and 93 % (`python -m benchmarks.coverage`).
+    `interquartile_mean` in 92, 94 and 93 % (results/coverage).
 
     Args:
         estimators: name -> function of the arms that keeps leading axes, and may add trailing ones.

@@ -171,27 +171,22 @@ def to_format(table: Table, suffix: str) -> str:
     return to_csv(table) if suffix == "csv" else render(f"table.{suffix}", table=table)
 
 
-def write(table: Table, directory: str | os.PathLike, stem: str) -> list[pathlib.Path]:
-    """Writes the table in every format, each file atomically.
+def write(table: Table, directory: str | os.PathLike, stem: str) -> None:
+    """Writes the table as `<stem>.csv`, `.md`, `.tex` and `.html`, each file atomically.
 
     Args:
         table: what to write.
         directory: made if it does not exist.
         stem: name of the files without their suffix.
 
-    Returns:
-        The files: `<stem>.csv`, `.md`, `.tex` and `.html`.
-
     Raises:
         OSError: a file cannot be written.
     """
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    written = [directory / f"{stem}.{suffix}" for suffix in FORMATS]
-    for path, suffix in zip(written, FORMATS, strict=True):
-        with files.replacing(path) as partial:
+    for suffix in FORMATS:
+        with files.replacing(directory / f"{stem}.{suffix}") as partial:
             partial.write_text(to_format(table, suffix), encoding="utf-8")
-    return written
 
 
 def render(name: str, **values: Any) -> str:

@@ -8,13 +8,10 @@ them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
     similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
                        held-out pairs and on pairs of the replay; one object per snapshot and run
-    unseen.jsonl       how well the discriminator separates held-out pairs (areas under the ROC
-                       curve, with that of a clock and that at matched time), and cosines for equal
-                       and for different actions
     scores.jsonl       the mean return of every evaluation
     probe.jsonl        how much of the discounted return a linear function of phi explains, beside
                        one of the step number alone and a constant
-    *.png              the paper's similarity figure of each seed and of all, and the probe's
+    *.png              the paper's similarity figure, and the probe's
 
 If a head reads only states, phi means psi(s). The same command in the same work directory resumes.
 --config changes a field of every preset.

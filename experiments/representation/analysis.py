@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.representation import draws, figures, probe, similarity
 from rcrl_jax import files, types
-from rcrl_jax.return_contrast import episodes, instruments
+from rcrl_jax.return_contrast import episodes
 from rcrl_jax.runs import records
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
@@ -88,27 +88,18 @@ def analyse(
     probed = draws.draw_steps(recorded, probe_steps, rng)
 
     similarities = [line for arm in arms for line in _similarities(arm, recorded, contrast)]
-    unseen = [line for arm in arms for line in _unseen(arm, recorded)]
     probes = [line for arm in arms for line in _probes(arm, recorded, probed)]
     scores = [line for arm in arms for line in _scores(arm.plan)]
 
     directory.mkdir(parents=True, exist_ok=True)
     _write_lines(directory / "similarity.jsonl", similarities)
-    _write_lines(directory / "unseen.jsonl", unseen)
     _write_lines(directory / "probe.jsonl", probes)
     _write_lines(directory / "scores.jsonl", scores)
     name, seeds = directory.name, plans[0].seeds
-    for seed in seeds:
-        figures.draw_similarity(
-            directory / f"similarity_seed_{seed}.png",
-            [line for line in similarities if line["seed"] == seed],
-            [line for line in scores if line["seed"] == seed],
-            f"{name}, seed {seed}",
-        )
-    if len(seeds) > 1:
-        title = f"{name}: mean of {len(seeds)} seeds, and each"
-        figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
-    figures.draw_unseen(directory / "unseen.png", unseen, f"{name}: held-out pairs by action")
+    title = f"{name}: mean of {len(seeds)} seeds, and each"
+    if len(seeds) == 1:
+        title = f"{name}, seed {seeds[0]}"
+    figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
     figures.draw_probe(directory / "probe.png", probes, f"{name}: linear probe of the return")
 
 
@@ -127,23 +118,6 @@ def _similarities(
             lines += arm.lines(
                 snapshot.step, pairs=pairs, cosine_positive=positive, cosine_negative=negative
             )
-    return lines
-
-
-def _unseen(arm: Arm, recorded: Sequence[episodes.Episode]) -> list[Line]:
-    """`instruments.measure` of each snapshot; the pairs are the same for all arms and runs."""
-    runs = len(arm.plan.runs)
-    lines = []
-    for snapshot in arm.snapshots:
-        values = instruments.measure(
-            arm.fleet,
-            snapshot.params,
-            [recorded] * runs,
-            seeds=[_DRAW] * runs,
-            agent_steps=0,
-        )
-        columns = {name: np.array([run[name] for run in values]) for name in values[0]}
-        lines += arm.lines(snapshot.step, **columns)
     return lines
 
 

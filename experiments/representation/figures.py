@@ -63,41 +63,6 @@ def _finish(figure: Figure, title: str, path: pathlib.Path) -> None:
     curves.save_figure(figure, path)
 
 
-def draw_unseen(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draws AUCs of held-out pairs with their nulls, and cosines for equal and different actions.
-
-    Args:
-      path: PNG to write.
-      lines: `preset`, `seed`, `agent_steps` and the metrics of `instruments.measure`.
-      title: of the figure.
-    """
-    presets = list(dict.fromkeys(line["preset"] for line in lines))
-    figure = Figure(figsize=(13, 4), dpi=100, layout="constrained")
-    panels = figure.subplots(ncols=3)
-    for preset, shades in zip(presets, itertools.cycle(_SHADES), strict=False):
-        own = [line for line in lines if line["preset"] == preset]
-        for name, color in zip(("auc_equal_action", "auc_equal_return"), shades, strict=True):
-            judged = [line for line in own if f"unseen_{name}" in line]
-            _curves(panels[0], judged, f"unseen_{name}", color, f"{preset}, {name[4:]}")
-            for kind, words, dash in (
-                ("clock", "a clock", ":"),
-                ("matched_time", "at matched time", "--"),
-            ):
-                of_kind = [line for line in judged if f"unseen_{name}_{kind}" in line]
-                label = f"{preset}, {name[4:]}, {words}"
-                _curves(panels[0], of_kind, f"unseen_{name}_{kind}", color, label, dash)
-        for panel, kind in zip(panels[1:], ("equal_action", "different_action"), strict=True):
-            for sign, color in zip(("positive", "negative"), shades, strict=True):
-                _curves(panel, own, f"unseen_cosine_{sign}_{kind}", color, f"{preset}, {sign}")
-    panels[0].axhline(0.5, color="#888888", linewidth=0.8)
-    panels[0].set(title="discriminator, held-out pairs", ylabel="area under the ROC curve")
-    panels[1].set(title="equal actions", ylabel="cosine similarity to the anchor")
-    panels[2].set(title="different actions", ylabel="cosine similarity to the anchor")
-    for panel in panels:
-        panel.set_ylim(None, 1.02)
-    _finish(figure, title, path)
-
-
 def draw_probe(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
     """Draws what a linear probe explains, before and after training, seed by seed, with its nulls.
 
@@ -141,7 +106,6 @@ def _curves(
     key: str,
     color: str,
     label: str,
-    dash: str = "-",
 ) -> None:
     by_seed: dict[int, dict[int, float]] = {}
     for line in lines:
@@ -151,8 +115,6 @@ def _curves(
     common = sorted(set.intersection(*(set(values) for values in by_seed.values())))
     if len(by_seed) > 1:
         for values in by_seed.values():
-            panel.plot(
-                *zip(*sorted(values.items()), strict=True), color=color, ls=dash, lw=0.5, alpha=0.5
-            )
+            panel.plot(*zip(*sorted(values.items()), strict=True), color=color, lw=0.5, alpha=0.5)
     mean = [np.mean([values[step] for values in by_seed.values()]) for step in common]
-    panel.plot(common, mean, dash, color=color, lw=1.8, label=label)
+    panel.plot(common, mean, color=color, lw=1.8, label=label)

@@ -76,7 +76,10 @@ def _reserve_cores(count: int) -> None:
     not tell processes which are theirs, and several sweeps may share a machine.
     """
     folder = pathlib.Path(tempfile.gettempdir(), f"rcrl_jax_cores_{os.getuid()}")
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        print(f"{folder} is another user's: this fleet may use every core", flush=True)
+        return
     free: list[int] = []
     for core in sorted(os.sched_getaffinity(0)):
         if len(free) < count and _lock(folder / str(core), fcntl.LOCK_EX | fcntl.LOCK_NB):

@@ -52,7 +52,8 @@ def connected(
     try:
         import ray
     except ImportError:
-        raise SweepError("--ray needs Ray: pip install 'rcrl-jax[ray]'") from None
+        need = "make .venv/tested, or pip install 'rcrl-jax[ray]'"
+        raise SweepError(f"--ray needs Ray: {need}") from None
     try:
         _check_listens(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
         own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}

@@ -77,11 +77,7 @@ def _pixels(shape: tuple[int, ...]) -> specs.BoundedArray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvironmentProtocol:
-    """The settings under which an agent sees an environment; see `agent_view`.
-
-    Raises:
-        ValueError: `frame_stack` or `max_episode_steps` is below 1.
-    """
+    """The settings under which an agent sees an environment; see `agent_view`."""
 
     frame_stack: int
     """C, frames in an observation."""
@@ -91,14 +87,6 @@ class EnvironmentProtocol:
     """Whether rewards are clipped to [-1, 1]; returns are always raw."""
     max_episode_steps: int
     """Agent steps after which a game is cut, regardless of its lives."""
-
-    def __post_init__(self):
-        """Checks the numbers."""
-        if self.frame_stack < 1 or self.max_episode_steps < 1:
-            raise ValueError(
-                f"frame_stack {self.frame_stack} and max_episode_steps {self.max_episode_steps} "
-                "must be >= 1"
-            )
 
     def for_evaluation(self) -> "EnvironmentProtocol":
         """The same settings with whole games and raw rewards."""

@@ -123,7 +123,7 @@ def normalised(game: str, score: float) -> float:
     return score / 1000 if game in tasks() else human_normalised(game, score)
 
 
-def comparison(game: str, preset: str, mean_score: float) -> str:
+def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
     """Compares one run's mean score with random play, the human tester and the paper's score.
 
     A DMControl score is compared with those of CURL's paper: RCRL's paper prints only curves.
@@ -132,6 +132,7 @@ def comparison(game: str, preset: str, mean_score: float) -> str:
         game: any game or task; one outside the tables gets a sentence that says so.
         preset: any preset; one that is no row of the paper gets a line that says so.
         mean_score: mean raw return of the run's final evaluation.
+        behind: what is behind that score, such as `1 seed, 4,000 steps, 2 episodes`.
 
     Returns:
         A table of several lines, without a newline at its end.
@@ -144,16 +145,16 @@ def comparison(game: str, preset: str, mean_score: float) -> str:
             [
                 *lines,
                 "(returns after that many environment steps; RCRL's paper prints none)",
-                f"this run, {preset} (1 seed): {mean_score:.1f}",
+                f"this run, {preset} ({behind}): {mean_score:.1f}",
             ]
         )
     if game not in games():
-        return f"{game}: no published scores; this run, {preset}, scored {mean_score:.4g}"
+        return f"{game}: no published scores; this run, {preset} ({behind}): {mean_score:.4g}"
     rows = [("random", published(game, "Random")), ("human", published(game, "Human"))]
     column = PAPER_COLUMN.get(preset)
     if column is not None:
         rows.append((f"{column} ({_RUNS_BEHIND[column]})", published(game, column)))
-    rows.append((f"this run, {preset} (1 seed)", mean_score))
+    rows.append((f"this run, {preset} ({behind})", mean_score))
     width = max(len(label) for label, _ in rows)
     lines = [f"{game:<{width}}  {'score':>9}  human-normalised"]
     lines += [

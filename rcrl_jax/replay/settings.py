@@ -20,9 +20,6 @@ class ReplaySettings:
       batch_size: B, transitions drawn for each run.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
-
-    Raises:
-      ValueError: the anchors are the RL batch, and their number is neither B nor 0.
     """
 
     capacity: int
@@ -33,12 +30,3 @@ class ReplaySettings:
     contrast: ContrastRule
     batch_size: int
     importance_exponent: float
-
-    def __post_init__(self) -> None:
-        """Checks that the sizes agree with the contrast rule."""
-        number = self.contrast.number
-        if self.contrast.anchors == "rl_batch" and number not in (0, self.batch_size):
-            raise ValueError(
-                f"contrast.number: {number} anchors cannot be the {self.batch_size} "
-                "transitions of the RL batch"
-            )

@@ -172,7 +172,7 @@ class RunRecorder:
         """
         wall_s = round(self._wall_before_s + time.monotonic() - self._started_s, 3)
         self._metrics.append({**counters._asdict(), "wall_s": wall_s, **scalars})
-        self._add_scalars(counters, scalars)
+        self._add_scalars("training", counters, scalars)
 
     def record_evaluation(
         self,
@@ -197,10 +197,14 @@ class RunRecorder:
         measured = measured or {}
         evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut, **measured}
         self._evaluations.append({**counters._asdict(), **evaluation})
-        self._add_scalars(counters, {"evaluation_mean": mean, **measured})
+        self._add_scalars("evaluation", counters, {"mean": mean, **measured})
 
-    def _add_scalars(self, counters: Counters, scalars: Mapping[str, Any]) -> None:
-        finite = {name: float(value) for name, value in scalars.items() if math.isfinite(value)}
+    def _add_scalars(self, group: str, counters: Counters, scalars: Mapping[str, Any]) -> None:
+        finite = {
+            f"{group}/{name}": float(value)
+            for name, value in scalars.items()
+            if math.isfinite(value)
+        }
         self._tensorboard.add(counters.agent_steps, finite)
 
     def write_parameters(self, params: Mapping[str, np.ndarray]) -> None:
@@ -282,6 +286,18 @@ def describe_scores(
         "episodes_cut": episodes_cut,
         "returns": returns,
     }
+
+
+def behind(scores: Mapping[str, Any]) -> str:
+    """What is behind a run's score: `1 seed, 4,000 steps, 2 episodes, 1 cut`.
+
+    Args:
+        scores: as `describe_scores` returns them.
+    """
+    parts = ["1 seed", f"{scores['env_steps']:,} steps", f"{scores['episodes']} episodes"]
+    if scores.get("episodes_cut"):
+        parts.append(f"{scores['episodes_cut']} cut")
+    return ", ".join(parts)
 
 
 def _summary(returns: Sequence[float]) -> dict[str, float]:

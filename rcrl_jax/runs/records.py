@@ -20,8 +20,6 @@ from rcrl_jax.runs.paths import RunPaths
 WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
 
-_TAIL = 2**14  # bytes at the end of metrics.jsonl that hold its last line
-
 
 class RecordState(NamedTuple):
     """What metrics.jsonl and evaluations.jsonl of a fleet's runs hold at a checkpoint."""
@@ -88,18 +86,11 @@ def read_evaluations(path: str | os.PathLike) -> list[dict[str, Any]]:
 def read_progress(paths: RunPaths) -> tuple[int, float]:
     """Agent steps of a run, and its seconds of training, from the last whole line of its metrics.
 
-    Both are 0 if there is none: what is damaged is named by the training program.
+    Both are 0 if there is none, or a line is damaged, which the training program names.
     """
-    lines = []
     with contextlib.suppress(OSError, files.Damaged):
-        with open(files.open_regular(paths.metrics), "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
-            lines = file.read().split(b"\n")
-    for line in reversed(lines):
-        with contextlib.suppress(files.Damaged), files.reading(paths.metrics):
-            record = json.loads(line)
-            check_metrics(record)
-            return record["agent_steps"], record["wall_s"]
+        if lines := read_metrics(paths.metrics):
+            return lines[-1]["agent_steps"], lines[-1]["wall_s"]
     return 0, 0.0
 
 

@@ -11,11 +11,13 @@ import numpy as np
 
 from rcrl_jax import files, native, reference
 from rcrl_jax.agents.agent import Agent
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import ATARI_PRESETS, dmc_presets_of
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.runs import manifest, records
+from rcrl_jax.runs import manifest, recorder, records
 from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, curves, loop, prediction, video
@@ -76,8 +78,6 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
     """
     with contextlib.ExitStack() as stack:
         finished_before = plan.is_finished()
-        if not finished_before:
-            _check_files(plan)
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
@@ -158,23 +158,6 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
     return _report(plan, say)
 
 
-def _check_files(plan: Plan) -> None:
-    """Reads the records of an unfinished plan, before anything that takes long is built.
-
-    Raises:
-      Damaged: a line is not a record, or the checkpoints are no directory.
-      OSError: a file cannot be read.
-    """
-    checkpoints = plan.paths[0].checkpoints
-    if checkpoints.exists() and not checkpoints.is_dir():
-        raise files.Damaged(checkpoints, "it is not a directory")
-    for paths in plan.paths:
-        if paths.metrics.exists():
-            records.read_metrics(paths.metrics)
-        if paths.evaluations.exists():
-            records.read_evaluations(paths.evaluations)
-
-
 def _describe_runs(
     plan: Plan, agent: Agent, environment: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
@@ -210,7 +193,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
         (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
     except OSError as error:
         say(f"warning: {error}")
-    means = []
+    found = []
     for paths in plan.paths:
         scores = records.read_scores(paths.scores)
         own = {"preset": paths.preset, "game": paths.game, "seed": paths.seed}
@@ -218,15 +201,31 @@ def _report(plan: Plan, say: Say) -> list[float]:
         if of_another:
             raise files.Damaged(paths.scores, f"it is of another {' and '.join(of_another)}")
         records.check_finished(paths.directory, scores)
-        means.append(float(np.mean(scores["returns"])))
-    for paths, mean in zip(plan.paths, means, strict=True):
+        found.append(scores)
+    means = [float(np.mean(scores["returns"])) for scores in found]
+    for paths, scores, mean in zip(plan.paths, found, means, strict=True):
         try:
             curves.draw_learning_curve(paths)
         except OSError as error:
             say(f"warning: the curve cannot be drawn: {error}")
-        say(reference.comparison(paths.game, plan.preset, mean))
+        say(reference.comparison(paths.game, plan.preset, mean, recorder.behind(scores)))
+        if changes := _changed_fields(plan, paths.game):
+            say(f"fields unlike those of preset {plan.preset}: {changes}")
         say(f"results in {paths.directory}")
     return means
+
+
+def _changed_fields(plan: Plan, game: str) -> str:
+    """Where the configuration is not its preset's, as flags have it; empty for one of one's own."""
+    preset = {**ATARI_PRESETS, **dmc_presets_of(game)}.get(plan.preset)
+    if preset is None:
+        return ""
+    usual = fields.values(preset)
+    return ", ".join(
+        f"{name}={value}"
+        for name, value in fields.values(plan.config).items()
+        if usual.get(name) != value
+    )
 
 
 def _start_or_resume(

@@ -323,7 +323,9 @@ def _report(paths: RunPaths, described: dict[str, Any]) -> str:
     error = described["standard_error"]
     spread = "" if error is None else f", standard error {error:.1f}"
     lines = [
-        reference.comparison(paths.game, paths.preset, described["mean"]),
+        reference.comparison(
+            paths.game, paths.preset, described["mean"], recorder.behind(described)
+        ),
         f"seed {paths.seed}: mean of {described['episodes']} episodes {described['mean']:.1f}"
         f"{spread}, median {described['median']:.1f}; {described['episodes_cut']} cut at the limit",
     ]

@@ -13,35 +13,28 @@ import numpy as np
 from rcrl_jax import files
 
 _SCALE = 4  # 84 x 84 pixels are too small to watch; H.264 also needs even sizes
+_FRAMES_PER_S = 15  # real time for Atari, where an agent step is 4 frames of 60 Hz
 
 
 class VideoFailed(RuntimeError):  # noqa: N818 - states what happened
     """A video cannot be made."""
 
 
-def write_video(path: str | os.PathLike, frames: np.ndarray, fps: float = 15.0) -> None:
+def write_video(path: str | os.PathLike, frames: np.ndarray) -> None:
     """Writes frames as an H.264 MP4, atomically; each pixel is enlarged to 4 x 4.
 
     Args:
         path: the video; its name ends with `.mp4` and its directory exists.
         frames: [T, H, W] gray or [T, H, W, 3] RGB, uint8, T at least 1.
-        fps: frames a second; 15 is real time for Atari, where an agent step is 4 frames of 60 Hz.
 
     Raises:
-        ValueError: `frames` has another shape or type.
         VideoFailed: there is no ffmpeg, or it failed.
         OSError: the video cannot be written.
     """
-    is_gray, is_rgb = frames.ndim == 3, frames.ndim == 4 and frames.shape[-1] == 3
-    if frames.dtype != np.uint8 or not (is_gray or is_rgb) or frames.size == 0:
-        raise ValueError(
-            "frames must be a non-empty uint8 array [T, H, W] or [T, H, W, 3], got "
-            f"{frames.dtype} {list(frames.shape)}"
-        )
     command = [
         find_ffmpeg(), "-v", "error", "-y",
-        "-f", "rawvideo", "-pix_fmt", "gray" if is_gray else "rgb24",
-        "-s", f"{frames.shape[2]}x{frames.shape[1]}", "-r", str(fps), "-i", "-",
+        "-f", "rawvideo", "-pix_fmt", "gray" if frames.ndim == 3 else "rgb24",
+        "-s", f"{frames.shape[2]}x{frames.shape[1]}", "-r", str(_FRAMES_PER_S), "-i", "-",
         "-vf", f"scale=iw*{_SCALE}:ih*{_SCALE}:flags=neighbor", "-pix_fmt", "yuv420p",
     ]  # fmt: skip
     with files.replacing(path) as partial:

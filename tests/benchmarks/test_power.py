@@ -51,7 +51,6 @@ def test_command_writes_what_it_prints(tmp_path):
         ("power", "--simulations=100001"),
         ("power", "--permutations=1000001"),
         ("power", "--output=power.py/new"),
-        ("coverage", "--output=power.py/new"),
     ],
 )
 def test_what_would_not_fit_or_cannot_be_written_is_refused_at_once(program, argument, tmp_path):

@@ -51,6 +51,14 @@ def test_fleets_of_a_machine_get_different_cores(tmp_path, monkeypatch):
     assert given == [[2]]
 
 
+def test_another_users_list_of_cores_is_left_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(local.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / f"rcrl_jax_cores_{os.getuid()}").symlink_to(tmp_path / "theirs")
+    local._reserve_cores(1)
+    assert not [*(tmp_path / "theirs").iterdir()] and "another user's" in capsys.readouterr().out
+
+
 def test_fleets_that_fail_are_named_with_their_log_and_stop_no_other(tmp_path):
     spec = toy_sweep.make_spec(tmp_path)
     once, empty, refused, killed, *_ = map(alone, spec.units)

@@ -23,9 +23,8 @@ from benchmarks.tables import published
 from rcrl_jax import reference
 
 FILE = pathlib.Path(__file__).with_name("rliable_figures.json")
-THRESHOLDS = [-0.05, 0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0]
 PAIRS = [("first_20", "second_20"), ("first_20", "second_5"), ("first_5", "second_5")]
-RESAMPLES = {"aggregates": 50_000, "profile": 10_000, "improvement": 5_000}
+RESAMPLES = {"aggregates": 50_000, "improvement": 5_000}
 
 
 def synthetic_scores() -> dict[str, np.ndarray]:
@@ -55,12 +54,11 @@ def main() -> None:
     np.random.seed(0)
     synthetic = synthetic_scores()
     tables = synthetic | {"curl_20": curl_scores()}
-    names = ["mean", "median", "iqm", "optimality_gap"]
+    names = ["mean", "median", "iqm"]
     functions = [
         metrics.aggregate_mean,
         metrics.aggregate_median,
         metrics.aggregate_iqm,
-        metrics.aggregate_optimality_gap,
     ]
     figures = {}
     estimates, intervals = library.get_interval_estimates(
@@ -68,16 +66,11 @@ def main() -> None:
         lambda scores: np.array([function(scores) for function in functions]),
         reps=RESAMPLES["aggregates"],
     )
-    profiles, bands = library.create_performance_profile(
-        tables, np.array(THRESHOLDS), reps=RESAMPLES["profile"]
-    )
     for table in tables:
         figures[table] = {
             name: {"estimate": estimates[table][i], "interval": intervals[table][:, i].tolist()}
             for i, name in enumerate(names)
         }
-        profile, band = profiles[table].tolist(), bands[table].tolist()
-        figures[table]["profile"] = {"estimate": profile, "interval": band}
     improvements, intervals = library.get_interval_estimates(
         {" ".join(pair): [tables[name] for name in pair] for pair in PAIRS},
         lambda x, y: np.array([metrics.probability_of_improvement(x, y)]),
@@ -91,7 +84,6 @@ def main() -> None:
     content = {
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "resamples": RESAMPLES,
-        "thresholds": THRESHOLDS,
         # One row a game.
         "scores": {name: table.T.tolist() for name, table in synthetic.items() if "20" in name},
         "figures": figures,

@@ -93,7 +93,7 @@ def test_every_paper_column_is_complete_and_says_what_runs_are_behind_it():
     for column in reference.PAPER_COLUMN.values():
         assert len(_human_normalised(column)) == 26
         assert f"({reference._RUNS_BEHIND[column]})" in reference.comparison(
-            "Pong", _preset_of(column), 0.0
+            "Pong", _preset_of(column), 0.0, "1 seed"
         )
 
 
@@ -111,7 +111,7 @@ def test_unknown_games_and_agents_are_refused_with_the_known_ones():
 
 
 def test_comparison_table():
-    assert reference.comparison("RoadRunner", "rcrl", 5649.06).splitlines() == [
+    assert reference.comparison("RoadRunner", "rcrl", 5649.06, "1 seed").splitlines() == [
         "RoadRunner                                       score  human-normalised",
         "random                                            11.5            0.0 %",
         "human                                           7845.0          100.0 %",
@@ -122,22 +122,22 @@ def test_comparison_table():
 
 def test_comparison_does_not_call_a_copied_column_the_papers_own_runs():
     for preset in ("rainbow", "erainbow", "curl"):
-        table = reference.comparison("Pong", preset, -20.0)
+        table = reference.comparison("Pong", preset, -20.0, "1 seed")
         assert "copied from CURL's paper" in table
         assert "5 seeds" not in table
 
 
 def test_comparison_says_what_is_missing():
-    assert reference.comparison("Catch", "rcrl", 0.87) == (
-        "Catch: no published scores; this run, rcrl, scored 0.87"
+    assert reference.comparison("Catch", "rcrl", 0.87, "1 seed, 9 steps") == (
+        "Catch: no published scores; this run, rcrl (1 seed, 9 steps): 0.87"
     )
-    *_, last = reference.comparison("Pong", "my_own", 3.0).splitlines()
+    *_, last = reference.comparison("Pong", "my_own", 3.0, "1 seed").splitlines()
     assert last == "the paper has no figure for preset my_own"
 
 
 def test_comparison_on_a_control_task():
     label = "(published by CURL's paper)"
-    assert reference.comparison("cheetah_run", "rcrl_sac", 512.34).splitlines() == [
+    assert reference.comparison("cheetah_run", "rcrl_sac", 512.34, "1 seed").splitlines() == [
         f"cheetah_run{' ' * (len(label) - 1)}  100k steps  500k steps",
         f"State SAC {label}  616 +- 18   795 +- 30",
         f"Pixel SAC {label}  197 +- 15   197 +- 15",

@@ -409,13 +409,6 @@ def test_example_batch_has_the_types_of_a_sample_and_changes_nothing():
     assert np.isfinite(empty.fast.example_batch().transitions.weight).all()
 
 
-def test_settings_refuse_anchors_of_an_rl_batch_of_another_size():
-    with pytest.raises(ValueError, match="8 anchors cannot be the 16 transitions"):
-        make_settings(contrast=ContrastRule(8, "rl_batch"), batch_size=16)
-    make_settings(contrast=ContrastRule(16, "rl_batch"), batch_size=16)
-    make_settings(contrast=ContrastRule(0, "rl_batch"), batch_size=16)
-
-
 def test_frames_on_the_device_give_the_samples_of_frames_on_the_host():
     """References of a batch share one array, which the next `add` donates."""
     runs, capacity = 2, 24

@@ -170,7 +170,7 @@ def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeat
     os.utime(first, (0, 0))
     events = list(_events(paths.tensorboard))
     scalars = [(e.step, v.tag, v.simple_value) for e in events for v in e.summary.value]
-    assert scalars == [(5, "loss_c51", pytest.approx(5 / 7)), (12, "evaluation_mean", 6.5)]
+    assert scalars == [(5, "training/loss_c51", pytest.approx(5 / 7)), (12, "evaluation/mean", 6.5)]
 
     with RunRecorder(paths, resume_at=10):
         pass

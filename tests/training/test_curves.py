@@ -24,21 +24,13 @@ def figures(monkeypatch):
     return drawn
 
 
-def _train(paths, *, contrast=False, episodes=True, evaluations=True):
+def _train(paths, *, episodes=True, evaluations=True):
     """Writes the records of a small run."""
     rng = np.random.default_rng(0)
     with RunRecorder(paths, resume_at=None) as recorder:
         for step in range(0, 1001, 10):
             counters = Counters(step, step, 4 * step)
-            metrics = {"loss_c51": 1.0}
-            if contrast:
-                metrics |= {
-                    "cosine_positive": 0.9,
-                    "cosine_negative": float("nan") if step == 0 else 0.1,
-                    "discriminator_accuracy_positive": 0.75,
-                    "discriminator_accuracy_negative": 0.5,
-                }
-            recorder.record(counters, metrics)
+            recorder.record(counters, {"loss_c51": 1.0})
             if episodes:
                 recorder.record(counters, {"episode_return": rng.normal(), "episode_length": 10})
             if evaluations and step in (500, 1000):
@@ -69,22 +61,6 @@ def test_the_curve_shows_returns_means_and_range(tmp_path, figures):
     (band,) = axes.collections
     corners = {tuple(corner) for corner in np.round(band.get_paths()[0].vertices, 6)}
     assert corners == {(500, 0.2), (500, 1.8), (1000, 4.3), (1000, 6.7)}
-
-
-def test_contrast_has_its_own_panel_and_gaps_for_nan(tmp_path, figures):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    _train(paths, contrast=True)
-    curves.draw_learning_curve(paths)
-    returns, contrast = figures[0].axes
-    assert returns.get_xlabel() == ""
-    assert contrast.get_xlabel() == "agent steps"
-    assert [line.get_label() for line in contrast.lines] == [
-        "cosine, positive", "accuracy, positive", "cosine, negative", "accuracy, negative",
-    ]  # fmt: skip
-    negative = _line(contrast, "cosine, negative").get_ydata()
-    assert np.isnan(negative[0])
-    assert set(negative[1:]) == {0.1}
-    assert set(_line(contrast, "accuracy, positive").get_ydata()) == {0.75}
 
 
 @pytest.mark.parametrize(
@@ -121,38 +97,3 @@ def test_the_human_score_is_drawn_only_where_it_does_not_flatten_the_curve():
 def test_scores_that_were_never_published_have_no_line():
     assert _references("Catch", "rcrl", [0.0, 1.0]) == {}
     assert set(_references("Pong", "my_own", [-21.0, -15.0])) == {"random -20.7"}
-
-
-CLOCK = {"unseen_auc_clock": 0.8, "unseen_auc_matched_time": 0.6}
-
-
-def test_unseen_episodes_get_their_own_panel(tmp_path, figures):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        for step, auc, clock in ((0, float("nan"), {}), (100, 0.6, {}), (200, 0.9, CLOCK)):
-            counters = Counters(step, step, 4 * step)
-            recorder.record(counters, {"loss_c51": 1.0})
-            measured = {"unseen_auc_action": 0.5, "unseen_auc": auc} | clock
-            recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
-    curves.draw_learning_curve(paths)
-    panels = figures[0].axes
-    assert len(panels) == 2
-    drawn = _line(panels[1], "AUC, all pairs").get_ydata()
-    np.testing.assert_array_equal(drawn, [np.nan, 0.6, 0.9])
-    assert {line.get_label() for line in panels[1].lines} == {
-        "AUC, all pairs", "AUC, all pairs: a clock", "AUC, all pairs: at matched time",
-        "AUC of actions alone", "_child4",
-    }  # fmt: skip
-    clock = _line(panels[1], "AUC, all pairs: a clock").get_ydata()
-    np.testing.assert_array_equal(clock, [np.nan, np.nan, 0.8])  # older evaluations have none
-
-
-def test_games_with_too_few_pairs_get_no_panel(tmp_path, figures):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 3)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        counters = Counters(100, 100, 400)
-        recorder.record(counters, {"loss_c51": 1.0})
-        measured = {"unseen_auc_action": float("nan"), "unseen_auc": float("nan")}
-        recorder.record_evaluation(counters, [1.0, 2.0], episodes_cut=0, measured=measured)
-    curves.draw_learning_curve(paths)
-    assert len(figures[0].axes) == 1

@@ -138,6 +138,24 @@ def test_later_episodes_continue_those_of_training(finished, tmp_path):
     assert more["returns"] not in (expected[:10], expected[10:])
 
 
+def test_the_comparison_is_printed_for_every_run(finished, tmp_path):
+    lines = []
+    score(Request(finished.workdir, output=tmp_path), lines.append)
+    text = "\n".join(lines)
+    assert f"erainbow after {STEPS} of {STEPS} agent steps" in text
+    assert "warning" not in text
+    for run in (0, 1):
+        assert (
+            f"Catch: no published scores; this run, erainbow (1 seed, {STEPS} steps, "
+            f"{EPISODES} episodes): {_mean(finished, run)}" in text
+        )
+    assert "standard error" in text and str(tmp_path / "erainbow" / "Catch" / "seed_9") in text
+
+
+def _mean(plan, run: int) -> str:
+    return f"{scores_of(plan, run)['mean']:.4g}"
+
+
 # --- checkpoints --------------------------------------------------------------------------------
 
 

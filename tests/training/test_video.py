@@ -34,7 +34,7 @@ def _squares():
 def test_gray_frames_are_enlarged_four_times(tmp_path):
     frames = _squares()
     path = tmp_path / "film.mp4"
-    video.write_video(path, frames, fps=15)
+    video.write_video(path, frames)
     description, read = _read(path)
     assert "Video: h264" in description
     assert " 15 fps" in description
@@ -51,26 +51,10 @@ def test_gray_frames_are_enlarged_four_times(tmp_path):
 def test_colours_are_preserved(tmp_path):
     frames = np.zeros((3, 20, 31, 3), np.uint8)
     frames[..., :] = (200, 60, 30)
-    video.write_video(tmp_path / "film.mp4", frames, fps=30)
-    description, read = _read(tmp_path / "film.mp4")
-    assert " 30 fps" in description
+    video.write_video(tmp_path / "film.mp4", frames)
+    _, read = _read(tmp_path / "film.mp4")
     assert read.shape == (3, 80, 124, 3)
     assert np.abs(read - np.array([200, 60, 30])).max() < 12
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [
-        np.zeros((2, 8, 8), np.float32),
-        np.zeros((8, 8), np.uint8),
-        np.zeros((2, 8, 8, 4), np.uint8),
-        np.zeros((0, 8, 8), np.uint8),
-    ],
-)
-def test_frames_of_wrong_shape_or_type_are_refused(tmp_path, frames):
-    with pytest.raises(ValueError, match=r"uint8 array \[T, H, W\] or \[T, H, W, 3\], got"):
-        video.write_video(tmp_path / "film.mp4", frames)
-    assert os.listdir(tmp_path) == []
 
 
 def test_missing_ffmpeg_is_reported_and_the_old_video_stays(tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ def arm(preset, game, config, *, has_format=True):
 
 
 @pytest.mark.parametrize(
-    ("preset", "game"), [*((p, "Pong") for p in ATARI), *((p, "cheetah_run") for p in DMC)]
+    ("preset", "game"),
+    [*((p, "Pong") for p in [*ATARI, "rcrl_permuted"]), *((p, "cheetah_run") for p in DMC)],
 )
 def test_every_preset_is_its_own_arm(preset, game):
     assert arm(preset, game, arms.presets_of(game)[preset]) == preset
@@ -37,6 +38,13 @@ def test_every_preset_is_its_own_arm(preset, game):
         ("erainbow_sa", {"embedding_init": "normal"}, "erainbow_sa_normal"),
         ("rcrl_curl", {"auxiliary": ()}, "erainbow_sa"),
         ("erainbow", {"auxiliary": ("curl",), "n_step": 3}, "erainbow(auxiliary=curl, n_step=3)"),
+        (  # the configuration of the study's control, with other samples
+            "rcrl",
+            {"return_contrast.positives": "equal_return"}
+            | {"return_contrast.negative_differs_in_return": True},
+            "rcrl(return_contrast.positives=equal_return, "
+            "return_contrast.negative_differs_in_return=True)",
+        ),
     ],
 )
 def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):

@@ -132,8 +132,6 @@ def test_the_larger_set_of_equal_conditions_counts(tmp_path):
     claim = claim_of("rcrl > curl")
     assert judge(tmp_path, claim).pairs == 3 * len(FREE_GAMES)
     assert "Not counted, under other conditions: 8 pairs." in judge(tmp_path, claim).sentence
-    mixed = judge(tmp_path, claim, mixed=True)
-    assert mixed.pairs == 5 * len(FREE_GAMES) and "other conditions" not in mixed.sentence
 
 
 def test_runs_that_change_the_same_fields_are_pairs(tmp_path):

@@ -1,4 +1,4 @@
-"""Learning curves: what is averaged, what is drawn, and what is never mixed."""
+"""Learning curves: what is averaged and what is drawn."""
 
 import json
 
@@ -60,16 +60,6 @@ def test_a_diverged_run_does_not_cut_the_mean_of_the_others(tmp_path):
     frame = runs.read(tmp_path).frame.query("diverged")
     alone = control_figure.average(frame, runs.evaluations(frame))
     assert alone["mean"].tolist() == [2]
-
-
-def test_runs_of_different_conditions_make_different_lines(tmp_path):
-    finish(tmp_path / "short", steps=300)
-    finish(tmp_path / "long", steps=3000)
-    finish(tmp_path / "old", steps=300, algorithm=1)
-    shown = ours_of(draw(tmp_path))
-    assert len(shown) == 3
-    assert {"rcrl_sac, 1 seed, 1200 steps", "rcrl_sac, 1 seed, 12k steps"} < set(shown)
-    assert len({line.get_color() for line in shown.values()}) == 3
 
 
 def test_the_axis_ends_at_the_budget_or_with_the_longest_run(tmp_path):

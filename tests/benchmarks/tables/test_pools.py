@@ -28,7 +28,6 @@ def test_the_largest_set_is_kept_and_each_other_set_is_one_line(tmp_path):
         f"1 run left out: env_steps is 2000, not 1000 as in the 3 runs kept (for example {long})",
     )
     assert [len(own) for own in pool.others] == [2, 1]
-    assert pools.largest(frame, mixed=True).runs is frame
 
 
 @pytest.mark.parametrize(
