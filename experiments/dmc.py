@@ -7,7 +7,6 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=128.
 """
 
-import functools
 import itertools
 import sys
 
@@ -47,30 +46,24 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(presets.dmc_presets_of(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
+        from rcrl_jax.training import build
         from rcrl_jax.training.plan import Plan, RunId
 
         repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
         if launch.VIDEO.value and settings.observation == "state":
             raise ValueError("--video: there are no frames to film with observation='state'")
-        dmc.check_backend(_BACKEND.value, settings.observation)
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         agent_steps = _STEPS.value // repeat
         groups.check_run(settings, agent_steps, dmc.DMC_TASKS)
+        runs = tuple(RunId(*run) for run in itertools.product(tasks, seeds))
         plan = Plan(
             preset=flags.FLAGS.preset,
             config=settings,
-            runs=tuple(RunId(*run) for run in itertools.product(tasks, seeds)),
+            runs=runs,
             total_steps=agent_steps,
             eval_episodes=_EVAL_EPISODES.value,
-            make_environment=functools.partial(
-                dmc.make_tasks,
-                tasks,
-                len(seeds),
-                backend=_BACKEND.value,
-                observation=settings.observation,
-                render_size=settings.render_size,
-            ),
+            make_environment=build.environment_maker(settings, runs, _BACKEND.value),
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
             film=launch.VIDEO.value,
             **launch.fleet_options(pixels=settings.observation == "pixels"),
