@@ -1,7 +1,6 @@
 """What a sweep is: its runs, their fleets, commands and results; read from a file or from flags."""
 
 import dataclasses
-import difflib
 import hashlib
 import os
 import pathlib
@@ -17,7 +16,7 @@ from experiments.returns.arms import PRESETS as RETURNS_PRESETS
 from rcrl_jax import files
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc
+from rcrl_jax.envs import atari, dmc, protocol
 from rcrl_jax.runs.paths import RunPaths
 
 
@@ -304,7 +303,5 @@ def _check_keys(where: str, table: Any, required: Iterable[str], optional: Itera
 def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
     known = list(known)
     if not isinstance(name, str) or name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise ValueError(f"{where}: unknown {name!r}: {hint}")
+        raise ValueError(f"{where}: unknown {name!r}: {protocol.nearest(str(name), known)}")
     return name

@@ -1,6 +1,5 @@
 """The six tasks of the DeepMind Control suite that RCRL trains on, in worker processes."""
 
-import difflib
 import importlib.metadata
 import multiprocessing
 import os
@@ -19,6 +18,7 @@ from rcrl_jax.envs.protocol import (
     VectorEnvironment,
     after_reset,
     control_spec,
+    nearest,
     validate_actions,
     validate_mask,
     validate_seeds,
@@ -165,11 +165,8 @@ def make_spec(task: str, observation: str, render_size: int) -> EnvironmentSpec:
 
 def check_task(task: str) -> None:
     """Raises ValueError, with the nearest names, unless `task` is one of `DMC_TASKS`."""
-    if task in DMC_TASKS:
-        return
-    near = difflib.get_close_matches(task.lower().replace("-", "_"), DMC_TASKS, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(DMC_TASKS)}"
-    raise ValueError(f"unknown task '{task}': {hint}")
+    if task not in DMC_TASKS:
+        raise ValueError(f"unknown task '{task}': {nearest(task, DMC_TASKS)}")
 
 
 def check_backend(backend: str, observation: str) -> None:
