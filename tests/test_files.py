@@ -93,13 +93,6 @@ def test_a_file_of_absurd_size_is_damage(tmp_path):
         files.read_json(tmp_path / "scores.json", dict)
 
 
-@pytest.mark.parametrize("content", ["[]", "3", "null", '"text"', "NaN"])
-def test_json_without_an_object_is_damage(tmp_path, content):
-    (tmp_path / "file").write_text(content)
-    with pytest.raises(files.Damaged, match="it is not a JSON object"):
-        files.read_json(tmp_path / "file", dict)
-
-
 def test_an_open_file_is_named_in_its_errors():
     with pytest.raises(OSError) as full, files.naming("/dev/full"):
         with open("/dev/full", "w", buffering=1) as file:

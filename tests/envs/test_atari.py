@@ -279,9 +279,6 @@ class TestMakeAtari:
         with pytest.raises(ValueError, match="seeds must be"):
             make_atari("Pong", seeds)
 
-    def test_auto_is_envpool(self):
-        assert make_atari("Pong", [0]).description["backend"] == "envpool"
-
     @pytest.mark.parametrize("error", [ImportError("no envpool"), OSError("libEGL.so.1")])
     def test_auto_is_ale_if_envpool_cannot_be_imported(self, monkeypatch, caplog, error):
         class Unimportable:

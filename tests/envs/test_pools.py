@@ -88,8 +88,3 @@ def test_refuses_specs_that_differ_in_more_than_the_number_of_actions(one, other
     with pytest.raises(ValueError, match=f"environments to join differ in .*{message}") as refusal:
         concatenate(vectors)
     assert "\n" not in str(refusal.value)
-
-
-def test_refuses_no_vectors():
-    with pytest.raises(ValueError, match="no environments"):
-        concatenate([])

@@ -170,7 +170,7 @@ def test_the_defaults_are_those_of_the_programs():
 
 
 def test_help_explains_the_spec_and_every_flag(tmp_path):
-    asked = command("--help", directory=tmp_path).stdout
+    asked = programs.run("experiments.sweep", "--help", directory=tmp_path).stdout
     words = ("[[blocks]]", "[arms.uniform]", "--spec", "--presets", "--ray", "kill -STOP -- -PGID")
     for word in words:
         assert word in asked

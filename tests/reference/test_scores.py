@@ -57,24 +57,6 @@ def _human_normalised(agent):
     }
 
 
-@pytest.mark.parametrize(
-    ("agent", "percent"),
-    [
-        ("Human", 100.0),
-        ("Random", 0.0),
-        ("SimPLe", 14.4),
-        ("Rainbow", 0.0),
-        ("ERainbow", 16.1),
-        ("CURL", 17.5),
-        ("RCRL", 18.5),
-        ("RCRL+CURL", 19.6),
-    ],
-)
-def test_medians_equal_the_printed_row(agent, percent):
-    median = 100 * statistics.median(_human_normalised(agent).values())
-    assert median == pytest.approx(percent, abs=0.05)
-
-
 def test_the_median_of_erainbow_sa_is_not_the_printed_one_and_rounding_of_boxing_explains_it():
     normalised = _human_normalised("ERainbow-sa")
     assert 100 * statistics.median(normalised.values()) == pytest.approx(16.86, abs=0.005)
@@ -82,11 +64,6 @@ def test_the_median_of_erainbow_sa_is_not_the_printed_one_and_rounding_of_boxing
     # 2.16 is printed as 2.2, and Boxing is one of the two games in the middle.
     normalised["Boxing"] = reference.human_normalised("Boxing", 2.16)
     assert 100 * statistics.median(normalised.values()) == pytest.approx(16.7, abs=0.05)
-
-
-def test_rcrl_beats_the_baseline_of_its_own_code_on_21_games():
-    rcrl, baseline = _human_normalised("RCRL"), _human_normalised("ERainbow-sa")
-    assert sum(rcrl[game] > baseline[game] for game in reference.games()) == 21
 
 
 def test_every_paper_column_is_complete_and_says_what_runs_are_behind_it():

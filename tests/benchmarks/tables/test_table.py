@@ -166,10 +166,3 @@ def test_text_is_a_cell_that_no_format_rounds():
     assert "&lt;b&gt;Pong" in text and 'class="text"' in text
     assert r"\<b\>Pong" in table.to_format(shown, "md")
     assert table.to_csv(shown).splitlines()[1] == "a,<b>Pong</b>,"
-
-
-def test_every_format_is_written(tmp_path):
-    table.write(HOSTILE, tmp_path / "new", "table1")
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        "table1.csv", "table1.md", "table1.tex", "table1.html"
-    }  # fmt: skip
