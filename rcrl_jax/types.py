@@ -51,10 +51,23 @@ class TransitionBatch(NamedTuple):
     weight: chex.Array  # [B] float32, importance weights, at most 1
 
 
+class SequenceBatch(NamedTuple):
+    """Windows of L consecutive frames, for agents that learn from sequences.
+
+    What stands beside a frame led to it or followed it; `replay/sequences.py` shows both.
+    """
+
+    observation: chex.Array  # [B, L, *frame]
+    action: chex.Array  # [B, L, *act]; zero where there is none
+    reward: chex.Array  # [B, L] float32; likewise
+    discount: chex.Array  # [B, L] float32; 0 where the step terminated its episode, else 1
+    is_first: chex.Array  # [B, L] bool, of its episode
+
+
 class Batch(NamedTuple):
     """Everything one update reads."""
 
-    transitions: TransitionBatch
+    transitions: TransitionBatch | SequenceBatch
     contrast: ContrastBatch | None  # None when no auxiliary task reads it
     contrast_weight: chex.Array | None = None  # [N] float32, 0 or 1 a sample; None: all count
 
