@@ -112,6 +112,13 @@ class Update(NamedTuple):
     positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
 
 
+class Memory(NamedTuple):
+    """What an agent remembers while it acts, for N environments of each run of a fleet."""
+
+    state: Any  # a pytree of arrays [R, N, ...]
+    restart: chex.Array  # [R, N] bool, whether an episode starts, so that nothing is remembered
+
+
 class HistoryState(NamedTuple):
     """A checkpoint's part of the log of actions."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from rcrl_jax import files, types
-from rcrl_jax.agents.agent import Agent, Schedule
+from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
@@ -138,15 +138,8 @@ def check_resources(
 
 def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, step: int, total_steps: int) -> str:
     """One line for the user about a fleet at `step`: memory and time, from timed updates."""
-    updates = count_updates(fleet.agent.schedule, step, total_steps)
+    updates = fleet.agent.schedule.count(step, total_steps)
     return describe(memory, time_update(fleet, batch), updates, datetime.datetime.now())
-
-
-def count_updates(schedule: Schedule, start: int, end: int) -> int:
-    """Updates of a run from agent step `start` up to `end`, which is not counted."""
-    learn_start, period = schedule
-    first, last = (-(-step // period) for step in (max(start, learn_start), end))
-    return max(last - first, 0)
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
