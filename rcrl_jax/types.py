@@ -23,10 +23,19 @@ class RunSpec(NamedTuple):
     constants: Any = ()  # a pytree of arrays that depend on the run's game; `Agent.run_constants`
 
 
+class Context(NamedTuple):
+    """The newest C frames of episodes with the actions between them, for agents that filter."""
+
+    frames: chex.Array  # [N, C, *frame], newest last; zeros before the start of the episode
+    action: chex.Array  # [N, C, *act], which led to each frame; zero where none did
+    exists: chex.Array  # [N, C] bool, False before the start of the episode
+
+
 class Pairs(NamedTuple):
     """State-action pairs x = (s, a)."""
 
-    observation: chex.Array  # [N, *obs]
+    # [N, *obs], or a context if `ObservationFormat.with_actions`
+    observation: chex.Array | Context
     action: chex.Array  # [N, *act]
     # [N] int32, whose differences within an episode are agent steps; None unless a task asks for it
     time: chex.Array | None = None

@@ -3,9 +3,15 @@
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.world_models import (
+    DreamerConfig,
+    PlanetConfig,
+    SlacConfig,
+    WorldModelConfig,
+)
 
-Config = RainbowConfig | SacConfig
-"""A configuration of either agent family."""
+Config = RainbowConfig | SacConfig | WorldModelConfig
+"""A configuration of any agent family."""
 
 _STATE_ACTION = RainbowConfig(head="state_action")
 _NORMAL = replace(_STATE_ACTION, {"embedding_init": "normal"})
@@ -71,6 +77,17 @@ DMC_PRESETS: dict[str, SacConfig] = {
 """The systems of the paper's DMControl figure that share this code, with two of our own.
 
 `sac_aug` has the random crop and no auxiliary task: it is the baseline of the rows after it.
+"""
+
+WORLD_MODEL_PRESETS: dict[str, WorldModelConfig] = {
+    "dreamer": DreamerConfig(),
+    "dreamer_rcrl": DreamerConfig(auxiliary=("return_contrast",)),
+    "planet": PlanetConfig(),
+    "slac": SlacConfig(),
+}
+"""The systems of the DMControl figure that learn a world model, and one of our own.
+
+`dreamer_rcrl` is Dreamer with the return-contrastive task on its filtered state.
 """
 
 DMC_LEARNING_RATES = {"cheetah_run": 2e-4}

@@ -208,6 +208,24 @@ class TransitionRing:
         slots = self._at(self._slots, index)
         return np.ascontiguousarray(slots["stack"]), np.ascontiguousarray(slots["action"])
 
+    def context(self, index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """What belongs to the newest `length` frames of the episodes at `index [R, N]`.
+
+        Only where sequences are drawn. See `types.Context`.
+
+        Returns:
+          The actions that led to the frames `[R, N, C, *act]`, zero where the ring holds none; and
+          whether the frames exist `[R, N, C] bool`.
+        """
+        back, exists = stack_places(self.age(index).reshape(-1), length)
+        at = index[..., None] - back  # [R, N, C]
+        flat = at.reshape(len(at), -1)
+        exists = exists.reshape(flat.shape)
+        led = exists & (self.age(flat) > 0) & self.holds(flat - 1)
+        action = self.step(flat - 1).action
+        action[~led] = 0
+        return action.reshape(*at.shape, *action.shape[2:]), exists.reshape(at.shape)
+
     def ends(self, window: Window) -> np.ndarray:
         """Slots of the stacks `[R, B, C] int32` to bootstrap from; zeros where it terminated."""
         stacks, _ = self.pairs(window.end)

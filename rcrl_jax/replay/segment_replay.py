@@ -241,6 +241,9 @@ class SegmentReplay:
         def pairs(name: str, index: np.ndarray) -> types.Pairs:
             stacks, action = self._ring.pairs(index)
             observation = self._frames.gather(prefix + name, stacks, self._observations.network)
+            if self._observations.with_actions:
+                led_by = self._ring.context(index, self._observations.frame_stack)
+                observation = types.Context(observation, *led_by)
             time = index.astype(np.int32) if self.settings.contrast.times else None
             return types.Pairs(observation, action, time)
 

@@ -48,7 +48,8 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    finished: types.Update | None  # the update before the last one, which has been computed
+    # The update before the last one, which has been computed; None if it was an early one.
+    finished: types.Update | None
 
 
 class NotFinite(Exception):  # noqa: N818 - says what is the matter
@@ -84,7 +85,7 @@ def train(
             state = _update_early(
                 state, fleet, replay, importance_exponent(agent, step, total_steps)
             )
-            yield Step(state, None, finished=pending)
+            yield Step(state, None, finished=None)
             continue
         stacks = agent.observations.stack(observation)[:, None]
         actions, memory = act(fleet, learner.params.agent, stacks, memory, step)
@@ -108,7 +109,7 @@ def train(
             ended = outcome.terminated | outcome.truncated
             memory = memory._replace(restart=ended[:, None])
         state = LoopState(step + 1, learner, outcome.observation, update, memory)
-        yield Step(state, outcome, finished=pending)
+        yield Step(state, outcome, finished=None if early_updates else pending)
 
 
 def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:

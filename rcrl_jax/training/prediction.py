@@ -249,8 +249,16 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
         )
     if not num_anchors:
         return types.Batch(transitions, None)
+    observation = stacks(formats.network, num_anchors)
+    if formats.with_actions:
+        length = formats.frame_stack
+        observation = types.Context(
+            observation,
+            shape(num_anchors, length, *agent.action.shape, dtype=agent.action.dtype),
+            shape(num_anchors, length, dtype=np.bool_),
+        )
     pairs = types.Pairs(
-        stacks(formats.network, num_anchors),
+        observation,
         actions(num_anchors),
         shape(num_anchors, dtype=np.int32) if settings.contrast.times else None,
     )
