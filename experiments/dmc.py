@@ -46,8 +46,7 @@ def main(argv: list[str]) -> None:
         tasks, seeds = launch.read_names(_TASK, _TASKS), launch.read_seeds()
         for task in tasks:
             dmc.check_task(task)
-        known = {**presets.dmc_presets_of(tasks[0]), **presets.WORLD_MODEL_PRESETS}
-        settings = command_line.read_config(known)
+        settings = command_line.read_config(presets.control_presets_of(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from rcrl_jax.training.plan import Plan, RunId
@@ -109,6 +108,6 @@ def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
 
 
 if __name__ == "__main__":
-    all_presets = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
-    command_line.define_config(all_presets, "rcrl_sac", sys.argv)
+    known = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
+    command_line.define_config(known, "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)

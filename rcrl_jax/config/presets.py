@@ -102,3 +102,8 @@ def dmc_presets_of(task: str) -> dict[str, SacConfig]:
         name: replace(preset, {"learning_rate": DMC_LEARNING_RATES[task]})
         for name, preset in DMC_PRESETS.items()
     }
+
+
+def control_presets_of(task: str) -> dict[str, SacConfig | WorldModelConfig]:
+    """All presets that train on a task of DMControl."""
+    return {**dmc_presets_of(task), **WORLD_MODEL_PRESETS}

@@ -88,6 +88,13 @@ class WorldModelConfig:
         """Checks every value, so that a bad one is reported before anything is built."""
         fields.check_fields(self)
         check_anchors(self.return_contrast, self.batch_size)
+        # The last frame of an episode has no step, and what led to a window's first is kept.
+        least = self.window_frames + 2
+        if self.replay.capacity < least:
+            raise ValueError(
+                f"replay.capacity: must be at least {least}, for a window of "
+                f"{self.window_frames} frames; got {self.replay.capacity}"
+            )
         for name, size in (
             ("batch_size", self.batch_size),
             ("return_contrast.batch_size", self.return_contrast.batch_size),
@@ -96,13 +103,6 @@ class WorldModelConfig:
                 raise ValueError(
                     f"{name}: must be at most replay.capacity = {self.replay.capacity}; got {size}"
                 )
-        # The last frame of an episode has no step, and what led to a window's first is kept.
-        least = self.window_frames + 2
-        if self.replay.capacity < least:
-            raise ValueError(
-                f"replay.capacity: must be at least {least}, for a window of "
-                f"{self.window_frames} frames; got {self.replay.capacity}"
-            )
 
     @property
     def window_frames(self) -> int:

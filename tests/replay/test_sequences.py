@@ -184,3 +184,18 @@ def test_sequences_are_gathered_on_a_device_as_on_the_host():
     of_run = references.replace(slots=references.slots[0])
     found = jax.jit(lambda r: r.look_up(0))(of_run)
     np.testing.assert_array_equal(found, observation)
+
+
+@pytest.mark.parametrize("capacity", [60, 14])
+def test_a_context_holds_the_newest_frames_and_the_actions_that_led_to_them(capacity):
+    counting = Counting(capacity, "leads")
+    counting.play(7, 9)
+    ring, length = counting.replay._ring, 3
+    held = range(max(len(counting.log) - capacity, 0), len(counting.log))
+    action, exists = (x[0] for x in ring.context(np.array([held]), length))
+    for i, index in enumerate(held):
+        episode, time = counting.log[index]
+        assert exists[i].tolist() == [time >= 2, time >= 1, True]
+        for place, back in enumerate((2, 1, 0)):
+            known = time - back >= 1 and index - back - 1 >= held[0]
+            assert action[i, place] == (10 * episode + time - back if known else 0)
