@@ -32,7 +32,7 @@ class Experiment(NamedTuple):
         games_flag: the flag that names games or tasks.
         games: its valid values.
         presets_of: game -> its presets by name.
-        action_repeat: game -> how much of `--steps` one agent step counts.
+        action_repeat: (game, configuration) -> how much of `--steps` one agent step counts.
         steps, eval_episodes: the program's defaults.
     """
 
@@ -40,7 +40,7 @@ class Experiment(NamedTuple):
     games_flag: str
     games: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
-    action_repeat: Callable[[str], int]
+    action_repeat: Callable[[str, Config], int]
     steps: int
     eval_episodes: int
 
@@ -50,7 +50,7 @@ _ATARI = Experiment(
     games_flag="games",
     games=atari.ATARI_GAMES,
     presets_of=lambda game: presets.ATARI_PRESETS,
-    action_repeat=lambda game: 1,
+    action_repeat=lambda game, config: 1,
     steps=100_000,
     eval_episodes=100,
 )
@@ -60,8 +60,8 @@ EXPERIMENTS = {
         "experiments.dmc",
         games_flag="tasks",
         games=tuple(dmc.DMC_TASKS),
-        presets_of=presets.dmc_presets_of,
-        action_repeat=lambda task: dmc.DMC_TASKS[task].action_repeat,
+        presets_of=presets.control_presets_of,
+        action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
         steps=500_000,
         eval_episodes=10,
     ),
@@ -139,9 +139,9 @@ class Spec:
     results: pathlib.Path
     units: tuple[Unit, ...]
 
-    def agent_steps(self, game: str) -> int:
-        """Agent steps of a run on `game`."""
-        return self.steps // self.experiment.action_repeat(game)
+    def agent_steps(self, unit: Unit) -> int:
+        """Agent steps of a unit."""
+        return self.steps // self.experiment.action_repeat(unit.game, self.make_config(unit))
 
     def result_paths(self, unit: Unit) -> RunPaths:
         """Where a unit's files lie once it is finished."""
@@ -278,14 +278,15 @@ def _check_units(spec: Spec) -> None:
     """Checks that every unit can be trained, and that no two are the same run."""
     seen: dict[Any, str] = {}
     for unit in spec.units:
-        config, steps = spec.make_config(unit), spec.agent_steps(unit.game)
+        config, steps = spec.make_config(unit), spec.agent_steps(unit)
         identity = (config, unit.arm.preset, unit.game, unit.seed)
         if identity in seen:
             same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
             raise ValueError(f"the sweep holds {unit.name} {same}")
         seen[identity] = unit.name
         try:
-            groups.check_run(config, steps, spec.experiment.games)
+            repeat = spec.experiment.action_repeat(unit.game, config)
+            groups.check_run(config, steps, spec.experiment.games, repeat)
         except ValueError as error:
             raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
 
