@@ -23,11 +23,11 @@ def throughput(tmp_path, preset, *arguments):
 
 def test_throughput_of_a_fleet_on_atari(tmp_path):
     printed, measured = throughput(
-        tmp_path, "erainbow", "--runs=1,2", "--games=Pong,Boxing", "--backend=ale",
+        tmp_path, "erainbow", "--runs=2", "--games=Pong,Boxing", "--backend=ale",
         "--config.learn_start=40", "--config.replay.capacity=200", "--config.batch_size=8",
         "--config.hidden_size=16", "--config.num_atoms=11",
     )  # fmt: skip
-    assert [fleet["runs"] for fleet in measured["fleets"]] == [1, 2]
+    assert [fleet["runs"] for fleet in measured["fleets"]] == [2]
     assert all(value > 0 for value in measured["machine"].values())
     for fleet in measured["fleets"]:
         times = [value for name, value in fleet.items() if name.endswith("_ms")]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from rcrl_jax.envs import atari
-from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.atari import ATARI_BACKENDS, ATARI_GAMES, make_atari
-from rcrl_jax.envs.protocol import EnvironmentProtocol, discrete_spec
+from rcrl_jax.envs.protocol import discrete_spec
 
 BACKENDS = ("envpool", "ale")
 
@@ -219,17 +218,6 @@ class TestInterface:
             for field, copy in zip(step, copies, strict=True):
                 np.testing.assert_array_equal(field, copy)
 
-    def test_partial_reset_repeats_the_other_rows(self, backend):
-        environment = make_atari("Seaquest", [1, 2, 3], backend=backend)
-        environment.reset()
-        for _ in range(30):
-            step = environment.step(np.array([1, 1, 1], np.int32))
-        reset = environment.reset(np.array([False, True, False]))
-        np.testing.assert_array_equal(reset.frame[[0, 2]], step.frame[[0, 2]])
-        np.testing.assert_array_equal(reset.lives[[0, 2]], step.lives[[0, 2]])
-        assert (reset.frame[1] != step.frame[1]).any()
-        assert not reset.reward.any()
-
     def test_refuses_bad_actions_and_resets(self, backend):
         environment = make_atari("Pong", [1, 2], backend=backend)
         with pytest.raises(RuntimeError, match="first reset"):
@@ -240,31 +228,6 @@ class TestInterface:
                 environment.send(np.array(actions, np.int32))
         # The refused actions were not sent, so the environment still steps.
         assert environment.step(np.zeros(2, np.int32)).frame.shape == (2, 84, 84)
-
-    def test_agent_view_terminates_at_each_of_five_lives(self, backend):
-        """Breakout: five lives a game, four of them lost with lives remaining."""
-        view = AgentEnvironment(
-            make_atari("Breakout", [5, 6], backend=backend),
-            EnvironmentProtocol(
-                frame_stack=4,
-                life_loss_ends_episode=True,
-                clip_rewards=True,
-                max_episode_steps=10_000,
-            ),
-        )
-        generator = np.random.default_rng(1)
-        assert view.reset().shape == (2, 4, 84, 84)
-        deaths, lengths = np.zeros(2, int), np.zeros(2, int)
-        finished = np.zeros(2, bool)
-        while not finished.all():
-            step = view.step(generator.integers(0, 4, 2).astype(np.int32))
-            deaths += np.where(finished, 0, step.terminated)
-            lengths += ~finished
-            for row in np.flatnonzero(step.finished & ~finished):
-                assert deaths[row] == 5
-                assert step.episode_length[row] == lengths[row]
-            finished |= step.finished
-        view.close()
 
 
 class TestMakeAtari:
