@@ -32,7 +32,7 @@ from absl import app, flags
 from benchmarks import compiled_table, devices, pace
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.training.progress import Progress
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -82,7 +82,7 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
         "batching": fleet.batching,
         "runs_on_each_device": fleet.runs_on_each_device,
         "update_period": fleet.agent.schedule.update_period,
-        "precision": {**ATARI_PRESETS, **DMC_PRESETS}[job.preset].precision,
+        "precision": {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}[job.preset].precision,
     }
     # The first argument of every program is the number of runs; `vmap` does not read it.
     known = {0: fleet.runs_on_each_device} if fleet.batching == "map" else {}
@@ -227,7 +227,7 @@ def read_jobs() -> list[Job]:
     values, check = flags.FLAGS, flags.FLAGS.check
     if values.devices is None:
         values.devices = ["v5e", "h200"] if check else list(devices.KINDS)
-    known = {**ATARI_PRESETS, **DMC_PRESETS}
+    known = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}
     if values.presets is None:
         values.presets = list(known) if check else ["rcrl"]
     if values.runs is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.replay import frames
 from rcrl_jax.training import prediction
@@ -52,10 +52,12 @@ class ShapedFleet(Fleet):
 
     def act_arguments(self, observation: Any) -> tuple[Any, ...]:
         """Arguments of `programs.act[False]`; see `Fleet.act`."""
-        params = self.init().params.agent
+        params, memory = self.init().params.agent, ()
+        if self.agent.init_memory is not None:
+            memory = (self.place(self.start_memory(observation.shape[1])),)
         return (
             self._runs_here, self._runs, params, self.place(observation), self._keys,
-            (np.int32(0),),
+            (np.int32(0),), *memory,
         )  # fmt: skip
 
     def pairs_arguments(self, params: Any, *pairs: Any) -> tuple[Any, ...]:
@@ -77,11 +79,13 @@ class _ShapedStore(frames.DeviceFrameStore):
 
 def make_fleet(preset: str, runs: int, batching: str, devices: Sequence[Any]) -> ShapedFleet:
     """A fleet of a preset, spread over the 26 games as far as there are runs, or on one task."""
-    config = {**ATARI_PRESETS, **DMC_PRESETS}[preset]
+    config = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}[preset]
     if preset in ATARI_PRESETS:
         spec, names = atari.LARGEST_SPEC, list(atari.ATARI_GAMES)
     else:
-        spec, names = dmc.make_spec(_TASK, config.observation, config.render_size), [_TASK]
+        repeat = config.action_repeat
+        spec = dmc.make_spec(_TASK, config.observation, config.render_size, repeat)
+        names = [_TASK]
     agent = make_agent(config, spec)
     constants = [agent.run_constants(names[run % len(names)]) for run in range(runs)]
     stacked = jax.tree.map(lambda *of_runs: np.stack(of_runs), *constants)
@@ -142,7 +146,11 @@ def _observations(fleet, number):
 def _pairs(fleet) -> types.Pairs:
     action = fleet.agent.action
     actions = np.zeros((fleet.num_runs, _PAIRS, *action.shape), action.dtype)
-    return types.Pairs(_observations(fleet, _PAIRS), actions)
+    observation, formats = _observations(fleet, _PAIRS), fleet.agent.observations
+    if formats.with_actions:
+        led_by = np.repeat(actions[:, :, None], formats.frame_stack, axis=2)
+        observation = types.Context(observation, led_by, np.ones(led_by.shape[:3], bool))
+    return types.Pairs(observation, actions)
 
 
 def _embed(fleet):

@@ -7,7 +7,6 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=128.
 """
 
-import functools
 import itertools
 import sys
 
@@ -43,34 +42,31 @@ def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
     try:
-        tasks, seeds = _read_tasks(), launch.read_seeds()
-        settings = command_line.read_config(presets.dmc_presets_of(tasks[0]))
+        tasks, seeds = launch.read_names(_TASK, _TASKS), launch.read_seeds()
+        for task in tasks:
+            dmc.check_task(task)
+        settings = command_line.read_config(presets.control_presets_of(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
+        from rcrl_jax.training import build
         from rcrl_jax.training.plan import Plan, RunId
 
-        repeat = dmc.DMC_TASKS[tasks[0]].action_repeat
+        _check_fleet(tasks, settings)
+        repeat = dmc.repeat_of(tasks[0], settings.action_repeat)
         if launch.VIDEO.value and settings.observation == "state":
             raise ValueError("--video: there are no frames to film with observation='state'")
-        dmc.check_backend(_BACKEND.value, settings.observation)
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         agent_steps = _STEPS.value // repeat
-        groups.check_run(settings, agent_steps, dmc.DMC_TASKS)
+        groups.check_run(settings, agent_steps, dmc.DMC_TASKS, repeat)
+        runs = tuple(RunId(*run) for run in itertools.product(tasks, seeds))
         plan = Plan(
             preset=flags.FLAGS.preset,
             config=settings,
-            runs=tuple(RunId(*run) for run in itertools.product(tasks, seeds)),
+            runs=runs,
             total_steps=agent_steps,
             eval_episodes=_EVAL_EPISODES.value,
-            make_environment=functools.partial(
-                dmc.make_tasks,
-                tasks,
-                len(seeds),
-                backend=_BACKEND.value,
-                observation=settings.observation,
-                render_size=settings.render_size,
-            ),
+            make_environment=build.environment_maker(settings, runs, _BACKEND.value),
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
             film=launch.VIDEO.value,
             **launch.fleet_options(pixels=settings.observation == "pixels"),
@@ -78,31 +74,32 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        launch.run(plan, dmc.make_spec(tasks[0], settings.observation, settings.render_size))
+        spec = dmc.make_spec(
+            tasks[0], settings.observation, settings.render_size, settings.action_repeat
+        )
+        launch.run(plan, spec)
 
 
-def _read_tasks() -> tuple[str, ...]:
-    """The tasks that the flags name.
+def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
+    """Checks that tasks can form a fleet.
 
     Raises:
-      ValueError: a task is unknown or named twice, or tasks differ in action repeat or learning
-        rate. A fleet's runs take their agent steps together and share one configuration.
+      ValueError: they differ in action repeat or learning rate. A fleet's runs take their agent
+        steps together and share one configuration.
     """
-    tasks = launch.read_names(_TASK, _TASKS)
-    for task in tasks:
-        dmc.check_task(task)
+    rates = {} if settings.counts_env_steps else presets.DMC_LEARNING_RATES
     for other in tasks[1:]:
         for what, of in (
-            ("action repeat", lambda task: dmc.DMC_TASKS[task].action_repeat),
-            ("learning rate", lambda task: presets.DMC_LEARNING_RATES.get(task)),
+            ("action repeat", lambda task: dmc.repeat_of(task, settings.action_repeat)),
+            ("learning rate", rates.get),
         ):
             if of(tasks[0]) != of(other):
                 raise ValueError(
                     f"--tasks: {tasks[0]} and {other} differ in {what}: start two fleets"
                 )
-    return tasks
 
 
 if __name__ == "__main__":
-    command_line.define_config(presets.DMC_PRESETS, "rcrl_sac", sys.argv)
+    known = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
+    command_line.define_config(known, "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)

@@ -154,6 +154,7 @@ class ObservationFormat(NamedTuple):
     network: FrameLayout  # what the network reads: in acting, and of state-action pairs
     observation: FrameLayout  # of transitions
     next_observation: FrameLayout  # of transitions
+    with_actions: bool = False  # whether the observations of pairs are a `types.Context`
 
     @classmethod
     def uniform(cls, frame_stack: int, layout: FrameLayout) -> "ObservationFormat":

@@ -23,10 +23,19 @@ class RunSpec(NamedTuple):
     constants: Any = ()  # a pytree of arrays that depend on the run's game; `Agent.run_constants`
 
 
+class Context(NamedTuple):
+    """The newest C frames of episodes with the actions between them, for agents that filter."""
+
+    frames: chex.Array  # [N, C, *frame], newest last; zeros before the start of the episode
+    action: chex.Array  # [N, C, *act], which led to each frame; zero where none did
+    exists: chex.Array  # [N, C] bool, False before the start of the episode
+
+
 class Pairs(NamedTuple):
     """State-action pairs x = (s, a)."""
 
-    observation: chex.Array  # [N, *obs]
+    # [N, *obs], or a context if `ObservationFormat.with_actions`
+    observation: chex.Array | Context
     action: chex.Array  # [N, *act]
     # [N] int32, whose differences within an episode are agent steps; None unless a task asks for it
     time: chex.Array | None = None
@@ -51,10 +60,23 @@ class TransitionBatch(NamedTuple):
     weight: chex.Array  # [B] float32, importance weights, at most 1
 
 
+class SequenceBatch(NamedTuple):
+    """Windows of L consecutive frames, for agents that learn from sequences.
+
+    What stands beside a frame led to it or followed it; `replay/sequences.py` shows both.
+    """
+
+    observation: chex.Array  # [B, L, *frame]
+    action: chex.Array  # [B, L, *act]; zero where there is none
+    reward: chex.Array  # [B, L] float32; likewise
+    discount: chex.Array  # [B, L] float32; 0 where the step terminated its episode, else 1
+    is_first: chex.Array  # [B, L] bool, of its episode
+
+
 class Batch(NamedTuple):
     """Everything one update reads."""
 
-    transitions: TransitionBatch
+    transitions: TransitionBatch | SequenceBatch
     contrast: ContrastBatch | None  # None when no auxiliary task reads it
     contrast_weight: chex.Array | None = None  # [N] float32, 0 or 1 a sample; None: all count
 
@@ -97,6 +119,13 @@ class Update(NamedTuple):
     index: np.ndarray  # [R, B] int64
     result: UpdateResult  # leading axis R; on the device, maybe still being computed
     positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
+
+
+class Memory(NamedTuple):
+    """What an agent remembers while it acts, for N environments of each run of a fleet."""
+
+    state: Any  # a pytree of arrays [R, N, ...]
+    restart: chex.Array  # [R, N] bool, whether an episode starts, so that nothing is remembered
 
 
 class HistoryState(NamedTuple):

@@ -73,7 +73,7 @@ def presets_of(game: str) -> Mapping[str, presets.Config]:
     """The presets that can train on `game`, a game or task of `family_of`; with the control."""
     if family_of(game) == "atari":
         return returns.PRESETS
-    return presets.dmc_presets_of(game)
+    return presets.control_presets_of(game)
 
 
 def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: bool) -> str:
@@ -97,7 +97,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
     found = _values_of_today(config, has_format)
     # A field that the manifest lacks is newer than the run, and its default changed nothing.
     values = {**candidates[preset], **found}
-    if not isinstance(values["auxiliary"], tuple):
+    if not isinstance(values.get("auxiliary", ()), tuple):
         raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
     values = {name: value for name, value in values.items() if _is_used(name, values)}
     # The control's samples are no field: it shares its configuration with an arm of the study.
@@ -182,7 +182,7 @@ def _values_of_today(config: Mapping[str, Any], has_format: bool) -> dict[str, A
 
 def _is_used(name: str, values: Mapping[str, Any]) -> bool:
     """Whether the agent with these values reads the field, and its training depends on it."""
-    tasks, group = values["auxiliary"], name.partition(".")[0]
+    tasks, group = values.get("auxiliary", ()), name.partition(".")[0]
     if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
         return False
     if group in ("return_contrast", "curl"):

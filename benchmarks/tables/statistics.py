@@ -151,51 +151,6 @@ def probability_of_improvement(first: Scores, second: Scores) -> np.ndarray:
     return np.mean(games, axis=0)
 
 
-def resample(
-    arms: Sequence[Scores],
-    rng: np.random.Generator,
-    *,
-    resamples: int,
-    paired: bool = False,
-    runs: int | None = None,
-) -> list[list[np.ndarray]]:
-    """Draws runs with replacement, within their arm and game.
-
-    Args:
-        arms: each arm's scores, `[n_g]` each game.
-        rng: draws the resamples, all of one arm before those of the next.
-        resamples: number of bootstrap resamples.
-        paired: whether the k-th runs of all arms in a game belong together, for example because
-            they share a seed. They are then drawn together.
-        runs: how many to draw in each game; as many as there are if None. Another number shows how
-            estimates from so many runs vary.
-
-    Returns:
-        The arms, `[resamples, n_g]` or `[resamples, runs]` each game.
-
-    Raises:
-        ValueError: the arms differ in games, or in a game's number of runs though paired; a game
-            has no run of an arm or more than one axis, or a score is not finite.
-    """
-    arms = _checked(arms)
-    for number, games in enumerate(zip(*arms, strict=True)):
-        if any(game.ndim != 1 for game in games):
-            raise ValueError(f"game {number} has more than one axis; resamples are of one data set")
-        if paired and len({len(game) for game in games}) > 1:
-            counts = " and ".join(str(len(game)) for game in games)
-            raise ValueError(f"game {number} has {counts} runs; pairs need equal numbers")
-    drawn = [
-        [rng.integers(len(x), size=(resamples, len(x) if runs is None else runs)) for x in arm]
-        for arm in (arms[:1] if paired else arms)
-    ]
-    if paired:
-        drawn *= len(arms)
-    return [
-        [game[index] for game, index in zip(arm, indices, strict=True)]
-        for arm, indices in zip(arms, drawn, strict=True)
-    ]
-
-
 def bootstrap_intervals(
     estimators: Mapping[str, Callable[..., np.ndarray]],
     arms: Sequence[Scores],
@@ -216,19 +171,34 @@ def bootstrap_intervals(
     Args:
         estimators: name -> function of the arms that keeps leading axes, and may add trailing ones.
         arms: one arm for estimators of one arm, two for those of two; `[n_g]` each game.
-        rng: draws the resamples, see `resample`.
+        rng: draws runs with replacement, within their arm and game; all of an arm before the next.
         resamples: number of bootstrap resamples.
         level: share of the bootstrap distribution inside the interval.
-        paired: whether the k-th runs of the arms are drawn together, see `resample`.
+        paired: whether the k-th runs of all arms in a game belong together, for example because
+            they share a seed. They are then drawn together.
 
     Returns:
         Name -> the estimate from the runs themselves, and the interval's ends.
 
     Raises:
-        ValueError: as `resample`.
+        ValueError: the arms differ in games, or in a game's number of runs though paired; a game
+            has no run of an arm or more than one axis, or a score is not finite.
     """
-    drawn = resample(arms, rng, resamples=resamples, paired=paired)
     observed = _checked(arms)
+    for number, games in enumerate(zip(*observed, strict=True)):
+        if any(game.ndim != 1 for game in games):
+            raise ValueError(f"game {number} has more than one axis; resamples are of one data set")
+        if paired and len({len(game) for game in games}) > 1:
+            counts = " and ".join(str(len(game)) for game in games)
+            raise ValueError(f"game {number} has {counts} runs; pairs need equal numbers")
+    indices = [
+        [rng.integers(len(game), size=(resamples, len(game))) for game in arm]
+        for arm in (observed[:1] if paired else observed)
+    ]
+    drawn = [
+        [game[index] for game, index in zip(arm, own, strict=True)]
+        for arm, own in zip(observed, indices * len(observed) if paired else indices, strict=True)
+    ]
     tails = [(1 - level) / 2, 1 - (1 - level) / 2]
     return {
         name: Interval(estimator(*observed), *np.quantile(estimator(*drawn), tails, axis=0))

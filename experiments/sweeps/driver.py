@@ -112,7 +112,7 @@ class Sweep:
         for fleet in (*self._waiting, *self._jobs):
             paths = work.paths_of(self._directory, fleet, fleet.units[0])
             step, wall_s = records.read_progress(paths)  # its runs train side by side
-            to_go += len(fleet.units) * (self._spec.agent_steps(fleet.games[0]) - step)
+            to_go += len(fleet.units) * (self._spec.agent_steps(fleet.units[0]) - step)
             if fleet in self._jobs and wall_s:
                 rate += len(fleet.units) * step / wall_s
         if rate:  # it stays that of the fleets that run now

@@ -1,7 +1,6 @@
 """What a sweep is: its runs, their fleets, commands and results; read from a file or from flags."""
 
 import dataclasses
-import difflib
 import hashlib
 import os
 import pathlib
@@ -17,7 +16,7 @@ from experiments.returns.arms import PRESETS as RETURNS_PRESETS
 from rcrl_jax import files
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc
+from rcrl_jax.envs import atari, dmc, protocol
 from rcrl_jax.runs.paths import RunPaths
 
 
@@ -33,7 +32,7 @@ class Experiment(NamedTuple):
         games_flag: the flag that names games or tasks.
         games: its valid values.
         presets_of: game -> its presets by name.
-        action_repeat: game -> how much of `--steps` one agent step counts.
+        action_repeat: (game, configuration) -> how much of `--steps` one agent step counts.
         steps, eval_episodes: the program's defaults.
     """
 
@@ -41,7 +40,7 @@ class Experiment(NamedTuple):
     games_flag: str
     games: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
-    action_repeat: Callable[[str], int]
+    action_repeat: Callable[[str, Config], int]
     steps: int
     eval_episodes: int
 
@@ -51,7 +50,7 @@ _ATARI = Experiment(
     games_flag="games",
     games=atari.ATARI_GAMES,
     presets_of=lambda game: presets.ATARI_PRESETS,
-    action_repeat=lambda game: 1,
+    action_repeat=lambda game, config: 1,
     steps=100_000,
     eval_episodes=100,
 )
@@ -61,8 +60,8 @@ EXPERIMENTS = {
         "experiments.dmc",
         games_flag="tasks",
         games=tuple(dmc.DMC_TASKS),
-        presets_of=presets.dmc_presets_of,
-        action_repeat=lambda task: dmc.DMC_TASKS[task].action_repeat,
+        presets_of=presets.control_presets_of,
+        action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
         steps=500_000,
         eval_episodes=10,
     ),
@@ -140,9 +139,9 @@ class Spec:
     results: pathlib.Path
     units: tuple[Unit, ...]
 
-    def agent_steps(self, game: str) -> int:
-        """Agent steps of a run on `game`."""
-        return self.steps // self.experiment.action_repeat(game)
+    def agent_steps(self, unit: Unit) -> int:
+        """Agent steps of a unit."""
+        return self.steps // self.experiment.action_repeat(unit.game, self.make_config(unit))
 
     def result_paths(self, unit: Unit) -> RunPaths:
         """Where a unit's files lie once it is finished."""
@@ -279,14 +278,15 @@ def _check_units(spec: Spec) -> None:
     """Checks that every unit can be trained, and that no two are the same run."""
     seen: dict[Any, str] = {}
     for unit in spec.units:
-        config, steps = spec.make_config(unit), spec.agent_steps(unit.game)
+        config, steps = spec.make_config(unit), spec.agent_steps(unit)
         identity = (config, unit.arm.preset, unit.game, unit.seed)
         if identity in seen:
             same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
             raise ValueError(f"the sweep holds {unit.name} {same}")
         seen[identity] = unit.name
         try:
-            groups.check_run(config, steps, spec.experiment.games)
+            repeat = spec.experiment.action_repeat(unit.game, config)
+            groups.check_run(config, steps, spec.experiment.games, repeat)
         except ValueError as error:
             raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
 
@@ -304,7 +304,5 @@ def _check_keys(where: str, table: Any, required: Iterable[str], optional: Itera
 def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
     known = list(known)
     if not isinstance(name, str) or name not in known:
-        near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise ValueError(f"{where}: unknown {name!r}: {hint}")
+        raise ValueError(f"{where}: unknown {name!r}: {protocol.nearest(str(name), known)}")
     return name

@@ -87,7 +87,7 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
     """
     seeds_of: dict[Hashable, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for unit in units:
-        kind = unit.arm, spec.make_config(unit), spec.agent_steps(unit.game)
+        kind = unit.arm, spec.make_config(unit), spec.agent_steps(unit)
         seeds_of[kind][unit.game].append(unit.seed)
     fleets = []
     for (arm, *_), seeds_by_game in seeds_of.items():
@@ -206,7 +206,7 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         spec.make_config(unit),
         unit.game,
         unit.seed,
-        spec.agent_steps(unit.game),
+        spec.agent_steps(unit),
         found.get("backend"),  # not in the spec: the training program chooses it
     )
     if differences := manifest.describe_differences(found, wanted):

@@ -24,6 +24,22 @@ class Schedule(NamedTuple):
 
     learn_start: int  # agent steps before the first update
     update_period: int  # agent steps between updates
+    updates: int = 1  # at once, one after the other
+    first_updates: int = 1  # likewise, at the first time
+
+    def due(self, step: int) -> int:
+        """How many updates are due at agent step `step`."""
+        if step < self.learn_start or step % self.update_period:
+            return 0
+        is_first = step - self.update_period < self.learn_start
+        return self.first_updates if is_first else self.updates
+
+    def count(self, start: int, end: int) -> int:
+        """Updates from agent step `start` up to `end`, which is not counted."""
+        first, last = (-(-s // self.update_period) for s in (max(start, self.learn_start), end))
+        first_time = -(-self.learn_start // self.update_period) * self.update_period
+        extra = self.first_updates - self.updates if start <= first_time < end else 0
+        return max(last - first, 0) * self.updates + extra
 
 
 class EvaluationSettings(NamedTuple):
@@ -59,7 +75,8 @@ class Agent:
       init: `(run, key) -> LearnerState`.
       act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
         Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
-        policy. `greedy` is static.
+        policy. `greedy` is static. That of an agent with a memory takes the memory after the
+        observation, and returns `(action, memory)`.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
@@ -73,6 +90,9 @@ class Agent:
       schedule: when the agent learns.
       evaluation: how it is evaluated.
       resources: how its functions use a machine.
+      init_memory: `N -> memory`, what `act` carries from step to step in each of N environments,
+        as it is at the start of an episode: a pytree of arrays `[N, ...]`. None for agents that
+        act on the observation alone.
     """
 
     init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
@@ -93,6 +113,7 @@ class Agent:
     schedule: Schedule
     evaluation: EvaluationSettings
     resources: Resources
+    init_memory: Callable[[int], Any] | None = None
 
 
 def make_compare(

@@ -3,13 +3,22 @@
 from collections import deque
 from collections.abc import Mapping
 
-from rcrl_jax.agents import rainbow, sac
+from rcrl_jax.agents import dreamer, planet, rainbow, sac, slac
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.auxiliary.task import TaskMaker
 from rcrl_jax.config.presets import Config
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 
+_FAMILIES = {
+    RainbowConfig: rainbow,
+    SacConfig: sac,
+    DreamerConfig: dreamer,
+    PlanetConfig: planet,
+    SlacConfig: slac,
+}
 _NO_TASKS: Mapping[str, TaskMaker] = {}
 
 _made: deque[tuple[Config, EnvironmentSpec, Agent]] = deque(maxlen=8)
@@ -31,7 +40,7 @@ def make_agent(
     Raises:
       ValueError: the environment does not fit the configuration.
     """
-    family = sac if isinstance(config, SacConfig) else rainbow
+    family = _FAMILIES[type(config)]
     if extra_tasks:
         return family.make_agent(config, spec, extra_tasks)
     for known_config, known_spec, agent in _made:

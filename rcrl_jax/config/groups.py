@@ -219,21 +219,30 @@ def check_capacity(config: Any, n_step: int) -> None:
             raise ValueError(f"{name}: must be at most replay.capacity = {capacity}; got {size}")
 
 
-def check_run(config: Any, agent_steps: int, games: Collection[str]) -> None:
+def check_run(
+    config: Any, agent_steps: int, games: Collection[str], action_repeat: int = 1
+) -> None:
     """Checks what a run needs beside a valid configuration.
 
     Args:
         config: of an agent family.
         agent_steps: to train for.
         games: all games or tasks of the benchmark.
+        action_repeat: environment steps of an agent step.
 
     Raises:
-        ValueError: training ends before the first update, or CURL's reduced games are unknown.
+        ValueError: training ends before the first update, CURL's reduced games are unknown, or a
+            world model's windows do not fit the episodes.
     """
     reduced = getattr(getattr(config, "curl", None), "reduced_games", ())
     if unknown := [game for game in reduced if game not in games]:
         raise ValueError(f"curl.reduced_games: unknown game {unknown[0]!r}")
-    first_update = -(-config.learn_start // config.update_period) * config.update_period
+    learn_start, period = config.learn_start, config.update_period
+    if getattr(config, "counts_env_steps", False):  # as world models do
+        config.check_episodes(action_repeat)
+        learn_start = config.agent_steps(learn_start, action_repeat)
+        period = config.agent_steps(period, action_repeat)
+    first_update = -(-learn_start // period) * period
     if agent_steps <= first_update:
         raise ValueError(
             f"--steps: {agent_steps} agent steps end before the first update, which comes after "

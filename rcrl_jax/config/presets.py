@@ -3,9 +3,15 @@
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.world_models import (
+    DreamerConfig,
+    PlanetConfig,
+    SlacConfig,
+    WorldModelConfig,
+)
 
-Config = RainbowConfig | SacConfig
-"""A configuration of either agent family."""
+Config = RainbowConfig | SacConfig | WorldModelConfig
+"""A configuration of any agent family."""
 
 _STATE_ACTION = RainbowConfig(head="state_action")
 _NORMAL = replace(_STATE_ACTION, {"embedding_init": "normal"})
@@ -73,6 +79,17 @@ DMC_PRESETS: dict[str, SacConfig] = {
 `sac_aug` has the random crop and no auxiliary task: it is the baseline of the rows after it.
 """
 
+WORLD_MODEL_PRESETS: dict[str, WorldModelConfig] = {
+    "dreamer": DreamerConfig(),
+    "dreamer_rcrl": DreamerConfig(auxiliary=("return_contrast",)),
+    "planet": PlanetConfig(),
+    "slac": SlacConfig(),
+}
+"""The systems of the DMControl figure that learn a world model, and one of our own.
+
+`dreamer_rcrl` is Dreamer with the return-contrastive task on its filtered state.
+"""
+
 DMC_LEARNING_RATES = {"cheetah_run": 2e-4}
 """Tasks with a learning rate of their own (CURL, table 3)."""
 
@@ -85,3 +102,8 @@ def dmc_presets_of(task: str) -> dict[str, SacConfig]:
         name: replace(preset, {"learning_rate": DMC_LEARNING_RATES[task]})
         for name, preset in DMC_PRESETS.items()
     }
+
+
+def control_presets_of(task: str) -> dict[str, SacConfig | WorldModelConfig]:
+    """All presets that train on a task of DMControl."""
+    return {**dmc_presets_of(task), **WORLD_MODEL_PRESETS}

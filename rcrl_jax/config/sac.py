@@ -1,6 +1,7 @@
 """The configuration of soft actor-critic, as trained on DMControl."""
 
 import dataclasses
+from typing import ClassVar
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.fields import setting
@@ -31,6 +32,9 @@ class SacConfig:
     Raises:
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
+
+    action_repeat: ClassVar[int] = 0  # that of the task; a field of world models
+    counts_env_steps: ClassVar[bool] = False
 
     # Observation
     observation: str = setting(

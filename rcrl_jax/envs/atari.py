@@ -1,6 +1,5 @@
 """The 26 games of the Atari-100k benchmark, through one of two emulator backends."""
 
-import difflib
 import functools
 import importlib
 import logging
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rcrl_jax.envs import pools
-from rcrl_jax.envs.protocol import VectorEnvironment, discrete_spec, validate_seeds
+from rcrl_jax.envs.protocol import VectorEnvironment, discrete_spec, nearest, validate_seeds
 
 ATARI_GAMES = (
     "Alien",
@@ -124,13 +123,4 @@ def make_games(
 def check_game(game: str) -> None:
     """Raises ValueError, with the nearest names, unless `game` is one of `ATARI_GAMES`."""
     if game not in ATARI_GAMES:
-        raise ValueError(f"unknown game '{game}'{_suggestion(game)}")
-
-
-def _suggestion(game: str) -> str:
-    """': did you mean ...' with similar names, or the list of all games if none is similar."""
-    plain = {name.lower(): name for name in ATARI_GAMES}
-    near = difflib.get_close_matches(game.lower().replace("_", "").replace("-", ""), plain, n=3)
-    if near:
-        return ": did you mean " + " or ".join(plain[name] for name in near) + "?"
-    return ": choose from " + ", ".join(ATARI_GAMES)
+        raise ValueError(f"unknown game '{game}': {nearest(game, ATARI_GAMES)}")

@@ -1,6 +1,5 @@
 """The six tasks of the DeepMind Control suite that RCRL trains on, in worker processes."""
 
-import difflib
 import importlib.metadata
 import multiprocessing
 import os
@@ -19,6 +18,7 @@ from rcrl_jax.envs.protocol import (
     VectorEnvironment,
     after_reset,
     control_spec,
+    nearest,
     validate_actions,
     validate_mask,
     validate_seeds,
@@ -70,6 +70,7 @@ def make_tasks(
     backend: str,
     observation: str,
     render_size: int,
+    action_repeat: int = 0,
 ) -> VectorEnvironment:
     """Makes the environments of a fleet in the order of its runs.
 
@@ -80,6 +81,7 @@ def make_tasks(
         backend: as in `make_dmc`, like the others.
         observation: see there.
         render_size: see there.
+        action_repeat: see there.
 
     Raises:
         ValueError: see there, like the others.
@@ -93,6 +95,7 @@ def make_tasks(
         backend=backend,
         observation=observation,
         render_size=render_size,
+        action_repeat=action_repeat,
     )
 
 
@@ -103,16 +106,17 @@ def make_dmc(
     backend: str = "dm_control",
     observation: str = "pixels",
     render_size: int = 100,
+    action_repeat: int = 0,
     num_workers: int | None = None,
 ) -> VectorEnvironment:
     """Makes R = len(tasks) environments, which step together in worker processes.
 
-    An agent step repeats its action as often as the task demands and sums the rewards. Actions are
+    An agent step repeats its action and sums the rewards. Actions are
     [R, A] float32 in [-1, 1] with A = `MAX_NUM_ACTIONS`; a task reads its first `action_size`
     components. The suite's time limit of 1000 environment steps truncates.
 
     Args:
-        tasks: one per environment, of `DMC_TASKS`, all with one action repeat.
+        tasks: one per environment, of `DMC_TASKS`.
         seeds: one per environment, in [0, 2**31).
         backend: 'dm_control', or 'envpool', which has its own MuJoCo and renders with EGL only.
             The same seed starts different episodes on the two, and the floors of their frames look
@@ -121,6 +125,8 @@ def make_dmc(
             'state', `[MAX_STATE_SIZE] float32`, the parts of the suite's observation followed by
             zeros, from dm_control only.
         render_size: height and width of a frame.
+        action_repeat: environment steps of an agent step; 0 for that of the tasks, which must then
+            share one.
         num_workers: processes; None for one per core, at most one per environment.
 
     Raises:
@@ -137,7 +143,7 @@ def make_dmc(
     seeds = validate_seeds(seeds)
     if len(seeds) != len(tasks):
         raise ValueError(f"{len(seeds)} seeds for {len(tasks)} tasks")
-    repeats = {task: DMC_TASKS[task].action_repeat for task in tasks}
+    repeats = {task: repeat_of(task, action_repeat) for task in tasks}
     if len(set(repeats.values())) > 1:
         raise ValueError(f"the tasks of a vector must share one action repeat, got {repeats}")
     dmc_rendering.check_installed(backend)
@@ -148,14 +154,21 @@ def make_dmc(
             if backend == "dm_control"
             else dmc_rendering.find_envpool_renderer()
         )
-    spec = make_spec(tasks[0], observation, render_size)
+    spec = make_spec(tasks[0], observation, render_size, action_repeat)
     workers = min(num_workers or os.cpu_count() or 1, len(tasks))
     return _ControlSuite(tasks, seeds, spec, backend, renderer, workers)
 
 
-def make_spec(task: str, observation: str, render_size: int) -> EnvironmentSpec:
+def repeat_of(task: str, action_repeat: int) -> int:
+    """Environment steps of an agent step: `action_repeat`, or that of the task where it is 0."""
+    return action_repeat or DMC_TASKS[task].action_repeat
+
+
+def make_spec(
+    task: str, observation: str, render_size: int, action_repeat: int = 0
+) -> EnvironmentSpec:
     """The spec of the environments that `make_dmc` makes; arguments as there."""
-    repeat = DMC_TASKS[task].action_repeat
+    repeat = repeat_of(task, action_repeat)
     if observation == "state":
         return control_spec((MAX_STATE_SIZE,), MAX_NUM_ACTIONS, action_repeat=repeat)
     frame_shape = (render_size, render_size, 3)
@@ -165,11 +178,8 @@ def make_spec(task: str, observation: str, render_size: int) -> EnvironmentSpec:
 
 def check_task(task: str) -> None:
     """Raises ValueError, with the nearest names, unless `task` is one of `DMC_TASKS`."""
-    if task in DMC_TASKS:
-        return
-    near = difflib.get_close_matches(task.lower().replace("-", "_"), DMC_TASKS, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(DMC_TASKS)}"
-    raise ValueError(f"unknown task '{task}': {hint}")
+    if task not in DMC_TASKS:
+        raise ValueError(f"unknown task '{task}': {nearest(task, DMC_TASKS)}")
 
 
 def check_backend(backend: str, observation: str) -> None:

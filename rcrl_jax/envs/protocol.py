@@ -5,6 +5,8 @@ loss, reward clipping and the frame limit are written once, in `rcrl_jax.envs.ag
 """
 
 import dataclasses
+import difflib
+from collections.abc import Collection
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -182,6 +184,19 @@ class VectorEnvironment(Protocol):
 
     def close(self) -> None:
         """Ends the environments and their threads."""
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What a mistyped name may mean: the known names most like it, or all of them."""
+
+    def plain(text: str) -> str:
+        return text.lower().replace("_", "").replace("-", "")
+
+    names = {plain(one): one for one in known}
+    near = difflib.get_close_matches(plain(name), names, n=3)
+    if near:
+        return f"did you mean {' or '.join(names[one] for one in near)}?"
+    return f"choose from {', '.join(known)}"
 
 
 def validate_actions(

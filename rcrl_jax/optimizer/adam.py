@@ -1,4 +1,4 @@
-"""The optimizer of both agent families: Adam, with gradients clipped to a norm."""
+"""The optimizer of all agent families: Adam, with gradients clipped to a norm."""
 
 import math
 from collections.abc import Callable
@@ -49,11 +49,7 @@ def make_adam(
     if clips:
         adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
 
-    def step_by_optax(gradients, state, params, due):
-        deltas, stepped = adam.update(gradients, state, params)
-        new = optax.apply_updates(params, deltas), stepped
-        params, state = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, state))
-        return params, state, optax.tree.norm(gradients)
+    step_by_optax = _stepping(adam)
 
     def step_by_kernel(gradients, state, params, due):
         # Of optax's chains: of clipping and Adam, of the moments and the learning rate.
@@ -75,3 +71,57 @@ def make_adam(
         )
 
     return Adam(adam.init, step)
+
+
+def make_tensorflow_adam(
+    learning_rate: float,
+    *,
+    eps: float,
+    max_norm: float = math.inf,
+    b1: float = 0.9,
+    b2: float = 0.999,
+) -> Adam:
+    """Makes Adam as TensorFlow has it, whose epsilon is added before the correction of the moments.
+
+    step = learning_rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps). With optax's form, an
+    epsilon of 1e-4 would be 3.2e-3 in the first step. Arguments as in `make_adam`.
+    """
+
+    def init(params):
+        return optax.ScaleByAdamState(
+            jnp.zeros((), jnp.int32),
+            optax.tree.zeros_like(params),
+            optax.tree.zeros_like(params),
+        )
+
+    def update(gradients, state, params=None):
+        del params
+        count = optax.safe_increment(state.count)
+        mu = optax.tree.update_moment(gradients, state.mu, b1, 1)
+        nu = optax.tree.update_moment(gradients, state.nu, b2, 2)
+        t = count.astype(jnp.float32)
+        rate = learning_rate * jnp.sqrt(1.0 - b2**t) / (1.0 - b1**t)
+        deltas = jax.tree.map(lambda m, v: -rate * m / (jnp.sqrt(v) + eps), mu, nu)
+        return deltas, optax.ScaleByAdamState(count, mu, nu)
+
+    adam = optax.GradientTransformation(init, update)
+    if math.isfinite(max_norm):
+        adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
+    stepping = _stepping(adam)
+
+    def step(gradients, state, params, due=True):
+        return stepping(gradients, state, params, jnp.asarray(due))
+
+    return Adam(adam.init, step)
+
+
+def _stepping(transformation: optax.GradientTransformation) -> Callable[..., Any]:
+    """`Adam.step` by optax."""
+
+    def step(gradients, state, params, due):
+        deltas, stepped = transformation.update(gradients, state, params)
+        new = optax.apply_updates(params, deltas), stepped
+        params, state = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, state))
+        return params, state, optax.tree.norm(gradients)
+
+    return step

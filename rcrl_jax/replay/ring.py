@@ -47,6 +47,14 @@ class Window(NamedTuple):
     terminated: np.ndarray  # [R, B] bool
 
 
+class StepOf(NamedTuple):
+    """The steps of some slots, meaningless for slots that hold no action."""
+
+    action: np.ndarray  # [R, N, *act]
+    reward: np.ndarray  # [R, N] float32
+    terminated: np.ndarray  # [R, N] bool
+
+
 class TransitionRing:
     """Transitions of R runs without their frames; no method loops over runs in Python."""
 
@@ -92,6 +100,8 @@ class TransitionRing:
         self._reward = np.zeros(size, np.float32)
         self._terminated = np.zeros(size, bool)
         self._is_last = np.zeros(size, bool)  # of its episode, terminated or truncated
+        # Steps since the start of a slot's episode; only for those who read it.
+        self._age = np.zeros(size, np.int32) if settings.sequence is not None else None
         self._segments = SegmentTable(num_runs, capacity, settings.closes_segment)
         rule = settings.contrast
         compares_returns = rule.equal_return_positives or rule.differs_in_return
@@ -132,6 +142,8 @@ class TransitionRing:
         back, exists = stack_places(self._next_age[rows], self._frame_stack)
         stack = np.where(exists, (slot[:, None] - back) % self._capacity, self._zero_slot)
         self._slots["stack"][self._starts[rows] + slot] = stack
+        if self._age is not None:
+            self._age[self._starts[rows] + slot] = self._next_age[rows]
         self.count[rows] += 1
         self._next_age[rows] += 1
         return slot
@@ -156,6 +168,32 @@ class TransitionRing:
         """`[R]`: the oldest index whose full stack survives."""
         return np.maximum(self.count - self._capacity + self._frame_stack - 1, 0)
 
+    @property
+    def oldest_slot(self) -> np.ndarray:
+        """`[R]`: the oldest index whose own slot survives, whatever became of its stack."""
+        return np.maximum(self.count - self._capacity, 0)
+
+    @property
+    def open_episode(self) -> np.ndarray:
+        """`[R]`: the first index of the episode that has not ended."""
+        return self.count - self._next_age
+
+    def slot(self, index: np.ndarray) -> np.ndarray:
+        """Where indices of any shape lie in the ring."""
+        return index % self._capacity
+
+    def age(self, index: np.ndarray) -> np.ndarray:
+        """Steps since the start of the episode `[R, N]`; only where sequences are drawn."""
+        return self._at(self._age, index)
+
+    def step(self, index: np.ndarray) -> StepOf:
+        """The steps at `index [R, N]`."""
+        return StepOf(
+            np.ascontiguousarray(self._at(self._slots, index)["action"]),
+            self._at(self._reward, index),
+            self._at(self._terminated, index),
+        )
+
     def index_of(self, slot: np.ndarray) -> np.ndarray:
         """The newest index that each slot `[R, N]` holds."""
         newest = self.count[:, None] - 1
@@ -169,6 +207,24 @@ class TransitionRing:
         """State-action pairs: slots of the stacks `[R, N, C] int32`, actions `[R, N, *act]`."""
         slots = self._at(self._slots, index)
         return np.ascontiguousarray(slots["stack"]), np.ascontiguousarray(slots["action"])
+
+    def context(self, index: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """What belongs to the newest `length` frames of the episodes at `index [R, N]`.
+
+        Only where sequences are drawn. See `types.Context`.
+
+        Returns:
+          The actions that led to the frames `[R, N, C, *act]`, zero where the ring holds none; and
+          whether the frames exist `[R, N, C] bool`.
+        """
+        back, exists = stack_places(self.age(index).reshape(-1), length)
+        at = index[..., None] - back  # [R, N, C]
+        flat = at.reshape(len(at), -1)
+        exists = exists.reshape(flat.shape)
+        led = exists & (self.age(flat) > 0) & self.holds(flat - 1)
+        action = self.step(flat - 1).action
+        action[~led] = 0
+        return action.reshape(*at.shape, *action.shape[2:]), exists.reshape(at.shape)
 
     def ends(self, window: Window) -> np.ndarray:
         """Slots of the stacks `[R, B, C] int32` to bootstrap from; zeros where it terminated."""

@@ -19,6 +19,7 @@ from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay import counter_random
 from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
 from rcrl_jax.replay.ring import TransitionRing
+from rcrl_jax.replay.sequences import SequenceSampler
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.replay.sum_tree import SumTree
 from rcrl_jax.return_contrast.sampling import ContrastSampler
@@ -82,6 +83,9 @@ class SegmentReplay:
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
         self.sampler = sampler(settings.contrast, self._ring, self._streams)
+        self._sequences = None
+        if settings.sequence is not None:
+            self._sequences = SequenceSampler(settings.sequence, self._ring, self._streams)
         self._priorities = SumTree(runs, settings.capacity)
         self._max_priority = np.ones(runs)
         self._first_unready = np.zeros(runs, np.int64)  # first transition without a full window
@@ -152,8 +156,12 @@ class SegmentReplay:
         Returns:
           The batch with leading axis R, and the indices for `update_priorities`.
         """
-        index = self._prioritised(_TRANSITIONS, self.settings.batch_size)
-        transitions = self._transitions(index, beta)
+        if self._sequences is None:
+            index = self._prioritised(_TRANSITIONS, self.settings.batch_size)
+            transitions = self._transitions(index, beta)
+        else:
+            index = self._sequences.draw(self.settings.batch_size)
+            transitions = self._windows(index)
         contrast, weight, positive_is_anchor = None, None, np.zeros(len(index))
         rule = self.settings.contrast
         if rule.number:
@@ -183,8 +191,11 @@ class SegmentReplay:
         """
         runs, num_anchors = len(self._ring.rows), self.settings.contrast.number
         index = np.zeros((runs, self.settings.batch_size), np.int64)
-        with np.errstate(invalid="ignore"):  # an empty replay has no priorities
-            transitions = self._transitions(index, beta=0.0)
+        if self._sequences is None:
+            with np.errstate(invalid="ignore"):  # an empty replay has no priorities
+                transitions = self._transitions(index, beta=0.0)
+        else:
+            transitions = self._windows(index)
         anchor = np.zeros((runs, num_anchors), np.int64)
         contrast = self._contrast_batch(anchor, anchor, anchor) if num_anchors else None
         weighted = self.settings.contrast.another_episode and num_anchors
@@ -216,6 +227,12 @@ class SegmentReplay:
             weight=weight.astype(np.float32),
         )
 
+    def _windows(self, index: np.ndarray) -> types.SequenceBatch:
+        """The windows of consecutive frames that start at `index [R, B]`."""
+        slots, *others = self._sequences.read(index)
+        layout = self._observations.observation
+        return types.SequenceBatch(self._frames.gather("observation", slots, layout), *others)
+
     def _contrast_batch(
         self, anchor: np.ndarray, positive: np.ndarray, negative: np.ndarray, prefix: str = ""
     ) -> types.ContrastBatch:
@@ -224,6 +241,9 @@ class SegmentReplay:
         def pairs(name: str, index: np.ndarray) -> types.Pairs:
             stacks, action = self._ring.pairs(index)
             observation = self._frames.gather(prefix + name, stacks, self._observations.network)
+            if self._observations.with_actions:
+                led_by = self._ring.context(index, self._observations.frame_stack)
+                observation = types.Context(observation, *led_by)
             time = index.astype(np.int32) if self.settings.contrast.times else None
             return types.Pairs(observation, action, time)
 

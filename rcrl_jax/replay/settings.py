@@ -1,9 +1,17 @@
 """What a replay keeps and how it draws."""
 
 import dataclasses
+from typing import NamedTuple
 
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.segments import SegmentRule
+
+
+class SequenceRule(NamedTuple):
+    """Which windows of consecutive frames are drawn; `sequences.py` shows the kinds."""
+
+    length: int  # L, frames of a window
+    kind: str  # 'leads' or 'follows': what stands beside a frame
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +28,8 @@ class ReplaySettings:
       batch_size: B, transitions drawn for each run.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
+      sequence: windows that are drawn in place of transitions; None for agents that learn from
+        transitions.
     """
 
     capacity: int
@@ -30,3 +40,4 @@ class ReplaySettings:
     contrast: ContrastRule
     batch_size: int
     importance_exponent: float
+    sequence: SequenceRule | None = None

@@ -130,4 +130,11 @@ def pairs_at(episodes: Sequence[Episode], steps: Steps, formats: ObservationForm
     for i, (episode, time) in enumerate(zip(*steps, strict=True)):
         stacks[i, exists[i]] = episodes[episode].frames[time - back[exists[i]]]
     action = np.stack([episodes[e].action[t] for e, t in zip(*steps, strict=True)])
-    return types.Pairs(np.ascontiguousarray(formats.stack(stacks)), action)
+    observation = np.ascontiguousarray(formats.stack(stacks))
+    if formats.with_actions:
+        led_by = np.zeros((*exists.shape, *action.shape[1:]), action.dtype)
+        for i, (episode, time) in enumerate(zip(*steps, strict=True)):
+            led = time > back  # all but the first frame of the episode, and those before it
+            led_by[i, led] = episodes[episode].action[time - back[led] - 1]
+        observation = types.Context(observation, led_by, exists)
+    return types.Pairs(observation, action)

@@ -282,14 +282,17 @@ def sharing_a_group(
 
 
 def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A uniform draw from the other steps of each anchor's group, which has two or more."""
+    """A uniform draw from the other steps of each anchor's group, which has two or more.
+
+    Where it has one, as where `sharing_a_group` found no anchor, any step: it is in no pair.
+    """
     order = np.argsort(group, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     first = np.searchsorted(group[order], group[anchor])
     others = np.bincount(group)[group[anchor]] - 1
     drawn = first + (rng.random(len(anchor)) * others).astype(np.int64)
-    return order[drawn + (drawn >= place[anchor])]
+    return order[np.minimum(drawn + (drawn >= place[anchor]), len(order) - 1)]
 
 
 def _draw_until(

@@ -41,6 +41,10 @@ class Checkpoint(NamedTuple):
     history: types.HistoryState
     records: RecordState | None  # None if unknown
     frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
+    # The arrays of what agents remember in acting, leading axis R, in the order of the tree's
+    # leaves; None if they remember nothing.
+    memory: tuple[np.ndarray, ...] | None = None
+    early_updates: int = 0  # how many of the updates due at this step are made
 
 
 class CheckpointStore:
@@ -64,6 +68,7 @@ class CheckpointStore:
         self._thread = futures.ThreadPoolExecutor(1, "checkpoints")
         self._write: futures.Future[None] | None = None
         self._newest: int | None = None  # step of the last one written or read
+        self._early_updates = 0  # made at that step
 
     def restore(self, like: Checkpoint) -> Checkpoint | None:
         """Reads the newest checkpoint that is intact, and sets damaged newer ones aside.
@@ -97,20 +102,22 @@ class CheckpointStore:
                 )
             if not (path / storage.DIGESTS).exists():
                 self._say(f"warning: {path} has no digests and was not verified")
-            self._newest = step
+            self._newest, self._early_updates = step, found.early_updates
             return found
         if damaged:
             raise damaged[0][1]
         return None
 
     def save(self, state: Checkpoint) -> None:
-        """Saves, unless this step is saved already; returns before the bytes are on disk.
+        """Saves, unless this state is saved already; returns before the bytes are on disk.
+
+        Between the updates of one step, the later state replaces the earlier.
 
         Raises:
           OSError: the checkpoint before could not be written.
         """
         self.wait()
-        if state.step != self._newest:
+        if (state.step, state.early_updates) != (self._newest, self._early_updates):
             self._write = self._thread.submit(self._write_now, state)
 
     def check(self) -> None:
@@ -160,7 +167,7 @@ class CheckpointStore:
                 raise
             time.sleep(_DELETION_S)
             self._write_one(state)
-        self._newest = state.step
+        self._newest, self._early_updates = state.step, state.early_updates
         older = [step for step in kept_steps(self._directory) if step < state.step]
         for step in older[: len(older) + 1 - KEPT]:
             doomed = self._directory / f"{step}.deleted"
@@ -176,7 +183,7 @@ class CheckpointStore:
             )
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / str(state.step)
-        if os.path.lexists(path):
+        if os.path.lexists(path) and state.step != self._newest:
             aside = files.set_aside(path, "damaged")
             self._say(f"warning: {path} was in the way and is now {aside.name}")
         write_checkpoint(path, state)
@@ -191,7 +198,11 @@ def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     partial = path.with_name(f"{path.name}{_PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
     storage.write(partial, checkpoint.step, checkpoint.learner, _progress(checkpoint))
+    replaced = path.with_name(f"{path.name}.deleted")
+    if path.exists():
+        path.rename(replaced)
     partial.rename(path)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
@@ -267,6 +278,10 @@ def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
             progress["record_digests"] = checkpoint.records.digests
     if checkpoint.frame_log is not None:
         progress["frame_log"] = np.int64(checkpoint.frame_log)
+    if checkpoint.memory is not None:
+        progress["memory"] = {str(i): array for i, array in enumerate(checkpoint.memory)}
+    if checkpoint.early_updates:
+        progress["early_updates"] = np.int64(checkpoint.early_updates)
     return progress
 
 
@@ -277,6 +292,7 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
         result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
         pending = types.Update(pending["index"], result, pending["positive_is_anchor"])
     lines, frame_log = progress.get("records"), progress.get("frame_log")
+    memory = progress.get("memory")
     return Checkpoint(
         step,
         learner,
@@ -285,6 +301,8 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
         types.HistoryState(**progress["history"]),
         None if lines is None else RecordState(lines, progress.get("record_digests")),
         None if frame_log is None else int(frame_log),
+        None if memory is None else tuple(memory[str(i)] for i in range(len(memory))),
+        int(progress.get("early_updates", 0)),
     )
 
 

@@ -52,6 +52,7 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
         backend=backend,
         observation=config.observation,
         render_size=config.render_size,
+        action_repeat=config.action_repeat,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
-from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.fleet import Fleet, act
 
 # Makes one vector of environments from seeds [R, E], run by run; the function knows the games.
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
@@ -124,12 +124,13 @@ def _play(
         # Copies: a view would keep the frames of all games in memory.
         filmed = range(0, games, games // runs)[:film]
         films = [[observation[game, -1].copy()] for game in filmed]
-        step = 0
+        step, memory = 0, None
         while np.isnan(returns).any():
             before_step()
             stacks = fleet.agent.observations.stack(observation)
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
-            actions = np.asarray(fleet.act(params, stacks, *counters, step, greedy=True))
+            actions, memory = act(fleet, params, stacks, memory, *counters, step, greedy=True)
+            actions = np.asarray(actions)
             actions = actions.reshape(games, *actions.shape[2:])
             if not np.isfinite(actions).all():
                 raise FloatingPointError("an action is not finite")
@@ -141,6 +142,9 @@ def _play(
                     frames.append(outcome.frame[game].copy())
             returns = np.where(first, outcome.episode_return, returns)
             cut |= first & outcome.truncated
+            if memory is not None:
+                ended = outcome.terminated | outcome.truncated
+                memory = memory._replace(restart=ended.reshape(runs, -1))
             observation = outcome.observation
             step += 1
     finally:

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
-from rcrl_jax import files, native, reference
+from rcrl_jax import files, native, reference, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import ATARI_PRESETS, dmc_presets_of
+from rcrl_jax.config.presets import ATARI_PRESETS, control_presets_of
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
@@ -109,7 +110,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
         )
         saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock)
-        learn_start, update_period = fleet.agent.schedule
+        learn_start, update_period, *_ = fleet.agent.schedule
         measured_from = max(state.step, learn_start) + 3 * update_period  # updates are compiled
         progress = stack.enter_context(
             Progress(plan.total_steps, start=state.step, measured_from=measured_from)
@@ -137,15 +138,16 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             total_steps=plan.total_steps,
         ):
             state, score = step.state, None
-            recording.record_step(step)
-            if plan.observe is not None and state.step % plan.observe_period == 0:
-                plan.observe(Moment(state.step, fleet, state.learner.params, replay))
-            with contextlib.suppress(Interrupted):  # raised again below, once the state is saved
-                score = assessor.assess_if_due(state)
+            if step.outcome is not None:
+                recording.record_step(step)
+                if plan.observe is not None and state.step % plan.observe_period == 0:
+                    plan.observe(Moment(state.step, fleet, state.learner.params, replay))
+                with contextlib.suppress(Interrupted):  # raised again below, once it is saved
+                    score = assessor.assess_if_due(state)
             if received:  # before anything is printed: after SIGHUP, the terminal may be gone
                 saves.save(state)
                 stop_if_told(state)
-            progress.advance(1, last_score=score)
+            progress.advance(int(step.outcome is not None), last_score=score)
             saves.save_if_due(state)
         saves.save(state)
 
@@ -217,7 +219,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
 
 def _changed_fields(plan: Plan, game: str) -> str:
     """Where the configuration is not its preset's, as flags have it; empty for one of one's own."""
-    preset = {**ATARI_PRESETS, **dmc_presets_of(game)}.get(plan.preset)
+    preset = {**ATARI_PRESETS, **control_presets_of(game)}.get(plan.preset)
     if preset is None:
         return ""
     usual = fields.values(preset)
@@ -269,8 +271,17 @@ def _start_or_resume(
             "backend?): install the versions in manifest.json, or start in another --workdir"
         )
     replay.restore(saved.replay)
+    memory = None
+    if saved.memory is not None:
+        state, restart = jax.tree.unflatten(jax.tree.structure(fleet.start_memory(1)), saved.memory)
+        memory = types.Memory(fleet.place(state), restart)
     state = loop.LoopState(
-        saved.step, fleet.place(saved.learner), observation, saved.pending_update
+        saved.step,
+        fleet.place(saved.learner),
+        observation,
+        saved.pending_update,
+        memory,
+        saved.early_updates,
     )
     return state, saved.records, frame_log
 
@@ -308,7 +319,9 @@ class _Saves:
     def _snapshot(self, state: loop.LoopState) -> Checkpoint:
         self._check_lock()
         self._recording.restore_deleted()
-        learner, pending = self._fleet.to_host((state.learner, state.pending_update))
+        learner, pending, memory = self._fleet.to_host(
+            (state.learner, state.pending_update, state.memory)
+        )
         return Checkpoint(
             state.step,
             learner,
@@ -317,13 +330,16 @@ class _Saves:
             self._history.state,
             self._recording.written,
             None if self._frame_log is None else self._frame_log.sync(),
+            None if memory is None else tuple(jax.tree.leaves(memory)),
+            state.early_updates,
         )
 
     def save_if_due(self, state: loop.LoopState) -> None:
         """Saves in the background if the period or the longest time has passed."""
         self._store.check()
         overdue = time.monotonic() - self._saved_s > 60 * self._plan.checkpoint_minutes
-        if state.step % self._plan.checkpoint_period == 0 or overdue:
+        at_period = state.step % self._plan.checkpoint_period == 0 and not state.early_updates
+        if at_period or overdue:
             self._store.save(self._snapshot(state))
             self._saved_s = time.monotonic()
 

@@ -104,6 +104,43 @@ class Fleet:
         )
         return actions[: self.num_runs] if self._copies else actions
 
+    def act_recurrent(
+        self,
+        params: types.Params,
+        observation: np.ndarray,
+        memory: types.Memory | None,
+        *counters: int,
+        greedy: bool = False,
+    ) -> tuple[jax.Array, types.Memory]:
+        """`act` of agents with a memory.
+
+        Args:
+          params: as in `act`, like the others.
+          observation: see there.
+          memory: from the last step; None if an episode starts in every environment.
+          *counters: see there.
+          greedy: see there.
+
+        Returns:
+          `[R, N, *act]`, and the memory, whose episodes all go on.
+        """
+        if memory is None:
+            memory = self.start_memory(observation.shape[1])
+        counters = tuple(np.int32(counter) for counter in counters)
+        actions, state = self.programs.act[greedy](
+            self._runs_here, self._runs, params, self.place(observation), self._keys, counters,
+            memory._replace(restart=self.place(memory.restart)),
+        )  # fmt: skip
+        if self._copies:
+            actions = actions[: self.num_runs]
+        return actions, types.Memory(state, np.zeros(observation.shape[:2], bool))
+
+    def start_memory(self, number: int) -> types.Memory:
+        """The memory of `number` environments a run, all at the start of an episode."""
+        shapes = jax.eval_shape(lambda: self.agent.init_memory(number))
+        zeros = jax.tree.map(lambda x: np.zeros((self.num_runs, *x.shape), x.dtype), shapes)
+        return types.Memory(self.place(zeros), np.ones((self.num_runs, number), bool))
+
     def update(
         self, state: types.LearnerState, batch: types.Batch
     ) -> tuple[types.LearnerState, types.UpdateResult]:
@@ -178,6 +215,20 @@ class Fleet:
         return jax.device_put(tree, self._sharding)
 
 
+def act(
+    fleet: Fleet,
+    params: types.Params,
+    observation: np.ndarray,
+    memory: types.Memory | None,
+    *counters: int,
+    greedy: bool = False,
+) -> tuple[jax.Array, types.Memory | None]:
+    """Actions of agents with or without a memory; see `Fleet.act` and `Fleet.act_recurrent`."""
+    if fleet.agent.init_memory is None:
+        return fleet.act(params, observation, *counters, greedy=greedy), None
+    return fleet.act_recurrent(params, observation, memory, *counters, greedy=greedy)
+
+
 class Programs(NamedTuple):
     """The agent's functions over a run axis; each compiles at its first call."""
 
@@ -196,9 +247,18 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
     def init(run, key_data):
         return agent.init(run, _key(key_data, _INIT))
 
-    def act(run, params, observation, key_data, counters, *, greedy):
+    def act(run, params, observation, key_data, counters, memory=None, *, greedy):
         key = _key(key_data, _ACT, *counters)
-        return agent.act(run, params, observation, key, greedy, counters[0])
+        if memory is None:
+            return agent.act(run, params, observation, key, greedy, counters[0])
+
+        def start_over(old, fresh):
+            restart = memory.restart.reshape(-1, *[1] * (old.ndim - 1))
+            return jnp.where(restart, fresh, old)
+
+        fresh = agent.init_memory(len(memory.restart))
+        state = jax.tree.map(start_over, memory.state, fresh)
+        return agent.act(run, params, observation, state, key, greedy, counters[0])
 
     return Programs(
         init=jax.jit(over_runs(init)),

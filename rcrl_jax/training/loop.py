@@ -14,6 +14,9 @@ The emulators and the sampling run on the CPU while the device updates. The host
 nothing but the actions. This has a cost, which is the same on every backend and in every run: a
 batch is drawn before the transition of its own step is in the replay, and before the priorities of
 the last update are.
+
+Where several updates are due at once, all but the last come before act(t), and each of them is
+yielded: a run can be saved between them.
 """
 
 from collections.abc import Iterator
@@ -25,7 +28,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.fleet import Fleet, act
 from rcrl_jax.training.history import History
 
 
@@ -36,14 +39,17 @@ class LoopState(NamedTuple):
     learner: types.LearnerState  # leading axis R
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
     pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
+    memory: types.Memory | None = None  # of acting; None at the start, and if agents have none
+    early_updates: int = 0  # of those due at this step, how many were made before its action
 
 
 class Step(NamedTuple):
-    """What one step of the loop yields."""
+    """What one step of the loop yields, or one update before the action of a step."""
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
-    outcome: AgentStep
-    finished: types.Update | None  # the update before the last one, which has been computed
+    outcome: AgentStep | None  # None before the action
+    # The update before the last one, which has been computed; None if it was an early one.
+    finished: types.Update | None
 
 
 class NotFinite(Exception):  # noqa: N818 - says what is the matter
@@ -66,17 +72,25 @@ def train(
 ) -> Iterator[Step]:
     """Trains from `state` to `total_steps` agent steps, yielding after each of them.
 
+    Where several updates are due at a step, it also yields after each but the last of them.
+
     Raises:
       NotFinite: an action is not finite; it has not been sent to the environment.
     """
     agent = fleet.agent
-    learn_start, update_period = agent.schedule
     while state.step < total_steps:
-        step, learner, observation, pending = state
+        step, learner, observation, pending, memory, early_updates = state
+        due = agent.schedule.due(step)
+        if early_updates < due - 1:
+            state = _update_early(
+                state, fleet, replay, importance_exponent(agent, step, total_steps)
+            )
+            yield Step(state, None, finished=None)
+            continue
         stacks = agent.observations.stack(observation)[:, None]
-        actions = fleet.act(learner.params.agent, stacks, step)
+        actions, memory = act(fleet, learner.params.agent, stacks, memory, step)
         update = None
-        if step >= learn_start and step % update_period == 0:
+        if due:
             sample = replay.sample(importance_exponent(agent, step, total_steps))
             learner, result = fleet.update(learner, sample.batch)
             update = types.Update(sample.index, result, sample.positive_is_anchor)
@@ -91,8 +105,27 @@ def train(
         outcome = environment.recv()
         remember(replay, history, observation, actions, outcome)
 
-        state = LoopState(step + 1, learner, outcome.observation, update)
-        yield Step(state, outcome, finished=pending)
+        if memory is not None:
+            ended = outcome.terminated | outcome.truncated
+            memory = memory._replace(restart=ended[:, None])
+        state = LoopState(step + 1, learner, outcome.observation, update, memory)
+        yield Step(state, outcome, finished=None if early_updates else pending)
+
+
+def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
+    """One update before the action of a step.
+
+    At most one update runs while the next batch is drawn: a third batch takes the memory of the
+    first.
+    """
+    sample = replay.sample(beta)
+    if (pending := state.pending_update) is not None:  # waits for it
+        replay.update_priorities(pending.index, np.asarray(pending.result.transition_loss))
+    learner, result = fleet.update(state.learner, sample.batch)
+    update = types.Update(sample.index, result, sample.positive_is_anchor)
+    return state._replace(
+        learner=learner, pending_update=update, early_updates=state.early_updates + 1
+    )
 
 
 def remember(

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from rcrl_jax import files, types
-from rcrl_jax.agents.agent import Agent, Schedule
+from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
@@ -138,15 +138,8 @@ def check_resources(
 
 def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, step: int, total_steps: int) -> str:
     """One line for the user about a fleet at `step`: memory and time, from timed updates."""
-    updates = count_updates(fleet.agent.schedule, step, total_steps)
+    updates = fleet.agent.schedule.count(step, total_steps)
     return describe(memory, time_update(fleet, batch), updates, datetime.datetime.now())
-
-
-def count_updates(schedule: Schedule, start: int, end: int) -> int:
-    """Updates of a run from agent step `start` up to `end`, which is not counted."""
-    learn_start, period = schedule
-    first, last = (-(-step // period) for step in (max(start, learn_start), end))
-    return max(last - first, 0)
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
@@ -226,28 +219,46 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     def shape(size: int, *rest: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((runs, size, *rest), dtype)
 
-    def stacks(layout: FrameLayout, size: int) -> Any:
+    def stacks(layout: FrameLayout, size: int, number: int = formats.frame_stack) -> Any:
         if frame_store == "host":
-            return shape(size, *layout.stack_shape(formats.frame_stack), dtype=layout.dtype)
-        slots = shape(size, formats.frame_stack, dtype=np.int32)
+            return shape(size, *layout.stack_shape(number), dtype=layout.dtype)
+        slots = shape(size, number, dtype=np.int32)
         return frames.FrameReferences(slots, None, layout.stored_shape, layout.stack_axis)
 
     def actions(size: int) -> jax.ShapeDtypeStruct:
         return shape(size, *agent.action.shape, dtype=agent.action.dtype)
 
     size, num_anchors = settings.batch_size, settings.contrast.number
-    transitions = types.TransitionBatch(
-        observation=stacks(formats.observation, size),
-        action=actions(size),
-        reward=shape(size),
-        discount=shape(size),
-        next_observation=stacks(formats.next_observation, size),
-        weight=shape(size),
-    )
+    if settings.sequence is None:
+        transitions = types.TransitionBatch(
+            observation=stacks(formats.observation, size),
+            action=actions(size),
+            reward=shape(size),
+            discount=shape(size),
+            next_observation=stacks(formats.next_observation, size),
+            weight=shape(size),
+        )
+    else:
+        length = settings.sequence.length
+        transitions = types.SequenceBatch(
+            observation=stacks(formats.observation, size, length),
+            action=shape(size, length, *agent.action.shape, dtype=agent.action.dtype),
+            reward=shape(size, length),
+            discount=shape(size, length),
+            is_first=shape(size, length, dtype=np.bool_),
+        )
     if not num_anchors:
         return types.Batch(transitions, None)
+    observation = stacks(formats.network, num_anchors)
+    if formats.with_actions:
+        length = formats.frame_stack
+        observation = types.Context(
+            observation,
+            shape(num_anchors, length, *agent.action.shape, dtype=agent.action.dtype),
+            shape(num_anchors, length, dtype=np.bool_),
+        )
     pairs = types.Pairs(
-        stacks(formats.network, num_anchors),
+        observation,
         actions(num_anchors),
         shape(num_anchors, dtype=np.int32) if settings.contrast.times else None,
     )
@@ -256,12 +267,17 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
-    """A batch of zeros whose rewards, discounts and weights are 1; see `batch_shapes`."""
+    """A batch of zeros whose rewards, discounts and weights are 1; see `batch_shapes`.
+
+    Weights are of transitions alone.
+    """
     zeros = jax.tree.map(
         lambda x: np.zeros(x.shape, x.dtype), batch_shapes(agent, runs, frame_store)
     )
     ones = np.ones_like(zeros.transitions.reward)
-    transitions = zeros.transitions._replace(reward=ones, discount=ones, weight=ones)
+    transitions = zeros.transitions._replace(reward=ones, discount=ones)
+    if agent.replay.sequence is None:
+        transitions = transitions._replace(weight=ones)
     return zeros._replace(transitions=transitions)
 
 

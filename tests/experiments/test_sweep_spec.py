@@ -50,7 +50,7 @@ def test_tasks_keep_their_learning_rate_and_count_agent_steps():
     block = {"presets": ["rcrl_sac"], "games": ["cheetah_run", "walker_walk"], "seeds": [0]}
     table = {"experiment": "dmc", "steps": 8000, "eval_episodes": 1, "results": "r"}
     spec = make_spec({**table, "blocks": [block]})
-    assert [spec.agent_steps(unit.game) for unit in spec.units] == [2000, 4000]
+    assert [spec.agent_steps(unit) for unit in spec.units] == [2000, 4000]
     assert [spec.make_config(unit).learning_rate for unit in spec.units] == [2e-4, 1e-3]
     assert "--tasks=cheetah_run" in spec.make_command(alone(spec.units[0]), "w")
     with pytest.raises(ValueError, match="rcrl_sac on cheetah_run: .* end before the first update"):

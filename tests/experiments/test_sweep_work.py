@@ -71,7 +71,7 @@ def test_fleets_hold_every_run_once_and_only_runs_that_can_share_a_program(units
         assert 1 <= len(fleet.units) <= max_runs
         # Tasks differ in action repeat and learning rate.
         assert len({SPEC.make_config(unit) for unit in fleet.units}) == 1
-        assert len({SPEC.agent_steps(unit.game) for unit in fleet.units}) == 1
+        assert len({SPEC.agent_steps(unit) for unit in fleet.units}) == 1
     assert len({fleet.name for fleet in made}) == len(made)
 
 

@@ -57,7 +57,7 @@ def alone(unit: Unit) -> Fleet:
 
 def describe(spec: Spec, unit: Unit, **changes) -> dict:
     """The section `run` of a unit's manifest."""
-    config, steps = spec.make_config(unit), spec.agent_steps(unit.game)
+    config, steps = spec.make_config(unit), spec.agent_steps(unit)
     run = manifest.describe_run(unit.arm.preset, config, unit.game, unit.seed, steps, "toy")
     return {**run, **changes}
 

@@ -190,3 +190,32 @@ def test_the_kernel_is_for_the_cpu_alone():
     traced = jax.jit(optimizer.step).trace(draw(1), optimizer.init(params), params)
     assert "rcrl_adam_step" in traced.lower(lowering_platforms=("cpu",)).as_text()
     assert "rcrl_adam_step" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_tensorflow_s_epsilon_is_added_before_the_correction():
+    """As optax with an epsilon that falls as the correction of the second moment does."""
+    rng = np.random.default_rng(0)
+    params = {"kernel": np.float32(rng.normal(size=(3, 4)))}
+    mine = adam.make_tensorflow_adam(0.01, eps=1e-4, max_norm=1.0)
+    state, found = mine.init(params), params
+    m = v = np.zeros((3, 4))
+    expected = params["kernel"].astype(np.float64)
+    for t in range(1, 6):
+        gradient = np.float32(rng.normal(size=(3, 4)) * 10.0 ** rng.integers(-5, 1))
+        found, state, norm = mine.step({"kernel": gradient}, state, found)
+        length = np.sqrt(np.sum(np.square(gradient.astype(np.float64))))
+        assert norm == pytest.approx(length, rel=1e-5)
+        clipped = gradient / max(length, 1.0)
+        m, v = 0.9 * m + 0.1 * clipped, 0.999 * v + 0.001 * clipped**2
+        eps = 1e-4 / np.sqrt(1 - 0.999**t)
+        expected -= 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + eps)
+        np.testing.assert_allclose(found["kernel"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_tensorflow_s_adam_waits_until_a_step_is_due():
+    params = {"kernel": np.ones((2, 2), np.float32)}
+    made = adam.make_tensorflow_adam(0.1, eps=1e-7)
+    start = made.init(params)
+    found, state, _ = made.step(params, start, params, False)
+    np.testing.assert_array_equal(found["kernel"], params["kernel"])
+    assert state.count == 0

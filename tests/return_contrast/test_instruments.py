@@ -248,3 +248,11 @@ def test_a_run_s_values_do_not_depend_on_the_other_runs():
     alone, together = ScriptedFleet(logit), ScriptedFleet(logit)
     assert measure(alone)[0] == measure(together, runs=3)[0]
     assert {shape[0] for shape in together.calls} == {3}
+
+
+def test_games_without_two_equal_actions_have_no_pairs_of_equal_actions():
+    """As where actions are drawn; step 0 has the largest action, the last group."""
+    actions = np.arange(6)[::-1]
+    played = instruments.Played(np.zeros(6, int), np.arange(6), np.zeros(6, int), actions, actions)
+    _, equal_action, _ = instruments.draw_contrasts(played, 30, 0.0, np.random.default_rng(0))
+    assert np.all(equal_action.same == -1) and np.all(equal_action.different == -1)

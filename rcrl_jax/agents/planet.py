@@ -1,0 +1,152 @@
+"""PlaNet (Hafner et al., 2019), as pure functions of a run: a world model and a planner."""
+
+import functools
+from collections.abc import Mapping
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcrl_jax import native, types
+from rcrl_jax.agents import agent, cross_entropy_method, recurrent_model
+from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents.recurrent_model import Memory
+from rcrl_jax.auxiliary import task
+from rcrl_jax.config.world_models import PlanetConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.networks import precision, rssm
+from rcrl_jax.networks.rssm import Latent
+from rcrl_jax.optimizer import adam
+from rcrl_jax.replay.settings import SequenceRule
+
+_BIN = 8  # values of a pixel that become one: 5 of 8 bits are kept
+_BINS = 256 // _BIN
+
+
+def make_agent(
+    config: PlanetConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+) -> agent.Agent:
+    """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
+    formats = training.observation_format(config, spec, config.context)
+    world = recurrent_model.make_recurrent_model(
+        config, spec, extra_tasks, activation=nn.relu, cell=rssm.BlockGru,
+        preprocess=quantise, reward_scale=config.reward_scale,
+        free_nats=lambda divergence: jnp.mean(jnp.maximum(divergence - config.free_nats, 0.0)),
+    )  # fmt: skip
+    network, num_actions = world.network, spec.max_num_actions
+    optimizer = adam.make_tensorflow_adam(
+        config.model_learning_rate, eps=config.adam_epsilon, max_norm=config.max_gradient_norm
+    )
+
+    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+        del run  # the networks do not depend on the run
+        keys = jax.random.split(key, 3)
+        model = world.init(keys[0])
+        params = types.TrainableParams(
+            model,
+            {
+                name: made.init(jax.random.fold_in(keys[1], i))
+                for i, (name, made) in enumerate(world.tasks.items())
+            },
+        )
+        return types.LearnerState(
+            params=params,
+            target_params=(),
+            opt_state=optimizer.init((model, params.auxiliary)),
+            key=jax.random.key_data(keys[2]),
+            updates=jnp.zeros((), jnp.int32),
+            task_state=task.init_states(world.tasks, params.auxiliary, model),
+        )
+
+    def plan(params: types.Params, latent: Latent, mask: jax.Array, key) -> jax.Array:
+        """The first action `[A]` of a planned sequence, from the latent of one environment."""
+
+        def predicted_return(actions: jax.Array, key) -> jax.Array:
+            candidates = len(actions)
+            start = jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), latent)
+            noise = jax.random.normal(key, (config.horizon, candidates, config.stoch_size))
+
+            def step(last, inputs):
+                following = network.apply(params, last, *inputs, method="imagine")
+                return following, following.feature
+
+            _, features = jax.lax.scan(step, start, (actions.swapaxes(0, 1), noise))
+            return network.apply(params, features, method="reward").sum(0)
+
+        return cross_entropy_method.plan(
+            predicted_return, key, mask, horizon=config.horizon, iterations=config.iterations,
+            candidates=config.candidates, best=config.best_candidates,
+        )[0]  # fmt: skip
+
+    def act(run, params: types.Params, observation, memory: Memory, key, greedy: bool, step):
+        filter_key, plan_key, exploration_key = jax.random.split(key, 3)
+        mask = world.action_mask(run)
+        latent = world.filter(params, memory, observation, filter_key)
+        keys = jax.random.split(plan_key, len(observation))
+
+        def plan_each(latent: Latent) -> jax.Array:
+            return jax.vmap(plan, (None, 0, None, 0))(params, latent, mask, keys)
+
+        if greedy:
+            action = plan_each(latent)
+        else:
+            at_random = step < schedule.learn_start  # when a plan would be costly and is not used
+            action = jax.lax.cond(
+                at_random, lambda _: jnp.zeros((len(observation), num_actions)), plan_each, latent
+            )
+            action = recurrent_model.explore(
+                action, mask, exploration_key, std=config.exploration_std, at_random=at_random
+            )
+        return action, Memory(latent, action)
+
+    def loss(params: types.TrainableParams, state, run, batch, key):
+        model = world.loss(params.agent, params.auxiliary, state.task_state, run, batch, key)
+        return model.total, (model.window_loss, model.metrics | {"loss_model": model.total})
+
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+        key, loss_key = jax.random.split(native.wrap_key(state.key))
+        g, (window_loss, metrics) = jax.grad(loss, has_aux=True)(
+            state.params, state, run, batch, loss_key
+        )
+        both, opt_state, metrics["gradient_norm"] = optimizer.step(
+            tuple(g), state.opt_state, tuple(state.params)
+        )
+        params = types.TrainableParams(*both)
+        state = types.LearnerState(
+            params=params,
+            target_params=(),
+            opt_state=opt_state,
+            key=jax.random.key_data(key),
+            updates=state.updates + 1,
+            task_state=task.next_states(world.tasks, state.task_state, params),
+        )
+        return state, types.UpdateResult(window_loss, metrics)
+
+    schedule = training.schedule(config, spec.action_repeat, config.first_updates)
+    compare = agent.make_compare(world.embed, world.tasks)
+    return agent.Agent(
+        init=init,
+        act=precision.at_precision(act, config.precision),
+        update=precision.at_precision(update, config.precision),
+        embed=precision.at_precision(world.embed, config.precision),
+        compare=precision.at_precision(compare, config.precision),
+        run_constants=functools.partial(task.run_constants, world.tasks),
+        action=jax.ShapeDtypeStruct((num_actions,), np.float32),
+        observations=formats,
+        protocol=training.environment_protocol(config.context),
+        replay=training.replay_settings(
+            config, world.needs.samples, SequenceRule(config.sequence_length, "leads")
+        ),
+        schedule=schedule,
+        evaluation=training.evaluation_settings(config, "planned, without noise"),
+        resources=world.resources(config),
+        init_memory=world.remember,
+    )
+
+
+def quantise(frames: jax.Array, key: chex.PRNGKey) -> jax.Array:
+    """Pixels of 5 bits in [-0.5, 0.5), uniform within each value: `[...] uint8 -> float32`."""
+    noise = jax.random.uniform(key, frames.shape)
+    return ((frames // _BIN).astype(jnp.float32) + noise) / _BINS - 0.5

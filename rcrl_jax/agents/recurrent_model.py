@@ -1,0 +1,268 @@
+"""What Dreamer and PlaNet share: the world model in an agent, its loss, filtering while acting."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rcrl_jax import types
+from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents.agent import Resources
+from rcrl_jax.auxiliary import registry, task
+from rcrl_jax.config.world_models import RecurrentModelConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.losses import world_model as losses
+from rcrl_jax.networks import rssm
+from rcrl_jax.networks.rssm import Latent, WorldModel
+
+# Numbers of a frame that an update keeps for its gradients, at 32 filters: blocks, spread products
+# and outputs of all convolutions, once forwards and once backwards.
+NUMBERS_A_FRAME = 1_260_000
+
+Preprocess = Callable[[jax.Array, chex.PRNGKey], jax.Array]
+"""`(frames [..., 64, 64, 3] uint8, key) -> float32` around zero, of the same shape."""
+
+
+class Memory(NamedTuple):
+    """What acting carries from step to step."""
+
+    latent: Latent  # a draw from the posterior of the last frame
+    action: jax.Array  # [N, A], taken since
+
+
+class ModelLoss(NamedTuple):
+    """What the model's loss yields."""
+
+    total: jax.Array  # [], auxiliary tasks included
+    latents: Latent  # [L, B, ...], draws from the posteriors
+    window_loss: jax.Array  # [B]
+    metrics: dict[str, jax.Array]
+
+
+class RecurrentModel(NamedTuple):
+    """The world model as functions of its parameters, for one run.
+
+    Attributes:
+      network: the networks.
+      init: `key -> params`.
+      loss: `(params, auxiliary params, task states, run, batch, key) -> ModelLoss`.
+      remember: `N -> Memory` at the start of an episode.
+      filter: `(params, memory, observation [N, C, *frame] uint8, key) -> Latent` of the newest
+        frame.
+      feature: `(params, context [N]) -> [N, d]`, of contexts filtered with the posteriors' means.
+      embed: `(params, pairs) -> phi [N, d + A]`.
+      tasks: auxiliary tasks, by name.
+      needs: what the tasks need of the replay.
+      max_num_actions: A.
+    """
+
+    network: WorldModel
+    init: Callable[[chex.PRNGKey], types.Params]
+    loss: Callable[..., ModelLoss]
+    remember: Callable[[int], Memory]
+    filter: Callable[[types.Params, Memory, jax.Array, chex.PRNGKey], Latent]
+    feature: Callable[[types.Params, types.Context], jax.Array]
+    embed: Callable[[types.Params, types.Pairs], jax.Array]
+    tasks: Mapping[str, task.AuxiliaryTask]
+    needs: task.Needs
+    max_num_actions: int
+
+    def action_mask(self, run: types.RunSpec) -> jax.Array:
+        """`[A] bool`, which action components are valid for the run."""
+        return jnp.arange(self.max_num_actions) < run.num_valid_actions
+
+    def resources(self, config: RecurrentModelConfig) -> Resources:
+        """Memory of an update: of all frames of windows, and of contexts."""
+        windows = config.batch_size * config.sequence_length
+        contexts = 3 * self.needs.samples.number * config.context
+        numbers = (windows + contexts) * NUMBERS_A_FRAME * config.filters // 32
+        return Resources(
+            batches_over_runs=True,
+            logs_frames=config.replay.resumed_frames == "stored",
+            activation_bytes=4 * numbers,
+        )
+
+
+def make_recurrent_model(
+    config: RecurrentModelConfig,
+    spec: EnvironmentSpec,
+    extra_tasks: Mapping[str, task.TaskMaker],
+    *,
+    activation: rssm.Activation,
+    cell: type,
+    preprocess: Preprocess,
+    free_nats: Callable[[jax.Array], jax.Array],
+    reward_scale: float = 1.0,
+) -> RecurrentModel:
+    """Makes the world model of an agent.
+
+    Args:
+      config: of the agent.
+      spec: of its environments.
+      extra_tasks: auxiliary tasks by name, beside those of the configuration.
+      activation: of dense layers.
+      cell: the GRU.
+      preprocess: of frames.
+      free_nats: divergences `[L, B] -> []`, their part of the loss.
+      reward_scale: weight of the reward's log-likelihood.
+    """
+    max_num_actions = spec.max_num_actions
+    network = WorldModel(
+        config.filters,
+        config.deter_size,
+        config.stoch_size,
+        config.hidden_size,
+        config.head_size,
+        activation,
+        cell,
+    )
+    feature_size = config.stoch_size + config.deter_size
+
+    def init(key: chex.PRNGKey) -> types.Params:
+        image = jnp.zeros((1, rssm.IMAGE_SIZE, rssm.IMAGE_SIZE, 3))
+        return network.init(key, image, jnp.zeros((1, max_num_actions)))
+
+    def project(params: types.Params, frames: jax.Array) -> jax.Array:
+        """`[N, L, 64, 64, 3] -> [L, N, hidden]`, all frames at once."""
+        flat = frames.reshape(-1, *frames.shape[2:])
+        projected = network.apply(params, flat, method="project")
+        return projected.reshape(*frames.shape[:2], -1).swapaxes(0, 1)
+
+    def feature(params: types.Params, context: types.Context) -> jax.Array:
+        # A fixed key: what is measured must not depend on the noise of images.
+        frames = preprocess(context.frames, jax.random.key(0))
+        projected = project(params, frames)
+
+        def step(last, inputs):
+            action, of_frame, exists = inputs
+            latent, posterior, _ = network.apply(
+                params, last, action, of_frame, jnp.zeros_like(last.sample), method="observe"
+            )
+            del posterior
+            keep = exists[:, None]
+            return jax.tree.map(lambda new, old: jnp.where(keep, new, old), latent, last), None
+
+        inputs = context.action.swapaxes(0, 1), projected, context.exists.T
+        last, _ = jax.lax.scan(step, network.start(len(context.exists)), inputs)
+        return last.feature
+
+    def join(params: types.Params, psi: jax.Array, action: jax.Array) -> jax.Array:
+        """phi(s, a) = [feature, a]."""
+        del params
+        return jnp.concatenate([psi, action], axis=-1)
+
+    def embed(params: types.Params, pairs: types.Pairs) -> jax.Array:
+        return join(params, feature(params, pairs.observation), pairs.action)
+
+    parts = task.AgentParts(
+        encode=feature,
+        encode_target=feature,
+        join=join,
+        augment=lambda key, observation: observation,
+        psi_size=feature_size,
+        phi_size=feature_size + max_num_actions,
+        samples=training.contrast_rule(config, spec.action_repeat),
+    )
+    tasks = registry.make_tasks(config, parts, extra_tasks)
+
+    def encode_images(params: types.Params, images: Any) -> Any:
+        """The features of the contexts in a tree, all filtered at once."""
+        contexts, structure = jax.tree.flatten(
+            images, is_leaf=lambda x: isinstance(x, types.Context)
+        )
+        if not contexts:
+            return images
+        together = jax.tree.map(lambda *each: jnp.concatenate(each), *contexts)
+        features, encoded, start = feature(params, together), [], 0
+        for context in contexts:
+            encoded.append(features[start : start + len(context.exists)])
+            start += len(context.exists)
+        return jax.tree.unflatten(structure, encoded)
+
+    def loss(params, auxiliary, task_states, run, batch: types.Batch, key) -> ModelLoss:
+        image_key, noise_key, tasks_key = jax.random.split(key, 3)
+        windows: types.SequenceBatch = batch.transitions
+        chex.assert_rank([windows.observation, windows.action, windows.reward], [5, 3, 2])
+        size, length = windows.reward.shape
+        # Without the barrier, XLA repeats the cast inside the loops of the products.
+        images = jax.lax.optimization_barrier(preprocess(windows.observation, image_key))
+        noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
+        latents, posterior, prior = rssm.filter_window(
+            network, params, windows.action.swapaxes(0, 1), project(params, images), noise
+        )
+        features = latents.feature.swapaxes(0, 1)  # [B, L, d]
+        decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
+        of_image = losses.log_normal(images, decoded.reshape(images.shape)).sum((2, 3, 4))
+        reward = network.apply(params, features, method="reward")
+        of_reward = losses.log_normal(windows.reward, reward)
+        divergence = losses.kl_divergence(*posterior, *prior)
+        window_loss = -jnp.mean(of_image + reward_scale * of_reward, axis=1)
+        loss_divergence = free_nats(divergence)
+
+        task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
+        view = task.UpdateView(params, params, features[:, -1], batch, batch)
+        images_of_tasks = task.images_of(tasks, batch, batch, task_keys)
+        of_tasks = task.total_loss(
+            tasks, auxiliary, view, encode_images(params, images_of_tasks), task_states,
+            run.constants, task_keys,
+        )  # fmt: skip
+        metrics = {
+            "loss_image": -jnp.mean(of_image),
+            "loss_reward": -jnp.mean(of_reward),
+            "loss_divergence": loss_divergence,
+            "divergence": jnp.mean(divergence),
+        }
+        total = jnp.mean(window_loss) + loss_divergence + of_tasks.total
+        return ModelLoss(total, latents, window_loss, metrics | of_tasks.metrics)
+
+    def remember(number: int) -> Memory:
+        return Memory(network.start(number), jnp.zeros((number, max_num_actions)))
+
+    def filter_(params, memory: Memory, observation, key) -> Latent:
+        image_key, noise_key = jax.random.split(key)
+        projected = network.apply(
+            params, preprocess(observation[:, -1], image_key), method="project"
+        )
+        noise = jax.random.normal(noise_key, memory.latent.sample.shape)
+        return network.apply(
+            params, memory.latent, memory.action, projected, noise, method="observe"
+        )[0]
+
+    return RecurrentModel(
+        network,
+        init,
+        loss,
+        remember,
+        filter_,
+        feature,
+        embed,
+        tasks,
+        task.needs_of(tasks, parts),
+        max_num_actions,
+    )
+
+
+def explore(
+    action: jax.Array,
+    mask: jax.Array,
+    key: chex.PRNGKey,
+    *,
+    std: float,
+    at_random: jax.Array,
+) -> jax.Array:
+    """Actions of training: with noise, clipped; or uniform ones before learning.
+
+    Args:
+      action: `[N, A]`, of the policy or planner.
+      mask: `[A] bool`; other components stay zero.
+      key: of the noise.
+      std: of the noise.
+      at_random: `[] bool`, whether to draw uniform actions instead.
+    """
+    noise_key, random_key = jax.random.split(key)
+    noisy = jnp.clip(action + std * jax.random.normal(noise_key, action.shape), -1.0, 1.0)
+    uniform = jax.random.uniform(random_key, action.shape, minval=-1.0, maxval=1.0)
+    chosen = jnp.where(at_random, uniform, noisy)
+    return jnp.where(jnp.broadcast_to(mask, action.shape), chosen, 0.0)

@@ -1,0 +1,338 @@
+"""SLAC, stochastic latent actor-critic (Lee et al., 2020), as pure functions of a run.
+
+Which loss reaches which parameters:
+
+    parameters            model   critic   actor   temperature
+    model                   x
+    critics                          x
+    actor                                    x
+    log temperature                                     x
+
+Critics read latents, the actor encoded frames and actions; neither changes the model. The model
+learns alone at first. Then all losses are differentiated in one pass, at the same parameters: the
+model's batch is a part of that of actor and critics, with the same latents.
+
+    frame of a window    o0  o1  ...  o6  o7  o8
+    action               a0  a1  ...  a6  a7
+    actor at o7          o0 to o7, a0 to a6
+    actor at o8              o1 to o8, a1 to a7
+    critics              z7, a7 and z8
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rcrl_jax import native, types
+from rcrl_jax.agents import agent
+from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents.recurrent_model import NUMBERS_A_FRAME
+from rcrl_jax.auxiliary import task
+from rcrl_jax.config.world_models import SlacConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.losses import sac as sac_losses
+from rcrl_jax.losses import world_model as losses
+from rcrl_jax.networks import precision, rssm, slac
+from rcrl_jax.networks.slac import Latents
+from rcrl_jax.optimizer import adam
+from rcrl_jax.replay.settings import SequenceRule
+
+
+class SlacParams(NamedTuple):
+    """All parameters of the agent; the critics have targets."""
+
+    model: types.Params
+    actor: types.Params
+    critics: types.Params
+    log_temperature: jax.Array  # []
+
+
+class OptimizerStates(NamedTuple):
+    """States of four Adam optimisers."""
+
+    model: optax.OptState
+    actor: optax.OptState
+    critics: optax.OptState
+    temperature: optax.OptState
+
+
+class Memory(NamedTuple):
+    """What acting carries from step to step; the frames come with the observation."""
+
+    action: jax.Array  # [N, L - 1, A], the last ones; zero before the episode
+    age: jax.Array  # [N] int32, agent steps since the start of the episode
+
+
+def make_agent(
+    config: SlacConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+) -> agent.Agent:
+    """Makes the agent of a configuration for an environment.
+
+    Args:
+      config: the configuration.
+      spec: shape of a frame, and the largest number of action components A of the fleet. A run
+        with fewer components keeps the last ones at zero; densities and entropy ignore them.
+      extra_tasks: none.
+
+    Raises:
+      ValueError: the environment's frames do not fit, or there are auxiliary tasks.
+    """
+    if extra_tasks:
+        raise ValueError(f"SLAC has no auxiliary tasks: {', '.join(extra_tasks)}")
+    length, num_actions = config.sequence_length, spec.max_num_actions
+    formats = training.observation_format(config, spec, frame_stack=length)
+    network = slac.LatentModel(config.filters, config.z1_size, config.z2_size, config.hidden_size)
+    actor = slac.Actor(config.hidden_size, num_actions, config.log_std_min, config.log_std_max)
+    critics = slac.TwinCritics(config.hidden_size)
+    model_optimizer, optimizer = (
+        adam.make_tensorflow_adam(rate, eps=config.adam_epsilon)
+        for rate in (config.model_learning_rate, config.learning_rate)
+    )
+    feature_size, latent_size = 8 * config.filters, config.z1_size + config.z2_size
+    fixed = jax.lax.stop_gradient
+
+    def action_mask_of(run: types.RunSpec) -> jax.Array:
+        """`[A] bool`, which action components are valid for the run."""
+        return jnp.arange(num_actions) < run.num_valid_actions
+
+    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+        del run  # the networks do not depend on the run
+        keys = jax.random.split(key, 4)
+        image = jnp.zeros((1, rssm.IMAGE_SIZE, rssm.IMAGE_SIZE, 3))
+        action = jnp.zeros((1, num_actions))
+        features = jnp.zeros((1, length, feature_size))
+        own = SlacParams(
+            network.init(keys[0], image, action),
+            actor.init(keys[1], features, jnp.zeros((1, length - 1, num_actions))),
+            critics.init(keys[2], jnp.zeros((1, latent_size)), action),
+            jnp.log(jnp.float32(config.initial_temperature)),
+        )
+        return types.LearnerState(
+            params=types.TrainableParams(own, {}),
+            target_params=own.critics,
+            opt_state=OptimizerStates(
+                model_optimizer.init(own.model), *(optimizer.init(part) for part in own[1:])
+            ),
+            key=jax.random.key_data(keys[3]),
+            updates=jnp.zeros((), jnp.int32),
+            task_state={},
+        )
+
+    def encode(model: types.Params, frames: jax.Array) -> jax.Array:
+        """`[N, L, 64, 64, 3] float32 -> [N, L, d]`, all frames at once."""
+        flat = frames.reshape(-1, *frames.shape[2:])
+        return network.apply(model, flat, method="encode").reshape(*frames.shape[:2], -1)
+
+    def filter_(model, features, action, is_first, noise):
+        """Latents, posteriors and priors `[L, N, ...]`; all arguments but noise are `[N, L, ...]`.
+
+        `action` led to the frames.
+        """
+        inputs = (x.swapaxes(0, 1) for x in (action, features, is_first))
+        return slac.filter_window(network, model, *inputs, noise)
+
+    def remember(number: int) -> Memory:
+        return Memory(jnp.zeros((number, length - 1, num_actions)), jnp.zeros(number, jnp.int32))
+
+    def act(run, params: SlacParams, observation, memory: Memory, key, greedy: bool, step):
+        del greedy  # the published curves are of the sampled policy, too
+        noise_key, random_key = jax.random.split(key)
+        mask = action_mask_of(run)
+        is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
+        features = encode(params.model, _scaled(observation))
+        policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
+        noise = jax.random.normal(noise_key, policy.mean.shape)
+        sampled, _ = sac_losses.sample_action(policy, noise, mask)
+        uniform = jax.random.uniform(random_key, sampled.shape, minval=-1.0, maxval=1.0)
+        at_random = jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
+        # Evaluations begin after the first updates, so this concerns training alone.
+        action = jnp.where(step < schedule.learn_start, at_random, sampled)
+        actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
+        return action, Memory(actions, memory.age + 1)
+
+    def model_loss(model, windows: types.SequenceBatch, images, filtered):
+        """The model's loss `[]` on windows `[M, L + 1, ...]`, and its metrics."""
+        latents, posterior, prior = filtered
+        joined = latents.joined.swapaxes(0, 1)  # [M, L + 1, d]
+        decoded = network.apply(model, joined.reshape(-1, latent_size), method="decode")
+        std = jnp.sqrt(jnp.float32(config.pixel_variance))
+        of_image = losses.log_normal(images, decoded.reshape(images.shape), std).sum((1, 2, 3, 4))
+        divergence = losses.kl_divergence(*posterior, *prior).sum(0)
+        reward = network.apply(
+            model, joined[:, :-1], windows.action[:, :-1], joined[:, 1:], method="reward"
+        )
+        of_reward = losses.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
+        within = ~windows.is_first[:, 1:]  # no reward is received from an episode to the next
+        of_reward = jnp.where(within, of_reward, 0.0).sum(1)
+        metrics = {
+            "loss_image": -jnp.mean(of_image),
+            "loss_reward": -jnp.mean(of_reward),
+            "loss_divergence": jnp.mean(divergence),
+        }
+        return jnp.mean(divergence - of_image - of_reward), metrics
+
+    def behaviour(params: SlacParams, target, run, windows, features, latents, key):
+        """Losses of critics, actor and temperature on windows `[B, L + 1, ...]`.
+
+        Returns:
+          Their sum `[]`, the squared errors `[B]`, metrics.
+        """
+        next_key, actor_key = jax.random.split(key)
+        mask, temperature = action_mask_of(run), fixed(jnp.exp(params.log_temperature))
+        before, after = latents.joined[-2], latents.joined[-1]
+
+        def policy_of(actor_params, at: slice, actions: slice):
+            seen = slac.from_first(
+                features[:, at], windows.action[:, actions], windows.is_first[:, at]
+            )
+            return actor.apply(actor_params, *seen)
+
+        policy_t = policy_of(fixed(params.actor), slice(1, None), slice(1, -1))
+        noise = jax.random.normal(next_key, policy_t.mean.shape)
+        a_t, log_density_t = sac_losses.sample_action(policy_t, noise, mask)
+        q_t = critics.apply(target, after, a_t)
+        v_t = sac_losses.soft_value(q_t, log_density_t, temperature)
+        last = -2  # the step before the last frame
+        q_tm1 = critics.apply(params.critics, before, windows.action[:, last])
+        discount = config.discount * windows.discount[:, last]
+        errors = sac_losses.critic_loss(q_tm1, windows.reward[:, last], discount, v_t)
+        loss_critic = 0.5 * jnp.mean(errors)
+
+        policy = policy_of(params.actor, slice(None, -1), slice(None, last))
+        noise = jax.random.normal(actor_key, policy.mean.shape)
+        action, log_density = sac_losses.sample_action(policy, noise, mask)
+        q = critics.apply(fixed(params.critics), before, action)
+        loss_actor = jnp.mean(sac_losses.actor_loss(q, log_density, temperature))
+        excess = fixed(-log_density + run.num_valid_actions)
+        loss_temperature = params.log_temperature * jnp.mean(excess)
+        metrics = {
+            "loss_critic": loss_critic,
+            "loss_actor": loss_actor,
+            "loss_temperature": loss_temperature,
+            "entropy": -jnp.mean(log_density),
+            "q_mean": jnp.mean(q_tm1),
+        }
+        return loss_critic + loss_actor + loss_temperature, errors, metrics
+
+    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, joint, key):
+        noise_key, behaviour_key = jax.random.split(key)
+        own: SlacParams = params.agent
+        windows: types.SequenceBatch = batch.transitions
+        size, learning = len(windows.reward), config.model_batch_size
+        led_by = jnp.pad(windows.action[:, :-1], ((0, 0), (1, 0), (0, 0)))
+        z1_key, z2_key = jax.random.split(noise_key)
+        noise = Latents(
+            jax.random.normal(z1_key, (length + 1, size, config.z1_size)),
+            jax.random.normal(z2_key, (length + 1, size, config.z2_size)),
+        )
+
+        def filtered(model, rows: slice):
+            images = jax.lax.optimization_barrier(_scaled(windows.observation[rows]))
+            features = encode(model, images)
+            own_noise = jax.tree.map(lambda x: x[:, rows], noise)
+            found = filter_(model, features, led_by[rows], windows.is_first[rows], own_noise)
+            return images, features, found
+
+        # Gradients of the model are of the first windows alone.
+        images, features, found = filtered(own.model, slice(learning))
+        of_model = jax.tree.map(lambda x: x[:learning], windows)
+        loss_model, metrics = model_loss(own.model, of_model, images, found)
+
+        def with_behaviour(_):
+            latents, all_features = found[0], features
+            if size > learning:
+                _, more_features, more = filtered(fixed(own.model), slice(learning, None))
+                all_features = jnp.concatenate([features, more_features])
+                latents = jax.tree.map(
+                    lambda a, b: jnp.concatenate([a, b], axis=1), latents, more[0]
+                )
+            return behaviour(
+                own, state.target_params, run, windows, fixed(all_features), fixed(latents),
+                behaviour_key,
+            )  # fmt: skip
+
+        def without(_):
+            return jax.tree.map(
+                lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(with_behaviour, None)
+            )
+
+        of_behaviour, errors, more_metrics = jax.lax.cond(joint, with_behaviour, without, None)
+        metrics |= more_metrics | {
+            "loss_model": loss_model, "temperature": jnp.exp(own.log_temperature)
+        }  # fmt: skip
+        return loss_model + of_behaviour, (errors, metrics)
+
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+        joint = state.updates >= config.pretraining_updates
+        key, loss_key = jax.random.split(native.wrap_key(state.key))
+        gradients, (errors, metrics) = jax.grad(loss, has_aux=True)(
+            state.params, state, run, batch, joint, loss_key
+        )
+        p, g, o = state.params.agent, gradients.agent, state.opt_state
+        model, model_opt, metrics["gradient_norm"] = model_optimizer.step(g.model, o.model, p.model)
+        (actor_params, actor_opt, _), (critic_params, critic_opt, _), (temperature, opt, _) = (
+            optimizer.step(*parts, joint) for parts in zip(g[1:], o[1:], p[1:], strict=True)
+        )
+        tau = config.critic_tau * joint
+        state = types.LearnerState(
+            params=types.TrainableParams(
+                SlacParams(model, actor_params, critic_params, temperature), {}
+            ),
+            target_params=optax.incremental_update(critic_params, state.target_params, tau),
+            opt_state=OptimizerStates(model_opt, actor_opt, critic_opt, opt),
+            key=jax.random.key_data(key),
+            updates=state.updates + 1,
+            task_state={},
+        )
+        return state, types.UpdateResult(errors, metrics)
+
+    def embed(params: SlacParams, pairs: types.Pairs) -> jax.Array:
+        """phi(s, a) = [z, a], the latents filtered with the means of all distributions."""
+        context: types.Context = pairs.observation
+        features = encode(params.model, _scaled(context.frames))
+        before = jnp.pad(context.exists[:, :-1], ((0, 0), (1, 0)))
+        is_first = context.exists & ~before
+        noise = network.start(length, len(features))
+        latents, _, _ = filter_(params.model, features, context.action, is_first, noise)
+        return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
+
+    schedule = training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
+    samples = training.contrast_rule(config, spec.action_repeat)._replace(number=0)
+    return agent.Agent(
+        init=init,
+        act=precision.at_precision(act, config.precision),
+        update=precision.at_precision(update, config.precision),
+        embed=precision.at_precision(embed, config.precision),
+        compare=precision.at_precision(agent.make_compare(embed, {}), config.precision),
+        run_constants=lambda game: {},
+        action=jax.ShapeDtypeStruct((num_actions,), np.float32),
+        observations=formats,
+        protocol=training.environment_protocol(length),
+        replay=training.replay_settings(
+            config, samples, SequenceRule(config.window_frames, "follows")
+        ),
+        schedule=schedule,
+        evaluation=training.evaluation_settings(config, "sampled"),
+        resources=_resources(config),
+        init_memory=remember,
+    )
+
+
+def _scaled(frames: jax.Array) -> jax.Array:
+    """Pixels in [0, 1]."""
+    return frames.astype(jnp.float32) / 255.0
+
+
+def _resources(config: SlacConfig) -> agent.Resources:
+    """Memory of an update: of the model's frames, and a quarter for those that are only encoded."""
+    frames = (config.model_batch_size + config.batch_size / 4) * config.window_frames
+    return agent.Resources(
+        batches_over_runs=True,
+        logs_frames=config.replay.resumed_frames == "stored",
+        activation_bytes=int(4 * frames * NUMBERS_A_FRAME * config.filters // 32),
+    )

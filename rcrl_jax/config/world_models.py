@@ -1,0 +1,388 @@
+"""The configurations of agents with a world model, as trained on DMControl.
+
+Their schedules count environment steps, so that a preset means the same at every action repeat.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.fields import setting
+from rcrl_jax.config.groups import (
+    ControlReturnContrastConfig,
+    UniformReplayConfig,
+    check_anchors,
+    check_tasks,
+    tasks_in_use,
+)
+
+TASKS = {"return_contrast": {}}
+"""The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
+
+EPISODE = 1000
+"""Environment steps of every episode of the suite."""
+
+_MOST_FRAMES = 100  # of a window, as of a stack
+
+
+def _default(config: type, name: str, default: Any) -> Any:
+    """The field `name` of another configuration with another default, and of the same source."""
+    return dataclasses.field(default=default, metadata=config.__dataclass_fields__[name].metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class WorldModelConfig:
+    """What all agents with a world model have."""
+
+    observation: ClassVar[str] = "pixels"
+    render_size: ClassVar[int] = 64  # what the convolutions make one vector of
+    counts_env_steps: ClassVar[bool] = True  # in `learn_start` and `update_period`
+    needs_large_blocks: ClassVar[bool] = True
+
+    action_repeat: int = setting(
+        2,
+        "environment steps of an agent step; 0: that of the task",
+        "DR (PlaNet's code: that of the task; SLAC's: 4)",
+        fields.between(0, EPISODE),
+    )
+    precision: str = setting(
+        "tf32",
+        "inputs of products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); parameters "
+        "and sums are float32; a CPU rounds less than TF32 or not at all",
+        "ours",
+        fields.one_of("float32", "tf32", "bfloat16"),
+    )
+
+    # Representation and contrastive samples
+    return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
+
+    # Learning
+    batch_size: int = setting(50, "windows in an update", "DR / PL", fields.at_least(1))
+    discount: float = setting(0.99, "discount of one agent step", "DR / SL", fields.fraction)
+    learn_start: int = setting(
+        5000,
+        "environment steps with random actions before the first update",
+        "DR / PL",
+        fields.at_least(1),
+    )
+    update_period: int = setting(
+        1000, "environment steps between updates", "DR / PL", fields.at_least(1)
+    )
+    updates: int = setting(
+        100, "updates at a time, one after the other", "DR / PL", fields.at_least(1)
+    )
+    replay: UniformReplayConfig = UniformReplayConfig()
+
+    # Evaluation
+    evaluation_period: int = setting(
+        10_000, "environment steps between evaluations", "DR / PL / SL", fields.at_least(1)
+    )
+    periodic_episodes: int = setting(
+        1,
+        "episodes of an evaluation during training",
+        "DR / PL (SLAC's code: 10)",
+        fields.between(1, 10_000),
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        fields.check_fields(self)
+        check_anchors(self.return_contrast, self.batch_size)
+        # The last frame of an episode has no step, and what led to a window's first is kept.
+        least = self.window_frames + 2
+        if self.replay.capacity < least:
+            raise ValueError(
+                f"replay.capacity: must be at least {least}, for a window of "
+                f"{self.window_frames} frames; got {self.replay.capacity}"
+            )
+        for name, size in (
+            ("batch_size", self.batch_size),
+            ("return_contrast.batch_size", self.return_contrast.batch_size),
+        ):
+            if size > self.replay.capacity:
+                raise ValueError(
+                    f"{name}: must be at most replay.capacity = {self.replay.capacity}; got {size}"
+                )
+
+    @property
+    def window_frames(self) -> int:
+        """L, frames of a window."""
+        raise NotImplementedError
+
+    def agent_steps(self, env_steps: int, action_repeat: int) -> int:
+        """Agent steps that take at least `env_steps`."""
+        return -(-env_steps // action_repeat)
+
+    def check_episodes(self, action_repeat: int) -> None:
+        """Checks that the suite's episodes fit the windows and the replay.
+
+        Args:
+          action_repeat: environment steps of an agent step.
+
+        Raises:
+          ValueError: they do not; the message begins with a field's name.
+        """
+        frames = self.agent_steps(EPISODE, action_repeat) + 1
+        if self.window_frames > frames:
+            raise ValueError(
+                f"sequence_length: windows of {self.window_frames} frames are longer than the "
+                f"{frames} frames of an episode at action repeat {action_repeat}"
+            )
+        if self.replay.capacity < frames + self.window_frames:
+            raise ValueError(
+                f"replay.capacity: must be at least {frames + self.window_frames}, for an episode "
+                f"of {frames} frames and a window; got {self.replay.capacity}"
+            )
+        if self.learn_start < EPISODE:
+            raise ValueError(
+                f"learn_start: must be at least {EPISODE} environment steps, so that an episode "
+                f"has ended; got {self.learn_start}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentModelConfig(WorldModelConfig):
+    """The recurrent state-space model that Dreamer and PlaNet share."""
+
+    # Network
+    filters: int = setting(
+        32, "channels of the first convolution; each next one has twice as many", "DR / PL",
+        fields.at_least(1),
+    )  # fmt: skip
+    deter_size: int = setting(
+        200, "width of the deterministic state", "DR / PL", fields.at_least(1)
+    )
+    stoch_size: int = setting(30, "width of the stochastic state", "DR / PL", fields.at_least(1))
+    hidden_size: int = setting(
+        200, "units of the dense layers of the transition", "DR / PL", fields.at_least(1)
+    )
+    head_size: int = setting(
+        400,
+        "units of each hidden layer of reward network, value and policy",
+        "DR (PlaNet's code: 300)",
+        fields.at_least(1),
+    )
+
+    # Auxiliary tasks
+    auxiliary: tuple[str, ...] = setting(
+        (),
+        f"auxiliary tasks added to the model's loss: {', '.join(map(repr, TASKS))}",
+        "ours",
+        fields.some_of(TASKS),
+    )
+    auxiliary_weight: float = setting(
+        1.0,
+        "weight of every auxiliary loss; 0 leaves the tasks out",
+        "RCRL appendix C.1",
+        fields.not_negative,
+    )
+    context: int = setting(
+        8,
+        "frames that are filtered for the representation of a state-action pair, for auxiliary "
+        "tasks and measurements",
+        "ours",
+        fields.between(1, _MOST_FRAMES),
+    )
+
+    # Learning
+    sequence_length: int = setting(
+        50, "frames of a window", "DR / PL", fields.between(2, _MOST_FRAMES)
+    )
+    free_nats: float = setting(
+        3.0, "divergence that costs nothing [nats]", "DR / PL", fields.not_negative
+    )
+    model_learning_rate: float = setting(
+        6e-4, "step size of Adam for the model", "DR (PlaNet's code: 1e-3)", fields.positive
+    )
+    adam_epsilon: float = setting(
+        1e-7,
+        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "DR (PlaNet's code: 1e-4)",
+        fields.positive,
+    )
+    max_gradient_norm: float = setting(
+        100.0, "L2 norm at which gradients are clipped", "DR (PlaNet's code: 1000)", fields.positive
+    )
+    exploration_std: float = setting(
+        0.3,
+        "standard deviation of the noise that is added to actions in training",
+        "DR / PL",
+        fields.not_negative,
+    )
+    first_updates: int = setting(
+        100, "updates at the first time", "DR (PlaNet's code: 101)", fields.at_least(1)
+    )
+    replay: UniformReplayConfig = UniformReplayConfig(capacity=251_000)
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        super().__post_init__()
+        check_tasks(self, TASKS)
+
+    @property
+    def window_frames(self) -> int:
+        """See `WorldModelConfig.window_frames`."""
+        return self.sequence_length
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The auxiliary tasks in use: all, or none if the weight is 0."""
+        return tasks_in_use(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class DreamerConfig(RecurrentModelConfig):
+    """Dreamer, its first version.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message begins with the field's name.
+    """
+
+    horizon: int = setting(15, "imagined agent steps", "DR", fields.between(2, _MOST_FRAMES))
+    return_lambda: float = setting(0.95, "lambda of the lambda-returns", "DR", fields.fraction)
+    value_learning_rate: float = setting(
+        8e-5, "step size of Adam for the value", "DR", fields.positive
+    )
+    actor_learning_rate: float = setting(
+        8e-5, "step size of Adam for the policy", "DR", fields.positive
+    )
+    initial_std: float = setting(
+        5.0, "standard deviation of the policy's normal at the start", "DR", fields.positive
+    )
+    mean_scale: float = setting(
+        5.0, "bound of the means of the policy's normal", "DR", fields.positive
+    )
+    mode_samples: int = setting(
+        100,
+        "actions of which the evaluation takes the one of highest density",
+        "DR",
+        fields.at_least(1),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanetConfig(RecurrentModelConfig):
+    """PlaNet.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message begins with the field's name.
+    """
+
+    action_repeat: int = _default(WorldModelConfig, "action_repeat", 0)
+    head_size: int = _default(RecurrentModelConfig, "head_size", 300)
+    model_learning_rate: float = _default(RecurrentModelConfig, "model_learning_rate", 1e-3)
+    adam_epsilon: float = _default(RecurrentModelConfig, "adam_epsilon", 1e-4)
+    max_gradient_norm: float = _default(RecurrentModelConfig, "max_gradient_norm", 1000.0)
+    first_updates: int = _default(RecurrentModelConfig, "first_updates", 101)
+    reward_scale: float = setting(
+        10.0, "weight of the reward's log-likelihood", "PL", fields.not_negative
+    )
+    horizon: int = setting(
+        12, "agent steps of a planned sequence", "PL", fields.between(1, _MOST_FRAMES)
+    )
+    iterations: int = setting(10, "fits of the planner", "PL", fields.at_least(1))
+    candidates: int = setting(
+        1000, "sequences that the planner draws for a fit", "PL", fields.at_least(1)
+    )
+    best_candidates: int = setting(100, "sequences that the planner fits", "PL", fields.at_least(1))
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        super().__post_init__()
+        if self.best_candidates > self.candidates:
+            raise ValueError(
+                f"best_candidates: must be at most candidates = {self.candidates}; "
+                f"got {self.best_candidates}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class SlacConfig(WorldModelConfig):
+    """SLAC: soft actor-critic on the latents of a model.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message begins with the field's name.
+    """
+
+    action_repeat: int = _default(WorldModelConfig, "action_repeat", 4)
+    batch_size: int = setting(256, "windows of actor and critics", "SL", fields.at_least(1))
+    learn_start: int = setting(
+        10_000,
+        "environment steps with random actions before the first update",
+        "ours",
+        fields.at_least(1),
+    )
+    update_period: int = setting(
+        1, "environment steps between updates, at least an agent step", "SL", fields.at_least(1)
+    )
+    updates: int = setting(1, "updates at a time", "SL", fields.at_least(1))
+    periodic_episodes: int = _default(WorldModelConfig, "periodic_episodes", 10)
+
+    # Network
+    filters: int = setting(
+        32, "channels of the first convolution; the next have 2, 4, 8 and 8 times as many", "SL",
+        fields.at_least(1),
+    )  # fmt: skip
+    z1_size: int = setting(32, "width of the first latent", "SL", fields.at_least(1))
+    z2_size: int = setting(256, "width of the second latent", "SL", fields.at_least(1))
+    hidden_size: int = setting(
+        256, "units of the two hidden layers of all dense networks", "SL", fields.at_least(1)
+    )
+    log_std_min: float = setting(
+        -20.0, "lower bound of the policy's log sigma", "SL", fields.finite
+    )
+    log_std_max: float = setting(2.0, "upper bound of the policy's log sigma", "SL", fields.finite)
+    pixel_variance: float = setting(
+        0.1, "variance of a pixel given the latents; pixels lie in [0, 1]", "SL", fields.positive
+    )
+
+    # Learning
+    sequence_length: int = setting(
+        8, "steps of a window, which has a frame more", "SL", fields.between(1, _MOST_FRAMES - 1)
+    )
+    model_batch_size: int = setting(
+        32, "windows of the batch from which the model learns", "SL", fields.at_least(1)
+    )
+    pretraining_updates: int = setting(
+        100_000, "updates of the model alone, before any others", "SL", fields.at_least(0)
+    )
+    learning_rate: float = setting(
+        3e-4, "step size of Adam for actor, critics and log alpha", "SL", fields.positive
+    )
+    model_learning_rate: float = setting(
+        1e-4, "step size of Adam for the model", "SL", fields.positive
+    )
+    adam_epsilon: float = setting(
+        1e-8,
+        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "SL",
+        fields.positive,
+    )
+    initial_temperature: float = setting(1.0, "alpha at the start", "SL", fields.positive)
+    critic_tau: float = setting(
+        0.005, "step of the target critics towards the critics", "SL", fields.fraction
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        super().__post_init__()
+        if self.model_batch_size > self.batch_size:
+            raise ValueError(
+                f"model_batch_size: must be at most batch_size = {self.batch_size}; "
+                f"got {self.model_batch_size}"
+            )
+        if not self.log_std_min < self.log_std_max:
+            raise ValueError(
+                f"log_std_min: must be below log_std_max = {self.log_std_max}; "
+                f"got {self.log_std_min}"
+            )
+
+    @property
+    def window_frames(self) -> int:
+        """See `WorldModelConfig.window_frames`."""
+        return self.sequence_length + 1
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """No auxiliary task."""
+        return ()

@@ -1,0 +1,91 @@
+"""Losses of world models: likelihoods, divergences, free nats, lambda-returns, policies of Dreamer.
+
+rlax's `lambda_returns` takes one sequence; here time is the first axis of a batch.
+"""
+
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rcrl_jax.losses.sac import Policy, sample_action
+
+
+def log_normal(x: jax.Array, mean: jax.Array, std: jax.Array | float = 1.0) -> jax.Array:
+    """Log-density of each number: `log N(x; mean, std)`, of the shape of `x`."""
+    chex.assert_equal_shape([x, mean])
+    return -0.5 * (jnp.square((x - mean) / std) + math.log(2.0 * math.pi)) - jnp.log(std)
+
+
+def kl_divergence(
+    mean: jax.Array, std: jax.Array, other_mean: jax.Array, other_std: jax.Array
+) -> jax.Array:
+    """KL(N(mean, std) || N(other_mean, other_std)) of diagonal normals: `[..., S] -> [...]`."""
+    chex.assert_equal_shape([mean, std, other_mean, other_std])
+    ratio = jnp.square(std / other_std)
+    distance = jnp.square((mean - other_mean) / other_std)
+    return 0.5 * jnp.sum(ratio + distance - 1.0 - jnp.log(ratio), axis=-1)
+
+
+def lambda_returns(
+    reward: jax.Array, discount: float, next_value: jax.Array, lambda_: float
+) -> jax.Array:
+    """R_t = r_t + discount [(1 - lambda) v_{t+1} + lambda R_{t+1}], from the last value backwards.
+
+    Dreamer's equation 6 (Hafner et al., 2020), as its code computes it.
+
+    Args:
+      reward: `[T, ...]`.
+      discount: of a step.
+      next_value: `[T, ...]`, the value of the state after each reward.
+      lambda_: share of the return that follows.
+
+    Returns:
+      `[T, ...]`.
+    """
+    chex.assert_equal_shape([reward, next_value])
+
+    def step(following, inputs):
+        r, v = inputs
+        value = r + discount * ((1.0 - lambda_) * v + lambda_ * following)
+        return value, value
+
+    return jax.lax.scan(step, next_value[-1], (reward, next_value), reverse=True)[1]
+
+
+def discount_weights(length: int, discount: float) -> jax.Array:
+    """`[T]`: 1, discount, discount^2, ..., the weights of imagined states."""
+    return discount ** jnp.arange(length, dtype=jnp.float32)
+
+
+def dreamer_policy(raw: jax.Array, mean_scale: float, initial_std: float) -> Policy:
+    """Dreamer's policy before the tanh of its samples, from the raw outputs of its network.
+
+    mean = scale tanh(m / scale); std = softplus(v + softplus^-1(initial std)) + 1e-4.
+
+    Args:
+      raw: `[..., 2 A]`, means then standard deviations.
+      mean_scale: bound of the means.
+      initial_std: standard deviation where the raw output is 0.
+    """
+    mean, std = jnp.split(raw, 2, axis=-1)
+    std = jax.nn.softplus(std + math.log(math.expm1(initial_std))) + 1e-4
+    return Policy(mean_scale * jnp.tanh(mean / mean_scale), jnp.log(std))
+
+
+def most_likely_action(policy: Policy, noise: jax.Array, action_mask: jax.Array) -> jax.Array:
+    """Of some samples of a squashed policy, each row's own one of highest density after the tanh.
+
+    Args:
+      policy: `[N, A]`.
+      noise: standard normal, `[K, N, A]`.
+      action_mask: `[A] bool`; other components are zero and enter no density.
+
+    Returns:
+      `[N, A]`.
+    """
+    chex.assert_shape(noise, (None, *policy.mean.shape))
+    action, log_density = jax.vmap(sample_action, (None, 0, None))(policy, noise, action_mask)
+    best = jnp.argmax(log_density, axis=0)  # [N]
+    return jnp.take_along_axis(action, best[None, :, None], axis=0)[0]

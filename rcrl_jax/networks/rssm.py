@@ -1,0 +1,302 @@
+"""The world model of Dreamer and PlaNet: encoder, recurrent state-space model, decoder, reward.
+
+    frame o_t ── Encoder ── e_t ──────────────────────┐
+                                                      v
+    s_{t-1}, a_{t-1} ── dense ── GRU ── h_t ──┬── posterior q(s_t | h_t, e_t)
+                                   ^          └── prior p(s_t | h_t)
+                                  h_{t-1}
+    feature = [s_t, h_t] ──┬── Decoder ── frame
+                           └── Mlp ── reward, value, policy
+
+Sizes, activations and initial values are those of danijar/dreamer (Hafner et al., 2020); PlaNet
+(google-research/planet) differs in activation, in its GRU and in the width of its reward network.
+Weights are Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero.
+
+The encoder and the decoder work on all frames of a batch at once. Of the embeddings, the loop over
+time reads only their product with the posterior's weights, which is computed before it, at once.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rcrl_jax import types
+from rcrl_jax.networks.strided_convolution import convolve, convolve_transposed
+
+IMAGE_SIZE = 64
+"""Height and width of a frame [pixels]."""
+
+ENCODER_KERNEL = 4  # of all four convolutions; 64 -> 31 -> 14 -> 6 -> 2 pixels
+_DECODER_KERNELS = (5, 5, 6, 6)  # 1 -> 5 -> 13 -> 30 -> 64 pixels
+_LEAST_STD = 0.1
+
+_glorot = nn.initializers.glorot_uniform()
+
+Activation = Callable[[jax.Array], jax.Array]
+
+
+def dense(features: int) -> nn.Dense:
+    """A linear map with Glorot's uniform weights and zero bias."""
+    return nn.Dense(features, kernel_init=_glorot)
+
+
+class StridedKernel(nn.Module):
+    """The parameters of a convolution."""
+
+    side: int
+    filters: int
+
+    @nn.compact
+    def __call__(self, channels: int) -> tuple[jax.Array, jax.Array]:
+        """Kernel `[side, side, channels, filters]` and bias `[filters]`."""
+        kernel = self.param("kernel", _glorot, (self.side, self.side, channels, self.filters))
+        return kernel, self.param("bias", nn.initializers.zeros, (self.filters,))
+
+
+class Mlp(nn.Module):
+    """Hidden layers of equal width and a linear output."""
+
+    width: int
+    layers: int
+    outputs: int
+    activation: Activation
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Maps `[..., d]` to `[..., outputs]`."""
+        for _ in range(self.layers):
+            x = self.activation(dense(self.width)(x))
+        return dense(self.outputs)(x)
+
+
+class Encoder(nn.Module):
+    """Four convolutions of stride 2 with ReLU."""
+
+    filters: int  # of the first; each following one has twice as many
+
+    @nn.compact
+    def __call__(self, image: jax.Array) -> jax.Array:
+        """Maps `[N, 64, 64, 3]` to embeddings `[N, 32 filters]`."""
+        chex.assert_shape(image, (None, IMAGE_SIZE, IMAGE_SIZE, 3))
+        x = image
+        for doubled in range(4):
+            kernel = StridedKernel(ENCODER_KERNEL, self.filters << doubled)(x.shape[-1])
+            x = nn.relu(convolve(x, *kernel))
+        return x.reshape(len(x), -1)
+
+
+class Decoder(nn.Module):
+    """A linear map and four transposed convolutions, with ReLU between them."""
+
+    filters: int  # as in `Encoder`
+
+    @nn.compact
+    def __call__(self, feature: jax.Array) -> jax.Array:
+        """Maps `[N, d]` to the means of the pixels `[N, 64, 64, 3]`."""
+        chex.assert_rank(feature, 2)
+        x = dense(32 * self.filters)(feature)[:, None, None]
+        for side, filters in zip(_DECODER_KERNELS, (4, 2, 1, None), strict=True):
+            last = filters is None
+            kernel = StridedKernel(side, 3 if last else filters * self.filters)(x.shape[-1])
+            x = convolve_transposed(x, *kernel)
+            x = x if last else nn.relu(x)
+        return x
+
+
+class KerasGru(nn.Module):
+    """The GRU of Keras, whose reset gate acts after the recurrent product; Dreamer's.
+
+    As in Keras, the weights of the three gates are drawn as one matrix, and there are two biases.
+    """
+
+    size: int
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, x: jax.Array) -> jax.Array:
+        """Maps the last state `[..., size]` and an input `[..., d]` to the state `[..., size]`."""
+        gates = 3 * self.size
+        kernel = self.param("kernel", _glorot, (x.shape[-1], gates))
+        recurrent = self.param("recurrent", nn.initializers.orthogonal(), (self.size, gates))
+        bias = self.param("bias", nn.initializers.zeros, (2, gates))
+        of_input = jnp.split(_affine(x, kernel, bias[0]), 3, axis=-1)
+        of_state = jnp.split(_affine(hidden, recurrent, bias[1]), 3, axis=-1)
+        keep = nn.sigmoid(of_input[0] + of_state[0])
+        reset = nn.sigmoid(of_input[1] + of_state[1])
+        candidate = jnp.tanh(of_input[2] + reset * of_state[2])
+        return keep * hidden + (1.0 - keep) * candidate
+
+
+class BlockGru(nn.Module):
+    """TensorFlow's `GRUBlockCell`, whose reset gate acts before the recurrent product; PlaNet's.
+
+    The gates' bias starts at 1.
+    """
+
+    size: int
+
+    @nn.compact
+    def __call__(self, hidden: jax.Array, x: jax.Array) -> jax.Array:
+        """Maps the last state `[..., size]` and an input `[..., d]` to the state `[..., size]`."""
+        fan_in = x.shape[-1] + self.size
+        kernel = self.param("gates_kernel", _glorot, (fan_in, 2 * self.size))
+        bias = self.param("gates_bias", nn.initializers.ones, (2 * self.size,))
+        gates = nn.sigmoid(_affine(jnp.concatenate([x, hidden], axis=-1), kernel, bias))
+        reset, keep = jnp.split(gates, 2, axis=-1)
+        kernel = self.param("candidate_kernel", _glorot, (fan_in, self.size))
+        bias = self.param("candidate_bias", nn.initializers.zeros, (self.size,))
+        candidate = _affine(jnp.concatenate([x, reset * hidden], axis=-1), kernel, bias)
+        return keep * hidden + (1.0 - keep) * jnp.tanh(candidate)
+
+
+def _affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    return x @ kernel + bias.reshape(*[1] * (x.ndim - 1), -1)
+
+
+class Gaussian(NamedTuple):
+    """A diagonal normal distribution."""
+
+    mean: jax.Array  # [..., S]
+    std: jax.Array  # [..., S]
+
+
+class Latent(NamedTuple):
+    """The state of the model at one time."""
+
+    sample: jax.Array  # [..., S], the stochastic part, a draw
+    deter: jax.Array  # [..., H], the deterministic part
+
+    @property
+    def feature(self) -> jax.Array:
+        """What all heads read, `[..., S + H]`."""
+        return jnp.concatenate([self.sample, self.deter], axis=-1)
+
+
+class WorldModel(nn.Module):
+    """Encoder, recurrent state-space model, decoder and reward network; its methods are pure.
+
+    Attributes:
+      filters: channels of the encoder's first convolution.
+      deter: H, width of the deterministic state.
+      stoch: S, width of the stochastic state.
+      hidden: units of the layers around the GRU.
+      reward_width: units of the reward network's two hidden layers.
+      activation: between dense layers.
+      cell: `KerasGru` or `BlockGru`.
+    """
+
+    filters: int
+    deter: int
+    stoch: int
+    hidden: int
+    reward_width: int
+    activation: Activation
+    cell: type[nn.Module]
+
+    def setup(self) -> None:
+        """Makes the parts."""
+        self.encoder = Encoder(self.filters)
+        self.decoder = Decoder(self.filters)
+        self.reward_head = Mlp(self.reward_width, 2, 1, self.activation)
+        self.gru = self.cell(self.deter)
+        self.transition = dense(self.hidden)
+        self.prior_hidden = dense(self.hidden)
+        self.prior_stats = dense(2 * self.stoch)
+        self.posterior_stats = dense(2 * self.stoch)
+        # One matrix for [h, e], as Glorot's fan counts both.
+        shape = (self.deter + 32 * self.filters, self.hidden)
+        self.posterior_kernel = self.param("posterior_kernel", _glorot, shape)
+        self.posterior_bias = self.param("posterior_bias", nn.initializers.zeros, shape[1:])
+
+    def __call__(self, image: jax.Array, action: jax.Array) -> None:
+        """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
+        start, noise = self.start(len(image)), jnp.zeros((len(image), self.stoch))
+        latent, _, _ = self.observe(start, action, self.project(image), noise)
+        self.decode(latent.feature)
+        self.reward(latent.feature)
+
+    def start(self, *batch: int) -> Latent:
+        """The state before the first frame of an episode, zeros `[*batch, ...]`."""
+        return Latent(jnp.zeros((*batch, self.stoch)), jnp.zeros((*batch, self.deter)))
+
+    def project(self, image: jax.Array) -> jax.Array:
+        """What the posterior reads of images `[N, 64, 64, 3]`: `[N, hidden]`."""
+        return self.encoder(image) @ self.posterior_kernel[self.deter :]
+
+    def observe(
+        self, last: Latent, action: jax.Array, projected: jax.Array, noise: jax.Array
+    ) -> tuple[Latent, Gaussian, Gaussian]:
+        """One step of the filter.
+
+        Args:
+          last: state before the frame, `[..., *]`.
+          action: `[..., A]`, the action that led to the frame.
+          projected: `[..., hidden]`, of the frame, by `project`.
+          noise: standard normal, `[..., S]`.
+
+        Returns:
+          The state, a draw from the posterior; the posterior; the prior.
+        """
+        deter = self._advance(last, action)
+        joined = deter @ self.posterior_kernel[: self.deter] + projected
+        bias = self.posterior_bias.reshape(*[1] * (joined.ndim - 1), -1)
+        posterior = _gaussian(self.posterior_stats(self.activation(joined + bias)))
+        latent = Latent(posterior.mean + posterior.std * noise, deter)
+        return latent, posterior, self._prior(deter)
+
+    def imagine(self, last: Latent, action: jax.Array, noise: jax.Array) -> Latent:
+        """The next state, a draw from the prior; arguments as in `observe`."""
+        deter = self._advance(last, action)
+        prior = self._prior(deter)
+        return Latent(prior.mean + prior.std * noise, deter)
+
+    def decode(self, feature: jax.Array) -> jax.Array:
+        """Means of the pixels `[N, 64, 64, 3]` of features `[N, S + H]`."""
+        return self.decoder(feature)
+
+    def reward(self, feature: jax.Array) -> jax.Array:
+        """Means of the reward `[...]` received with states of features `[..., S + H]`."""
+        return self.reward_head(feature)[..., 0]
+
+    def _advance(self, last: Latent, action: jax.Array) -> jax.Array:
+        joined = jnp.concatenate([last.sample, action], axis=-1)
+        return self.gru(last.deter, self.activation(self.transition(joined)))
+
+    def _prior(self, deter: jax.Array) -> Gaussian:
+        return _gaussian(self.prior_stats(self.activation(self.prior_hidden(deter))))
+
+
+def _gaussian(stats: jax.Array) -> Gaussian:
+    mean, raw = jnp.split(stats, 2, axis=-1)
+    return Gaussian(mean, nn.softplus(raw) + _LEAST_STD)
+
+
+def filter_window(
+    model: WorldModel,
+    params: types.Params,
+    actions: jax.Array,
+    projected: jax.Array,
+    noise: jax.Array,
+) -> tuple[Latent, Gaussian, Gaussian]:
+    """Filters windows of consecutive frames from the zero state, in one loop over time.
+
+    Args:
+      model: the networks.
+      params: its parameters.
+      actions: `[L, B, A]`, the action that led to each frame.
+      projected: `[L, B, hidden]`, of the frames, by `WorldModel.project`.
+      noise: standard normal, `[L, B, S]`.
+
+    Returns:
+      States, posteriors and priors, `[L, B, ...]`.
+    """
+
+    def step(last, inputs):
+        results = model.apply(params, last, *inputs, method="observe")
+        return results[0], results
+
+    start = model.start(actions.shape[1])
+    return jax.lax.scan(step, start, (actions, projected, noise))[1]

@@ -1,0 +1,276 @@
+"""SLAC's latent variable model, actor and critics (Lee et al., 2020).
+
+Two latents a frame, z1 and z2. Only z1 reads the frame; z2 has the same network in prior and
+posterior, so only z1 has a divergence.
+
+    first frame        z1 ~ N(0, I)         or, given the frame, q(. | e)
+                       z2 ~ p(. | z1)
+    following frames   z1' ~ p(. | z2, a)   or, given the frame, q(. | e', z2, a)
+                       z2' ~ p(. | z1', z2, a)
+
+    z = [z1, z2] ──┬── decoder ── frame           [z, a, z'] ── reward
+                   └── [z, a] ── critics          8 encoded frames, 7 actions ── actor
+
+Weights are Glorot uniform, biases zero. Convolutions of the model have a leaky ReLU, the decoder's
+last one too, as the authors' code (alexlee-gk/slac) has it.
+"""
+
+from typing import NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rcrl_jax import types
+from rcrl_jax.losses.sac import Policy
+from rcrl_jax.networks.rssm import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
+from rcrl_jax.networks.strided_convolution import convolve, convolve_transposed
+
+_KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
+_LAST_SIDE = 4  # of the last convolution, which makes one vector
+_LEAST_STD = 1e-5
+
+
+def leaky_relu(x: jax.Array) -> jax.Array:
+    """Slope 0.2 below zero."""
+    return nn.leaky_relu(x, 0.2)
+
+
+class Encoder(nn.Module):
+    """Four convolutions of stride 2 and one that covers what is left."""
+
+    filters: int  # of the first; the next ones have 2, 4, 8 and 8 times as many
+
+    @nn.compact
+    def __call__(self, image: jax.Array) -> jax.Array:
+        """Maps `[N, 64, 64, 3]` to features `[N, 8 filters]`."""
+        chex.assert_shape(image, (None, IMAGE_SIZE, IMAGE_SIZE, 3))
+        x = image
+        for doubled, side in enumerate(_KERNELS):
+            kernel = StridedKernel(side, self.filters << doubled)(x.shape[-1])
+            # TensorFlow pads by side - 2 in all, the larger half at the end.
+            edge = ((side - 2) // 2, (side - 1) // 2)
+            x = leaky_relu(convolve(jnp.pad(x, ((0, 0), edge, edge, (0, 0))), *kernel))
+        kernel, bias = StridedKernel(_LAST_SIDE, 8 * self.filters)(x.shape[-1])
+        product = x.reshape(len(x), -1) @ kernel.reshape(-1, kernel.shape[-1])
+        return leaky_relu(product + bias[None])
+
+
+class Decoder(nn.Module):
+    """The encoder in reverse."""
+
+    filters: int  # as in `Encoder`
+
+    @nn.compact
+    def __call__(self, latent: jax.Array) -> jax.Array:
+        """Maps `[N, d]` to the means of the pixels `[N, 64, 64, 3]`."""
+        chex.assert_rank(latent, 2)
+        kernel = StridedKernel(_LAST_SIDE, 8 * self.filters)(latent.shape[-1])
+        x = leaky_relu(convolve_transposed(latent[:, None, None], *kernel))
+        for side, filters in zip(reversed(_KERNELS), (4, 2, 1, None), strict=True):
+            channels = 3 if filters is None else filters * self.filters
+            size = 2 * x.shape[1]
+            x = convolve_transposed(x, *StridedKernel(side, channels)(x.shape[-1]))
+            start = (side - 2) // 2  # what the padding of the convolution cuts off
+            x = leaky_relu(x[:, start : start + size, start : start + size])
+        return x
+
+
+class Latents(NamedTuple):
+    """The two latents of a frame."""
+
+    z1: jax.Array  # [..., 32]
+    z2: jax.Array  # [..., 256]
+
+    @property
+    def joined(self) -> jax.Array:
+        """What decoder, reward network and critics read."""
+        return jnp.concatenate([self.z1, self.z2], axis=-1)
+
+
+class LatentModel(nn.Module):
+    """The model; its methods are pure.
+
+    Attributes:
+      filters: channels of the encoder's first convolution.
+      z1_size: width of z1.
+      z2_size: width of z2.
+      hidden: units of the two hidden layers of all dense networks.
+    """
+
+    filters: int
+    z1_size: int
+    z2_size: int
+    hidden: int
+
+    def setup(self) -> None:
+        """Makes the parts."""
+        self.encoder = Encoder(self.filters)
+        self.decoder = Decoder(self.filters)
+        self.prior_z1 = self._head(self.z1_size)
+        self.posterior_z1_first = self._head(self.z1_size)
+        self.posterior_z1 = self._head(self.z1_size)
+        self.prior_z2_first = self._head(self.z2_size)
+        self.prior_z2 = self._head(self.z2_size)
+        self.reward_head = self._head(1)
+
+    def _head(self, size: int) -> Mlp:
+        return Mlp(self.hidden, 2, 2 * size, leaky_relu)
+
+    def __call__(self, image: jax.Array, action: jax.Array) -> None:
+        """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
+        feature, first = self.encode(image), jnp.ones(len(image), bool)
+        noise = self.start(len(image))
+        latents, _, _ = self.observe(self.start(len(image)), action, feature, first, noise)
+        self.decode(latents.joined)
+        self.reward(latents.joined, action, latents.joined)
+
+    def start(self, *batch: int) -> Latents:
+        """Zeros, which nothing reads before a first frame."""
+        return Latents(jnp.zeros((*batch, self.z1_size)), jnp.zeros((*batch, self.z2_size)))
+
+    def encode(self, image: jax.Array) -> jax.Array:
+        """Features `[N, 8 filters]` of images `[N, 64, 64, 3]`."""
+        return self.encoder(image)
+
+    def observe(
+        self,
+        last: Latents,
+        action: jax.Array,
+        feature: jax.Array,
+        is_first: jax.Array,
+        noise: Latents,
+    ) -> tuple[Latents, Gaussian, Gaussian]:
+        """One step of the filter.
+
+        Args:
+          last: latents of the frame before, `[N, ...]`.
+          action: `[N, A]`, taken on it.
+          feature: `[N, 8 filters]`, of the frame.
+          is_first: `[N] bool`, whether nothing is known of what came before.
+          noise: standard normal, of the shape of latents.
+
+        Returns:
+          The latents; the posterior of z1; its prior.
+        """
+        before = jnp.concatenate([last.z2, action], axis=-1)
+        prior, standard = _gaussian(self.prior_z1(before)), _standard(last.z1)
+        posterior = _gaussian(self.posterior_z1(jnp.concatenate([feature, before], axis=-1)))
+        posterior_first = _gaussian(self.posterior_z1_first(feature))
+        prior, posterior = (
+            _where(is_first, first, following)
+            for first, following in ((standard, prior), (posterior_first, posterior))
+        )
+        z1 = posterior.mean + posterior.std * noise.z1
+        of_z2 = _where(
+            is_first,
+            _gaussian(self.prior_z2_first(z1)),
+            _gaussian(self.prior_z2(jnp.concatenate([z1, before], axis=-1))),
+        )
+        return Latents(z1, of_z2.mean + of_z2.std * noise.z2), posterior, prior
+
+    def decode(self, latent: jax.Array) -> jax.Array:
+        """Means of the pixels `[N, 64, 64, 3]` of latents `[N, d]`."""
+        return self.decoder(latent)
+
+    def reward(self, latent: jax.Array, action: jax.Array, following: jax.Array) -> Gaussian:
+        """The reward `[..., 1]` of steps from `[..., d]` by `[..., A]` to `[..., d]`."""
+        return _gaussian(self.reward_head(jnp.concatenate([latent, action, following], axis=-1)))
+
+
+def _gaussian(stats: jax.Array) -> Gaussian:
+    mean, raw = jnp.split(stats, 2, axis=-1)
+    return Gaussian(mean, nn.softplus(raw) + _LEAST_STD)
+
+
+def _standard(like: jax.Array) -> Gaussian:
+    return Gaussian(jnp.zeros_like(like), jnp.ones_like(like))
+
+
+def _where(rows: jax.Array, first: Gaussian, other: Gaussian) -> Gaussian:
+    return jax.tree.map(lambda a, b: jnp.where(rows[:, None], a, b), first, other)
+
+
+def filter_window(
+    model: LatentModel,
+    params: types.Params,
+    actions: jax.Array,
+    features: jax.Array,
+    is_first: jax.Array,
+    noise: Latents,
+) -> tuple[Latents, Gaussian, Gaussian]:
+    """Filters windows of consecutive frames, in one loop over time.
+
+    Args:
+      model: the networks.
+      params: its parameters.
+      actions: `[L, B, A]`, the action that led to each frame; unread at first frames.
+      features: `[L, B, 8 filters]`, of the frames.
+      is_first: `[L, B] bool`; that of a window's first frame counts as True.
+      noise: standard normal, of the shape of latents `[L, B, ...]`.
+
+    Returns:
+      Latents, posteriors and priors of z1, `[L, B, ...]`.
+    """
+
+    def step(last, inputs):
+        results = model.apply(params, last, *inputs, method="observe")
+        return results[0], results
+
+    is_first = is_first.at[0].set(True)
+    start = model.start(actions.shape[1])
+    return jax.lax.scan(step, start, (actions, features, is_first, noise))[1]
+
+
+def from_first(
+    features: jax.Array, actions: jax.Array, is_first: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Fills what lies before the last first frame, as the actor reads it.
+
+    Args:
+      features: `[N, L, d]`, of consecutive frames.
+      actions: `[N, L - 1, A]`, between them.
+      is_first: `[N, L] bool`, of their episodes.
+
+    Returns:
+      The features, in place of earlier ones that of the last first frame; and the actions, zero
+      before that frame.
+    """
+    place = jnp.arange(is_first.shape[1])
+    first = jnp.max(jnp.where(is_first, place[None], 0), axis=1)  # [N]
+    kept = jnp.maximum(place[None], first[:, None])  # [N, L]
+    filled = jnp.take_along_axis(features, kept[:, :, None], axis=1)
+    known = place[None, :-1] >= first[:, None]
+    return filled, jnp.where(known[:, :, None], actions, 0.0)
+
+
+class Actor(nn.Module):
+    """A Gaussian policy before the tanh of its samples, on encoded frames and actions."""
+
+    hidden: int
+    max_num_actions: int
+    log_std_min: float
+    log_std_max: float
+
+    @nn.compact
+    def __call__(self, features: jax.Array, actions: jax.Array) -> Policy:
+        """Maps `[N, L, d]` and `[N, L - 1, A]` to means and log standard deviations `[N, A]`."""
+        n = len(features)
+        x = jnp.concatenate([features.reshape(n, -1), actions.reshape(n, -1)], axis=-1)
+        raw = Mlp(self.hidden, 2, 2 * self.max_num_actions, nn.relu)(x)
+        mean, log_std = jnp.split(raw, 2, axis=-1)
+        return Policy(mean, jnp.clip(log_std, self.log_std_min, self.log_std_max))
+
+
+class TwinCritics(nn.Module):
+    """Two critics without shared weights."""
+
+    hidden: int
+
+    @nn.compact
+    def __call__(self, latent: jax.Array, action: jax.Array) -> jax.Array:
+        """Maps latents `[N, d]` and actions `[N, A]` to the values of both critics `[N, 2]`."""
+        x = jnp.concatenate([latent, action], axis=-1)
+        critics = [Mlp(self.hidden, 2, 1, nn.relu)(x) for _ in range(2)]
+        return jnp.concatenate(critics, axis=-1)

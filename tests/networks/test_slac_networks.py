@@ -1,0 +1,181 @@
+"""SLAC's networks: sizes, padding, latents of first and following frames, what the actor reads."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcrl_jax.networks import slac
+
+MODEL = slac.LatentModel(filters=1, z1_size=2, z2_size=3, hidden=4)
+
+
+def init(model=MODEL, num_actions=2):
+    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, num_actions))
+    return jax.jit(model.init)(jax.random.key(0), image, action)
+
+
+PARAMS = init()
+
+
+def shapes_of(params, part):
+    kernels = params["params"][part]
+    return [jnp.shape(kernels[f"StridedKernel_{i}"]["kernel"]) for i in range(5)]
+
+
+def test_sizes_are_those_of_the_authors_code():
+    model = slac.LatentModel(filters=32, z1_size=32, z2_size=256, hidden=256)
+    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 6))
+    params = jax.eval_shape(model.init, jax.random.key(0), image, action)
+    sides, channels = (5, 3, 3, 3, 4), (3, 32, 64, 128, 256, 256)
+    pairs = channels[:-1], channels[1:]
+    assert shapes_of(params, "encoder") == [
+        (side, side, a, b) for side, a, b in zip(sides, *pairs, strict=True)
+    ]
+    channels = (288, 256, 128, 64, 32, 3)
+    pairs = channels[:-1], channels[1:]
+    assert shapes_of(params, "decoder") == [
+        (side, side, a, b) for side, a, b in zip(sides[::-1], *pairs, strict=True)
+    ]
+    dense = {
+        name: part["Dense_0"]["kernel"].shape[0]
+        for name, part in params["params"].items()
+        if "Dense_0" in part
+    }
+    assert dense == {
+        "prior_z1": 256 + 6,
+        "posterior_z1_first": 256,
+        "posterior_z1": 256 + 256 + 6,
+        "prior_z2_first": 32,
+        "prior_z2": 32 + 256 + 6,
+        "reward_head": 288 + 6 + 288,
+    }
+    policy = slac.Actor(256, 6, -20.0, 2.0)
+    shapes = jax.eval_shape(
+        policy.init, jax.random.key(0), jnp.zeros((1, 8, 256)), jnp.zeros((1, 7, 6))
+    )
+    assert shapes["params"]["Mlp_0"]["Dense_0"]["kernel"].shape == (2048 + 7 * 6, 256)
+
+
+def by_xla(x, kernel, bias, transposed):
+    order = ("NHWC", "HWIO", "NHWC")
+    if not transposed:
+        y = jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=order)
+    else:  # the gradient of that convolution
+        shape = (len(x), 2 * x.shape[1], 2 * x.shape[2], kernel.shape[3])
+
+        def forward(image):
+            swapped = kernel.swapaxes(2, 3)
+            return jax.lax.conv_general_dilated(
+                image, swapped, (2, 2), "SAME", dimension_numbers=order
+            )
+
+        (y,) = jax.linear_transpose(forward, jax.ShapeDtypeStruct(shape, jnp.float32))(x)
+    return slac.leaky_relu(y + bias[None, None, None])
+
+
+def test_convolutions_pad_as_tensorflow_does():
+    rng = np.random.default_rng(0)
+    image = rng.normal(size=(2, 64, 64, 3)).astype(np.float32)
+    kernels = PARAMS["params"]["encoder"]
+    x = image
+    for i in range(4):
+        x = by_xla(x, *(kernels[f"StridedKernel_{i}"][name] for name in ("kernel", "bias")), False)
+    last = kernels["StridedKernel_4"]
+    expected = slac.leaky_relu(jnp.einsum("nhwi,hwio->no", x, last["kernel"]) + last["bias"][None])
+    found = MODEL.apply(PARAMS, image, method="encode")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    latent = rng.normal(size=(2, 5)).astype(np.float32)
+    kernels = PARAMS["params"]["decoder"]
+    first = kernels["StridedKernel_0"]
+    x = jnp.einsum("ni,hwio->nhwo", latent, first["kernel"]) + first["bias"][None, None, None]
+    x = slac.leaky_relu(x)
+    for i in range(1, 5):
+        x = by_xla(x, *(kernels[f"StridedKernel_{i}"][name] for name in ("kernel", "bias")), True)
+    found = MODEL.apply(PARAMS, latent, method="decode")
+    assert found.shape == image.shape
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+
+
+def head(name, x):
+    """Mean and standard deviation of a dense network, in double precision."""
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), PARAMS["params"][name])
+    for layer in ("Dense_0", "Dense_1"):
+        x = x @ p[layer]["kernel"] + p[layer]["bias"]
+        x = np.where(x > 0, x, 0.2 * x)
+    mean, raw = np.split(x @ p["Dense_2"]["kernel"] + p["Dense_2"]["bias"], 2)
+    return mean, np.log1p(np.exp(raw)) + 1e-5
+
+
+def slow_filter(actions, features, is_first, noise1, noise2):
+    z1 = z2 = None
+    steps = []
+    for t in range(len(features)):
+        first = t == 0 or is_first[t]
+        before = None if first else np.concatenate([z2, actions[t]])
+        if first:
+            prior, posterior = (np.zeros(2), np.ones(2)), head("posterior_z1_first", features[t])
+        else:
+            prior = head("prior_z1", before)
+            posterior = head("posterior_z1", np.concatenate([features[t], before]))
+        z1 = posterior[0] + posterior[1] * noise1[t]
+        of_z2 = (
+            head("prior_z2_first", z1) if first else head("prior_z2", np.concatenate([z1, before]))
+        )
+        z2 = of_z2[0] + of_z2[1] * noise2[t]
+        steps.append((z1, z2, *posterior, *prior))
+    return steps
+
+
+def window():
+    rng = np.random.default_rng(1)
+    length, batch = 4, 2
+    arrays = [rng.normal(size=(length, batch, n)).astype(np.float32) for n in (2, 8, 2, 3)]
+    is_first = np.zeros((length, batch), bool)
+    is_first[2, 1] = True  # an episode starts within the second window
+    return arrays[0], arrays[1], is_first, slac.Latents(*arrays[2:])
+
+
+def test_the_filter_equals_a_slow_reference_and_starts_over_at_first_frames():
+    actions, features, is_first, noise = window()
+    found = jax.jit(functools.partial(slac.filter_window, MODEL))(
+        PARAMS, actions, features, is_first, noise
+    )
+    for b in range(2):
+        slow = slow_filter(*(x[:, b] for x in (actions, features, is_first, *noise)))
+        for t, expected in enumerate(slow):
+            for x, y in zip(jax.tree.leaves(found), expected, strict=True):
+                np.testing.assert_allclose(x[t, b], y, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_passes_from_an_episode_to_the_next():
+    actions, features, is_first, noise = window()
+    run = jax.jit(functools.partial(slac.filter_window, MODEL))
+    before = run(PARAMS, actions, features, is_first, noise)
+    actions[:3, 1] += 1.0  # up to what led to the first frame
+    features[:2, 1] -= 1.0
+    after = run(PARAMS, actions, features, is_first, noise)
+    for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(x[:, 0], y[:, 0])
+        np.testing.assert_array_equal(x[2:, 1], y[2:, 1])
+        assert np.any(x[:2, 1] != y[:2, 1]) or not x[:1, 1].any()
+
+
+def test_the_actor_reads_the_first_frame_in_place_of_those_before_it():
+    features = np.arange(8, dtype=np.float32).reshape(2, 4, 1)
+    actions = np.float32([[[1], [2], [3]], [[4], [5], [6]]])
+    is_first = np.array([[True, False, True, False], [False] * 4])
+    found, led_by = slac.from_first(features, actions, is_first)
+    assert found[..., 0].tolist() == [[2, 2, 2, 3], [4, 5, 6, 7]]
+    assert led_by[..., 0].tolist() == [[0, 0, 3], [4, 5, 6]]
+
+
+def test_log_standard_deviations_are_clipped():
+    actor = slac.Actor(4, 2, -0.5, 0.25)
+    features, actions = np.zeros((1, 2, 3), np.float32), np.zeros((1, 1, 2), np.float32)
+    params = jax.jit(actor.init)(jax.random.key(0), features, actions)
+    params["params"]["Mlp_0"]["Dense_2"]["bias"] = jnp.float32([1.0, 2.0, 3.0, -3.0])
+    policy = actor.apply(params, features, actions)
+    assert policy.mean.tolist() == [[1.0, 2.0]] and policy.log_std.tolist() == [[0.25, -0.5]]

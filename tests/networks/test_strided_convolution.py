@@ -1,0 +1,62 @@
+"""Convolutions as products equal XLA's, gradients included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax.networks import strided_convolution
+
+ORDER = ("NHWC", "HWIO", "NHWC")
+
+
+def by_xla(x, kernel, bias):
+    y = jax.lax.conv_general_dilated(x, kernel, (2, 2), "VALID", dimension_numbers=ORDER)
+    return y + bias[None, None, None]
+
+
+def transposed_by_xla(x, kernel, bias):
+    side = len(kernel)
+    y = jax.lax.conv_general_dilated(
+        x, kernel[::-1, ::-1], (1, 1), [(side - 1, side - 1)] * 2, lhs_dilation=(2, 2),
+        dimension_numbers=ORDER,
+    )  # fmt: skip
+    return y + bias[None, None, None]
+
+
+def outputs_and_gradients(function, arguments):
+    def weighted(*arguments):
+        y = function(*arguments)
+        return jnp.sum(y * np.random.default_rng(1).normal(size=y.shape)), y
+
+    return jax.jit(jax.grad(weighted, argnums=(0, 1, 2), has_aux=True))(*arguments)
+
+
+@pytest.mark.parametrize("side", [3, 4, 5, 6])
+@pytest.mark.parametrize("size", [(6, 9), (7, 8)])
+@pytest.mark.parametrize(
+    "mine, xla",
+    [
+        (strided_convolution.convolve, by_xla),
+        (strided_convolution.convolve_transposed, transposed_by_xla),
+    ],
+    ids=["convolution", "transposed"],
+)
+def test_convolutions_equal_those_of_xla(mine, xla, size, side):
+    rng = np.random.default_rng(0)
+    shapes = (2, *size, 3), (side, side, 3, 4), (4,)
+    arguments = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    found, expected = (outputs_and_gradients(f, arguments) for f in (mine, xla))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
+    )
+
+
+def test_a_pixel_becomes_the_kernel_in_a_transposed_convolution():
+    kernel = np.arange(25, dtype=np.float32).reshape(5, 5, 1, 1)
+    x = np.zeros((1, 2, 2, 1), np.float32)
+    x[0, 1, 0] = 2.0
+    y = strided_convolution.convolve_transposed(x, kernel, np.float32([1.0]))
+    expected = np.ones((7, 7), np.float32)
+    expected[2:7, 0:5] += 2.0 * kernel[..., 0, 0]
+    np.testing.assert_array_equal(y[0, :, :, 0], expected)
