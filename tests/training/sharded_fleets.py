@@ -58,7 +58,7 @@ def check_equals_alone(train, **options):
 if __name__ == "__main__":
     assert jax.device_count() == 2
     check_equals_alone(train_rainbow, frame_store="device")
-    # XLA fuses more where it has no kernels of ours to call; there, a plain `lax.map` fails.
+    # XLA fuses more, and so rounds differently, where it has no kernels of ours to call.
     native.get = lambda name: None
     jax.clear_caches()
     check_equals_alone(train_control)

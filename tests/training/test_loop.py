@@ -155,12 +155,6 @@ def test_batch_sizes_and_the_schedule_of_importance_weights():
     assert all(sample.batch.contrast is None for _, _, sample in _events(log, "sample"))
 
 
-def test_nothing_is_learnt_before_learn_start():
-    log, steps = _train(toy.make_config("rcrl", learn_start=STEPS))
-    assert {event[0] for event in log} == {"act", "send", "recv", "add"}
-    assert steps[-1].state.learner.updates == 0
-
-
 # --- rebuilding -------------------------------------------------------------------------------
 
 
