@@ -104,8 +104,8 @@ def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
     actions = rng.integers(0, 3, (_FRAMES, num_runs, 1)).astype(np.int32)
     learner = python_types.SimpleNamespace(params=python_types.SimpleNamespace(agent=None))
 
-    def act(params: Any, stacks: np.ndarray, step: int) -> np.ndarray:
-        del params
+    def act(params: Any, stacks: np.ndarray, step: int, *, greedy: bool) -> np.ndarray:
+        del params, greedy
         place(stacks)
         return actions[step % _FRAMES]
 
