@@ -35,7 +35,7 @@ gc.set_threshold(200_000, 50, 100)
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
-    "agents": ("test_rainbow", "test_sac", "test_sac_on_devices"),
+    "agents": ("test_rainbow", "test_sac", "test_sac_on_devices", "test_world_models"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
         "test_benchmarks", "test_compiled", "test_first_look", "test_host", "test_peers",
@@ -59,7 +59,7 @@ SLOW = {
         "test_all_games", "test_control", "test_damage",
         "test_control_learning", "test_device_programs", "test_experiment", "test_fleet",
         "test_fleet_devices", "test_golden", "test_learning", "test_loop", "test_portable",
-        "test_presets", "test_scoring", "test_untrusted",
+        "test_presets", "test_scoring", "test_untrusted", "test_world_models",
     ),
 }  # fmt: skip
 

@@ -76,7 +76,7 @@ def test_tasks_keep_their_learning_rate_and_count_agent_steps():
         ("[arms.small]", '[arms."a/b"]', "arms.a/b: not a name"),
         ('preset = "rcrl"', 'preset = "rcl"', "arms.small: preset: unknown 'rcl': did you mean"),
         ("{ hidden_size = 16 }", "3", "arms.small: config: expected changed fields, got 3"),
-        ("hidden_size = 16", "hiden_size = 16", "did you mean hidden_size?"),
+        ("hidden_size = 16", "hiden_size = 16", "did you mean hidden_size"),
         ("hidden_size = 16", "hidden_size = 1.5", "hidden_size: expected a whole number, got 1.5"),
         ("hidden_size = 16", "clip_rewards = 1", "clip_rewards: expected true or false, got 1"),
         ("hidden_size = 16", 'auxiliary = "curl"', "auxiliary: expected a list"),

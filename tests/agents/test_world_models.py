@@ -1,0 +1,397 @@
+"""Agents with a world model: losses against slow references, masks, memories, gradients."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax import types
+from rcrl_jax.agents import planet
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
+from rcrl_jax.envs.protocol import control_spec
+from rcrl_jax.losses import world_model as losses
+from rcrl_jax.networks import rssm
+from rcrl_jax.training import prediction
+from tests.training import toy_world_models
+
+SPEC = control_spec((64, 64, 3), 3, action_repeat=2)
+BATCH = toy_world_models.SMALL["batch_size"]
+
+
+@functools.cache
+def agent_of(preset, **overrides):
+    overrides = {"precision": "float32"} | {n.replace("__", "."): v for n, v in overrides.items()}
+    return make_agent(toy_world_models.make_config(preset, overrides), SPEC)
+
+
+def run_of(agent, own=2):
+    return types.RunSpec(np.int32(own), agent.run_constants("reach"))
+
+
+def batch_of(agent, own=2, seed=0):
+    """Random windows; components that the run lacks are zero, as in a replay."""
+    rng = np.random.default_rng(seed)
+
+    def fill(x):
+        if x.dtype == np.uint8:
+            return rng.integers(0, 256, x.shape, np.uint8)
+        if x.dtype == bool:
+            return np.zeros(x.shape, bool)
+        values = rng.uniform(-1, 1, x.shape).astype(np.float32)
+        if x.shape[-1] == SPEC.max_num_actions:
+            values[..., own:] = 0.0
+        return values
+
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+        prediction.batch_shapes(agent, 1, "host"),
+    )
+    batch = jax.tree.map(fill, shapes)
+    t = batch.transitions
+    batch = batch._replace(transitions=t._replace(discount=np.ones_like(t.discount)))
+    if batch.contrast is not None:
+        pairs = [
+            p._replace(
+                observation=p.observation._replace(exists=np.ones_like(p.observation.exists))
+            )
+            for p in batch.contrast
+        ]
+        batch = batch._replace(contrast=types.ContrastBatch(*pairs))
+    return batch
+
+
+@functools.cache
+def state_of(preset, own=2, **overrides):
+    agent = agent_of(preset, **overrides)
+    return jax.jit(agent.init)(run_of(agent, own), jax.random.key(1))
+
+
+@functools.cache
+def updated(preset, own=2, **overrides):
+    """State and result after one update of a random batch."""
+    agent = agent_of(preset, **overrides)
+    update = jax.jit(agent.update)
+    return update(run_of(agent, own), state_of(preset, own, **overrides), batch_of(agent, own))
+
+
+def test_frames_of_planet_have_five_bits():
+    frames = np.uint8([[0, 7, 8, 255]])
+    found = planet.quantise(frames, jax.random.key(0))
+    lowest = np.floor((found + 0.5) * 32)
+    np.testing.assert_array_equal(lowest, [[0, 0, 1, 31]])
+    many = planet.quantise(np.zeros(1000, np.uint8), jax.random.key(0))
+    assert -0.5 <= many.min() < many.max() < -0.5 + 1 / 32 and many.std() > 0.008
+
+
+def slow_model_loss(network, params, windows, noise, prepare):
+    """Window by window and frame by frame: log-densities of images and rewards, divergences."""
+    apply = functools.partial(network.apply, params)
+    of_image, of_reward, divergence, features = [], [], [], []
+    for b in range(len(windows.reward)):
+        last = network.start(1)
+        for t in range(windows.reward.shape[1]):
+            image = prepare(windows.observation[b, t][None])
+            last, q, p = apply(
+                last, windows.action[b, t][None], apply(image, method="project"),
+                noise[t, b][None], method="observe",
+            )  # fmt: skip
+            error = image - apply(last.feature, method="decode")
+            half = 0.5 * math.log(2 * math.pi)
+            of_image.append(float(-0.5 * np.sum(np.square(error)) - 64 * 64 * 3 * half))
+            error = windows.reward[b, t] - float(apply(last.feature, method="reward")[0])
+            of_reward.append(-0.5 * error**2 - half)
+            ratio = np.asarray(q.std / p.std, np.float64)
+            distance = np.asarray((q.mean - p.mean) / p.std, np.float64)
+            divergence.append(0.5 * np.sum(ratio**2 + distance**2 - 1 - 2 * np.log(ratio)))
+            features.append(np.asarray(last.feature[0]))
+    return np.array(of_image), np.array(of_reward), np.array(divergence), features
+
+
+@pytest.mark.parametrize("free_nats", [0.0, 0.02])
+def test_dreamers_losses_equal_slow_loops(free_nats):
+    overrides = {"free_nats": free_nats, "batch_size": 2, "sequence_length": 2}
+    agent = agent_of("dreamer", **overrides)
+    state, batch = state_of("dreamer", **overrides), batch_of(agent)
+    config = toy_world_models.make_config("dreamer", overrides)
+    _, result = updated("dreamer", **overrides)
+    metrics = result.metrics
+    params = state.params.agent
+    network = rssm.WorldModel(2, 6, 3, 5, 6, jax.nn.elu, rssm.KerasGru)
+    _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
+    model_key, behaviour_key = jax.random.split(loss_key)
+    noise = jax.random.normal(jax.random.split(model_key, 3)[1], (2, 2, 3))
+    of_image, of_reward, divergence, _ = slow_model_loss(
+        network, params.model, batch.transitions, noise, lambda x: x / np.float32(255) - 0.5
+    )
+    assert metrics["loss_image"] == pytest.approx(-of_image.mean(), rel=1e-5)
+    assert metrics["loss_reward"] == pytest.approx(-of_reward.mean(), rel=1e-4)
+    assert metrics["divergence"] == pytest.approx(divergence.mean(), rel=1e-3)
+    assert metrics["loss_divergence"] == pytest.approx(max(divergence.mean(), free_nats), rel=1e-3)
+    total = -of_image.mean() - of_reward.mean() + max(divergence.mean(), free_nats)
+    assert metrics["loss_model"] == pytest.approx(total, rel=1e-5)
+    np.testing.assert_allclose(
+        result.transition_loss, -(of_image + of_reward).reshape(2, 2).mean(1), rtol=1e-5
+    )
+
+    # Behaviour: from every posterior state, one imagined step after the other.
+    actor = rssm.Mlp(6, 4, 6, jax.nn.elu)
+    critic = rssm.Mlp(6, 3, 1, jax.nn.elu)
+    inputs = batch.transitions.action.swapaxes(0, 1)
+    images = batch.transitions.observation.reshape(4, 64, 64, 3) / np.float32(255) - 0.5
+    projected = network.apply(params.model, images, method="project").reshape(2, 2, -1)
+    latents, _, _ = rssm.filter_window(
+        network, params.model, inputs, projected.swapaxes(0, 1), noise
+    )
+    latent = jax.tree.map(lambda x: x.reshape(4, -1), latents)
+    features = []
+    for key in jax.random.split(behaviour_key, config.horizon):
+        action_key, latent_key = jax.random.split(key)
+        raw = np.asarray(actor.apply(params.actor, latent.feature))
+        mean, std = 5 * np.tanh(raw[:, :3] / 5), np.log1p(np.exp(raw[:, 3:] + np.log(np.expm1(5))))
+        action = np.tanh(mean + (std + 1e-4) * jax.random.normal(action_key, (4, 3)))
+        action[:, 2] = 0.0
+        noise = jax.random.normal(latent_key, (4, 3))
+        latent = network.apply(params.model, latent, action, noise, method="imagine")
+        features.append(latent.feature)
+    reward = [np.asarray(network.apply(params.model, f, method="reward")) for f in features]
+    value = [np.asarray(critic.apply(params.value, f)[:, 0]) for f in features]
+    following = value[-1]
+    returns = []
+    for t in reversed(range(config.horizon - 1)):
+        following = reward[t] + 0.99 * (0.05 * value[t + 1] + 0.95 * following)
+        returns.insert(0, following)
+    weights = 0.99 ** np.arange(len(returns))
+    expected = -np.mean([w * r.mean() for w, r in zip(weights, returns, strict=True)])
+    assert metrics["loss_actor"] == pytest.approx(expected, rel=1e-4)
+    errors = [np.mean(np.square(r - v)) for r, v in zip(returns, value, strict=False)]
+    expected = np.mean(weights * 0.5 * (np.array(errors) + math.log(2 * math.pi)))
+    assert metrics["loss_value"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
+    overrides = {"free_nats": 0.02, "batch_size": 2, "sequence_length": 2}
+    agent = agent_of("planet", **overrides)
+    state, batch = state_of("planet", **overrides), batch_of(agent)
+    metrics = updated("planet", **overrides)[1].metrics
+    network = rssm.WorldModel(2, 6, 3, 5, 6, jax.nn.relu, rssm.BlockGru)
+    _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
+    image_key, noise_key, _ = jax.random.split(loss_key, 3)
+    windows = batch.transitions
+    images = iter(planet.quantise(windows.observation, image_key).reshape(4, 1, 64, 64, 3))
+    noise = jax.random.normal(noise_key, (2, 2, 3))
+    of_image, of_reward, divergence, _ = slow_model_loss(
+        network, state.params.agent, windows, noise, lambda x: next(images)
+    )
+    clipped = np.maximum(divergence - 0.02, 0.0)
+    assert 0 < clipped.mean() != pytest.approx(max(divergence.mean(), 0.02), rel=1e-2)
+    assert metrics["loss_divergence"] == pytest.approx(clipped.mean(), rel=1e-3)
+    total = -of_image.mean() - 10 * of_reward.mean() + clipped.mean()
+    assert metrics["loss_model"] == pytest.approx(total, rel=1e-5)
+
+
+def test_behaviour_does_not_change_the_model():
+    """Another horizon changes policy and value alone."""
+    one, other = (updated("dreamer", horizon=h)[0].params.agent for h in (3, 5))
+    jax.tree.map(np.testing.assert_array_equal, one.model, other.model)
+    assert any(
+        np.any(a != b)
+        for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(other.actor), strict=True)
+    )
+
+
+def test_every_part_of_dreamer_learns_and_the_auxiliary_task_reaches_the_model():
+    before, (after, _) = state_of("dreamer_rcrl"), updated("dreamer_rcrl")
+    for old, new in zip(jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True):
+        assert np.any(old != new)
+    alone = updated("dreamer", context=3)[0].params.agent
+    changed = [
+        np.any(a != b)
+        for a, b in zip(
+            jax.tree.leaves(alone.model), jax.tree.leaves(after.params.agent.model), strict=True
+        )
+    ]
+    assert any(changed)
+    jax.tree.map(np.testing.assert_array_equal, alone.actor, after.params.agent.actor)
+
+
+def observations(number, length, seed=0):
+    frames = np.random.default_rng(seed).integers(0, 256, (length, number, 64, 64, 3), np.uint8)
+    return frames
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet"])
+def test_acting_filters_as_the_update_does(preset):
+    """At the same noise and actions the memory follows the filter over the stored window."""
+    agent = agent_of(preset)
+    params, run = state_of(preset).params.agent, run_of(agent)
+    model = params.model if preset == "dreamer" else params
+    cell, act = (rssm.KerasGru, jax.nn.elu) if preset == "dreamer" else (rssm.BlockGru, jax.nn.relu)
+    network = rssm.WorldModel(2, 6, 3, 5, 6, act, cell)
+    frames, stack = observations(2, 4), agent.observations.frame_stack
+    act = jax.jit(agent.act, static_argnums=5)
+    memory, actions, noises, images, latents = agent.init_memory(2), [], [], [], []
+    for t in range(4):
+        key = jax.random.key(t)
+        image_key, noise_key = jax.random.split(jax.random.split(key, 3)[0])
+        noises.append(jax.random.normal(noise_key, (2, 3)))
+        prepared = frames[t] / np.float32(255) - 0.5
+        images.append(planet.quantise(frames[t], image_key) if preset == "planet" else prepared)
+        actions.append(memory.action)
+        observation = np.repeat(frames[t][:, None], stack, axis=1)
+        action, memory = act(run, params, observation, memory, key, False, np.int32(1000))
+        assert np.abs(action).max() <= 1 and not action[:, 2:].any()
+        np.testing.assert_array_equal(memory.action, action)
+        latents.append(memory.latent)
+    projected = network.apply(model, jnp.concatenate(images), method="project").reshape(4, 2, -1)
+    filtered, _, _ = rssm.filter_window(
+        network, model, jnp.stack(actions), projected, jnp.stack(noises)
+    )
+    for t, latent in enumerate(latents):
+        for mine, theirs in zip(latent, filtered, strict=True):
+            np.testing.assert_allclose(mine, theirs[t], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
+def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
+    agent = agent_of(preset)
+    params, run = state_of(preset).params.agent, run_of(agent, own=1)
+    observation = np.repeat(observations(200, 1)[0][:1], 200, axis=0)[:, None]
+    observation = np.repeat(observation, agent.observations.frame_stack, axis=1)
+    act = jax.jit(agent.act, static_argnums=5)
+    found = {}
+    for name, greedy, step in (("random", False, 0), ("train", False, 999), ("test", True, 999)):
+        action, _ = act(
+            run, params, observation, agent.init_memory(200), jax.random.key(0), greedy,
+            np.int32(step),
+        )  # fmt: skip
+        assert not action[:, 1:].any() and np.abs(action).max() <= 1
+        found[name] = np.asarray(action[:, 0])
+    assert abs(found["random"].std() - 1 / math.sqrt(3)) < 0.06
+    assert np.any(found["train"] != found["test"]) or preset == "slac"
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
+def test_components_that_a_run_lacks_change_nothing(preset):
+    """Neither their outputs of the policy nor their noise enter an update or an action."""
+    overrides = {"pretraining_updates": 0} if preset == "slac" else {}
+    agent = agent_of(preset, **overrides)
+    state, run, batch = state_of(preset, **overrides), run_of(agent), batch_of(agent)
+
+    last_layer = {"dreamer": "Dense_4", "slac": "Dense_2"}.get(preset)
+
+    def disturb(path, x):
+        """Adds to all weights that only the third component of an action reaches or leaves."""
+        name = jax.tree_util.keystr(path)
+        if "actor" in name and last_layer in name:
+            return x.at[..., [2, 5]].add(3.0)
+        if "transition" in name and x.ndim == 2:
+            return x.at[-1].add(3.0)
+        return x
+
+    params = state.params._replace(
+        agent=jax.tree_util.tree_map_with_path(disturb, state.params.agent)
+    )
+    other = state._replace(params=params)
+    update = jax.jit(agent.update)
+    (_, found), (_, expected) = (update(run, s, batch) for s in (other, state))
+    for name in found.metrics:
+        np.testing.assert_array_equal(found.metrics[name], expected.metrics[name], err_msg=name)
+
+
+def test_slac_learns_the_model_alone_at_first():
+    start, (after, result) = state_of("slac"), updated("slac")
+    for part in ("actor", "critics", "log_temperature"):
+        jax.tree.map(
+            np.testing.assert_array_equal,
+            getattr(start.params.agent, part),
+            getattr(after.params.agent, part),
+        )
+    assert result.metrics["loss_critic"] == 0 and not result.transition_loss.any()
+    joint, result = updated("slac", pretraining_updates=0)
+    # The model's step is the same, whether or not the others learn.
+    jax.tree.map(np.testing.assert_allclose, after.params.agent.model, joint.params.agent.model)
+    assert joint.params.agent.log_temperature != 0.0
+    assert result.transition_loss.shape == (BATCH,) and np.all(result.transition_loss > 0)
+    targets = zip(
+        jax.tree.leaves(joint.target_params), jax.tree.leaves(start.target_params),
+        jax.tree.leaves(joint.params.agent.critics), strict=True,
+    )  # fmt: skip
+    for new, old, online in targets:
+        np.testing.assert_allclose(new, old + 0.005 * (online - old), rtol=1e-5, atol=1e-8)
+
+
+def test_slac_remembers_its_actions_and_how_old_the_episode_is():
+    agent = agent_of("slac")
+    params, run = state_of("slac").params.agent, run_of(agent)
+    frames, memory, taken = observations(1, 5), agent.init_memory(1), []
+    act = jax.jit(agent.act, static_argnums=5)
+    for t in range(5):
+        stack = np.zeros((1, 3, 64, 64, 3), np.uint8)
+        for back in range(min(t + 1, 3)):
+            stack[0, 2 - back] = frames[t - back]
+        key = jax.random.key(t)
+        action, memory = act(run, params, stack, memory, key, False, np.int32(999))
+        if t == 0:  # frames before the first one are not read
+            stack[0, :2] = 255
+            again, _ = act(run, params, stack, agent.init_memory(1), key, False, np.int32(999))
+            np.testing.assert_array_equal(again, action)
+        taken.append(np.asarray(action[0]))
+    np.testing.assert_array_equal(memory.action[0], taken[-2:])
+    assert memory.age.tolist() == [5]
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
+def test_a_context_represents_the_newest_frame_and_what_exists_before_it(preset):
+    agent = agent_of(preset)
+    params, length = state_of(preset).params.agent, agent.observations.frame_stack
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (2, length, 64, 64, 3), np.uint8)
+    led_by = rng.uniform(-1, 1, (2, length, 3)).astype(np.float32)
+    exists = np.ones((2, length), bool)
+    exists[1, :-1] = False  # the first frame of an episode
+    action = np.ones((2, 3), np.float32)
+    embed = jax.jit(agent.embed)
+
+    def phi():
+        return np.asarray(embed(params, types.Pairs(types.Context(frames, led_by, exists), action)))
+
+    first = phi()
+    np.testing.assert_array_equal(first[:, -3:], action)
+    frames[1, :-1] = 0
+    led_by[1, :-1] = 0.0
+    np.testing.assert_array_equal(phi()[1], first[1])
+    frames[0, 0] = 255 - frames[0, 0]
+    assert np.any(phi()[0] != first[0])
+
+
+@pytest.mark.parametrize("preset", WORLD_MODEL_PRESETS)
+def test_schedules_count_environment_steps_at_every_repeat(preset):
+    config = WORLD_MODEL_PRESETS[preset]
+    first = {"dreamer": 100, "dreamer_rcrl": 100, "planet": 101, "slac": 100_001}[preset]
+    for repeat in (1, 2, 4, 8):
+        spec = control_spec((64, 64, 3), 6, action_repeat=repeat)
+        schedule = make_agent(dataclasses.replace(config, action_repeat=repeat), spec).schedule
+        env_steps = 100_000
+        updates = schedule.count(0, env_steps // repeat)
+        if preset == "slac":
+            assert updates == first - 1 + (env_steps - 10_000) // repeat
+        else:
+            assert updates == 95 * 100 + first - 100
+        assert schedule.due(config.learn_start // repeat - 1) == 0
+        assert schedule.due(config.learn_start // repeat) == first
+
+
+def test_frames_of_another_size_are_refused():
+    config = fields.replace(WORLD_MODEL_PRESETS["dreamer"], {})
+    with pytest.raises(ValueError, match=r"frames must be uint8 \[64, 64, 3\], got uint8 \[84"):
+        make_agent(config, control_spec((84, 84, 3), 6))
+
+
+def test_weights_of_lambda_returns_are_those_of_the_discount():
+    np.testing.assert_allclose(losses.discount_weights(3, 0.99), [1, 0.99, 0.9801], rtol=1e-6)
