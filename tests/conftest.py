@@ -42,7 +42,7 @@ SLOW = {
         "test_report",
     ),
     "endurance": ("test_kills", "test_soak"),
-    "envs": ("test_dmc",),
+    "envs": ("test_atari", "test_dmc"),
     "experiments": (
         "test_atari100k", "test_dmc", "test_doctor", "test_evaluate", "test_first_run",
         "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
@@ -64,15 +64,21 @@ SLOW = {
 }  # fmt: skip
 
 
+def _is_slow(path: pathlib.Path) -> bool:
+    return path.stem in SLOW.get(path.parent.name, ())
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Without slow tests their modules are not imported, which would take seconds."""
+    return True if config.option.markexpr == "not slow" and _is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items):
     """Marks the tests of slow modules, and puts them first, so that processes end together."""
-
-    def is_slow(item) -> bool:
-        return item.path.stem in SLOW.get(item.path.parent.name, ())
-
-    for item in filter(is_slow, items):
-        item.add_marker(pytest.mark.slow)
-    items.sort(key=is_slow, reverse=True)  # keeps the order within both
+    for item in items:
+        if _is_slow(item.path):
+            item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: _is_slow(item.path), reverse=True)  # keeps the order within both
 
 
 def pytest_collection_finish():

@@ -8,10 +8,7 @@ from tests.training import toy, toy_control
 GOOD = 8.8
 LEARNING = {
     "hidden_size": 64,
-    "embedding_size": 16,
-    "filters": 8,
     "batch_size": 16,
-    "return_contrast.batch_size": 4,
     "learning_rate": 2e-3,
     "learn_start": 100,
     "replay.capacity": 2000,
@@ -19,9 +16,9 @@ LEARNING = {
 }
 
 
-def test_rcrl_learns_from_pixels():
-    steps = 900
-    plan = toy_control.make_plan("", "rcrl_sac", overrides=LEARNING)
+def test_sac_learns():
+    steps = 1000
+    plan = toy_control.make_plan("", "state_sac", overrides=LEARNING)
     environment, fleet = build.make_fleet(plan)
     *_, last = toy.training(fleet, environment, steps)
     params = last.state.learner.params.agent
