@@ -21,7 +21,7 @@ from tests.training import test_control, test_golden, toy, toy_world_models
 
 @pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("preset", WORLD_MODEL_PRESETS)
-def test_presets_train_stop_and_resume_exactly(preset, tmp_path):
+def test_world_models_train_stop_in_an_episode_and_resume_exactly(preset, tmp_path):
     starts = []
 
     def keep(moment):
@@ -82,7 +82,7 @@ def test_a_run_is_saved_between_the_updates_of_a_step(tmp_path, monkeypatch, und
     assert toy.recorded(parts) == toy.recorded(whole)
 
 
-def test_a_run_does_not_change_beside_one_with_more_actions(tmp_path):
+def test_dreamer_does_not_change_beside_a_run_with_more_actions(tmp_path):
     def train(own, seeds):
         plan = toy_world_models.make_plan(tmp_path, "dreamer", own, seeds)
         environment, fleet = build.make_fleet(plan)
