@@ -37,6 +37,11 @@ class Kept(NamedTuple):
     path: pathlib.Path
     step: int
 
+    @property
+    def is_parameters(self) -> bool:
+        """Whether it is the final parameters of one run."""
+        return self.path.name == PARAMETERS
+
 
 def read(workdir: pathlib.Path) -> Trained:
     """Reads what the manifests of a work directory say, or that of a run with final parameters.

@@ -13,7 +13,7 @@ from rcrl_jax import files, reference, types
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.runs import manifest, parameters, recorder, workdir
-from rcrl_jax.runs.paths import PARAMETERS, RunPaths
+from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import stop_signals
 from rcrl_jax.training import build, evaluation, video
@@ -102,7 +102,7 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         f"{kept.path}: {num_episodes} episodes a run; runs: {len(rows)}"
     )
     environments = [pools.describe_one(environment.description, row) for row in rows]
-    if kept.path.name == PARAMETERS:
+    if kept.is_parameters:
         say("parameters rounded to half precision: games may end otherwise than in training")
     changes = _changes(found.manifests[rows[0]], environments[0])
     if changes:
@@ -209,7 +209,7 @@ def _load(
 
 
 def _read_agents(fleet: Fleet, kept: Kept, rows: Sequence[int], num_saved: int) -> types.Params:
-    if kept.path.name == PARAMETERS:
+    if kept.is_parameters:
         params = parameters.read([kept.path], jax.eval_shape(fleet.init).params).agent
         return jax.device_put(fleet.place(params))
     return build.load_agents(fleet, kept.path.parent, kept.step, rows, num_saved)
@@ -221,7 +221,7 @@ def _claim_output(
     """Makes the directories where the results of each run go; no scores are there yet."""
     run = found.runs[rows[0]]
     name = found.workdir.resolve().name
-    if kept.path.name == PARAMETERS:
+    if kept.is_parameters:
         name = f"{found.preset}-{run.game}-{run.seed}"
     output = output or pathlib.Path("runs") / f"evaluate-{name}-{kept.step}"
     if output.resolve().is_relative_to(found.workdir.resolve()):
