@@ -25,7 +25,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import native, types
-from rcrl_jax.agents import agent, recurrent_model
+from rcrl_jax.agents import agent, recurrent_model, sac_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.auxiliary import task
@@ -104,10 +104,7 @@ def make_agent(
         )
         params = types.TrainableParams(
             own,
-            {
-                name: made.init(jax.random.fold_in(keys[3], i))
-                for i, (name, made) in enumerate(world.tasks.items())
-            },
+            task.init_params(world.tasks, keys[3]),
         )
         return types.LearnerState(
             params=params,
@@ -220,8 +217,8 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,
-        protocol=training.environment_protocol(config.context),
-        replay=training.replay_settings(
+        protocol=sac_training.environment_protocol(config.context),
+        replay=sac_training.replay_settings(
             config, world.needs.samples, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=schedule,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import native, types
-from rcrl_jax.agents import agent, cross_entropy_method, recurrent_model
+from rcrl_jax.agents import agent, cross_entropy_method, recurrent_model, sac_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.auxiliary import task
@@ -46,10 +46,7 @@ def make_agent(
         model = world.init(keys[0])
         params = types.TrainableParams(
             model,
-            {
-                name: made.init(jax.random.fold_in(keys[1], i))
-                for i, (name, made) in enumerate(world.tasks.items())
-            },
+            task.init_params(world.tasks, keys[1]),
         )
         return types.LearnerState(
             params=params,
@@ -135,8 +132,8 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,
-        protocol=training.environment_protocol(config.context),
-        replay=training.replay_settings(
+        protocol=sac_training.environment_protocol(config.context),
+        replay=sac_training.replay_settings(
             config, world.needs.samples, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=schedule,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
-from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents import sac_training
 from rcrl_jax.agents.agent import Resources
 from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.world_models import RecurrentModelConfig
@@ -163,7 +163,7 @@ def make_recurrent_model(
         augment=lambda key, observation: observation,
         psi_size=feature_size,
         phi_size=feature_size + max_num_actions,
-        samples=training.contrast_rule(config, spec.action_repeat),
+        samples=sac_training.contrast_rule(config, spec.action_repeat),
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
 

@@ -105,10 +105,7 @@ def make_agent(
         agent_params = model.init(keys)
         params = types.TrainableParams(
             agent_params,
-            {
-                name: made.init(jax.random.fold_in(keys[5], i))
-                for i, (name, made) in enumerate(tasks.items())
-            },
+            task.init_params(tasks, keys[5]),
         )
         opt_state = OptimizerStates(
             optimizer.init((agent_params.critic, params.auxiliary)),
@@ -260,7 +257,7 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, tasks),
         action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
         observations=formats,
-        protocol=training.environment_protocol(config),
+        protocol=training.environment_protocol(config.frame_stack),
         replay=training.replay_settings(config, needs.samples),
         schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=training.evaluation_settings(config),

@@ -1,4 +1,7 @@
-"""Training settings of SAC: observations, replay, protocol, evaluation, memory."""
+"""Training settings of SAC: observations, replay, protocol, evaluation, memory.
+
+World models share its samples, protocol and replay.
+"""
 
 import numpy as np
 
@@ -6,10 +9,11 @@ from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
 from rcrl_jax.auxiliary.task import Needs
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.world_models import WorldModelConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.networks import sac as networks
 from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
 from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
 from rcrl_jax.return_contrast.segments import closes_above
 
@@ -35,17 +39,17 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
     return ObservationFormat.uniform(config.frame_stack, observations.as_rendered(shape, dtype))
 
 
-def environment_protocol(config: SacConfig) -> EnvironmentProtocol:
+def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
     """Raw rewards, and no time limit but the suite's own."""
     return EnvironmentProtocol(
-        frame_stack=config.frame_stack,
+        frame_stack=frame_stack,
         life_loss_ends_episode=False,
         clip_rewards=False,
         max_episode_steps=_MAX_EPISODE_STEPS,
     )
 
 
-def contrast_rule(config: SacConfig, action_repeat: int) -> ContrastRule:
+def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> ContrastRule:
     """Contrastive samples: the returns of a segment differ by at most its threshold.
 
     Args:
@@ -59,8 +63,12 @@ def contrast_rule(config: SacConfig, action_repeat: int) -> ContrastRule:
     return make_rule(contrast, tolerance=contrast.segment_threshold * scale)
 
 
-def replay_settings(config: SacConfig, samples: ContrastRule) -> ReplaySettings:
-    """A uniform replay of single steps, with the contrastive samples that the tasks need."""
+def replay_settings(
+    config: SacConfig | WorldModelConfig,
+    samples: ContrastRule,
+    sequence: SequenceRule | None = None,
+) -> ReplaySettings:
+    """A uniform replay of single steps or windows, with the contrastive samples that tasks need."""
     return ReplaySettings(
         capacity=config.replay.capacity,
         n_step=1,
@@ -70,6 +78,7 @@ def replay_settings(config: SacConfig, samples: ContrastRule) -> ReplaySettings:
         batch_size=config.batch_size,
         closes_segment=closes_above(samples.tolerance),
         contrast=samples,
+        sequence=sequence,
     )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import native, types
-from rcrl_jax.agents import agent
+from rcrl_jax.agents import agent, sac_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import NUMBERS_A_FRAME
 from rcrl_jax.auxiliary import task
@@ -302,7 +302,7 @@ def make_agent(
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 
     schedule = training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
-    samples = training.contrast_rule(config, spec.action_repeat)._replace(number=0)
+    samples = sac_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
     return agent.Agent(
         init=init,
         act=precision.at_precision(act, config.precision),
@@ -312,8 +312,8 @@ def make_agent(
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,
-        protocol=training.environment_protocol(length),
-        replay=training.replay_settings(
+        protocol=sac_training.environment_protocol(length),
+        replay=sac_training.replay_settings(
             config, samples, SequenceRule(config.window_frames, "follows")
         ),
         schedule=schedule,

@@ -204,6 +204,13 @@ def total_loss(
     return AuxiliaryLoss(total, in_priorities, metrics)
 
 
+def init_params(tasks: Mapping[str, AuxiliaryTask], key: chex.PRNGKey) -> dict[str, types.Params]:
+    """The initial parameters of an agent's tasks, by name."""
+    return {
+        name: task.init(jax.random.fold_in(key, i)) for i, (name, task) in enumerate(tasks.items())
+    }
+
+
 def init_states(
     tasks: Mapping[str, AuxiliaryTask],
     params: Mapping[str, types.Params],
