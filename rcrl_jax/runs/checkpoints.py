@@ -100,7 +100,7 @@ class CheckpointStore:
                     f"warning: {error}: it is kept as {aside.name}; going on from the checkpoint "
                     f"of step {step}"
                 )
-            if not (path / storage.DIGESTS).exists():
+            if not storage.has_digests(path):
                 self._say(f"warning: {path} has no digests and was not verified")
             self._newest, self._early_updates = step, found.early_updates
             return found

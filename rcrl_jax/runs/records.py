@@ -94,15 +94,15 @@ def read_progress(paths: RunPaths) -> tuple[int, float]:
     return 0, 0.0
 
 
-def last_evaluation(paths: RunPaths) -> int | None:
-    """Agent steps of a run's last recorded evaluation.
+def last_evaluation(paths: RunPaths) -> dict[str, Any] | None:
+    """A run's last recorded evaluation; None if there is none yet.
 
     Raises:
         FileNotFoundError: there is no such file.
         Damaged: a line is no evaluation.
     """
     lines = read_evaluations(paths.evaluations)
-    return lines[-1]["agent_steps"] if lines else None
+    return lines[-1] if lines else None
 
 
 def read_scores(path: str | os.PathLike) -> dict[str, Any]:
@@ -123,6 +123,8 @@ def read_scores(path: str | os.PathLike) -> dict[str, Any]:
 def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
     """Checks that a finished run's records are those that its scores were written with.
 
+    The last evaluation is the final one, so that it has the returns of the scores.
+
     Args:
         directory: of the run.
         scores: content of its scores.json.
@@ -132,7 +134,7 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
 
     Raises:
         Damaged: a file is missing, or has been emptied, reordered, edited, or exchanged with that
-            of another run.
+            of another run; or the scores have been edited.
         OSError: a file cannot be read.
     """
     digests = scores.get("record_digests")
@@ -144,6 +146,11 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
             raise files.Damaged(path, "it is missing, but the run is finished")
         if Digest(read(path)).value.hex() != digests[name]:
             raise files.Damaged(path, "its records are not those that scores.json belongs to")
+    final = read_evaluations(directory / "evaluations.jsonl")[-1]
+    for name in ("agent_steps", "env_steps", "returns", "episodes_cut"):
+        if scores.get(name) != final[name]:
+            where = f"{name} is not that of the last line of evaluations.jsonl"
+            raise files.Damaged(directory / "scores.json", where)
     return True
 
 

@@ -56,6 +56,11 @@ def write(
     files.write_json_atomically(directory / DIGESTS, described)
 
 
+def has_digests(directory: pathlib.Path) -> bool:
+    """Whether a checkpoint has digests, without which nothing is verified: older ones have none."""
+    return (directory / DIGESTS).exists()
+
+
 def read(
     directory: pathlib.Path, like: types.LearnerState
 ) -> tuple[types.LearnerState, dict[str, Any]]:
@@ -140,7 +145,7 @@ def _verify(directory: pathlib.Path, part: str = "") -> _Kinds | None:
         name of another step.
       OSError: a file cannot be read.
     """
-    if not (directory / DIGESTS).exists():
+    if not has_digests(directory):
         return None
     described = files.read_json(directory / DIGESTS, dict)
     step = described.pop("step", directory.name)  # older checkpoints lack it

@@ -131,12 +131,15 @@ class Recording(contextlib.ExitStack):
 
     def is_evaluated(self, step: int) -> bool:
         """Whether every run's last recorded evaluation is the one after `step` agent steps."""
-        return all(records.last_evaluation(paths) == step for paths in self._plan.paths)
+        last = map(records.last_evaluation, self._plan.paths)
+        return all(line is not None and line["agent_steps"] == step for line in last)
 
     def record_evaluation(
         self, step: int, result: Evaluation, unseen: Sequence[Mapping[str, float]]
     ) -> None:
         """Records an evaluation of all runs, except those that a killed process has recorded.
+
+        One of other episodes is another one: a finished run may be asked for more of them.
 
         Args:
           step: agent steps of the agents.
@@ -146,7 +149,8 @@ class Recording(contextlib.ExitStack):
         for paths, recorder, returns, cut, measured in zip(
             self._plan.paths, self._recorders, result.returns, result.cut, unseen, strict=True
         ):
-            if records.last_evaluation(paths) != step:
+            last = records.last_evaluation(paths) or {"agent_steps": None}
+            if last["agent_steps"] != step or last["returns"] != list(returns):
                 recorder.record_evaluation(
                     self._counters(step), returns, episodes_cut=cut, measured=measured
                 )

@@ -1,5 +1,6 @@
 """Exchanged, reordered, edited and deleted records are noticed; so are moved checkpoints."""
 
+import dataclasses
 import json
 import shutil
 
@@ -76,6 +77,17 @@ def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):
     else:
         path.unlink()
     with pytest.raises(files.Damaged, match=rf"{path.name} is damaged: it"):
+        records.check_finished(paths[0].directory, scores)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("returns", [1.0, 3.0]), ("agent_steps", 40), ("env_steps", 40), ("episodes_cut", 1)],
+)
+def test_edited_scores_are_not_those_of_the_last_evaluation(paths, name, value):
+    write(paths[0])
+    scores = records.read_scores(paths[0].scores) | {name: value}
+    with pytest.raises(files.Damaged, match=rf"scores.json is damaged: {name} is not that of the"):
         records.check_finished(paths[0].directory, scores)
 
 
@@ -169,6 +181,16 @@ def test_a_finished_run_on_a_disk_that_cannot_be_written_has_its_scores(copy, mo
     scores = experiment.run(copy, said.append)
     assert scores == [records.read_scores(toy.paths_of(copy).scores)["mean"]]
     assert any(line.startswith("warning: the curve cannot be drawn") for line in said)
+
+
+def test_a_finished_run_that_is_asked_for_other_episodes_records_them(copy):
+    plan = dataclasses.replace(copy, eval_episodes=3)
+    (score,) = experiment.run(plan)
+    last = records.last_evaluation(toy.paths_of(plan))
+    assert len(last["returns"]) == 3 and last["mean"] == score
+    before = toy.paths_of(plan).evaluations.read_text()
+    assert experiment.run(plan) == [score]
+    assert toy.paths_of(plan).evaluations.read_text() == before
 
 
 def test_a_deleted_manifest_is_called_that(copy):
