@@ -51,9 +51,12 @@ watch: .venv/installed
 atari: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
 
+DMC = $(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
+
 # The preset that sees states needs no renderer.
+dmc: CHECK = $(DMC) --dry_run
 dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
-	$(BIN)/python -m experiments.dmc $(ONE_TASK) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
+	$(DMC)
 
 # Carries out a list of runs, one on each core; the same command resumes.
 sweep: $(TRAINER)
@@ -118,9 +121,9 @@ lock:
 	$(UV_COMPILE) --no-header --output-file=requirements-cuda.lock requirements-cuda.lock
 
 # Checks whether a renderer works. If not, installs one where that is possible, else says what is
-# missing.
+# missing. Nothing is installed for a command that would be refused.
 .venv/renders: .venv/installed
-	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering 2>/dev/null || { \
+	@$(BIN)/python -m rcrl_jax.envs.dmc_rendering 2>/dev/null || { $(if $(CHECK),$(CHECK) || exit;) \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  echo "installing a renderer: $(RENDERER)" && \
 	  apt-get update -qq && apt-get install -y -qq $(RENDERER) >/dev/null; } || true

@@ -49,6 +49,7 @@ def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None
         ValueError: a directory does not exist, or none holds a recording.
         OSError: a file cannot be written.
     """
+    files.make_writable(output)
     recordings, problems = read(results)
     for line in problems:
         print(line, file=sys.stderr)

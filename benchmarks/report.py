@@ -30,6 +30,7 @@ def main(argv: list[str]) -> None:
         output = pathlib.Path(_OUTPUT.value)
         if output.is_dir():
             raise ValueError(f"--output: {output} is a directory; name the page in it")
+        files.make_writable(output.parent)  # before the runs are read, which takes seconds
         now = datetime.datetime.now(datetime.UTC)
         built = page.build(
             [pathlib.Path(root) for root in _RESULTS.value],
@@ -37,7 +38,6 @@ def main(argv: list[str]) -> None:
             date=f"{now:%Y-%m-%d %H:%M} UTC",
             commit=manifest.git_commit(),
         )
-        output.parent.mkdir(parents=True, exist_ok=True)
         with files.replacing(output) as partial:
             partial.write_text(built.html, encoding="utf-8")
     except (ValueError, OSError) as error:

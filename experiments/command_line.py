@@ -101,12 +101,15 @@ def read_numbers(name: str, most: int) -> list[int]:
     """The numbers that a list flag names.
 
     Raises:
-      ValueError: there is none, or they are not whole numbers from 1 to `most`.
+      ValueError: they are not whole numbers from 1 to `most`.
     """
     texts = flags.FLAGS[name].value
-    if not texts or not all(text.isdecimal() and 1 <= int(text) <= most for text in texts):
-        raise ValueError(f"--{name}: expected numbers from 1 to {most}, got {','.join(texts)!r}")
-    return [int(text) for text in texts]
+    try:
+        return [_Integer(1, most).parse(text) for text in texts]
+    except ValueError:
+        raise ValueError(
+            f"--{name}: expected numbers from 1 to {most}, got {','.join(texts)!r}"
+        ) from None
 
 
 def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:

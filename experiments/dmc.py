@@ -36,6 +36,9 @@ _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
     "simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
 )  # fmt: skip
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
+)
 
 
 def main(argv: list[str]) -> None:
@@ -77,7 +80,11 @@ def main(argv: list[str]) -> None:
         spec = dmc.make_spec(
             tasks[0], settings.observation, settings.render_size, settings.action_repeat
         )
-        launch.run(plan, spec)
+        if not _DRY_RUN.value:
+            launch.run(plan, spec)
+            return
+        launch.check(plan, spec)
+        print(f"this can run: {len(runs)} run(s) of {agent_steps:,} agent steps, {plan.workdir}")
 
 
 def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:

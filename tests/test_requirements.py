@@ -3,6 +3,7 @@
 import pathlib
 import re
 import runpy
+import subprocess
 
 import pytest
 import setuptools
@@ -13,14 +14,20 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def promised():
-    """Requirements of setup.py, those of the extras included."""
+def package():
+    """The arguments of setup.py."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setuptools, "setup", lambda **settings: found.update(settings))
         found = {}
         runpy.run_path(str(ROOT / "setup.py"))
-    extras = {k: v for k, v in found["extras_require"].items() if k != "test"}
-    return [Requirement(line) for line in sum(extras.values(), found["install_requires"])]
+    return found
+
+
+@pytest.fixture(scope="module")
+def promised(package):
+    """Requirements of setup.py, those of the extras included."""
+    extras = {k: v for k, v in package["extras_require"].items() if k != "test"}
+    return [Requirement(line) for line in sum(extras.values(), package["install_requires"])]
 
 
 def pinned(name: str) -> dict[str, str]:
@@ -41,3 +48,26 @@ def test_every_range_ends_and_holds_the_pinned_version(promised):
     for requirement in promised:
         assert any(bound.operator == "<" for bound in requirement.specifier), requirement
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_what_the_dockerfile_names_exists(package):
+    """It cannot be built here; what it names is the version, packages and targets of the others."""
+    text = (ROOT / "Dockerfile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    (python,) = re.findall(r"^FROM python:(\S+)-slim-bookworm$", text, re.M)
+    assert f"Programming Language :: Python :: {python}" in package["classifiers"]
+    (installed,) = re.findall(r"--no-install-recommends \\\n *([\w +.-]+) &&", text)
+    (renderer,) = re.findall(r"^RENDERER := (.+)$", makefile, re.M)
+    assert {*installed.split()} == {"g++", "make", "git", *renderer.split()}
+    (target,) = re.findall(r"^RUN make (\S+)$", text, re.M)
+    (gpu,) = re.findall(r'^ENTRYPOINT \["make", "GPU=(\w+)"\]$', text, re.M)
+    assert target == f".venv/accelerator-{gpu}" and gpu in package["extras_require"]
+    goals = re.findall(r'^CMD \["(\w+)"\]$', text, re.M) + re.findall(r" rcrl (\w+) \w+=", text)
+    for goal in (target, *goals):
+        make = ["make", "--dry-run", f"GPU={gpu}", goal]
+        assert f"'jax[{gpu}]'" in subprocess.check_output(make, cwd=ROOT, text=True)
+    assert len(goals) == 2
+
+
+def test_an_image_holds_no_compiled_part_of_another_machine():
+    assert {".venv", "runs", "**/*.so"} <= {*(ROOT / ".dockerignore").read_text().split()}

@@ -21,6 +21,7 @@ from benchmarks.tables.claims import Claim, Verdict
 from benchmarks.tables.table import Table
 from experiments import command_line
 from rcrl_jax import files
+from rcrl_jax.config import fields
 from rcrl_jax.config import presets as known
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
@@ -170,6 +171,7 @@ def run(
             raise ValueError(f"--presets: {preset} stands twice")
     if others:
         kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
+    files.make_writable(output)  # before the runs are read, which takes seconds
     frame, problems = runs.read(*results)
     shown = fill(kind, frame, presets=presets, budgets=budgets)
     table.write(shown.table, output, name)
@@ -232,8 +234,8 @@ def carry_out(command: Callable[[flags.FlagValues], None]) -> None:
 
 
 def _budgets(texts: Sequence[str], number: int) -> list[int]:
-    budgets = [int(text) for text in texts if text.isdecimal()]
-    if texts and (len(budgets) != number or sorted({*budgets} - {0}) != budgets):
+    budgets = command_line.read_numbers("steps", fields.LARGEST_INT)
+    if texts and (len(budgets) != number or sorted({*budgets}) != budgets):
         raise ValueError(
             f"--steps: {','.join(texts)!r} is not {number} rising numbers of environment steps"
         )

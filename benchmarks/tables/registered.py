@@ -133,7 +133,7 @@ def start(
 
 def _write(path: pathlib.Path, mark: str, rest: str) -> None:
     """Writes a page that begins with `mark`; replaces its earlier version and no other file."""
-    if path.exists() and not path.read_text(encoding="utf-8").startswith(mark):
+    if path.exists() and not files.read_bytes(path).startswith(mark.encode()):
         raise ValueError(f"{path} was not written by this program; move it away")
     with files.replacing(path) as partial:
         partial.write_text(mark + rest, encoding="utf-8")

@@ -9,6 +9,7 @@ columns allow no other. They stand only where every game has a score; a note say
 otherwise.
 """
 
+import io
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,7 +84,8 @@ def read_others(paths: Sequence[str | os.PathLike]) -> pd.DataFrame:
     found = []
     for path in map(pathlib.Path, paths):
         with files.reading(path, passing=(OSError,)):
-            own = pd.read_csv(path, dtype={"game": str, "score": np.float64})
+            content = io.BytesIO(files.read_bytes(path))  # pandas would open a pipe or an address
+            own = pd.read_csv(content, dtype={"game": str, "score": np.float64})
         name = f"--scores: {path}"
         if missing := {"game", "seed", "score"} - {*own.columns}:
             raise ValueError(f"{name} has no column {', '.join(sorted(missing))}")

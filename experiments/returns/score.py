@@ -303,6 +303,7 @@ def main(argv: list[str]) -> None:
         if given.episodes % evaluation.GAMES_AT_ONCE:
             raise SweepError(f"--episodes: {given.episodes} is no multiple of 10")
         units = _check_finished(spec, given.diverged)
+        files.make_writable(spec.results)
     except (SweepError, files.Damaged, OSError) as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():

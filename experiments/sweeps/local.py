@@ -7,16 +7,20 @@ It locks the fleet until it has ended, because an older process of the fleet may
 state. A function between fork and exec could do the same, but is unsafe if the parent has threads.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
 import pathlib
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+
+from rcrl_jax import files
 
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 _ROOT = pathlib.Path(__file__).parents[2]  # of this package
@@ -33,10 +37,14 @@ def start_process(
         cores: how many cores it gets, which no other fleet of this machine has meanwhile. It may
             use all cores if 0, or if fewer are free.
         niceness: added to this process's niceness.
+
+    Raises:
+        Damaged: the log is not a regular file.
+        OSError: it cannot be written.
     """
     arguments = map(str, (os.getpid(), cores, niceness, log))
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    with open(log, "a", encoding="utf-8") as output:
+    with open(files.open_regular(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "a") as output:
         return subprocess.Popen(
             [sys.executable, "-m", __name__, *arguments, *command],
             stdin=subprocess.DEVNULL,
@@ -76,9 +84,11 @@ def _reserve_cores(count: int) -> None:
     not tell processes which are theirs, and several sweeps may share a machine.
     """
     folder = pathlib.Path(tempfile.gettempdir(), f"rcrl_jax_cores_{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        print(f"{folder} is another user's: this fleet may use every core", flush=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        print(f"others may write to {folder}: this fleet may use every core", flush=True)
         return
     free: list[int] = []
     for core in sorted(os.sched_getaffinity(0)):

@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -54,33 +55,39 @@ def connected(
     except ImportError:
         need = "make .venv/tested, or pip install 'rcrl-jax[ray]'"
         raise SweepError(f"--ray needs Ray: {need}") from None
-    try:
-        _check_listens(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
-        own = {"include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}
-        ray.init(
-            address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **(own if address == "local" else {}),
-        )
-    except (OSError, RuntimeError, ValueError) as error:
-        raise SweepError(
-            f"--ray: no Ray cluster at {address!r} ({type(error).__name__}); start one with "
-            "`ray start --head`, or let --ray=local start one for this machine"
-        ) from error
-    try:
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in alive):
-            print(f"no node has {cpus} CPUs and {gpus} GPUs now: fleets wait until one joins")
-        # A task that ends with an exit code has succeeded, as Ray sees it: only a lost node or
-        # worker makes Ray try it again.
-        options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": _MOST_LOST_NODES}
-        run = ray.remote(**options)(_run_on_node)
-        environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
-        settings = (os.getcwd(), cpus, niceness, environment)
-        yield lambda command, log: _Task(run.remote(list(command), log.absolute(), *settings))
-    finally:
-        ray.shutdown()
+    # By default Ray's files and sockets lie in /tmp/ray, where everybody may write. This is 0700.
+    with tempfile.TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True) as private:
+        try:
+            _check_listens(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
+            own = {
+                "include_dashboard": False,
+                "object_store_memory": _LOCAL_STORE_BYTES,
+                "_temp_dir": os.path.join(private, "ray"),
+            }
+            ray.init(
+                address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **(own if address == "local" else {}),
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise SweepError(
+                f"--ray: no Ray cluster at {address!r} ({type(error).__name__}); start one with "
+                "`ray start --head`, or let --ray=local start one for this machine"
+            ) from error
+        try:
+            alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in alive):
+                print(f"no node has {cpus} CPUs and {gpus} GPUs now: fleets wait until one joins")
+            # A task that ends with an exit code has succeeded, as Ray sees it: only a lost node or
+            # worker makes Ray try it again.
+            options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": _MOST_LOST_NODES}
+            run = ray.remote(**options)(_run_on_node)
+            environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
+            settings = (os.getcwd(), cpus, niceness, environment)
+            yield lambda command, log: _Task(run.remote(list(command), log.absolute(), *settings))
+        finally:
+            ray.shutdown()
 
 
 def _check_listens(address: str) -> None:

@@ -1,5 +1,6 @@
 """The verdict on the claim, on synthetic results: decided both ways, undecided, refused."""
 
+import os
 import pathlib
 import re
 
@@ -190,6 +191,11 @@ def test_a_page_that_the_program_did_not_write_stays(tmp_path):
     (tmp_path / "README.md").write_text("# Mine\n")
     assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path}"))
     assert (tmp_path / "README.md").read_text() == "# Mine\n"
+    (tmp_path / "README.md").unlink()
+    os.mkfifo(tmp_path / "README.md")
+    refused = programs.call("benchmarks.claim", f"--results={tmp_path}")
+    assert_refused(refused)
+    assert "README.md is damaged: it is not a regular file" in refused.stderr
 
 
 def test_a_single_diverged_attempt_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """What somebody sees who runs the program for the first time."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 
@@ -64,3 +65,54 @@ def test_make_passes_one_game_and_seed_unless_several_are_named():
     several = make("atari", "ARGS=--games=Pong,Alien --seeds=0:2")
     assert not re.search(r"--(game|seed)=", several)
     assert "--task=" not in make("dmc", "ARGS=--tasks=finger_spin,walker_walk")
+
+
+STUBS = {
+    # No renderer works, and the program refuses one task.
+    "python": """
+case "$*" in
+  *dmc_rendering*) echo "nothing renders" >&2; exit 1;;
+  *cheetah_rum*) echo "unknown task" >&2; exit 2;;
+esac
+""",
+    "id": "echo 0",
+    "apt-get": 'echo "$@" >>asked',
+}
+
+
+@pytest.fixture
+def bare_machine(tmp_path, monkeypatch):
+    """A clone with its packages, on a machine of root without a renderer."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name, body in STUBS.items():
+        path = tmp_path / (".venv/bin" if name == "python" else "") / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+    for name in ("requirements.lock", "setup.py", ".venv/installed"):
+        (tmp_path / name).touch()
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return tmp_path
+
+
+@pytest.mark.parametrize("task, asks", [("cheetah_rum", False), ("cheetah_run", True)])
+def test_make_installs_no_renderer_for_a_command_that_is_refused(bare_machine, task, asks):
+    ended = subprocess.run(
+        ["make", "dmc", f"TASK={task}"], cwd=bare_machine, capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert ("nothing renders" if asks else "unknown task") in ended.stderr
+    assert (bare_machine / "asked").exists() == asks
+
+
+def test_a_dry_run_checks_the_command_without_a_renderer_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "nonsense")
+    small = ("--dry_run", "--steps=8000", "--config.replay.capacity=1000")
+    ended = programs.call("experiments.dmc", *small, directory=tmp_path)
+    assert ended.returncode == 0 and ended.stdout.startswith("this can run: 1 run(s) of 2,000 ")
+    assert not [*tmp_path.iterdir()]
+    assert_mistake(
+        programs.call("experiments.dmc", *small, "--steps=4", directory=tmp_path),
+        ["first update"],
+        tmp_path,
+    )

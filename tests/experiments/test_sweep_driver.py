@@ -13,6 +13,7 @@ import pytest
 
 from experiments.sweeps import driver, local, work
 from experiments.sweeps.spec import Fleet
+from rcrl_jax import files
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import toy_sweep
@@ -51,12 +52,31 @@ def test_fleets_of_a_machine_get_different_cores(tmp_path, monkeypatch):
     assert given == [[2]]
 
 
-def test_another_users_list_of_cores_is_left_alone(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("what", ["a link", "a file", "open to all"])
+def test_a_list_of_cores_that_others_may_write_is_left_alone(what, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(local.tempfile, "gettempdir", lambda: str(tmp_path))
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / f"rcrl_jax_cores_{os.getuid()}").symlink_to(tmp_path / "theirs")
+    folder, theirs = tmp_path / f"rcrl_jax_cores_{os.getuid()}", tmp_path / "theirs"
+    theirs.mkdir(mode=0o700)
+    if what == "a link":
+        folder.symlink_to(theirs)
+    elif what == "a file":
+        folder.touch(mode=0o600)
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
     local._reserve_cores(1)
-    assert not [*(tmp_path / "theirs").iterdir()] and "another user's" in capsys.readouterr().out
+    assert f"others may write to {folder}" in capsys.readouterr().out
+    assert not [*theirs.iterdir()] and (what == "a file" or not [*folder.iterdir()])
+
+
+def test_a_log_that_is_no_file_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "log")
+    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(files.Damaged, match="log is damaged: it is not a regular file"):
+        local.start_process(["true"], tmp_path / "log", cores=0, niceness=0)
+    os.close(reader)
+    with pytest.raises(OSError, match="log"):
+        local.start_process(["true"], tmp_path / "log", cores=0, niceness=0)
 
 
 def test_fleets_that_fail_are_named_with_their_log_and_stop_no_other(tmp_path):

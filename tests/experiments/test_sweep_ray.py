@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import signal
 import sys
 
@@ -115,6 +116,19 @@ def test_a_cluster_that_is_not_there_is_refused_in_one_line(address):
         with ray_launcher.connected(address, cpus=1, gpus=0, niceness=0):
             pass
     assert "\n" not in str(raised.value)
+
+
+def test_a_cluster_of_this_machine_has_a_folder_that_nobody_else_can_read(monkeypatch):
+    modes = []
+
+    def init(address, *, _temp_dir, **settings):
+        modes.append(pathlib.Path(_temp_dir).parent.stat().st_mode & 0o777)
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(SweepError), ray_launcher.connected("local", cpus=1, gpus=0, niceness=0):
+        pass
+    assert modes == [0o700]
 
 
 def test_without_ray_one_line_says_how_to_install_it(monkeypatch):

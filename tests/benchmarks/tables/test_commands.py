@@ -1,10 +1,11 @@
 """The table commands: what they print, write, leave out and refuse."""
 
 import csv
+import os
 
 import pytest
 
-from benchmarks.tables import command, scores
+from benchmarks.tables import command, runs, scores
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import write_run
 from tests.experiments import programs
@@ -79,6 +80,14 @@ def test_wrong_scores_of_the_readers_are_one_line(tmp_path, text, says):
     assert "\n" not in str(caught.value)
 
 
+def test_scores_of_the_readers_are_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "mine.csv")
+    with pytest.raises(ValueError, match="mine.csv is damaged: it is not a regular file"):
+        scores.read_others([tmp_path / "mine.csv"])
+    with pytest.raises(OSError):  # no request is made
+        scores.read_others(["https://localhost/mine.csv"])
+
+
 def test_lines_fit_the_terminal(tmp_path, capsys, monkeypatch):
     compare(tmp_path / "results", 0.5, 0.2)
     for width in (80, 100):
@@ -122,6 +131,9 @@ def test_a_short_run_with_changed_fields_is_shown_under_its_preset(tmp_path, cap
     command.run("table1", [results], tmp_path / "out", presets=["rcrl"])
     printed = capsys.readouterr()
     assert "scores after 4,000 environment steps" in printed.out and not printed.err
+    arguments = [f"--results={results}", f"--output={tmp_path}/out", "--steps=4e3"]
+    again = programs.call("benchmarks.table1", *arguments).stdout
+    assert "scores after 4,000 environment steps" in again
     rows = read_csv(tmp_path / "out" / "table1.csv")
     assert float(rows["Pong"][rows["game"].index("rcrl(n_step=5) ours")]) == 3.0
     command.run("table1", [results], tmp_path / "out", presets=["rcrl"], budgets=[100_000])
@@ -183,6 +195,7 @@ def test_a_complete_claim_is_judged(tmp_path):
         ("table1", "--presets=rcl"),
         ("table1", "--presets=rcrl,rcrl"),
         ("table1", "--steps=many"),
+        ("table1", "--steps=1e-5"),
         ("table2", "--steps=100"),
         ("table2", "--steps=200,100"),
         ("figure_dmc", "--results=/nowhere"),
@@ -191,4 +204,15 @@ def test_a_complete_claim_is_judged(tmp_path):
 def test_mistakes_are_refused_in_one_line(tmp_path, module, argument):
     result = programs.call(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
     assert_refused(result)
-    assert not (tmp_path / "out").exists()
+    assert not [*tmp_path.glob("out/*")]
+
+
+@pytest.mark.parametrize("module", ["table1", "figure_similarity", "report"])
+def test_an_output_that_cannot_be_written_is_refused_before_runs_are_read(module, monkeypatch):
+    def read(*roots, **options):
+        raise AssertionError("runs are read")
+
+    monkeypatch.setattr(runs, "read", read)
+    result = programs.call(f"benchmarks.{module}", "--output=/dev/null/x/y.html")
+    assert_refused(result)
+    assert "/dev/null/x" in result.stderr
