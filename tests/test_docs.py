@@ -124,6 +124,21 @@ def test_an_agent_of_the_guide_trains_the_task_of_the_guide(capsys):
     assert np.isfinite(float(capsys.readouterr().out))
 
 
+def test_the_linter_accepts_the_program_of_the_guide():
+    (program,) = (block for block in blocks_of_the_guide() if "app.run" in block)
+    for command in (["check", "--quiet"], ["format", "--quiet", "--check"]):
+        ruff = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *command,
+            "--stdin-filename=experiments/catch.py",
+            "-",
+        ]
+        ended = subprocess.run(ruff, cwd=ROOT, input=program, text=True, capture_output=True)
+        assert ended.returncode == 0, ended.stdout
+
+
 def test_the_program_of_the_guide_trains_and_its_command_resumes(tmp_path):
     """The command stops at a signal, goes on when it is given again, and is then finished."""
     (program,) = (block for block in blocks_of_the_guide() if "app.run" in block)

@@ -6,6 +6,7 @@ first component of an action moves the dot. Episodes are cut after ten steps and
 
 import dataclasses
 import pathlib
+import sys
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from rcrl_jax.config import fields, presets
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment, after_reset, control_spec
 from rcrl_jax.replay import counter_random
+from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Plan, RunId
 
 STEPS, MAX_NUM_ACTIONS, EPISODE, STATE_SIZE = 200, 3, 10, 24
@@ -124,3 +126,8 @@ def make_plan(workdir, preset, own=(2,), seeds=(3,), overrides=None, **changes) 
         checkpoint_period=50,
     )
     return dataclasses.replace(plan, **changes)
+
+
+if __name__ == "__main__":
+    seeds = tuple(map(int, sys.argv[2:]))
+    experiment.run(make_plan(sys.argv[1], "rcrl_sac", own=(2,) * len(seeds), seeds=seeds))
