@@ -187,6 +187,16 @@ def test_a_step_chooses_the_checkpoint_and_the_episodes(finished, copy, tmp_path
     assert workdir.find_checkpoint(workdir.read(copy), None).step == 77
 
 
+def test_a_checkpoint_without_digests_is_scored_with_a_warning(copy, tmp_path):
+    (copy / "checkpoints" / f"{STEPS}" / "digests.json").unlink()
+    lines = []
+    score(Request(copy, episodes=1, output=tmp_path / "output"), lines.append)
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    assert warnings == [
+        f"warning: {copy / 'checkpoints' / f'{STEPS}'} has no digests and was not verified"
+    ]
+
+
 def test_an_agent_that_diverged_is_refused_and_others_of_its_fleet_are_scored(
     finished, copy, tmp_path
 ):
