@@ -148,7 +148,7 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
             raise files.Damaged(path, "its records are not those that scores.json belongs to")
     final = read_evaluations(directory / "evaluations.jsonl")[-1]
     for name in ("agent_steps", "env_steps", "returns", "episodes_cut"):
-        if scores.get(name) != final[name]:
+        if scores.get(name) != final.get(name):
             where = f"{name} is not that of the last line of evaluations.jsonl"
             raise files.Damaged(directory / "scores.json", where)
     return True

@@ -65,7 +65,8 @@ def write_run(
     if final is not None:
         place = {"preset": preset, "game": game, "seed": seed}
         counters = {"agent_steps": steps, "env_steps": steps * repeat, "frames": steps * 4}
-        scores = {**place, **counters, "mean": score, "episodes": 10, "returns": final}
+        scores = {**place, **counters, "mean": score, "episodes": 10, "episodes_cut": 0}
+        scores["returns"] = final
         write_json(directory / "scores.json", scores)
     return directory
 
