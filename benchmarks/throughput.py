@@ -18,14 +18,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file, training
 from experiments import command_line
+from rcrl_jax import files, types
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, pools
-from rcrl_jax.training import host_memory
+from rcrl_jax.networks import convolution
+from rcrl_jax.runs import manifest
+from rcrl_jax.training import host_memory, loop, prediction
+from rcrl_jax.training.history import History
+from rcrl_jax.training.plan import Plan, RunId
 
 _GAMES = flags.DEFINE_list("games", ["Pong"], "games that the runs are spread over, or all26")
 _BACKEND = flags.DEFINE_enum("backend", "auto", atari.ATARI_BACKENDS, "Atari emulators")
@@ -55,11 +63,6 @@ def median_s(call: Callable[[], Any], repeats: int) -> float:
 
 def measure_machine(repeats: int) -> dict[str, float]:
     """Rates of a large float32 matrix product, of a convolution of SAC, and of memory."""
-    import jax
-    import jax.numpy as jnp
-
-    from rcrl_jax.networks import convolution
-
     on_cpu = jax.default_backend() == "cpu"
     size = 2048 if on_cpu else 8192
     matrix = jax.random.normal(jax.random.key(0), (size, size))
@@ -93,10 +96,6 @@ def make_plan(preset: str, settings: Config, runs: int):
     Raises:
       ValueError: a game or task is unknown.
     """
-    import numpy as np
-
-    from rcrl_jax.training.plan import Plan, RunId
-
     games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
     names = _TASKS.value if preset in presets.DMC_PRESETS else games
     for name in names:
@@ -136,8 +135,6 @@ def make_plan(preset: str, settings: Config, runs: int):
 
 def predict_memory(plan):
     """What a plan's fleet needs; makes nothing."""
-    from rcrl_jax.training import prediction
-
     spec = atari.LARGEST_SPEC
     if plan.preset in presets.DMC_PRESETS:
         spec = dmc.make_spec(plan.runs[0].game, plan.config.observation, plan.config.render_size)
@@ -152,13 +149,6 @@ def measure_fleet(plan, memory) -> dict[str, float]:
       plan: of the fleet.
       memory: what the fleet needs, for the report.
     """
-    import jax
-    import numpy as np
-
-    from rcrl_jax import types
-    from rcrl_jax.training import loop, prediction
-    from rcrl_jax.training.history import History
-
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet, replay, steps = training.start(plan)
     agent = fleet.agent
@@ -268,10 +258,6 @@ def main(argv: list[str]) -> None:
     try:
         settings = command_line.read_config(_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-        from rcrl_jax import files
-        from rcrl_jax.runs import manifest
-        from rcrl_jax.training import prediction
-
         runs = command_line.read_numbers("runs", _MOST_RUNS)
         plans = [make_plan(preset, settings, number) for number in runs]
         memories = [predict_memory(plan) for plan in plans]
