@@ -24,6 +24,7 @@ from matplotlib.ticker import EngFormatter
 
 from benchmarks.tables import arms, command, runs, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
+from experiments import command_line
 from experiments.representation.probe import SHADES
 from rcrl_jax import files, reference
 from rcrl_jax.config.presets import ATARI_PRESETS
@@ -194,4 +195,4 @@ def _cells(lines: pd.DataFrame) -> list[Cell]:
 
 if __name__ == "__main__":
     command.define_flags()
-    command.carry_out(lambda given: run(given.results, given.output))
+    command_line.run(lambda given: run(given.results, given.output))

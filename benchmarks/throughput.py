@@ -28,10 +28,10 @@ from experiments import command_line
 from rcrl_jax import files, types
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc, pools
+from rcrl_jax.envs import atari, dmc
 from rcrl_jax.networks import convolution
 from rcrl_jax.runs import manifest
-from rcrl_jax.training import host_memory, loop, prediction
+from rcrl_jax.training import build, host_memory, loop, prediction
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
 
@@ -90,44 +90,32 @@ def measure_machine(repeats: int) -> dict[str, float]:
     }
 
 
-def make_plan(preset: str, settings: Config, runs: int):
-    """A plan of `runs` runs, spread over games or tasks.
+def make_plan(preset: str, settings: Config, runs: int) -> Plan:
+    """A plan of `runs` runs, equally many of each game or task; fewer runs play the first ones.
 
     Raises:
-      ValueError: a game or task is unknown.
+      ValueError: a game or task is unknown, or the runs are not equally many of each.
     """
-    games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
-    names = _TASKS.value if preset in presets.DMC_PRESETS else games
+    names, check, backend = _GAMES.value, atari.check_game, _BACKEND.value
+    if preset in presets.DMC_PRESETS:
+        names, check, backend = _TASKS.value, dmc.check_task, "dm_control"
+    elif names == ["all26"]:
+        names = list(atari.ATARI_GAMES)
     for name in names:
-        dmc.check_task(name) if preset in presets.DMC_PRESETS else atari.check_game(name)
-    names = [name for name, own in zip(names, np.array_split(range(runs), len(names)), strict=True)
-             for _ in own]  # fmt: skip
-
-    def make_environment(seeds):
-        if preset in presets.DMC_PRESETS:
-            return dmc.make_dmc(
-                names,
-                seeds.reshape(-1),
-                observation=settings.observation,
-                render_size=settings.render_size,
-            )
-        return pools.concatenate(
-            [
-                atari.make_atari(
-                    game, seeds.reshape(-1)[np.array(names) == game], backend=_BACKEND.value
-                )
-                for game in dict.fromkeys(names)
-            ]
-        )
-
+        check(name)
+    names = names[:runs]
+    if runs % len(names):
+        raise ValueError(f"--runs: {runs} are not equally many of each of {len(names)} games")
+    each = runs // len(names)
+    ids = tuple(RunId(names[number // each], number) for number in range(runs))
     return Plan(
         preset=preset,
         config=settings,
-        runs=tuple(RunId(name, seed) for seed, name in enumerate(names)),
+        runs=ids,
         total_steps=settings.learn_start + _WARM_STEPS + _STEPS.value,
         workdir=pathlib.Path(_OUTPUT.value),
         eval_episodes=1,
-        make_environment=make_environment,
+        make_environment=build.environment_maker(settings, ids, backend),
         batching=_BATCHING.value,
         frame_store=_FRAME_STORE.value,
     )

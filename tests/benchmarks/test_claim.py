@@ -186,20 +186,6 @@ def test_a_run_whose_code_is_unknown_is_named(tmp_path, commit):
     assert f"rcrl/Hero/seed_1 ({commit or 'unknown'})" in line
 
 
-def test_a_page_that_the_program_did_not_write_stays(tmp_path):
-    (tmp_path / "README.md").write_text("# Mine\n")
-    assert_refused(programs.call("benchmarks.claim", f"--results={tmp_path}"))
-    assert (tmp_path / "README.md").read_text() == "# Mine\n"
-
-
-def test_a_single_diverged_attempt_is_refused(tmp_path):
-    directory = finish(tmp_path, FIRST, "Hero", 0, 5000.0)
-    (directory / "scores.json").unlink()
-    (directory / "diverged.json").write_text('{"attempts": 1}')
-    with pytest.raises(ValueError, match="attempts is 1, expected 2"):
-        registered.read_runs(tmp_path, registered.PRESETS)
-
-
 def test_the_command_writes_what_it_prints_and_refuses_in_one_line(tmp_path):
     finish_all(tmp_path, lift=0.05)
     result = programs.call("benchmarks.claim", f"--results={tmp_path}")

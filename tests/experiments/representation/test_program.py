@@ -1,12 +1,9 @@
 """The command on a real game: trains two presets, and writes lines that can be drawn."""
 
-import pytest
-
 from benchmarks import figure_similarity
 from rcrl_jax.runs import records
 from tests.experiments import programs
 from tests.experiments.test_atari100k import SMALL
-from tests.experiments.test_command_line import assert_refused
 
 PROGRAM = "experiments.representation"
 
@@ -28,18 +25,3 @@ def test_the_command_writes_lines_that_a_figure_is_drawn_from(tmp_path):
     }
     (recording,), problems = figure_similarity.read([tmp_path])
     assert not problems and {*recording.scores.agent_steps} == {80, 100}
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (["--presets=rcrl,dqn"], "dqn"),
-        (["--game=Pongg"], "did you mean Pong?"),
-        (["--games=Pong,Alien"], "one --game"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = programs.call(PROGRAM, *arguments, f"--workdir={tmp_path / 'new'}")
-    assert_refused(result)
-    assert says in result.stderr
-    assert not list(tmp_path.iterdir())
