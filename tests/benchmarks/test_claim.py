@@ -9,9 +9,7 @@ import pytest
 from benchmarks import claim
 from benchmarks.tables import registered
 from rcrl_jax import reference
-from rcrl_jax.config.presets import ATARI_PRESETS
-from rcrl_jax.runs import manifest
-from tests.benchmarks.tables.synthetic import edit, write_json, write_lines
+from tests.benchmarks.tables.synthetic import edit, write_run
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
 
@@ -19,24 +17,8 @@ FIRST, SECOND = registered.PRESETS
 
 
 def finish(results, preset, game, seed, score) -> pathlib.Path:
-    """Writes the files of a finished run whose mean is `score`."""
-    directory = results / preset / game / f"seed_{seed}"
-    directory.mkdir(parents=True)
-    place = {"preset": preset, "game": game, "seed": seed}
-    returns = [score - 10.0, score + 10.0] * 50
-    evaluation = {"agent_steps": 100_000, "mean": score, "returns": returns}
-    write_json(directory / "scores.json", place | evaluation | {"episodes": 100})
-    write_lines(directory / "evaluations.jsonl", [evaluation])
-    write_lines(directory / "metrics.jsonl", [place])
-    described = {
-        "run": manifest.describe_run(preset, ATARI_PRESETS[preset], game, seed, 100_000, "envpool"),
-        "environment": {"game": game, "emulator": "ALE", "noops_at_reset": [1, 30]},
-        "protocol": {"final_episodes": 100},
-        "versions": {"git_commit": "0123456789"},
-        "device": {"platform": "cpu"},
-    }
-    write_json(directory / "manifest.json", described)
-    return directory
+    """Writes the files of a finished run of the list's length, whose mean is `score`."""
+    return write_run(results, preset, game, seed, score, steps=100_000, episodes=100)
 
 
 def finish_all(results, lift=0.0) -> None:
