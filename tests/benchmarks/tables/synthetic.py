@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.tables import arms
+from rcrl_jax import reference
 from rcrl_jax.config import fields
 from rcrl_jax.runs import manifest
 
@@ -70,6 +71,12 @@ def write_run(
         scores = {**place, **counters, "mean": score, "episodes": episodes, "returns": final}
         write_json(directory / "scores.json", scores)
     return directory
+
+
+def score_at(game: str, level: float) -> float:
+    """The score of a game whose human-normalised score is `level`."""
+    random, human = (reference.published(game, name) for name in ("Random", "Human"))
+    return float(random + level * (human - random))
 
 
 def evaluation(step: int, repeat: int, returns: Sequence[float]) -> dict[str, Any]:
