@@ -92,6 +92,8 @@ def make_recurrent_model(
     *,
     activation: rssm.Activation,
     cell: type,
+    joint_stats: bool,
+    reward_layers: int,
     preprocess: Preprocess,
     free_nats: Callable[[jax.Array], jax.Array],
     reward_scale: float = 1.0,
@@ -104,6 +106,8 @@ def make_recurrent_model(
       extra_tasks: auxiliary tasks by name, beside those of the configuration.
       activation: of dense layers.
       cell: the GRU.
+      joint_stats: see `WorldModel`.
+      reward_layers: hidden layers of the reward network.
       preprocess: of frames.
       free_nats: divergences `[L, B] -> []`, their part of the loss.
       reward_scale: weight of the reward's log-likelihood.
@@ -114,9 +118,11 @@ def make_recurrent_model(
         config.deter_size,
         config.stoch_size,
         config.hidden_size,
+        reward_layers,
         config.head_size,
         activation,
         cell,
+        joint_stats,
     )
     feature_size = config.stoch_size + config.deter_size
 

@@ -140,7 +140,6 @@ def make_agent(
         return Memory(jnp.zeros((number, length - 1, num_actions)), jnp.zeros(number, jnp.int32))
 
     def act(run, params: SlacParams, observation, memory: Memory, key, greedy: bool, step):
-        del greedy  # the published curves are of the sampled policy, too
         noise_key, random_key = jax.random.split(key)
         mask = action_mask_of(run)
         is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
@@ -148,10 +147,12 @@ def make_agent(
         policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = sac_losses.sample_action(policy, noise, mask)
-        uniform = jax.random.uniform(random_key, sampled.shape, minval=-1.0, maxval=1.0)
-        at_random = jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
-        # Evaluations begin after the first updates, so this concerns training alone.
-        action = jnp.where(step < schedule.learn_start, at_random, sampled)
+        if greedy:  # the published curves are of the sampled policy, too
+            action = sampled
+        else:
+            uniform = jax.random.uniform(random_key, sampled.shape, minval=-1.0, maxval=1.0)
+            at_random = jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
+            action = jnp.where(step < schedule.learn_start, at_random, sampled)
         actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
         return action, Memory(actions, memory.age + 1)
 
