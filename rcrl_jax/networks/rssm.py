@@ -10,7 +10,8 @@
 
 Sizes, activations and initial values are those of danijar/dreamer (Hafner et al., 2020); PlaNet
 (google-research/planet) differs in activation, in its GRU, in its reward network, and in that it
-has one layer for the means of a distribution and another for its standard deviations. Weights are Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero.
+has one layer for the means of a distribution and another for its standard deviations. Weights are
+Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero.
 
 The encoder and the decoder work on all frames of a batch at once. Of the embeddings, the loop over
 time reads only their product with the posterior's weights, which is computed before it, at once.

@@ -46,8 +46,8 @@ def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_pa
 def test_of_several_updates_at_a_time_the_loop_is_the_sum_of_its_parts(tmp_path):
     small = {
         "action_repeat": 100, "learn_start": 1000, "updates": 30, "batch_size": 2,
-        "sequence_length": 4, "replay.capacity": 100, "filters": 1, "deter_size": 4, "stoch_size": 2,
-        "hidden_size": 4, "head_size": 4, "horizon": 2,
+        "sequence_length": 4, "replay.capacity": 100, "filters": 1, "deter_size": 4,
+        "stoch_size": 2, "hidden_size": 4, "head_size": 4, "horizon": 2,
     }  # fmt: skip
     settings = [f"--config.{name}={value}" for name, value in small.items()]
     _, measured = throughput(tmp_path, "dreamer", *settings)
