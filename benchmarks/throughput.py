@@ -5,8 +5,8 @@ r"""Measures how fast training is, as a share of what this machine can do.
 
 Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product and
 convolution rates and memory bandwidth, measured on the spot; the time of each part of a training
-step alone; the whole loop; the FLOP of one update and the share of the measured rate that the
-update reaches.
+step alone; the whole loop, or, of agents that make several updates at once, the sum of its parts;
+the FLOP of the products of one update and the share of the measured rate that the update reaches.
 Nothing else should be running meanwhile.
 """
 
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from benchmarks import device_file, training
+from benchmarks import counting, device_file, hlo, training
 from experiments import command_line
 from rcrl_jax import files, types
 from rcrl_jax.config import presets
@@ -45,7 +45,8 @@ _BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how 
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
-_PRESETS = {**presets.ATARI_PRESETS, **presets.DMC_PRESETS}
+_CONTROL = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
+_PRESETS = {**presets.ATARI_PRESETS, **_CONTROL}
 _MOST_RUNS = 1000
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
 
@@ -97,7 +98,7 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
       ValueError: a game or task is unknown, or the runs are not equally many of each.
     """
     names, check, backend = _GAMES.value, atari.check_game, _BACKEND.value
-    if preset in presets.DMC_PRESETS:
+    if preset in _CONTROL:
         names, check, backend = _TASKS.value, dmc.check_task, "dm_control"
     elif names == ["all26"]:
         names = list(atari.ATARI_GAMES)
@@ -124,8 +125,13 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
 def predict_memory(plan):
     """What a plan's fleet needs; makes nothing."""
     spec = atari.LARGEST_SPEC
-    if plan.preset in presets.DMC_PRESETS:
-        spec = dmc.make_spec(plan.runs[0].game, plan.config.observation, plan.config.render_size)
+    if plan.preset in _CONTROL:
+        spec = dmc.make_spec(
+            plan.runs[0].game,
+            plan.config.observation,
+            plan.config.render_size,
+            plan.config.action_repeat,
+        )
     fleet = prediction.fleet_of(plan, spec)
     return prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
 
@@ -139,13 +145,19 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     """
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet, replay, steps = training.start(plan)
-    agent = fleet.agent
+    agent, schedule = fleet.agent, fleet.agent.schedule
+    several = max(schedule.first_updates, schedule.updates) > 1
+    first = schedule.learn_start + _WARM_STEPS
+    last = schedule.learn_start if several else first + _STEPS.value
     for step in steps:
-        if step.state.step == settings.learn_start + _WARM_STEPS:
+        if step.state.step == first:
             jax.block_until_ready(step.state.learner)
             start = time.perf_counter()
+        if step.state.step == last:
+            break
     jax.block_until_ready(step.state.learner)
-    loop_s = (time.perf_counter() - start) / _STEPS.value
+    if not several:
+        loop_ms = 1e3 * (time.perf_counter() - start) / _STEPS.value
 
     # Each part alone, including the wait for its result.
     learner = step.state.learner
@@ -153,7 +165,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
 
     def act():
-        np.asarray(fleet.act(learner.params.agent, stacks, 0))
+        np.asarray(fleet.act(learner.params.agent, stacks, step.state.memory, step.state.step)[0])
 
     def sample():
         return replay.sample(0.5)
@@ -179,12 +191,22 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "add": remember,
     }
     milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}
+    updates_a_step = schedule.updates / schedule.update_period
+    if several:  # the first ones alone may take hours
+        of_update = ("sample_ms", "update_ms", "priorities_ms")
+        loop_ms = sum(
+            ms * (updates_a_step if name in of_update else 1) for name, ms in milliseconds.items()
+        )
     run = types.RunSpec(environment.num_valid_actions[0], agent.run_constants(plan.runs[0].game))
     state, batch = jax.tree.map(lambda x: x[0], (learner, prediction.empty_batch(agent, 1, "host")))
     traced = jax.jit(agent.update).trace(run, state, batch)
-    # The CPU's program pads convolutions and runs them in loops, which the analysis counts as one
-    # iteration. So the operations are counted in another platform's program, which is not compiled.
-    flop = traced.lower(lowering_platforms=("cuda",)).cost_analysis()["flops"]
+    # Another platform's program, which is not compiled: the CPU's has kernels of our own. An update
+    # may depend on how many came before it.
+    leaves = jax.tree.leaves((run, state, batch))
+    place = next(i for i, leaf in enumerate(leaves) if leaf is state.updates)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
+    products = counting.products(hlo.module(text), {place: int(state.updates)})
+    flop = sum(product.flops for product in products)
     moved = traced.lower().compile().cost_analysis()["bytes accessed"]
     environment.close()
     return {
@@ -192,8 +214,9 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "games": ",".join(dict.fromkeys(run.game for run in plan.runs)),
         "batch_size": settings.batch_size,
         "runs": runs,
-        "agent_steps_per_s": runs / loop_s,
-        "loop_ms": 1e3 * loop_s,
+        "agent_steps_per_s": 1e3 * runs / loop_ms,
+        "loop_ms": loop_ms,  # of world models the sum of its parts
+        "updates_a_step": updates_a_step,
         **milliseconds,
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
@@ -213,7 +236,7 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
         f"memory {machine['bandwidth_gb_per_s']:.1f} GB/s"
     ]
     for f in fleets:
-        rest = f["loop_ms"] - f["update_ms"]
+        rest = f["loop_ms"] - f["updates_a_step"] * f["update_ms"]
         kind = "convolution" if f["preset"] in presets.DMC_PRESETS else "matmul"
         share = f["update_gflop_per_s"] / machine[f"{kind}_gflop_per_s"]
         moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
@@ -234,7 +257,8 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"  memory       host {f['host_gib']:.1f} GiB, device {f['device_gib']:.1f} GiB"
         )
         lines.append(
-            f"  loop - update{rest:8.2f} ms = {rest / f['loop_ms']:.0%} of the loop's time"
+            f"  loop - update{rest:8.2f} ms = {rest / f['loop_ms']:.0%} of the loop's time, "
+            f"{f['updates_a_step']:g} updates a step"
         )
     return "\n".join(lines)
 
