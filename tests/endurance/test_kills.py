@@ -16,7 +16,7 @@ import pytest
 from rcrl_jax.training import experiment
 from tests.experiments import programs
 from tests.training import damage_trials, toy
-from tests.training.test_experiment import Interruption, assert_same_result, last_step
+from tests.training.toy import Interruption, assert_same_result, last_step
 
 pytestmark = pytest.mark.endurance
 
