@@ -28,7 +28,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training.fleet import Fleet, act
+from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 
 
@@ -88,7 +88,7 @@ def train(
             yield Step(state, None, finished=None)
             continue
         stacks = agent.observations.stack(observation)[:, None]
-        actions, memory = act(fleet, learner.params.agent, stacks, memory, step)
+        actions, memory = fleet.act(learner.params.agent, stacks, memory, step)
         update = None
         if due:
             sample = replay.sample(importance_exponent(agent, step, total_steps))
