@@ -59,7 +59,7 @@ SLOW = {
         "test_all_games", "test_control", "test_damage",
         "test_control_learning", "test_device_programs", "test_experiment", "test_fleet",
         "test_fleet_devices", "test_golden", "test_learning", "test_loop", "test_portable",
-        "test_presets", "test_scoring", "test_untrusted", "test_world_models",
+        "test_scoring", "test_untrusted", "test_world_models",
     ),
 }  # fmt: skip
 

@@ -18,14 +18,14 @@ from tests.agents.test_sac import RUN, agent_of, batch_of, fresh
 RUNS = 2
 # Per layer: the forward pass of each set of parameters, the gradient by the kernel, and that by
 # the images of all layers but the first; the decoder.
-CONVOLUTIONS = {"rcrl_sac": 12 + 4 + 3, "sac_ae": 12 + 4 + 3 + 12}
+CONVOLUTIONS = {"rcrl_curl_sac": 16 + 4 + 3, "sac_ae": 12 + 4 + 3 + 12}
 
 
 @pytest.mark.parametrize("preset, platform", [("rcrl_curl_sac", "tpu"), ("sac_ae", "cuda")])
 def test_an_update_as_on_a_device_equals_that_of_the_cpu(preset, platform, monkeypatch):
     """Compares losses, gradients and targets; both run on the CPU."""
-    agent, update = agent_of(preset, precision="float32")
-    state, batch = fresh(preset, precision="float32"), batch_of(preset)
+    agent, update = agent_of(preset)
+    state, batch = fresh(preset), batch_of(preset)
     expected = update(RUN, state, batch)
 
     called = []

@@ -17,7 +17,7 @@ from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.training import experiment
 from tests.experiments import programs
 from tests.training import damage_trials, toy, toy_control
-from tests.training.test_experiment import Interruption, assert_same_result, last_step
+from tests.training.toy import Interruption, assert_same_result, last_step
 
 pytestmark = pytest.mark.endurance
 

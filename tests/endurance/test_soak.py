@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from rcrl_jax.runs.paths import RunPaths
-from tests.training.test_experiment import last_step
+from tests.training.toy import last_step
 
 pytestmark = pytest.mark.endurance
 

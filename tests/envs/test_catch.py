@@ -75,28 +75,6 @@ def test_paddle_moves_one_cell_and_stops_at_the_walls():
         assert columns(step)[1][0] == column
 
 
-def test_environment_is_independent_of_the_others():
-    """The same frames alone, among others, and when the others are restarted at other times."""
-
-    def run(seeds, restart_others_at):
-        environment = make_catch(seeds)
-        at = list(seeds).index(11)
-        frames = [environment.reset().frame[at]]
-        for t in range(40):
-            step = environment.step(np.full(len(seeds), (t * 7 // 3) % 3, np.int32))
-            frames.append(step.frame[at])
-            mask = step.terminated | ((np.arange(len(seeds)) != at) & (t in restart_others_at))
-            if mask.any():
-                frames.append(environment.reset(mask).frame[at])
-        # Resets of others alone repeat the last frame; drop those repetitions.
-        return [f for f, g in zip(frames[1:], frames, strict=False) if (f != g).any()]
-
-    alone = run([11], ())
-    assert len(alone) > 40
-    for seeds, restarts in (([11, 5], (1, 2, 20)), ([2, 3, 11], ()), ([9, 11, 11], (5,))):
-        np.testing.assert_array_equal(run(seeds, restarts), alone)
-
-
 def test_refuses_bad_actions_and_masks():
     environment = make_catch([0, 1])
     with pytest.raises(RuntimeError, match="first reset"):

@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -76,8 +75,3 @@ def test_the_mode_of_each_row_is_its_own():
     # Row 0: the mean. Row 1: the tanh crowds samples near 1, so the larger one is denser there.
     pre_tanh = 2.0 + math.exp(-1.0)
     np.testing.assert_allclose(found, [[0.0, 0.0], [math.tanh(pre_tanh), 0.0]], rtol=1e-5)
-
-
-def test_gradients_of_likelihoods_are_the_errors():
-    gradient = jax.grad(lambda mean: -jnp.sum(losses.log_normal(np.float32([3.0]), mean)))
-    np.testing.assert_allclose(gradient(np.float32([1.0])), [-2.0])

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax import lax
 
 from rcrl_jax import native
 from rcrl_jax.networks import convolution
+from tests.networks import lax
 
 KERNELS = native.get("convolution")
 needs_kernels = pytest.mark.skipif(
@@ -17,10 +17,7 @@ needs_kernels = pytest.mark.skipif(
 
 
 def reference(x, kernel, bias, stride, relu):
-    y = lax.conv_general_dilated(
-        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
-    y = y + bias[None, None, None]
+    y = lax.convolve(x, kernel, bias, stride)
     return jax.nn.relu(y) if relu else y
 
 

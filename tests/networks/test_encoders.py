@@ -8,6 +8,7 @@ import pytest
 from rcrl_jax import observations
 from rcrl_jax.networks import encoders
 from rcrl_jax.networks.encoders import DataEfficientEncoder
+from tests.networks import lax
 
 FRAME_STACK = 4
 ENCODER = DataEfficientEncoder()
@@ -24,22 +25,12 @@ def params():
     return ENCODER.init(jax.random.key(0), jnp.zeros((1, 225, FRAME_STACK, 25), jnp.uint8))
 
 
-def convolve(images, kernel, bias):
-    """`[N, H, W, in] -> [N, H', W', out]`, stride 5, no padding."""
-    return (
-        jax.lax.conv_general_dilated(
-            images, kernel, (5, 5), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-        + bias[None, None, None]
-    )
-
-
 def convolutional(params, stacks):
     """The published encoder on raw pixels."""
     p = params["params"]
     images = jnp.moveaxis(stacks, 1, -1).astype(jnp.float32) / 255.0
-    cells = jax.nn.relu(convolve(images, p["conv1_kernel"], p["conv1_bias"]))
-    features = jax.nn.relu(convolve(cells, p["conv2_kernel"], p["conv2_bias"]))
+    cells = jax.nn.relu(lax.convolve(images, p["conv1_kernel"], p["conv1_bias"], 5))
+    features = jax.nn.relu(lax.convolve(cells, p["conv2_kernel"], p["conv2_bias"], 5))
     return features.reshape(len(stacks), -1)
 
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from rcrl_jax.networks import nature
+from tests.networks import lax
 
 
 def reference(images, kernel, stride):
-    return jax.lax.conv_general_dilated(
-        images, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    return lax.convolve(images, kernel, stride=stride)
 
 
 @pytest.mark.parametrize("taps, stride", [(1, 3), (2, 2), (3, 1), (2, 4)])
@@ -45,8 +44,7 @@ def test_encoder_equals_the_published_network():
     }  # fmt: skip
     x = np.moveaxis(stacks, 1, -1) / np.float32(255)
     for layer, stride in ((1, 4), (2, 2), (3, 1)):
-        bias = p[f"conv{layer}_bias"][None, None, None]
-        x = jax.nn.relu(reference(x, p[f"conv{layer}_kernel"], stride) + bias)
+        x = jax.nn.relu(lax.convolve(x, p[f"conv{layer}_kernel"], p[f"conv{layer}_bias"], stride))
     psi = encoder.apply(params, stacks)
     assert psi.shape == (2, 3136) and psi.dtype == jnp.float32
     assert np.mean(np.asarray(psi) > 0) > 0.2

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 
 from rcrl_jax.networks import initializers, sac
+from tests.networks import lax
 
 SIZE, FRAME_STACK, FILTERS = 17, 2, 4
 
@@ -35,13 +35,8 @@ def test_convolutions_equal_four_of_lax_on_channels_ordered_frame_by_frame():
     expected = np.concatenate([x[:, c] for c in range(FRAME_STACK)], axis=-1) / 255.0
     for layer, stride in enumerate((2, 1, 1, 1)):
         layer_params = params["params"][f"_Convolution_{layer}"]
-        expected = jax.nn.relu(
-            lax.conv_general_dilated(
-                expected.astype(np.float32), layer_params["kernel"], (stride, stride), "VALID",
-                dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            )
-            + layer_params["bias"][None, None, None]
-        )  # fmt: skip
+        expected = expected.astype(np.float32)
+        expected = jax.nn.relu(lax.convolve(expected, **layer_params, stride=stride))
     assert expected.shape == (3, 2, 2, FILTERS)
     np.testing.assert_allclose(
         jax.jit(network.apply)(params, x), expected.reshape(3, -1), rtol=1e-4, atol=1e-6

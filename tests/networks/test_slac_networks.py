@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax.networks import slac
+from tests.networks import lax
 
 MODEL = slac.LatentModel(filters=1, z1_size=2, z2_size=3, hidden=4)
 
@@ -59,17 +60,13 @@ def test_sizes_are_those_of_the_authors_code():
 
 
 def by_xla(x, kernel, bias, transposed):
-    order = ("NHWC", "HWIO", "NHWC")
     if not transposed:
-        y = jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=order)
+        y = lax.convolve(x, kernel, None, 2, "SAME")
     else:  # the gradient of that convolution
         shape = (len(x), 2 * x.shape[1], 2 * x.shape[2], kernel.shape[3])
 
         def forward(image):
-            swapped = kernel.swapaxes(2, 3)
-            return jax.lax.conv_general_dilated(
-                image, swapped, (2, 2), "SAME", dimension_numbers=order
-            )
+            return lax.convolve(image, kernel.swapaxes(2, 3), None, 2, "SAME")
 
         (y,) = jax.linear_transpose(forward, jax.ShapeDtypeStruct(shape, jnp.float32))(x)
     return slac.leaky_relu(y + bias[None, None, None])
@@ -153,7 +150,7 @@ def test_the_filter_equals_a_slow_reference_and_starts_over_at_first_frames():
 def test_nothing_passes_from_an_episode_to_the_next():
     actions, features, is_first, noise = window()
     run = jax.jit(functools.partial(slac.filter_window, MODEL))
-    before = run(PARAMS, actions, features, is_first, noise)
+    before = jax.block_until_ready(run(PARAMS, actions, features, is_first, noise))
     actions[:3, 1] += 1.0  # up to what led to the first frame
     features[:2, 1] -= 1.0
     after = run(PARAMS, actions, features, is_first, noise)

@@ -1,39 +1,26 @@
 """Convolutions as products equal XLA's, gradients included."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rcrl_jax.networks import strided_convolution
-
-ORDER = ("NHWC", "HWIO", "NHWC")
+from tests.networks import lax
+from tests.networks.test_device_convolutions import outputs_and_gradients
 
 
 def by_xla(x, kernel, bias):
-    y = jax.lax.conv_general_dilated(x, kernel, (2, 2), "VALID", dimension_numbers=ORDER)
-    return y + bias[None, None, None]
+    return lax.convolve(x, kernel, bias, 2)
 
 
 def transposed_by_xla(x, kernel, bias):
-    side = len(kernel)
-    y = jax.lax.conv_general_dilated(
-        x, kernel[::-1, ::-1], (1, 1), [(side - 1, side - 1)] * 2, lhs_dilation=(2, 2),
-        dimension_numbers=ORDER,
-    )  # fmt: skip
-    return y + bias[None, None, None]
+    around = [(len(kernel) - 1,) * 2] * 2
+    return lax.convolve(x, kernel[::-1, ::-1], bias, 1, around, lhs_dilation=(2, 2))
 
 
-def outputs_and_gradients(function, arguments):
-    def weighted(*arguments):
-        y = function(*arguments)
-        return jnp.sum(y * np.random.default_rng(1).normal(size=y.shape)), y
-
-    return jax.jit(jax.grad(weighted, argnums=(0, 1, 2), has_aux=True))(*arguments)
-
-
-@pytest.mark.parametrize("side", [3, 4, 5, 6])
-@pytest.mark.parametrize("size", [(6, 9), (7, 8)])
+@pytest.mark.parametrize(
+    "side, size", [(3, (7, 8)), (4, (6, 9)), (5, (7, 8)), (6, (6, 9))], ids=str
+)
 @pytest.mark.parametrize(
     "mine, xla",
     [

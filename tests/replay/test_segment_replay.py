@@ -159,20 +159,6 @@ def test_only_truncation_bootstraps_and_from_its_final_frame():
     np.testing.assert_array_equal(ends[9], [ZEROS, ZEROS])  # terminated wins over truncated
 
 
-def test_stacks_are_zero_before_the_start_of_an_episode():
-    pair = play("...T ....", capacity=40, frame_stack=4, n_step=1)
-    sample = pair.sample(200, 0, 0.5)
-    is_zero = {
-        i: (stack == 0).all(axis=(1, 2)).tolist()
-        for i, stack in zip(
-            sample.index[0].tolist(), sample.batch.transitions.observation[0], strict=True
-        )
-    }
-    assert is_zero[0] == is_zero[4] == [True, True, True, False]
-    assert is_zero[1] == is_zero[5] == [True, True, False, False]
-    assert is_zero[3] == [False] * 4
-
-
 def positives(pair: Pair, anchors: int = 4000) -> dict[int, list[int]]:
     """Positives drawn for each anchor."""
     anchor, positive, _ = contrast_indices(pair, pair.sample(1, anchors, 0.5), 0)
@@ -191,15 +177,6 @@ def test_segments_by_hand():
     # The open segment counts, its newest transition too, which is not a start yet.
     assert drawn[9] == {9, 10}
     assert drawn.keys() == {0, 1, 2, 3, 4, 5, 6, 7, 9}
-
-
-def test_partly_overwritten_segment_keeps_its_live_part():
-    pair = play("." * 23 + "+" + "." * 6, capacity=20, frame_stack=3, n_step=2)
-    # 30 written, 20 kept, and the two after the head have lost frames of their stacks: 12..29.
-    drawn = {a: set(p) for a, p in positives(pair).items()}
-    assert min(drawn) == 12
-    assert drawn[12] == set(range(12, 24))
-    assert drawn[25] == set(range(24, 30))
 
 
 def chi_square(observed, expected) -> float:
@@ -454,9 +431,7 @@ def test_segment_lengths_count_live_transitions(text):
 
 
 def test_exponent_zero_samples_uniformly_with_weights_of_one():
-    pair = Pair(capacity=40, n_step=1, exponent=0.0)
-    for event in pattern("." * 30):
-        pair.add([event])
+    pair = play("." * 30, capacity=40, n_step=1, exponent=0.0)
     counts = np.zeros(30, int)
     rng = np.random.default_rng(0)
     for _ in range(200):

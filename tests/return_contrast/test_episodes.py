@@ -33,44 +33,46 @@ def _prefixes(rewards: str) -> list[str]:
     return ["".join(lives[: i + 1]) for i in range(len(lives))]
 
 
-def test_a_recorder_keeps_the_first_game_of_each_environment():
-    recorder = episodes.Recorder(2, AT_REWARD, ATARI)
-    lengths = (3, 5)
-    for step in range(5):
+def record(recorder: episodes.Recorder, rewards, over, lost) -> list[episodes.Episode]:
+    """Records steps `[T, R]`; the frames of step t hold t, its actions are t, 10 + t, ..."""
+    for t, reward in enumerate(np.array(rewards, np.float32)):
         outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
-            reward=np.array([3.0, -0.5], np.float32),
-            finished=np.array([step in (2, 4), step == 4]),
-            life_lost=np.array([False, step == 1]),
+            reward=reward, finished=np.array(over[t]), life_lost=np.array(lost[t])
         )
-        frame = np.full((2, 4, 84, 84), step, np.uint8)
-        recorder(frame, np.array([step, 10 + step]), outcome)
-    for game, (recorded, length) in enumerate(zip(recorder.episodes, lengths, strict=True)):
-        assert recorded.frames[:, 0, 0].tolist() == list(range(length))
-        assert recorded.action.tolist() == [10 * game + t for t in range(length)]
-        assert recorded.reward.tolist() == [[1.0, -0.5][game]] * length  # clipped
-        assert recorded.segment.tolist() == list(range(length))
-    ends = [recorded.ends.tolist() for recorded in recorder.episodes]
+        frame = np.full((len(reward), 4, 84, 84), t, np.uint8)
+        recorder(frame, 10 * np.arange(len(reward)) + t, outcome)
+    return recorder.episodes
+
+
+def at(steps, length: int = 6) -> list[list[bool]]:
+    """True at some steps of one environment, `[T, 1]`."""
+    return [[t in steps] for t in range(length)]
+
+
+def test_a_recorder_keeps_the_first_game_of_each_environment():
+    over = [[t in (2, 4), t == 4] for t in range(5)]
+    lost = [[False, t == 1] for t in range(5)]
+    recorded = record(episodes.Recorder(2, AT_REWARD, ATARI), [[3.0, -0.5]] * 5, over, lost)
+    for game, (own, length) in enumerate(zip(recorded, (3, 5), strict=True)):
+        assert own.frames[:, 0, 0].tolist() == list(range(length))
+        assert own.action.tolist() == [10 * game + t for t in range(length)]
+        assert own.reward.tolist() == [[1.0, -0.5][game]] * length  # clipped
+        assert own.segment.tolist() == list(range(length))
+    ends = [own.ends.tolist() for own in recorded]
     assert ends == [[False, False, True], [False, True, False, False, True]]
 
 
 def test_a_recorder_cuts_segments_as_training_would():
-    rewards, lost, over = [0, 2, 0, 0, 0.5, 0], [2], [5]
+    rewards = [0, 2, 0, 0, 0.5, 0]
 
-    def segments_of(closes_segment, protocol):
+    def recorded(closes_segment, protocol):
         recorder = episodes.Recorder(1, closes_segment, protocol)
-        for step, reward in enumerate(rewards):
-            outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
-                reward=np.array([reward], np.float32),
-                finished=np.array([step in over]),
-                life_lost=np.array([step in lost]),
-            )
-            recorder(np.zeros((1, 4, 84, 84), np.uint8), np.zeros(1, np.int32), outcome)
-        return recorder.episodes[0]
+        return record(recorder, [[reward] for reward in rewards], at([5]), at([2]))[0]
 
-    atari = segments_of(AT_REWARD, ATARI)
+    atari = recorded(AT_REWARD, ATARI)
     assert atari.segment.tolist() == [0, 0, 1, 2, 2, 3]
     assert atari.reward.tolist() == [0, 1, 0, 0, 0.5, 0]
-    control = segments_of(segments.closes_above(2.1), ATARI.for_evaluation())
+    control = recorded(segments.closes_above(2.1), ATARI.for_evaluation())
     assert control.segment.tolist() == [0, 0, 0, 0, 0, 1]
     assert control.reward.tolist() == rewards
     assert control.ends.tolist() == [False] * 5 + [True]
@@ -78,14 +80,7 @@ def test_a_recorder_cuts_segments_as_training_would():
 
 def test_a_recorder_keeps_no_more_frames_than_it_may_and_ignores_later_games():
     recorder = episodes.Recorder(1, AT_REWARD, ATARI, most_bytes=2 * 84 * 84)
-    for step in range(6):
-        outcome = AgentStep(*[None] * len(AgentStep._fields))._replace(
-            reward=np.zeros(1, np.float32),
-            finished=np.array([step == 3]),
-            life_lost=np.zeros(1, bool),
-        )
-        recorder(np.full((1, 4, 84, 84), step, np.uint8), np.array([step]), outcome)
-    (kept,) = recorder.episodes
+    (kept,) = record(recorder, [[0.0]] * 6, at([3]), at([]))
     assert kept.frames[:, 0, 0].tolist() == [0, 1]
     assert kept.action.tolist() == [0, 1, 2, 3]
 

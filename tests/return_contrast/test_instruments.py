@@ -191,13 +191,10 @@ def measure(fleet, runs=1):
     return instruments.measure(fleet, None, [GAMES] * runs, seeds=range(runs), agent_steps=100)
 
 
-def test_recognising_segments_alone_gives_chance_auc_across_games():
+def test_across_games_returns_are_recognised_and_segments_alone_are_at_chance():
     (values,) = measure(ScriptedFleet(lambda a, b: float(SEGMENT_OF[a] != SEGMENT_OF[b])))
     assert values["unseen_auc"] == values["unseen_auc_equal_action"] == 1.0
     assert values["unseen_auc_equal_return"] == 0.5
-
-
-def test_recognising_returns_gives_perfect_auc_across_games():
     (values,) = measure(ScriptedFleet(lambda a, b: float(RETURN_OF[a] != RETURN_OF[b])))
     for name in ("unseen_auc", "unseen_auc_equal_action", "unseen_auc_equal_return"):
         assert values[name] == 1.0

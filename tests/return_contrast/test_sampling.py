@@ -21,8 +21,8 @@ TEXT = "..+....T.C.C.C..-...C......+...C....T.....+.."
 SIZE = 20_000
 
 
-def play(text: str = TEXT, runs: int = 1, **rule) -> Pair:
-    pair = Pair(runs, capacity=40, n_step=3, contrast=ContrastRule(**rule))
+def play(text: str = TEXT, runs: int = 1, n_step: int = 3, capacity: int = 40, **rule) -> Pair:
+    pair = Pair(runs, capacity=capacity, n_step=n_step, contrast=ContrastRule(**rule))
     for event in pattern(text):
         pair.add([event] * runs)
     return pair
@@ -123,10 +123,7 @@ def test_equal_return_positives_by_hand():
     """They come from all segments and episodes; an open episode counts its return so far."""
     # index                        0123 45 678 9 10
     # return                       2211 00 211 0  0
-    rule = ContrastRule(equal_return_positives=True)
-    pair = Pair(capacity=40, n_step=1, contrast=rule)
-    for event in pattern(".+.P .T +.P . ."):
-        pair.add([event])
+    pair = play(".+.P .T +.P . .", n_step=1, equal_return_positives=True)
     none, one, two = {4, 5, 9, 10}, {2, 3, 7, 8}, {0, 1, 6}
     expected = {a: own for own in (none, one, two) for a in own}
     del expected[10]  # its window is not complete: it is no anchor yet
@@ -143,15 +140,8 @@ def test_positives_of_another_episode_by_hand():
     """Open episodes take no part, and a sample without a partner has weight 0."""
     # index                        0123 45 678 9 10
     # return                       2211 00 211 0  0
-    pair = Pair(
-        capacity=40,
-        n_step=1,
-        contrast=ContrastRule(
-            equal_return_positives=True, another_episode=True, differs_in_return=True
-        ),
-    )
-    for event in pattern(".+.P .T +.P . ."):
-        pair.add([event])
+    rule = {"equal_return_positives": True, "another_episode": True, "differs_in_return": True}
+    pair = play(".+.P .T +.P . .", n_step=1, **rule)
     sample = pair.sample(1, SIZE, 0.5)
     anchor, positive, negative = contrast_indices(pair, sample, 0)
     counts_ = sample.batch.contrast_weight[0] == 1
@@ -180,10 +170,7 @@ def test_positives_of_another_episode_by_hand():
 def test_equal_return_positives_can_exclude_the_anchor():
     # index                        012 3 4
     # return                       211 0 1
-    rule = ContrastRule(equal_return_positives=True, excludes_anchor=True)
-    pair = Pair(capacity=40, n_step=1, contrast=rule)
-    for event in pattern("+.P T P"):
-        pair.add([event])
+    pair = play("+.P T P", n_step=1, equal_return_positives=True, excludes_anchor=True)
     assert positives_of(pair) == {0: {0}, 1: {2, 4}, 2: {1, 4}, 3: {3}, 4: {1, 2}}
     sample = pair.sample(1, SIZE, 0.5)
     anchor, positive, _ = contrast_indices(pair, sample, 0)
@@ -216,10 +203,8 @@ def test_equal_return_positives_are_uniform_or_fall_back_to_the_segment():
 
 def test_share_of_rare_equal_returns_that_is_found():
     """Two pairs of return 1 among 101 live ones, each a segment of its own."""
-    rule = ContrastRule(equal_return_positives=True, excludes_anchor=True)
-    pair = Pair(capacity=120, n_step=1, contrast=rule)
-    for event in pattern("P" + "." * 98 + "T" + "P"):
-        pair.add([event])
+    rule = {"equal_return_positives": True, "excludes_anchor": True}
+    pair = play("P" + "." * 98 + "T" + "P", n_step=1, capacity=120, **rule)
     assert len(pair.slow[0].pairs()) == 101
     pair.update_priorities(np.array([[0, 100]]), np.full((1, 2), 1e4, np.float32))
     anchor, positive, _ = contrast_indices(pair, pair.sample(1, SIZE, 0.5), 0)

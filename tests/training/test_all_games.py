@@ -1,4 +1,4 @@
-"""All 26 games of the table, whose action sets differ, in one fleet on the real emulators."""
+"""Games whose action sets differ, in one fleet on the real emulators."""
 
 import jax
 import numpy as np
@@ -33,10 +33,11 @@ def train(games):
     return num_valid_actions, params, history.state.actions, replay.state.priorities
 
 
-def test_26_games_in_one_fleet():
-    games = atari.ATARI_GAMES
+def test_games_of_different_action_sets_in_one_fleet():
+    """`test_every_game_starts` plays all 26."""
+    games = ("Freeway", "Pong", "Alien")
     num_valid_actions, params, actions, priorities = train(games)
-    assert len(games) == 26 and num_valid_actions.min() == 3 and num_valid_actions.max() == 18
+    assert num_valid_actions.tolist() == [3, 6, 18]
     assert np.all(actions.max(axis=1) < num_valid_actions)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
     assert all(len(np.unique(own)) > 2 for own in priorities)  # each has learned from something

@@ -20,7 +20,8 @@ from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training import experiment
 from tests.runs.test_checkpoints import like, make_checkpoint
 from tests.training import damage_trials, toy
-from tests.training.test_experiment import Interruption, assert_same_result, contents, run
+from tests.training.test_experiment import contents
+from tests.training.toy import Interruption, run
 
 
 @pytest.fixture(scope="module")
@@ -88,25 +89,41 @@ def test_a_program_whose_lock_is_deleted_saves_nothing_more(half, tmp_path, caps
 
 
 GOES_ON = {
-    "newest checkpoint: a flipped bit": [r"/170 is damaged: its file .* has changed .* step 150"],
-    "newest checkpoint: another agent's": [r"/171 is damaged: it holds no parameters .* step 170"],
-    "checkpoints/9999: an alien directory": ["/9999 is no checkpoint and is ignored"],
-    "checkpoints: deleted": ["earlier start .*/metrics.jsonl.old and 1 more"],
-    "metrics.jsonl: half": [r"metrics.jsonl holds 2\d of 4\d records up to step 170: the others"],
+    "newest checkpoint: a flipped bit": r"/170 is damaged: its file .* has changed .* step 150",
+    "checkpoints: deleted": "earlier start .*/metrics.jsonl.old and 1 more",
+    "metrics.jsonl: half": r"metrics.jsonl holds 2\d of 4\d records up to step 170: the others",
 }
+IGNORED = {
+    "newest checkpoint: another agent's": r"/171 is damaged: it holds no parameters .* step 170",
+    "checkpoints/9999: an alien directory": "/9999 is no checkpoint and is ignored",
+}
+
+
+def damaged_copy(half, what: str, tmp_path) -> tuple[damage_trials.Trial, pathlib.Path]:
+    (trial,) = (trial for trial in damage_trials.TRIALS if trial.what == what)
+    copy = shutil.copytree(half, tmp_path / "W")
+    trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
+    return trial, copy
+
+
+@pytest.mark.parametrize("what", IGNORED)
+def test_what_is_no_checkpoint_of_the_run_is_said_and_ignored(what, half, tmp_path):
+    """`make endurance` goes on from all damage."""
+    _, copy = damaged_copy(half, what, tmp_path)
+    said = []
+    store = checkpoints.CheckpointStore(copy / "checkpoints", said.append)
+    assert store.restore(toy.checkpoint_like(toy.make_plan(copy))).step == 170
+    store.close()
+    assert len(said) == 1 and re.search(IGNORED[what], said[0])
 
 
 @pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("what", GOES_ON)
 def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_path, capsys):
-    (trial,) = (trial for trial in damage_trials.TRIALS if trial.what == what)
-    copy = shutil.copytree(half, tmp_path / "W")
-    trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
+    trial, copy = damaged_copy(half, what, tmp_path)
     code, warnings, _ = ends(toy.make_plan(copy), capsys)
     assert code == 0
-    assert len(warnings) == len(GOES_ON[what])
-    for warning, expected in zip(warnings, GOES_ON[what], strict=True):
-        assert re.search(expected, warning)
+    assert len(warnings) == 1 and re.search(GOES_ON[what], warnings[0])
     if trial.loses_metrics:
         own, expected = (
             toy.last_checkpoint(plan)._replace(records=None)
@@ -114,7 +131,7 @@ def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_
         )
         toy.assert_equal_trees(own, expected)
     else:
-        assert_same_result(toy.make_plan(copy), reference)
+        toy.assert_same_result(toy.make_plan(copy), reference)
 
 
 # --- checkpoints ------------------------------------------------------------------------------

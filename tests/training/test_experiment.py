@@ -1,7 +1,6 @@
 """Experiments end, stop, resume and refuse as documented; resuming is exact, bit for bit."""
 
 import json
-import os
 import shutil
 import signal
 
@@ -12,21 +11,7 @@ import pytest
 from rcrl_jax.runs import checkpoints, manifest, records
 from rcrl_jax.training import assessment, experiment
 from tests.training import toy
-
-
-def run(plan) -> list[str]:
-    """Runs an experiment; returns the lines that it printed."""
-    lines = []
-    experiment.run(plan, lines.append)
-    return "\n".join(lines).splitlines()
-
-
-@pytest.fixture(scope="module")
-def reference_fleet(tmp_path_factory):
-    """A fleet that is never interrupted."""
-    plan = toy.make_plan(tmp_path_factory.mktemp("fleet"), seeds=(3, 5))
-    run(plan)
-    return plan
+from tests.training.toy import Interruption, run
 
 
 def contents(directory) -> dict[str, bytes]:
@@ -35,13 +20,6 @@ def contents(directory) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
-
-
-def assert_same_result(plan, reference) -> None:
-    """Learner, replay and records are equal."""
-    toy.assert_equal_trees(toy.last_checkpoint(plan), toy.last_checkpoint(reference))
-    for r in range(len(plan.runs)):
-        assert toy.recorded(plan, r) == toy.recorded(reference, r)
 
 
 # --- what a run leaves ------------------------------------------------------------------------
@@ -87,10 +65,6 @@ def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minute
     monkeypatch.setattr(checkpoints.CheckpointStore, "save", lambda self, c: saved.append(c.step))
     run(toy.make_plan(tmp_path, checkpoint_minutes=minutes, total_steps=70))
     assert sorted({*saved}) == sorted({*range(steps, 70, steps), 70})
-
-
-def test_a_run_of_a_fleet_is_recorded_as_the_run_alone(reference, reference_fleet):
-    assert toy.recorded(reference_fleet, 0) == toy.recorded(reference, 0)
 
 
 def test_metrics_are_recorded_at_their_steps(reference):
@@ -172,27 +146,6 @@ def test_a_finished_run_is_not_trained_again(reference):
 # --- resuming ---------------------------------------------------------------------------------
 
 
-class Interruption:
-    """Makes games of Catch, and sends this process a signal in the middle of one step."""
-
-    def __init__(self, signum: int, *, num_envs: int, step: int):
-        self._signum, self._num_envs, self._step = signum, num_envs, step
-
-    def __call__(self, seeds):
-        environment = toy.make_catch(seeds)
-        if seeds.size == self._num_envs:
-            send, self._sent = environment.send, 0
-
-            def send_and_signal(actions):
-                self._sent += 1
-                if self._sent == self._step:
-                    os.kill(os.getpid(), self._signum)
-                send(actions)
-
-            environment.send = send_and_signal
-        return environment
-
-
 @pytest.mark.usefixtures("hangup")
 def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
     plan = toy.make_plan(tmp_path / "interrupted")
@@ -234,17 +187,12 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
 
     lines = run(plan)
     assert "resuming at step 240 of 240: rebuilding the replay" in lines
-    assert_same_result(plan, reference)
+    toy.assert_same_result(plan, reference)
 
     # Killed between the line of the final evaluation and the scores: the line is not repeated.
     toy.paths_of(plan).scores.unlink()
     run(plan)
-    assert_same_result(plan, reference)
-
-
-def last_step(metrics) -> int:
-    lines = records.read_records(metrics) if metrics.exists() else []
-    return lines[-1]["agent_steps"] if lines else 0
+    toy.assert_same_result(plan, reference)
 
 
 # --- refusing ---------------------------------------------------------------------------------

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
-from rcrl_jax.training import build, evaluation, loop
+from rcrl_jax.training import build, evaluation
 from rcrl_jax.training import fleet as fleets
 from rcrl_jax.training.history import History
-from tests.training import toy
+from tests.training import test_golden, toy
 
 SEEDS = (3, 5, 8)
 STEPS = 90
@@ -21,15 +20,9 @@ STEPS = 90
 CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
 
 
-def train(seeds, max_num_actions=3):
+def train(seeds):
     """Trains to the last step; returns the fleet and copies of all results of training."""
-
-    def make_environment(environment_seeds):
-        environment = toy.make_catch(environment_seeds)
-        environment.spec = discrete_spec((84, 84), max_num_actions)
-        return environment
-
-    environment, fleet = toy.make_fleet(CONFIG, seeds, make_environment=make_environment)
+    environment, fleet = toy.make_fleet(CONFIG, seeds)
     replay = build.make_replay(fleet, "host")
     history = History(len(seeds), STEPS)
     *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
@@ -85,30 +78,28 @@ def test_evaluation_is_independent_of_fleet_composition(together, last_alone):
     assert not np.array_equal(returns, evaluate(fleet, params, agent_steps=STEPS + 1))
 
 
-def test_padding_the_action_set_changes_no_action_and_is_not_learned(last_alone):
-    _, (_, _, history) = last_alone
-    fleet, (state, _, padded) = train(SEEDS[2:], 7)
-    early = slice(CONFIG.learn_start + 20)  # later, rounding may change an action
-    np.testing.assert_array_equal(padded.actions[:, early], history.actions[:, early])
-    initial, embedding = (
-        np.asarray(learner.params.agent["params"]["action_embedding"][0])
-        for learner in (fleet.init(), state.learner)
-    )
-    np.testing.assert_array_equal(embedding[3:], initial[3:])
-    assert np.all(np.any(embedding[:3] != initial[:3], axis=-1))
-
-
 def test_an_update_of_all_runs_at_once_equals_one_after_the_other(together):
     fleet, _ = together
     environment, batched = toy.make_fleet(CONFIG, SEEDS, batching="vmap")
-    replay = build.make_replay(fleet, "host")
-    actions = np.random.default_rng(0).integers(0, 3, (len(SEEDS), 60), np.uint8)
-    history = History(len(SEEDS), 60)
-    loop.rebuild(actions, environment=environment, replay=replay, history=history)
-    batch = replay.sample(1.0).batch
+    batch = toy.played(environment, fleet).sample(1.0).batch
     one, other = (f.to_host(f.update(fleet.init(), batch)) for f in (fleet, batched))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_curl_has_the_weight_of_each_run_s_game():
+    config = toy.make_config("rcrl_curl", test_golden.ATARI)
+
+    def first_update(*games):
+        environment, fleet = toy.make_fleet(config, (3, 5), games=games)
+        return fleet.update(fleet.init(), toy.played(environment, fleet).sample(1.0).batch)[1]
+
+    equal, own = first_update("Catch", "Catch"), first_update("Catch", "Pong")
+    for one, other in (
+        (equal.transition_loss, own.transition_loss),
+        (equal.metrics["gradient_norm"], own.metrics["gradient_norm"]),
+    ):
+        assert [np.any(one[r] != other[r]) for r in range(2)] == [False, True]
 
 
 def _observations(runs, size):

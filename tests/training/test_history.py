@@ -23,14 +23,6 @@ def _episode(seed=0):
     return actions, rng.integers(0, 256, (STEPS, RUNS, 84, 84), np.uint8)
 
 
-def test_actions_are_kept_in_order_and_zero_after_the_last():
-    actions, frames = _episode()
-    state = _log(actions[:4], frames[:4]).state
-    assert state.actions.dtype == np.uint8 and state.actions.shape == (RUNS, STEPS)
-    np.testing.assert_array_equal(state.actions[:, :4], actions[:4].T)
-    np.testing.assert_array_equal(state.actions[:, 4:], 0)
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     step=st.integers(0, STEPS - 1),
@@ -59,15 +51,6 @@ def test_order_of_frames_changes_the_checksum():
             swapped[[first, second]] = frames[[second, first]]
             checksums.add(int(_log(actions, swapped).checksum[0]))
     assert len(checksums) == 1 + STEPS * (STEPS - 1) // 2
-
-
-def test_checksums_are_independent_of_fleet_composition():
-    actions, frames = _episode()
-    together = _log(actions, frames).checksum
-    for run in range(RUNS):
-        alone = _log(actions[:, [run]], frames[:, [run]]).checksum
-        assert together[run] == alone[0]
-    assert together[0] != together[1]
 
 
 def test_vector_actions_are_kept_exactly_and_float_frames_are_checked():

@@ -93,6 +93,13 @@ def test_the_final_parameters_of_one_run_play_as_in_training(finished, tmp_path)
     assert any("half precision" in line for line in lines)
 
 
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_run_of_a_fleet_is_recorded_as_the_run_alone(finished, tmp_path):
+    alone = make_plan(tmp_path, seeds=SEEDS[1:])
+    experiment.run(alone, lambda line: None)
+    assert toy.recorded(finished, 1) == toy.recorded(alone)
+
+
 def test_parameters_of_another_agent_are_refused(finished, tmp_path):
     own = finished.paths[0]
     shutil.copy(own.manifest, tmp_path)

@@ -1,6 +1,7 @@
 """Runs on Catch, small enough for tests. `python -m tests.training.toy DIR SEED...` starts some."""
 
 import dataclasses
+import os
 import pathlib
 import sys
 
@@ -10,6 +11,7 @@ import numpy as np
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch
+from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import checkpoints, records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training import build, experiment, loop
@@ -84,6 +86,21 @@ def training(fleet, environment, total_steps, *, replay=None, history=None):
     )
 
 
+def played(environment, fleet, steps: int = 60) -> SegmentReplay:
+    """The replay of random actions, which depend on no rounding."""
+    rng, spec = np.random.default_rng(0), fleet.agent.action
+    shape = (fleet.num_runs, steps, *spec.shape)
+    if spec.shape:
+        actions = rng.uniform(-1, 1, shape).astype(np.float32)
+        for own, valid in zip(actions, environment.num_valid_actions, strict=True):
+            own[:, valid:] = 0.0
+    else:
+        actions = rng.integers(0, 3, shape, np.uint8)
+    replay, history = build.make_replay(fleet, "host"), History(fleet.num_runs, steps, spec.shape)
+    loop.rebuild(actions, environment=environment, replay=replay, history=history)
+    return replay
+
+
 def paths_of(plan: Plan, run: int = 0) -> RunPaths:
     return plan.paths[run]
 
@@ -131,6 +148,46 @@ def assert_equal_trees(first, second) -> None:
         a, b = np.asarray(a), np.asarray(b)
         assert a.dtype == b.dtype and a.shape == b.shape, path
         assert a.tobytes() == b.tobytes(), jax.tree_util.keystr(path)
+
+
+def run(plan: Plan) -> list[str]:
+    """Runs an experiment; returns the lines that it printed."""
+    lines = []
+    experiment.run(plan, lines.append)
+    return "\n".join(lines).splitlines()
+
+
+def assert_same_result(plan: Plan, reference: Plan) -> None:
+    """Learner, replay and records are equal."""
+    assert_equal_trees(last_checkpoint(plan), last_checkpoint(reference))
+    for r in range(len(plan.runs)):
+        assert recorded(plan, r) == recorded(reference, r)
+
+
+class Interruption:
+    """Makes environments, and sends this process a signal in the middle of one step."""
+
+    def __init__(self, signum: int, *, num_envs: int, step: int, make=make_catch):
+        self._signum, self._num_envs, self._step, self._make = signum, num_envs, step, make
+
+    def __call__(self, seeds):
+        environment = self._make(seeds)
+        if seeds.size == self._num_envs:
+            send, self._sent = environment.send, 0
+
+            def send_and_signal(actions):
+                self._sent += 1
+                if self._sent == self._step:
+                    os.kill(os.getpid(), self._signum)
+                send(actions)
+
+            environment.send = send_and_signal
+        return environment
+
+
+def last_step(metrics: pathlib.Path) -> int:
+    lines = records.read_records(metrics) if metrics.exists() else []
+    return lines[-1]["agent_steps"] if lines else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,343 @@
+"""The configurations of all families: documented fields, refused values, published settings."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields, groups
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.envs import dmc
+from rcrl_jax.envs.atari import ATARI_GAMES
+from rcrl_jax.envs.protocol import discrete_spec
+
+PRESETS = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}
+FAMILIES = ("rcrl", "rcrl_sac", "dreamer", "planet", "slac")
+of_each_family = pytest.mark.parametrize("preset", FAMILIES)
+
+
+@of_each_family
+def test_every_field_has_a_meaning_and_a_source(preset):
+    for field in fields.named_fields(PRESETS[preset]):
+        assert len(field.metadata["meaning"]) > 5, field.name
+        for source in field.metadata["source"].split(" / "):
+            assert source.split()[0] in fields.SOURCES, field.name
+
+
+# Numbers that must exceed 0, must not exceed 1, or may be below 0; all others may be 0 or more.
+POSITIVE = {
+    "v_max", "noisy_sigma", "learning_rate", "temperature_learning_rate", "model_learning_rate",
+    "value_learning_rate", "actor_learning_rate", "adam_eps", "adam_epsilon", "max_gradient_norm",
+    "return_contrast.segment_threshold", "initial_temperature", "curl.logit_scale", "initial_std",
+    "mean_scale", "pixel_variance",
+}  # fmt: skip
+FRACTIONS = {
+    "curl.momentum", "epsilon", "discount", "replay.priority_exponent", "critic_tau",
+    "replay.importance_exponent", "evaluation_epsilon", "temperature_beta1", "encoder_tau",
+    "return_lambda",
+}  # fmt: skip
+ANY_SIGN = {"log_std_min", "log_std_max"}
+MAY_BE_ZERO = {"action_repeat", "pretraining_updates"}  # of the integers
+
+
+def refused_values(field: fields.NamedField) -> list:
+    """What no field of its kind accepts; a new field needs no entry if 0 or more is its range."""
+    if isinstance(field.value, bool):
+        return []
+    if isinstance(field.value, int):
+        return [-1 if field.name in MAY_BE_ZERO else 0, 2**31]
+    if isinstance(field.value, float):
+        return [
+            float("nan"), float("inf"), -float("inf"),
+            *[-0.1] * (field.name not in ANY_SIGN),
+            *[0.0] * (field.name in POSITIVE and field.value > 0),  # not where 0 is off
+            *[1.01] * (field.name in FRACTIONS),
+        ]  # fmt: skip
+    if isinstance(field.value, tuple):
+        return [("Pong", "Pong"), ("return_contrast", "return_contrast"), (3,)]
+    return ["nonsense"]
+
+
+@of_each_family
+def test_a_value_of_no_sense_is_refused_with_the_field_s_name(preset):
+    for field in fields.named_fields(PRESETS[preset]):
+        for value in refused_values(field):
+            with pytest.raises(ValueError, match=f"^{field.name}: "):
+                fields.replace(PRESETS[preset], {field.name: value})
+
+
+BAD_VALUES = {
+    "rcrl": [
+        ("return_contrast.anchors", "rl_batch"),  # 64 anchors beside 32 transitions
+        ("num_atoms", 1),
+        ("replay.capacity", 47),
+        ("learn_start", 21),
+        ("batch_size", 100_001),  # more than the replay holds
+        ("return_contrast.batch_size", 100_001),
+        ("learning_rate", 1e-60),  # 0 in float32
+        ("v_max", 1e39),  # infinite in float32
+    ],
+    "rcrl_sac": [
+        ("return_contrast.anchors", "rl_batch"),
+        ("crop_size", 101),
+        ("crop_size", 14),
+        ("log_std_min", 2.0),
+        ("learn_start", 2),
+        ("replay.capacity", 7),
+        ("batch_size", 100_001),
+        ("temperature_beta1", 1.0),
+    ],
+    "dreamer": [
+        ("batch_size", 300_000),
+        ("return_contrast.batch_size", 300_000),
+        ("return_contrast.anchors", "rl_batch"),
+        ("replay.capacity", 51),  # less than a window and what led to it
+        ("auxiliary", ("curl",)),
+        ("sequence_length", 101),
+        ("horizon", 1),
+    ],
+    "planet": [("best_candidates", 1001)],
+    "slac": [("log_std_min", 2.0), ("model_batch_size", 257)],
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "name", "value"),
+    [(preset, *bad) for preset in BAD_VALUES for bad in BAD_VALUES[preset]],
+)
+def test_a_value_that_does_not_fit_is_refused_with_the_field_s_name(preset, name, value):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        fields.replace(PRESETS[preset], {name: value})
+
+
+def test_boundary_values_are_accepted():
+    RainbowConfig(discount=1.0, evaluation_epsilon=0.0, num_atoms=2, learn_start=22)
+    fields.replace(RainbowConfig(), {"replay.priority_exponent": 0.0, "replay.capacity": 48})
+    RainbowConfig(head="state_action", auxiliary=("return_contrast",), auxiliary_weight=0.0)
+
+
+def test_tasks_need_the_head_that_they_train_or_images():
+    with pytest.raises(ValueError, match="^auxiliary: .*head='state_action'"):
+        RainbowConfig(auxiliary=("return_contrast",))
+    of_states = DMC_PRESETS["state_sac"]
+    for task in ("curl", "reconstruction"):
+        with pytest.raises(ValueError, match=f"^auxiliary: '{task}' needs observation='pixels'"):
+            dataclasses.replace(of_states, auxiliary=(task,))
+    dataclasses.replace(of_states, auxiliary=("return_contrast",))
+
+
+@pytest.mark.parametrize(("preset", "transitions"), [("rcrl", 32), ("rcrl_sac", 512)])
+def test_rl_batch_anchors_need_equal_batch_sizes(preset, transitions):
+    as_rl_batch = {"return_contrast.anchors": "rl_batch"}
+    message = f"return_contrast.batch_size = 64 and batch_size = {transitions}$"
+    with pytest.raises(ValueError, match=message):
+        fields.replace(PRESETS[preset], as_rl_batch)
+    for name, size in (("return_contrast.batch_size", transitions), ("batch_size", 64)):
+        fields.replace(PRESETS[preset], as_rl_batch | {name: size})
+
+
+def test_a_task_of_weight_zero_is_left_out():
+    both = ATARI_PRESETS["rcrl_curl"]
+    assert both.tasks == ("return_contrast", "curl")
+    assert fields.replace(both, {"curl.weight": 0.0}).tasks == ("return_contrast",)
+    assert dataclasses.replace(both, auxiliary_weight=0.0).tasks == ()
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "action_repeat", "message"),
+    [
+        ("dreamer", {}, 25, "^sequence_length: windows of 50 frames are longer than the 41"),
+        ("slac", {"sequence_length": 99}, 20, "^sequence_length: windows of 100 frames"),
+        ("dreamer", {"replay.capacity": 520}, 2, "^replay.capacity: must be at least 551"),
+        ("planet", {"learn_start": 900}, 8, "^learn_start: must be at least 1000"),
+    ],
+)
+def test_windows_that_do_not_fit_the_episodes_are_refused(preset, changes, action_repeat, message):
+    config = fields.replace(PRESETS[preset], changes)
+    with pytest.raises(ValueError, match=message):
+        groups.check_run(config, 10_000, dmc.DMC_TASKS, action_repeat)
+
+
+def test_a_run_must_reach_its_first_update():
+    groups.check_run(PRESETS["planet"], 626, dmc.DMC_TASKS, 8)
+    with pytest.raises(ValueError, match="end before the first update, which comes after 625"):
+        groups.check_run(PRESETS["planet"], 625, dmc.DMC_TASKS, 8)
+
+
+# --- presets ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        ("erainbow", "erainbow_sa", {"head"}),
+        ("erainbow_sa", "rcrl", {"auxiliary"}),
+        ("erainbow", "curl", {"auxiliary"}),
+        ("erainbow", "erainbow_aug", {"augmentation"}),
+        ("rcrl", "rcrl_curl", {"auxiliary"}),
+        ("erainbow_sa", "der_plus", {"n_step", "augmentation", "exploration", "target_period"}),
+        ("der_plus", "der_plus_rcrl", {"auxiliary"}),
+        ("erainbow_sa", "erainbow_sa_normal", {"embedding_init"}),
+        ("rcrl", "rcrl_normal", {"embedding_init", "return_contrast.discriminator_input"}),
+        # Where the paper of Rainbow is silent, it has the settings of `erainbow`.
+        (
+            "erainbow",
+            "rainbow",
+            {
+                "encoder", "hidden_size", "noisy_sigma", "learning_rate", "n_step", "learn_start",
+                "update_period",
+            },
+        ),
+        ("pixel_sac", "sac_aug", {"augmentation"}),
+        ("pixel_sac", "sac_ae", {"auxiliary"}),
+        ("sac_aug", "curl_sac", {"auxiliary"}),
+        ("sac_aug", "rcrl_sac", {"auxiliary"}),
+        ("sac_aug", "rcrl_curl_sac", {"auxiliary"}),
+        ("pixel_sac", "state_sac", {"observation", "frame_stack", "batch_size"}),
+        ("dreamer", "dreamer_rcrl", {"auxiliary"}),
+    ],
+)  # fmt: skip
+def test_presets_differ_only_where_the_paper_s_systems_differ(one, other, names):
+    a, b = (fields.values(PRESETS[preset]) for preset in (one, other))
+    assert {name for name in a if a[name] != b[name]} == names
+
+
+def test_families_have_the_same_defaults_of_the_return_task_but_one():
+    """The discriminator of control reads concatenated pairs."""
+    one, other = (
+        fields.values(config())
+        for config in (groups.ReturnContrastConfig, groups.ControlReturnContrastConfig)
+    )
+    assert {name: other[name] for name in one if one[name] != other[name]} == {
+        "discriminator_input": "concatenation"
+    }
+
+
+def assert_settings(preset: str, expected: dict) -> None:
+    values = fields.values(PRESETS[preset])
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_readings_of_the_paper_that_the_presets_take():
+    """Where the paper is silent; docs/decisions.md has the reasons."""
+    chosen = {
+        "head": "state_action",
+        "embedding_init": "ones",
+        "precision": "tf32",
+        "return_contrast.loss": "squared_error",
+        "return_contrast.discriminator_input": "difference_product",
+        "return_contrast.discriminator_hidden": 256,
+        "return_contrast.discriminator_layers": 1,
+        "return_contrast.discriminator_norm": "none",
+        "return_contrast.anchors": "as_transitions",
+        "return_contrast.positives": "segment",
+        "return_contrast.positive_excludes_anchor": False,
+        "return_contrast.negative_differs_in_return": False,
+    }
+    assert_settings("rcrl", chosen)
+    first_reading = {
+        "embedding_init": "normal", "return_contrast.discriminator_input": "concatenation",
+    }  # fmt: skip
+    assert_settings("rcrl_normal", chosen | first_reading)
+
+
+def test_settings_of_the_paper_and_its_codebase():
+    """The published numbers, written a second time."""
+    published = {
+        "hidden_size": 256, "num_atoms": 51, "v_max": 10.0, "noisy_sigma": 0.1,
+        "return_contrast.batch_size": 64, "auxiliary_weight": 1.0, "batch_size": 32,
+        "learning_rate": 1e-4, "adam_eps": 1.5e-4, "max_gradient_norm": 10.0, "discount": 0.99,
+        "n_step": 20, "target_period": 2000, "learn_start": 1600, "update_period": 1,
+        "replay.capacity": 100_000, "replay.priority_exponent": 0.5,
+        "replay.importance_exponent": 0.4, "frame_stack": 4, "max_episode_steps": 27_000,
+        "evaluation_period": 10_000, "periodic_episodes": 10, "evaluation_epsilon": 0.001,
+    }  # fmt: skip
+    for preset in ("erainbow", "erainbow_sa", "erainbow_aug", "curl", "rcrl", "rcrl_curl"):
+        assert_settings(preset, published)
+
+
+def test_settings_of_the_original_rainbow():
+    """Frames of the paper are four agent steps: 80k frames before learning, 32k for the target."""
+    published = {
+        "encoder": "nature", "head": "state", "hidden_size": 512, "noisy_sigma": 0.5,
+        "learning_rate": 6.25e-5, "adam_eps": 1.5e-4, "n_step": 3, "learn_start": 80_000 // 4,
+        "update_period": 4, "target_period": 32_000 // 4 // 4, "batch_size": 32,
+        "replay.priority_exponent": 0.5, "replay.importance_exponent": 0.4, "discount": 0.99,
+        "num_atoms": 51, "v_max": 10.0, "auxiliary": (), "augmentation": "none",
+    }  # fmt: skip
+    assert_settings("rainbow", published)
+
+
+def test_settings_of_der_plus():
+    published = {
+        "n_step": 10, "augmentation": "pad_crop", "exploration": "epsilon_greedy",
+        "epsilon": 0.01, "epsilon_decay": 5000, "learn_start": 1600, "target_period": 1,
+    }  # fmt: skip
+    for preset in ("der_plus", "der_plus_rcrl"):
+        assert_settings(preset, published)
+
+
+def test_settings_of_curl_s_codebase():
+    published = {
+        "curl.weight": 1.0, "curl.reduced_weight": 0.01, "curl.momentum": 0.999,
+        "curl.hidden_size": 256, "curl.projection_size": 128, "curl.logit_scale": 0.1,
+        "curl.importance_weighted": True, "curl.in_priorities": True, "augmentation": "none",
+    }  # fmt: skip
+    for preset in ("curl", "rcrl_curl"):
+        assert_settings(preset, published)
+        agent = make_agent(PRESETS[preset], discrete_spec((84, 84), 6))
+        assert agent.run_constants("Alien")["curl"] == 1.0
+        for game in ("Pong", "Boxing", "PrivateEye", "Freeway"):
+            assert game in ATARI_GAMES
+            assert agent.run_constants(game)["curl"] == np.float32(0.01)
+
+
+def test_settings_of_curl_s_tables():
+    """The published numbers, written a second time."""
+    published = {
+        "frame_stack": 3, "render_size": 100, "crop_size": 84, "filters": 32,
+        "embedding_size": 50, "hidden_size": 1024, "log_std_min": -10.0, "log_std_max": 2.0,
+        "return_contrast.batch_size": 64, "return_contrast.segment_threshold": 1.0,
+        "return_contrast.segment_reward": "sum", "batch_size": 512, "learning_rate": 1e-3,
+        "temperature_learning_rate": 1e-4, "temperature_beta1": 0.5, "initial_temperature": 0.1,
+        "discount": 0.99, "actor_period": 2, "target_period": 2, "critic_tau": 0.01,
+        "encoder_tau": 0.05, "learn_start": 1000, "update_period": 1, "replay.capacity": 100_000,
+        "evaluation_period": 10_000, "periodic_episodes": 10,
+        "return_contrast.discriminator_input": "concatenation",
+    }  # fmt: skip
+    for preset in ("pixel_sac", "sac_aug", "curl_sac", "rcrl_sac", "rcrl_curl_sac"):
+        assert_settings(preset, published)
+    of_states = {"observation": "state", "frame_stack": 1, "batch_size": 128, "learning_rate": 1e-3}
+    assert_settings("state_sac", of_states)
+
+
+def test_settings_of_the_authors_code():
+    """github.com/danijar/dreamer, google-research/planet, alexlee-gk/slac."""
+    shared = {
+        "batch_size": 50, "sequence_length": 50, "free_nats": 3.0, "deter_size": 200,
+        "stoch_size": 30, "hidden_size": 200, "learn_start": 5000, "update_period": 1000,
+        "updates": 100, "exploration_std": 0.3,
+    }  # fmt: skip
+    dreamer = {
+        "action_repeat": 2, "model_learning_rate": 6e-4, "value_learning_rate": 8e-5,
+        "actor_learning_rate": 8e-5, "adam_epsilon": 1e-7, "max_gradient_norm": 100.0,
+        "horizon": 15, "return_lambda": 0.95, "discount": 0.99, "first_updates": 100,
+        "head_size": 400, "initial_std": 5.0,
+    }  # fmt: skip
+    planet = {
+        "action_repeat": 0, "model_learning_rate": 1e-3, "adam_epsilon": 1e-4,
+        "max_gradient_norm": 1000.0, "reward_scale": 10.0, "horizon": 12, "iterations": 10,
+        "candidates": 1000, "best_candidates": 100, "first_updates": 101, "head_size": 300,
+    }  # fmt: skip
+    slac = {
+        "action_repeat": 4, "batch_size": 256, "model_batch_size": 32, "sequence_length": 8,
+        "pretraining_updates": 100_000, "learn_start": 10_000, "learning_rate": 3e-4,
+        "model_learning_rate": 1e-4, "critic_tau": 0.005, "initial_temperature": 1.0,
+        "pixel_variance": 0.1, "z1_size": 32, "z2_size": 256, "replay.capacity": 100_000,
+        "adam_epsilon": 1e-8, "log_std_min": -20.0, "log_std_max": 2.0,
+    }  # fmt: skip
+    assert_settings("dreamer", shared | dreamer)
+    assert_settings("planet", shared | planet)
+    assert_settings("slac", slac)
