@@ -3,6 +3,7 @@
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import (
     DreamerConfig,
     PlanetConfig,
@@ -10,7 +11,7 @@ from rcrl_jax.config.world_models import (
     WorldModelConfig,
 )
 
-Config = RainbowConfig | SacConfig | WorldModelConfig
+Config = RainbowConfig | SacConfig | WorldModelConfig | SimpleConfig
 """A configuration of any agent family."""
 
 _STATE_ACTION = RainbowConfig(head="state_action")

@@ -103,15 +103,15 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         state, written, frame_log = _start_or_resume(
             plan, fleet, environment, replay, history, store, say
         )
-        batch = replay.example_batch()
-        say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
+        say(prediction.forecast(memory, fleet, replay, state.step, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
         )
         saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock)
-        learn_start, update_period, *_ = fleet.agent.schedule
-        measured_from = max(state.step, learn_start) + 3 * update_period  # updates are compiled
+        schedule = fleet.agent.schedule
+        # By then, updates are compiled.
+        measured_from = max(state.step, schedule.learn_start) + 3 * schedule.update_period
         progress = stack.enter_context(
             Progress(plan.total_steps, start=state.step, measured_from=measured_from)
         )

@@ -84,7 +84,11 @@ class Fleet:
         return self.programs.init(self._runs_here, self._runs, self._keys)
 
     def act(
-        self, params: types.Params, observation: np.ndarray, *counters: int, greedy: bool = False
+        self,
+        params: types.Params,
+        observation: np.ndarray,
+        *counters: int,
+        greedy: bool | str = False,
     ) -> jax.Array:
         """Actions of all runs; returns before they are computed.
 
@@ -93,7 +97,8 @@ class Fleet:
           observation: `[R, N, *obs]`, N observations per run.
           *counters: integers that fix the noise, the agent steps of the run first; equal counters
             draw equal noise.
-          greedy: the evaluation policy instead of the training policy.
+          greedy: the evaluation policy instead of the training policy, or one of the agent's
+            `EvaluationSettings.others`.
 
         Returns:
           `[R, N, *act]`.
@@ -110,7 +115,7 @@ class Fleet:
         observation: np.ndarray,
         memory: types.Memory | None,
         *counters: int,
-        greedy: bool = False,
+        greedy: bool | str = False,
     ) -> tuple[jax.Array, types.Memory]:
         """`act` of agents with a memory.
 
@@ -221,7 +226,7 @@ def act(
     observation: np.ndarray,
     memory: types.Memory | None,
     *counters: int,
-    greedy: bool = False,
+    greedy: bool | str = False,
 ) -> tuple[jax.Array, types.Memory | None]:
     """Actions of agents with or without a memory; see `Fleet.act` and `Fleet.act_recurrent`."""
     if fleet.agent.init_memory is None:
@@ -233,7 +238,7 @@ class Programs(NamedTuple):
     """The agent's functions over a run axis; each compiles at its first call."""
 
     init: Callable
-    act: Mapping[bool, Callable]  # greedy -> function
+    act: Mapping[bool | str, Callable]  # greedy -> function
     update: Callable
     embed: Callable
     compare: Callable
@@ -264,7 +269,7 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         init=jax.jit(over_runs(init)),
         act={
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
-            for greedy in (False, True)
+            for greedy in (False, True, *agent.evaluation.others)
         },
         update=jax.jit(
             over_runs(agent.update, in_place=1, reads_frames=True),
