@@ -3,6 +3,8 @@
 import pathlib
 import platform
 
+import jax
+
 from rcrl_jax import files
 
 
@@ -14,8 +16,6 @@ def prepare(directory: str) -> pathlib.Path:
     Raises:
       OSError: the directory cannot be made or written.
     """
-    import jax  # here, because programs set up memory before JAX starts its threads
-
     files.make_writable(directory)
     kind = jax.devices()[0].device_kind
     name = f"{platform.machine()}-{kind}" if kind == "cpu" else kind

@@ -5,9 +5,10 @@ r"""The paper's similarity figure, from what `experiments.representation` record
 Draws each directory that holds `similarity.jsonl`: cosine similarity to the anchor and scores over
 training, for all seeds, as `figure_similarity_<game>.png`. Prints the first and the last
 similarities and writes them as `figure_similarity_<game>.{csv,md,tex,html}`. Runs below or beside
-the directory say which arm an old preset is today.
+the directory have the scores, and say which arm an old preset is today.
 """
 
+import itertools
 import os
 import pathlib
 import shutil
@@ -17,16 +18,21 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from benchmarks.tables import arms, command, runs, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
-from experiments.representation import figures
+from experiments import command_line
+from experiments.representation.probe import SHADES
 from rcrl_jax import files, reference
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.runs import records
+from rcrl_jax.training import curves
 
-_NEEDED = {"similarity.jsonl": ["cosine_positive", "cosine_negative"], "scores.jsonl": ["mean"]}
-"""File -> the numbers that each of its lines holds; the first file is required."""
+_COSINES = ["cosine_positive", "cosine_negative"]
+_PANELS = {"held_out": "pairs of evaluation episodes", "replay": "pairs of the replay"}
 
 
 class Recording(NamedTuple):
@@ -35,7 +41,7 @@ class Recording(NamedTuple):
     directory: pathlib.Path
     game: str
     similarity: pd.DataFrame
-    scores: pd.DataFrame
+    scores: pd.DataFrame  # `arm, seed, agent_steps, score` of every evaluation of the runs
 
 
 def run(results: Sequence[str | os.PathLike], output: str | os.PathLike) -> None:
@@ -108,37 +114,64 @@ def to_table(recording: Recording) -> Table:
 
 
 def draw(recording: Recording, path: pathlib.Path) -> None:
-    """Writes the figure."""
+    """Writes the figure, as figures 5 and 6 of the paper.
+
+    With several seeds, a thick curve is their mean, and thin curves are the seeds. An arm has one
+    hue, dark for positives, light for negatives.
+    """
+    figure = Figure(figsize=(13, 4), dpi=100, layout="constrained")
+    panels = figure.subplots(ncols=3)
+    arms_drawn = recording.similarity.preset.unique()
+    for panel, (kind, name) in zip(panels, _PANELS.items(), strict=False):
+        of_kind = recording.similarity[recording.similarity.pairs == kind]
+        for arm, shades in zip(arms_drawn, itertools.cycle(SHADES), strict=False):
+            for value, color in zip(_COSINES, shades, strict=True):
+                label = f"{arm}, {value.removeprefix('cosine_')}"
+                _draw_curves(panel, of_kind[of_kind.preset == arm], value, color, label)
+        panel.set(title=name, ylabel="cosine similarity to the anchor", ylim=(None, 1.02))
+    for arm, (color, _) in zip(arms_drawn, itertools.cycle(SHADES), strict=False):
+        own = recording.scores[recording.scores.arm == arm]
+        _draw_curves(panels[2], own, "score", color, arm)
+    panels[2].set(title="score", ylabel="mean return of an evaluation")
+    for panel in panels:
+        panel.set_xlabel("agent steps")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend(fontsize=8, frameon=False)
+        panel.grid(color="#eeeeee")
     seeds = recording.similarity.seed.unique()
-    title = f"{recording.game}, seed {seeds[0]}"
-    if len(seeds) > 1:
-        title = f"{recording.game}: mean of {len(seeds)} seeds, and each"
-    similarity, scores = (
-        # Matplotlib reads text between dollars as a formula.
-        lines.replace({"preset": r"\$"}, {"preset": r"\$"}, regex=True).to_dict("records")
-        for lines in (recording.similarity, recording.scores)
-    )
-    figures.draw_similarity(path, similarity, scores, title)
+    several = f"{recording.game}: mean of {len(seeds)} seeds, and each"
+    figure.suptitle(several if len(seeds) > 1 else f"{recording.game}, seed {seeds[0]}")
+    curves.save_figure(figure, path)
+
+
+def _draw_curves(panel: Axes, lines: pd.DataFrame, value: str, color: str, label: str) -> None:
+    of_seeds = lines.groupby("seed")
+    if len(of_seeds) > 1:
+        for _, own in of_seeds:
+            own = own.sort_values("agent_steps")
+            panel.plot(own.agent_steps, own[value], color=color, lw=0.5, alpha=0.5)
+    if len(of_seeds):
+        points = lines.assign(run=lines.seed)
+        mean = runs.at_common_steps(points, "agent_steps", value).mean(axis=1)
+        label = label.replace("$", r"\$")  # no formula
+        panel.plot(mean.index, mean, color=color, lw=1.8, label=label)
 
 
 def _read(directory: pathlib.Path, frame: pd.DataFrame) -> Recording:
     """Reads one directory; raises ValueError if a line is damaged."""
-    parts = []
-    for name, needed in _NEEDED.items():
-        path = directory / name
-        lines = records.read_records(path) if path.exists() else []
-        columns = ["preset", "game", "seed", "agent_steps", *needed]
-        with files.reading(path):
-            # A measure without pairs is null.
-            types = {"seed": int, "agent_steps": int} | dict.fromkeys(needed, float)
-            own = pd.DataFrame(lines, columns=[*columns, "pairs"]).astype(types)
-            if not (own.game.isin(reference.games()) & own.preset.isin([*ATARI_PRESETS])).all():
-                raise ValueError("a line is of another game or preset")
-        parts.append(own)
-    similarity, scores = parts
+    path = directory / "similarity.jsonl"
+    columns = ["preset", "game", "seed", "agent_steps", "pairs", *_COSINES]
+    with files.reading(path):
+        # A measure without pairs is null.
+        types = {"seed": int, "agent_steps": int} | dict.fromkeys(_COSINES, float)
+        similarity = pd.DataFrame(records.read_records(path), columns=columns).astype(types)
+        known = similarity.game.isin(reference.games()) & similarity.preset.isin([*ATARI_PRESETS])
+        if not known.all() or similarity.duplicated(columns[:5]).any():
+            raise ValueError("a line is of another game or preset, or stands twice")
     games = similarity.game.unique()
     if len(games) != 1:
-        raise ValueError(f"{directory / 'similarity.jsonl'} is of {len(games)} games, not of one")
+        raise ValueError(f"{path} is of {len(games)} games, not of one")
     of_game = frame[frame.game == games[0]]
     for place in (directory, directory.parent):
         near = of_game[np.array([place in path.parents for path in of_game.directory], bool)]
@@ -147,18 +180,19 @@ def _read(directory: pathlib.Path, frame: pd.DataFrame) -> Recording:
     near = near.drop_duplicates(["preset", "seed", "arm"])
     near = near.drop_duplicates(["preset", "seed"], keep=False)
     arm_of = near.set_index(["preset", "seed"]).arm.to_dict()
-    for own in parts:
-        own["preset"] = [arm_of.get(run, run[0]) for run in zip(own.preset, own.seed, strict=True)]
-    return Recording(directory, games[0], similarity, scores)
+    similarity["preset"] = [
+        arm_of.get(run, run[0]) for run in zip(similarity.preset, similarity.seed, strict=True)
+    ]
+    return Recording(directory, games[0], similarity, runs.evaluations(near))
 
 
 def _cells(lines: pd.DataFrame) -> list[Cell]:
     """Positives, negatives and their gap, over the seeds that have them."""
-    own = lines[["cosine_positive", "cosine_negative"]].dropna()
+    own = lines[_COSINES].dropna()
     own = own.assign(gap=own.cosine_positive - own.cosine_negative)
     return [mean_cell(own[name])._replace(deviation=None) for name in own]
 
 
 if __name__ == "__main__":
     command.define_flags()
-    command.carry_out(lambda given: run(given.results, given.output))
+    command_line.run(lambda given: run(given.results, given.output))

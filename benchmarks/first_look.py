@@ -13,13 +13,22 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+import psutil
 from absl import app, flags
 
 from benchmarks import device_file, training
 from experiments import command_line
+from rcrl_jax import files, types
+from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, presets
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch, protocol
-from rcrl_jax.training import host_memory
+from rcrl_jax.runs import manifest
+from rcrl_jax.training import host_memory, prediction
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan, RunId
 
 
 class Tolerance(NamedTuple):
@@ -58,11 +67,6 @@ def describe() -> dict[str, Any]:
     Raises:
       Wrong: there is a GPU that JAX does not see.
     """
-    import jax
-    import psutil
-
-    from rcrl_jax.runs import manifest
-
     device, host = jax.devices()[0], psutil.virtual_memory()
     memory = {"host": host.total, "host_free": host.available}
     if limit := (device.memory_stats() or {}).get("bytes_limit"):
@@ -89,10 +93,6 @@ def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
     Raises:
       Wrong: a number is not finite, or a difference exceeds `TOLERANCES`.
     """
-    import jax
-    import numpy as np
-
-    from rcrl_jax.training import prediction
 
     def update(fleet, state):
         new, result = fleet.update(jax.tree.map(np.copy, state), batch)
@@ -129,8 +129,6 @@ def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
     Raises:
       Wrong: a loss is not finite, or the first losses depend on where the frames are.
     """
-    import numpy as np
-
     milliseconds, first = {}, {}
     for store in ("host", "device"):
         first[store], milliseconds[store] = _train(settings, runs, store)
@@ -141,14 +139,6 @@ def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
 
 
 def _make_fleet(settings, precision, batching, device):
-    import jax
-    import numpy as np
-
-    from rcrl_jax import types
-    from rcrl_jax.agents.make_agent import make_agent
-    from rcrl_jax.config.rainbow import RainbowConfig
-    from rcrl_jax.training.fleet import Fleet
-
     if isinstance(settings, RainbowConfig):
         game, actions, spec = "Pong", 6, protocol.discrete_spec((84, 84), 6)
     else:
@@ -162,9 +152,6 @@ def _make_fleet(settings, precision, batching, device):
 
 def _fill(shapes):
     """A batch of random pixels, actions and numbers below 1, of these shapes."""
-    import jax
-    import numpy as np
-
     rng = np.random.default_rng(0)
 
     def draw(x):
@@ -177,9 +164,6 @@ def _fill(shapes):
 
 def _not_finite(tree) -> str:
     """The path of the first array of a tree with a number that is not finite, or ''."""
-    import jax
-    import numpy as np
-
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         if not np.isfinite(leaf).all():
             return jax.tree_util.keystr(path, simple=True, separator=".")
@@ -188,8 +172,6 @@ def _not_finite(tree) -> str:
 
 def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
     """Name and vector of what an update is judged by, named as in `Tolerance`."""
-    import jax
-    import numpy as np
 
     def vector(leaves):
         return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in leaves])
@@ -206,11 +188,6 @@ def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
 
 def _train(settings, runs, frame_store):
     """The losses `[R, B]` of the first update, and milliseconds a step."""
-    import jax
-    import numpy as np
-
-    from rcrl_jax.training.plan import Plan, RunId
-
     start = settings.learn_start + _WARM_STEPS
     plan = Plan(
         preset="rcrl",
@@ -294,8 +271,6 @@ def main(argv: list[str]) -> int:
     measured, wrong = look(flags.FLAGS.runs)
     seconds = time.perf_counter() - start
     if path:
-        from rcrl_jax import files
-
         files.write_json_atomically(path, {"seconds": seconds, "wrong": wrong, **measured})
         print(f"written to {path}")
     if wrong:

@@ -19,14 +19,22 @@ import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file
 from experiments import command_line
+from rcrl_jax import compilation, files, native, types
+from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, protocol
-from rcrl_jax.training import evaluation, host_memory
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.replay.frames import DeviceFrameStore, detach_frames, device_frame_size
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.runs import manifest
+from rcrl_jax.training import evaluation, host_memory, loop
+from rcrl_jax.training.history import History
 
 _WARM_STEPS = 5
 _BLOCK = 1000  # steps whose outcomes are drawn in one call
@@ -89,16 +97,11 @@ def synthetic_outcome(
 
 def copy_arrays(tree: Any) -> Any:
     """Copies as a transfer to a device reads: whole arrays, in C order."""
-    import jax
-
     return jax.tree.map(lambda x: np.array(x, order="C"), tree)
 
 
 def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
     """A fleet whose device places what it is given and returns prepared arrays at once."""
-    from rcrl_jax import types
-    from rcrl_jax.replay.frames import detach_frames
-
     rng = np.random.default_rng(0)
     loss = rng.exponential(size=(num_runs, agent.replay.batch_size)).astype(np.float32)
     actions = rng.integers(0, 3, (_FRAMES, num_runs, 1)).astype(np.int32)
@@ -120,7 +123,6 @@ def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
 
 def make_frame_store(fleet):
     """A `DeviceFrameStore` without its array: frames are packed and placed, and then dropped."""
-    from rcrl_jax.replay.frames import DeviceFrameStore, device_frame_size
 
     class Stub(DeviceFrameStore):
         is_filling = False
@@ -176,9 +178,6 @@ def measure_loop(fleet, replay, environment, steps: int) -> dict[str, float]:
       CPU time of this thread for each part and for the whole step (`thread`), CPU time of all
       threads (`process`), and wall-clock time (`wall`).
     """
-    from rcrl_jax.training import loop
-    from rcrl_jax.training.history import History
-
     agent = fleet.agent
     first, total = agent.schedule.learn_start, agent.schedule.learn_start + _WARM_STEPS + steps
     history = History(fleet.num_runs, total, agent.action.shape)
@@ -209,10 +208,6 @@ def measure_loop(fleet, replay, environment, steps: int) -> dict[str, float]:
 
 def measure_fleet(settings, runs: int, cores: Sequence[int], steps: int) -> dict[str, Any]:
     """Times a fleet without emulators, and with them on each number of cores."""
-    from rcrl_jax.agents.make_agent import make_agent
-    from rcrl_jax.envs.agent_view import AgentEnvironment
-    from rcrl_jax.replay.segment_replay import SegmentReplay
-
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, allowed[:1])
     synthetic = SyntheticGames(runs)
@@ -291,9 +286,6 @@ def main(argv: list[str]) -> None:
         path = device_file.prepare(flags.FLAGS.output)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))
-
-    from rcrl_jax import compilation, files, native
-    from rcrl_jax.runs import manifest
 
     processor = compilation.processor()["model name"]
     load = os.getloadavg()[0]

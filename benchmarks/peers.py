@@ -22,13 +22,18 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import jax
+import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import fields, presets
-from rcrl_jax.training import host_memory
+from rcrl_jax.envs import atari, dmc
+from rcrl_jax.runs import manifest
+from rcrl_jax.training import build, host_memory
+from rcrl_jax.training.plan import Plan, RunId
 
 OURS = ("erainbow", "curl", "rcrl", "curl_sac", "rcrl_sac")
 # Which of our presets is compared with which peer. `erainbow`, `curl` and `curl_sac` compute the
@@ -54,12 +59,6 @@ class PeerFailed(Exception):  # noqa: N818 - says what is the matter
 
 def our_training(preset: str, game: str) -> Advance:
     """Starts training with a preset, up to its first updates."""
-    import jax
-    import numpy as np
-
-    from rcrl_jax.envs import atari
-    from rcrl_jax.training.plan import Plan, RunId
-
     config = presets.ATARI_PRESETS[preset]
     plan = Plan(
         preset=preset,
@@ -85,13 +84,6 @@ def our_training(preset: str, game: str) -> Advance:
 
 def our_updates(preset: str, batch_size: int) -> Advance:
     """Updates SAC from a replay of noise, after its first updates."""
-    import jax
-    import numpy as np
-
-    from rcrl_jax.envs import dmc
-    from rcrl_jax.training import build
-    from rcrl_jax.training.plan import Plan, RunId
-
     config = fields.replace(
         presets.DMC_PRESETS[preset], {"batch_size": batch_size, "replay.capacity": 2 * _FILLED}
     )
@@ -268,8 +260,6 @@ def main(argv: list[str]) -> None:
         for peer in peers.values():
             peer.process.terminate()
     print(report(rates))
-
-    from rcrl_jax.runs import manifest
 
     measured = {
         **({"batch_size": flags.FLAGS.batch_size} if control else {"game": flags.FLAGS.game}),

@@ -52,12 +52,12 @@ class ShapedFleet(Fleet):
 
     def act_arguments(self, observation: Any) -> tuple[Any, ...]:
         """Arguments of `programs.act[False]`; see `Fleet.act`."""
-        params, memory = self.init().params.agent, ()
+        params, memory = self.init().params.agent, None
         if self.agent.init_memory is not None:
-            memory = (self.place(self.start_memory(observation.shape[1])),)
+            memory = self.place(self.start_memory(observation.shape[1]))
         return (
             self._runs_here, self._runs, params, self.place(observation), self._keys,
-            (np.int32(0),), *memory,
+            (np.int32(0),), memory,
         )  # fmt: skip
 
     def pairs_arguments(self, params: Any, *pairs: Any) -> tuple[Any, ...]:

@@ -12,40 +12,35 @@ import datetime
 import pathlib
 import sys
 
-from absl import app, flags
+from absl import flags
 
 from benchmarks.tables import page
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.runs import manifest
 
-_RESULTS = flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
-_OUTPUT = flags.DEFINE_string("output", "report.html", "the page to write")
+flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
+flags.DEFINE_string("output", "report.html", "the page to write")
 
 
-def main(argv: list[str]) -> None:
+def write(given: flags.FlagValues) -> None:
     """Writes the page."""
-    del argv
-    try:
-        output = pathlib.Path(_OUTPUT.value)
-        if output.is_dir():
-            raise ValueError(f"--output: {output} is a directory; name the page in it")
-        now = datetime.datetime.now(datetime.UTC)
-        built = page.build(
-            [pathlib.Path(root) for root in _RESULTS.value],
-            output,
-            date=f"{now:%Y-%m-%d %H:%M} UTC",
-            commit=manifest.git_commit(),
-        )
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with files.replacing(output) as partial:
-            partial.write_text(built.html, encoding="utf-8")
-    except (ValueError, OSError) as error:
-        command_line.refuse(str(error))
+    output = pathlib.Path(given.output)
+    if output.is_dir():
+        raise ValueError(f"--output: {output} is a directory; name the page in it")
+    built = page.build(
+        [pathlib.Path(root) for root in given.results],
+        output,
+        date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+        commit=manifest.git_commit(),
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with files.replacing(output) as partial:
+        partial.write_text(built.html, encoding="utf-8")
     for line in built.problems:
         print(line, file=sys.stderr)
     print(f"{output}: runs: {built.runs}, left out: {len(built.problems)}")
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=command_line.parse)
+    command_line.run(write)

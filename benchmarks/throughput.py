@@ -5,8 +5,8 @@ r"""Measures how fast training is, as a share of what this machine can do.
 
 Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product and
 convolution rates and memory bandwidth, measured on the spot; the time of each part of a training
-step alone; the whole loop; the FLOP of one update and the share of the measured rate that the
-update reaches.
+step alone; the whole loop, or, of agents that make several updates at once, the sum of its parts;
+the FLOP of the products of one update and the share of the measured rate that the update reaches.
 Nothing else should be running meanwhile.
 """
 
@@ -18,14 +18,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from absl import app, flags
 
-from benchmarks import device_file, training
+from benchmarks import counting, device_file, hlo, training
 from experiments import command_line
+from rcrl_jax import files, types
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc, pools
-from rcrl_jax.training import host_memory
+from rcrl_jax.envs import atari, dmc
+from rcrl_jax.networks import convolution
+from rcrl_jax.runs import manifest
+from rcrl_jax.training import build, host_memory, loop, prediction
+from rcrl_jax.training.history import History
+from rcrl_jax.training.plan import Plan, RunId
 
 _GAMES = flags.DEFINE_list("games", ["Pong"], "games that the runs are spread over, or all26")
 _BACKEND = flags.DEFINE_enum("backend", "auto", atari.ATARI_BACKENDS, "Atari emulators")
@@ -37,7 +45,8 @@ _BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how 
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
-_PRESETS = {**presets.ATARI_PRESETS, **presets.DMC_PRESETS}
+_CONTROL = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
+_PRESETS = {**presets.ATARI_PRESETS, **_CONTROL}
 _MOST_RUNS = 1000
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
 
@@ -55,11 +64,6 @@ def median_s(call: Callable[[], Any], repeats: int) -> float:
 
 def measure_machine(repeats: int) -> dict[str, float]:
     """Rates of a large float32 matrix product, of a convolution of SAC, and of memory."""
-    import jax
-    import jax.numpy as jnp
-
-    from rcrl_jax.networks import convolution
-
     on_cpu = jax.default_backend() == "cpu"
     size = 2048 if on_cpu else 8192
     matrix = jax.random.normal(jax.random.key(0), (size, size))
@@ -87,48 +91,32 @@ def measure_machine(repeats: int) -> dict[str, float]:
     }
 
 
-def make_plan(preset: str, settings: Config, runs: int):
-    """A plan of `runs` runs, spread over games or tasks.
+def make_plan(preset: str, settings: Config, runs: int) -> Plan:
+    """A plan of `runs` runs, equally many of each game or task; fewer runs play the first ones.
 
     Raises:
-      ValueError: a game or task is unknown.
+      ValueError: a game or task is unknown, or the runs are not equally many of each.
     """
-    import numpy as np
-
-    from rcrl_jax.training.plan import Plan, RunId
-
-    games = list(atari.ATARI_GAMES) if _GAMES.value == ["all26"] else _GAMES.value
-    names = _TASKS.value if preset in presets.DMC_PRESETS else games
+    names, check, backend = _GAMES.value, atari.check_game, _BACKEND.value
+    if preset in _CONTROL:
+        names, check, backend = _TASKS.value, dmc.check_task, "dm_control"
+    elif names == ["all26"]:
+        names = list(atari.ATARI_GAMES)
     for name in names:
-        dmc.check_task(name) if preset in presets.DMC_PRESETS else atari.check_game(name)
-    names = [name for name, own in zip(names, np.array_split(range(runs), len(names)), strict=True)
-             for _ in own]  # fmt: skip
-
-    def make_environment(seeds):
-        if preset in presets.DMC_PRESETS:
-            return dmc.make_dmc(
-                names,
-                seeds.reshape(-1),
-                observation=settings.observation,
-                render_size=settings.render_size,
-            )
-        return pools.concatenate(
-            [
-                atari.make_atari(
-                    game, seeds.reshape(-1)[np.array(names) == game], backend=_BACKEND.value
-                )
-                for game in dict.fromkeys(names)
-            ]
-        )
-
+        check(name)
+    names = names[:runs]
+    if runs % len(names):
+        raise ValueError(f"--runs: {runs} are not equally many of each of {len(names)} games")
+    each = runs // len(names)
+    ids = tuple(RunId(names[number // each], number) for number in range(runs))
     return Plan(
         preset=preset,
         config=settings,
-        runs=tuple(RunId(name, seed) for seed, name in enumerate(names)),
+        runs=ids,
         total_steps=settings.learn_start + _WARM_STEPS + _STEPS.value,
         workdir=pathlib.Path(_OUTPUT.value),
         eval_episodes=1,
-        make_environment=make_environment,
+        make_environment=build.environment_maker(settings, ids, backend),
         batching=_BATCHING.value,
         frame_store=_FRAME_STORE.value,
     )
@@ -136,11 +124,14 @@ def make_plan(preset: str, settings: Config, runs: int):
 
 def predict_memory(plan):
     """What a plan's fleet needs; makes nothing."""
-    from rcrl_jax.training import prediction
-
     spec = atari.LARGEST_SPEC
-    if plan.preset in presets.DMC_PRESETS:
-        spec = dmc.make_spec(plan.runs[0].game, plan.config.observation, plan.config.render_size)
+    if plan.preset in _CONTROL:
+        spec = dmc.make_spec(
+            plan.runs[0].game,
+            plan.config.observation,
+            plan.config.render_size,
+            plan.config.action_repeat,
+        )
     fleet = prediction.fleet_of(plan, spec)
     return prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
 
@@ -152,22 +143,21 @@ def measure_fleet(plan, memory) -> dict[str, float]:
       plan: of the fleet.
       memory: what the fleet needs, for the report.
     """
-    import jax
-    import numpy as np
-
-    from rcrl_jax import types
-    from rcrl_jax.training import loop, prediction
-    from rcrl_jax.training.history import History
-
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet, replay, steps = training.start(plan)
-    agent = fleet.agent
+    agent, schedule = fleet.agent, fleet.agent.schedule
+    several = max(schedule.first_updates, schedule.updates) > 1
+    first = schedule.learn_start + _WARM_STEPS
+    last = schedule.learn_start if several else first + _STEPS.value
     for step in steps:
-        if step.state.step == settings.learn_start + _WARM_STEPS:
+        if step.state.step == first:
             jax.block_until_ready(step.state.learner)
             start = time.perf_counter()
+        if step.state.step == last:
+            break
     jax.block_until_ready(step.state.learner)
-    loop_s = (time.perf_counter() - start) / _STEPS.value
+    if not several:
+        loop_ms = 1e3 * (time.perf_counter() - start) / _STEPS.value
 
     # Each part alone, including the wait for its result.
     learner = step.state.learner
@@ -175,7 +165,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
 
     def act():
-        np.asarray(fleet.act(learner.params.agent, stacks, 0))
+        np.asarray(fleet.act(learner.params.agent, stacks, step.state.memory, step.state.step)[0])
 
     def sample():
         return replay.sample(0.5)
@@ -201,12 +191,22 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "add": remember,
     }
     milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}
+    updates_a_step = schedule.updates / schedule.update_period
+    if several:  # the first ones alone may take hours
+        of_update = ("sample_ms", "update_ms", "priorities_ms")
+        loop_ms = sum(
+            ms * (updates_a_step if name in of_update else 1) for name, ms in milliseconds.items()
+        )
     run = types.RunSpec(environment.num_valid_actions[0], agent.run_constants(plan.runs[0].game))
     state, batch = jax.tree.map(lambda x: x[0], (learner, prediction.empty_batch(agent, 1, "host")))
     traced = jax.jit(agent.update).trace(run, state, batch)
-    # The CPU's program pads convolutions and runs them in loops, which the analysis counts as one
-    # iteration. So the operations are counted in another platform's program, which is not compiled.
-    flop = traced.lower(lowering_platforms=("cuda",)).cost_analysis()["flops"]
+    # Another platform's program, which is not compiled: the CPU's has kernels of our own. An update
+    # may depend on how many came before it.
+    leaves = jax.tree.leaves((run, state, batch))
+    place = next(i for i, leaf in enumerate(leaves) if leaf is state.updates)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
+    products = counting.products(hlo.module(text), {place: int(state.updates)})
+    flop = sum(product.flops for product in products)
     moved = traced.lower().compile().cost_analysis()["bytes accessed"]
     environment.close()
     return {
@@ -214,8 +214,9 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "games": ",".join(dict.fromkeys(run.game for run in plan.runs)),
         "batch_size": settings.batch_size,
         "runs": runs,
-        "agent_steps_per_s": runs / loop_s,
-        "loop_ms": 1e3 * loop_s,
+        "agent_steps_per_s": 1e3 * runs / loop_ms,
+        "loop_ms": loop_ms,  # of world models the sum of its parts
+        "updates_a_step": updates_a_step,
         **milliseconds,
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
@@ -235,7 +236,7 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
         f"memory {machine['bandwidth_gb_per_s']:.1f} GB/s"
     ]
     for f in fleets:
-        rest = f["loop_ms"] - f["update_ms"]
+        rest = f["loop_ms"] - f["updates_a_step"] * f["update_ms"]
         kind = "convolution" if f["preset"] in presets.DMC_PRESETS else "matmul"
         share = f["update_gflop_per_s"] / machine[f"{kind}_gflop_per_s"]
         moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
@@ -256,7 +257,8 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"  memory       host {f['host_gib']:.1f} GiB, device {f['device_gib']:.1f} GiB"
         )
         lines.append(
-            f"  loop - update{rest:8.2f} ms = {rest / f['loop_ms']:.0%} of the loop's time"
+            f"  loop - update{rest:8.2f} ms = {rest / f['loop_ms']:.0%} of the loop's time, "
+            f"{f['updates_a_step']:g} updates a step"
         )
     return "\n".join(lines)
 
@@ -268,10 +270,6 @@ def main(argv: list[str]) -> None:
     try:
         settings = command_line.read_config(_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-        from rcrl_jax import files
-        from rcrl_jax.runs import manifest
-        from rcrl_jax.training import prediction
-
         runs = command_line.read_numbers("runs", _MOST_RUNS)
         plans = [make_plan(preset, settings, number) for number in runs]
         memories = [predict_memory(plan) for plan in plans]

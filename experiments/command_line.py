@@ -8,7 +8,7 @@ import contextlib
 import re
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags
@@ -159,6 +159,19 @@ def parse(argv: list[str]) -> list[str]:
         if flag.present and flag.value in ("", []):
             refuse(f"--{name}: names nothing; leave the flag out or give it a value")
     return rest
+
+
+def run(program: Callable[[flags.FlagValues], None]) -> NoReturn:
+    """Runs a program on its flags; every ValueError and OSError is a refusal."""
+
+    def main(argv: list[str]) -> None:
+        del argv
+        try:
+            program(flags.FLAGS)
+        except (ValueError, OSError) as error:
+            refuse(str(error))
+
+    app.run(main, flags_parser=parse)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
-from absl import app, flags
+from absl import flags
 from matplotlib.figure import Figure
 
 from benchmarks.tables import arms, claims, control_figure, pools, runs, scores, table
@@ -209,26 +209,13 @@ def start(name: str) -> None:
             others=given.scores if name == "table1" else (),
         )  # fmt: skip
 
-    carry_out(command)
+    command_line.run(command)
 
 
 def define_flags() -> None:
     """Defines --results and --output."""
     flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
     flags.DEFINE_string("output", "runs/report", "directory to write to")
-
-
-def carry_out(command: Callable[[flags.FlagValues], None]) -> None:
-    """Runs `command` on the flags; a mistake is one line and exit code 2."""
-
-    def main(argv: list[str]) -> None:
-        del argv
-        try:
-            command(flags.FLAGS)
-        except (ValueError, OSError) as error:
-            command_line.refuse(str(error))
-
-    app.run(main, flags_parser=command_line.parse)
 
 
 def _budgets(texts: Sequence[str], number: int) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from absl import app, flags
+from absl import flags
 
 from benchmarks.tables import pools, runs
 from experiments import command_line
@@ -118,17 +118,13 @@ def start(
     flags.DEFINE_string("results", f"results/{program}", "directory of the finished runs")
     mark = f"# {title}\n\nWritten by `python -m benchmarks.{program}"
 
-    def main(argv: list[str]) -> None:
-        del argv
-        results = pathlib.Path(flags.FLAGS.results)
-        try:
-            text = make_page(read_runs(results, presets))
-            _write(results / "README.md", mark, f" --results={results}`; {note}\n\n{text}\n")
-        except (ValueError, OSError) as error:
-            command_line.refuse(str(error))
+    def write(given: flags.FlagValues) -> None:
+        results = pathlib.Path(given.results)
+        text = make_page(read_runs(results, presets))
+        _write(results / "README.md", mark, f" --results={results}`; {note}\n\n{text}\n")
         print(text)
 
-    app.run(main, flags_parser=command_line.parse)
+    command_line.run(write)
 
 
 def _write(path: pathlib.Path, mark: str, rest: str) -> None:

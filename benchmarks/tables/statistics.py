@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 Scores = Sequence[np.ndarray]
 """One array per game, `[..., n_g]`: n_g runs on the last axis, data sets on the leading ones."""
@@ -30,14 +30,10 @@ class RankTest(NamedTuple):
     Attributes:
         statistic: sum over games of (the first arm's rank sum - its mean under the null
             hypothesis) / (n_g + m_g + 1). Positive if the first arm scores higher.
-        z: the statistic in standard deviations of its null distribution.
-        p_normal: two-sided p value of `z` by the normal approximation, a check.
-        p_value: two-sided p value by permutation, which decides the test.
+        p_value: two-sided p value by permutation.
     """
 
     statistic: np.ndarray
-    z: np.ndarray
-    p_normal: np.ndarray
     p_value: np.ndarray
 
 
@@ -59,11 +55,10 @@ def stratified_rank_test(
     scores share their mean rank. Scores of different games are never compared, so they need no
     normalisation.
 
-    The deciding p value comes from permutation: the labels of the arms are permuted within each
-    game. If b permuted statistics lie at least as far from their mean as the observed one, then
+    The p value comes from permutation: the labels of the arms are permuted within each game. If b
+    permuted statistics lie at least as far from their mean as the observed one, then
     p = (b + 1) / (permutations + 1). Its level holds exactly for any number of runs, with ties, and
-    for any distribution of scores. The normal approximation, with the variance corrected for ties,
-    is returned as a check.
+    for any distribution of scores.
 
     Args:
         first: scores of one arm, `[..., n_g]` each game.
@@ -78,25 +73,22 @@ def stratified_rank_test(
         ValueError: the arms differ in games, a game has no run of an arm, or a score is not finite.
     """
     first, second = _checked([first, second])
-    ranks, members, variance = [], [], 0.0
+    ranks, members = [], []
     for x, y in zip(first, second, strict=True):
-        n, m = x.shape[-1], y.shape[-1]
-        total = n + m
+        n = x.shape[-1]
+        total = n + y.shape[-1]
         rank = stats.rankdata(np.concatenate([x, y], axis=-1), axis=-1)
         rank = (rank - (total + 1) / 2) / (total + 1)
-        variance = variance + n * m / (total * (total - 1)) * np.sum(rank**2, axis=-1)
         labels = np.broadcast_to(np.arange(total) < n, (permutations, total))
         ranks.append(rank)
         members.append(rng.permuted(labels, axis=1))
     statistic = np.sum(
         [r[..., : x.shape[-1]].sum(-1) for r, x in zip(ranks, first, strict=True)], 0
     )
-    # Where all scores of a game are equal, the statistic and its variance are zero: no evidence.
-    z = statistic / np.sqrt(np.where(variance > 0, variance, 1.0))
     as_far = _count_as_far(
         np.concatenate(ranks, axis=-1), np.concatenate(members, axis=1), statistic
     )
-    return RankTest(statistic, z, 2 * special.ndtr(-np.abs(z)), (as_far + 1) / (permutations + 1))
+    return RankTest(statistic, (as_far + 1) / (permutations + 1))
 
 
 def mean_of_game_means(scores: Scores) -> np.ndarray:

@@ -7,11 +7,12 @@ of the representation. Then plays evaluation episodes with the final agents and 
 them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
     similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
-                       held-out pairs and on pairs of the replay; one object per snapshot and run
-    scores.jsonl       the mean return of every evaluation
+                       held-out pairs and on pairs of the replay; one object per snapshot and run;
+                       `python -m benchmarks.figure_similarity --results=<workdir>` draws the
+                       paper's figure of them, with the scores of the runs
     probe.jsonl        how much of the discounted return a linear function of phi explains, beside
                        one of the step number alone and a constant
-    *.png              the paper's similarity figure, and the probe's
+    probe.png          the same, drawn
 
 If a head reads only states, phi means psi(s). The same command in the same work directory resumes.
 --config changes a field of every preset.

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.representation import draws, figures, probe, similarity
+from experiments.representation import draws, probe, similarity
 from rcrl_jax import files, types
 from rcrl_jax.return_contrast import episodes
-from rcrl_jax.runs import records
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -50,7 +49,7 @@ def analyse(
     num_episodes: int,
     probe_steps: int,
 ) -> None:
-    """Writes the lines and figures of a comparison.
+    """Writes the lines of a comparison, and the figure of the probe.
 
     Held-out pairs come from episodes of the final agents of every arm, and are the same for every
     arm, run and snapshot. The probe is fitted on half of those episodes and tested on the others.
@@ -89,18 +88,12 @@ def analyse(
 
     similarities = [line for arm in arms for line in _similarities(arm, recorded, contrast)]
     probes = [line for arm in arms for line in _probes(arm, recorded, probed)]
-    scores = [line for arm in arms for line in _scores(arm.plan)]
 
     directory.mkdir(parents=True, exist_ok=True)
     _write_lines(directory / "similarity.jsonl", similarities)
     _write_lines(directory / "probe.jsonl", probes)
-    _write_lines(directory / "scores.jsonl", scores)
-    name, seeds = directory.name, plans[0].seeds
-    title = f"{name}: mean of {len(seeds)} seeds, and each"
-    if len(seeds) == 1:
-        title = f"{name}, seed {seeds[0]}"
-    figures.draw_similarity(directory / "similarity.png", similarities, scores, title)
-    figures.draw_probe(directory / "probe.png", probes, f"{name}: linear probe of the return")
+    title = f"{directory.name}: linear probe of the return"
+    probe.draw(directory / "probe.png", probes, title)
 
 
 def _similarities(
@@ -148,16 +141,6 @@ def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Step
         of_phi = np.array([explained(x) for x in phi])
         lines += arm.lines(snapshot.step, explained_variance=of_phi, **nulls)
     return lines
-
-
-def _scores(plan: Plan) -> list[Line]:
-    """The mean of every evaluation of every run."""
-    return [
-        {"preset": plan.preset, **run._asdict()}
-        | {key: record[key] for key in ("agent_steps", "mean")}
-        for run, paths in zip(plan.runs, plan.paths, strict=True)
-        for record in records.read_records(paths.evaluations)
-    ]
 
 
 def _write_lines(path: pathlib.Path, lines: Sequence[Line]) -> None:

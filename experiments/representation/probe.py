@@ -1,6 +1,18 @@
 """A linear probe: how much of a target a linear function of the representation explains."""
 
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
+from matplotlib.figure import Figure
+
+from rcrl_jax.training import curves
+
+# One hue an arm, repeated in a cycle, dark and light.
+SHADES = (("#00695c", "#80cbc4"), ("#d84315", "#ffab91"), ("#283593", "#9fa8da"),
+          ("#6a1b9a", "#ce93d8"), ("#424242", "#bdbdbd"))  # fmt: skip
 
 _PENALTIES = np.logspace(-4, 4, 17)  # of the ridge regression, in units of the sample's size
 
@@ -47,3 +59,40 @@ def explained_variance(
     predicted = target.mean() + x_test @ (vt.T @ (inverse * projected))
     error = np.sum((test_target - predicted) ** 2)
     return float(1 - error / np.sum((test_target - test_target.mean()) ** 2))
+
+
+def draw(path: pathlib.Path, lines: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draws what a linear probe explains, before and after training, seed by seed, with its nulls.
+
+    Args:
+      path: PNG to write.
+      lines: `preset`, `seed`, `agent_steps`, `explained_variance` of phi, of the step number
+        (`_clock`) and of a constant (`_constant`); two per seed. The last two are the same in all.
+      title: of the figure.
+    """
+    presets = list(dict.fromkeys(line["preset"] for line in lines))
+    figure = Figure(figsize=(1.5 + 1.6 * len(presets), 4), dpi=100, layout="constrained")
+    panel = figure.subplots()
+    for place, (preset, (color, _)) in enumerate(
+        zip(presets, itertools.cycle(SHADES), strict=False)
+    ):
+        own = [line for line in lines if line["preset"] == preset]
+        for seed in dict.fromkeys(line["seed"] for line in own):
+            pair = sorted(
+                (line["agent_steps"], line["explained_variance"])
+                for line in own
+                if line["seed"] == seed
+            )
+            panel.plot(
+                [place - 0.15, place + 0.15], [value for _, value in pair], "o-", color=color
+            )
+    for kind, words, dash in (("clock", "step number", ":"), ("constant", "constant", "--")):
+        null = lines[0][f"explained_variance_{kind}"]
+        panel.axhline(null, color="#000000", ls=dash, lw=1, label=f"probe on the {words}")
+    panel.legend(fontsize=8, frameon=False)
+    panel.axhline(0, color="#888888", linewidth=0.8)
+    panel.set_xticks(range(len(presets)), presets)
+    panel.set(ylabel="explained variance (R²), unseen episodes", title=title)
+    panel.set_xlabel("each line: one seed, before and after training")
+    panel.grid(color="#eeeeee", axis="y")
+    curves.save_figure(figure, path)

@@ -23,16 +23,9 @@ _CHUNK = 4096  # encoders that `enumerate_encoders` evaluates at once
 _MAX_SWEEPS = 100  # coordinate descent converges in about ten
 
 
-class Encoders(NamedTuple):
-    """One fitted encoder for each dataset."""
-
-    labels: np.ndarray  # [D, X] in [0, N)
-    loss: np.ndarray  # [D], equation 1 for the best w
-
-
 def coordinate_descent(
     key: jax.Array, counts: pairs.PairCounts, blocks: int, restarts: int
-) -> Encoders:
+) -> np.ndarray:
     """Minimises the loss over the label of one pair at a time, starting from random encoders.
 
     Args:
@@ -40,18 +33,21 @@ def coordinate_descent(
       counts: datasets, `[D, X, X]`.
       blocks: N.
       restarts: number of random starts for each dataset; the one with the smallest loss is kept.
+
+    Returns:
+      The labels of each dataset's encoder, `[D, X]` in [0, N).
     """
     with jax.enable_x64(True):
         total, signed = jnp.asarray(counts.total), jnp.asarray(counts.signed)
         keys = jax.random.split(key, total.shape[0])
-        labels, gain = _descend_all(keys, total, signed, blocks, _capacity(blocks), restarts)
-        return Encoders(np.asarray(labels), _loss(np.asarray(gain), counts))
+        return np.asarray(_descend_all(keys, total, signed, blocks, _capacity(blocks), restarts))
 
 
-def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> Encoders:
+def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> np.ndarray:
     """Finds the global minimum by evaluating every partition of X into at most N blocks.
 
     The datasets are `[D, X, X]`, and X is at most about 10 (9 elements have 21,147 partitions).
+    Returns the labels of each dataset's encoder, `[D, X]`.
     """
     encoders = partitions(counts.total.shape[-1], blocks)
     with jax.enable_x64(True):
@@ -60,9 +56,7 @@ def enumerate_encoders(counts: pairs.PairCounts, blocks: int) -> Encoders:
             np.asarray(_gain_table(total, signed, jnp.asarray(chunk), _capacity(blocks)))
             for chunk in np.split(encoders, range(_CHUNK, len(encoders), _CHUNK))
         ]
-    gains = np.concatenate(gains, axis=1)  # [D, P]
-    best = np.argmax(gains, axis=1)
-    return Encoders(encoders[best], _loss(gains[np.arange(len(best)), best], counts))
+    return encoders[np.argmax(np.concatenate(gains, axis=1), axis=1)]
 
 
 def predictor(counts: pairs.PairCounts, labels: np.ndarray) -> np.ndarray:
@@ -101,10 +95,6 @@ def _capacity(blocks: int) -> int:
     return 1 << (blocks - 1).bit_length()
 
 
-def _loss(gain: np.ndarray, counts: pairs.PairCounts) -> np.ndarray:
-    return 0.25 - gain / np.sum(counts.total, axis=(-1, -2))
-
-
 def _share(signed, total, weight):
     """S^2 / C of each block, 0 for a block that is empty up to rounding of the total `weight`."""
     filled = total > 1e-14 * weight
@@ -130,8 +120,7 @@ def _descend_all(keys, total, signed, blocks, capacity, restarts):
         labels, gains = jax.vmap(lambda k: _descend(k, total, signed, blocks, capacity))(
             jax.random.split(key, restarts)
         )
-        best = jnp.argmax(gains)
-        return labels[best], gains[best]
+        return labels[jnp.argmax(gains)]
 
     return jax.vmap(one_dataset)(keys, total, signed)
 

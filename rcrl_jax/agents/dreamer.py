@@ -38,7 +38,7 @@ from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
-_ACTOR_LAYERS, _VALUE_LAYERS = 4, 3
+_ACTOR_LAYERS, _VALUE_LAYERS, _REWARD_LAYERS = 4, 3, 2
 
 
 class DreamerParams(NamedTuple):
@@ -73,7 +73,8 @@ def make_agent(
     """
     formats = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
-        config, spec, extra_tasks, activation=nn.elu, cell=rssm.KerasGru, preprocess=_preprocess,
+        config, spec, extra_tasks, activation=nn.elu, cell=rssm.KerasGru, joint_stats=True,
+        reward_layers=_REWARD_LAYERS, preprocess=_preprocess,
         free_nats=lambda divergence: jnp.maximum(jnp.mean(divergence), config.free_nats),
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions

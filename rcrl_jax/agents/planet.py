@@ -23,6 +23,7 @@ from rcrl_jax.replay.settings import SequenceRule
 
 _BIN = 8  # values of a pixel that become one: 5 of 8 bits are kept
 _BINS = 256 // _BIN
+_REWARD_LAYERS = 3
 
 
 def make_agent(
@@ -31,8 +32,8 @@ def make_agent(
     """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
     formats = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
-        config, spec, extra_tasks, activation=nn.relu, cell=rssm.BlockGru,
-        preprocess=quantise, reward_scale=config.reward_scale,
+        config, spec, extra_tasks, activation=nn.relu, cell=rssm.BlockGru, joint_stats=False,
+        reward_layers=_REWARD_LAYERS, preprocess=quantise, reward_scale=config.reward_scale,
         free_nats=lambda divergence: jnp.mean(jnp.maximum(divergence - config.free_nats, 0.0)),
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions

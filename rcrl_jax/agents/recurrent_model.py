@@ -1,5 +1,6 @@
 """What Dreamer and PlaNet share: the world model in an agent, its loss, filtering while acting."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent, WorldModel
+from rcrl_jax.networks.strided_convolution import in_chunks
 
 # Numbers of a frame that an update keeps for its gradients, at 32 filters: blocks, spread products
 # and outputs of all convolutions, once forwards and once backwards.
@@ -92,6 +94,8 @@ def make_recurrent_model(
     *,
     activation: rssm.Activation,
     cell: type,
+    joint_stats: bool,
+    reward_layers: int,
     preprocess: Preprocess,
     free_nats: Callable[[jax.Array], jax.Array],
     reward_scale: float = 1.0,
@@ -104,6 +108,8 @@ def make_recurrent_model(
       extra_tasks: auxiliary tasks by name, beside those of the configuration.
       activation: of dense layers.
       cell: the GRU.
+      joint_stats: see `WorldModel`.
+      reward_layers: hidden layers of the reward network.
       preprocess: of frames.
       free_nats: divergences `[L, B] -> []`, their part of the loss.
       reward_scale: weight of the reward's log-likelihood.
@@ -114,9 +120,11 @@ def make_recurrent_model(
         config.deter_size,
         config.stoch_size,
         config.hidden_size,
+        reward_layers,
         config.head_size,
         activation,
         cell,
+        joint_stats,
     )
     feature_size = config.stoch_size + config.deter_size
 
@@ -127,7 +135,7 @@ def make_recurrent_model(
     def project(params: types.Params, frames: jax.Array) -> jax.Array:
         """`[N, L, 64, 64, 3] -> [L, N, hidden]`, all frames at once."""
         flat = frames.reshape(-1, *frames.shape[2:])
-        projected = network.apply(params, flat, method="project")
+        projected = in_chunks(functools.partial(network.apply, params, method="project"), flat)
         return projected.reshape(*frames.shape[:2], -1).swapaxes(0, 1)
 
     def feature(params: types.Params, context: types.Context) -> jax.Array:
@@ -193,7 +201,8 @@ def make_recurrent_model(
             network, params, windows.action.swapaxes(0, 1), project(params, images), noise
         )
         features = latents.feature.swapaxes(0, 1)  # [B, L, d]
-        decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
+        decode = functools.partial(network.apply, params, method="decode")
+        decoded = in_chunks(decode, features.reshape(-1, feature_size))
         of_image = losses.log_normal(images, decoded.reshape(images.shape)).sum((2, 3, 4))
         reward = network.apply(params, features, method="reward")
         of_reward = losses.log_normal(windows.reward, reward)

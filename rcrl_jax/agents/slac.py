@@ -19,6 +19,7 @@ model's batch is a part of that of actor and critics, with the same latents.
     critics              z7, a7 and z8
 """
 
+import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import precision, rssm, slac
 from rcrl_jax.networks.slac import Latents
+from rcrl_jax.networks.strided_convolution import in_chunks
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
@@ -126,7 +128,8 @@ def make_agent(
     def encode(model: types.Params, frames: jax.Array) -> jax.Array:
         """`[N, L, 64, 64, 3] float32 -> [N, L, d]`, all frames at once."""
         flat = frames.reshape(-1, *frames.shape[2:])
-        return network.apply(model, flat, method="encode").reshape(*frames.shape[:2], -1)
+        features = in_chunks(functools.partial(network.apply, model, method="encode"), flat)
+        return features.reshape(*frames.shape[:2], -1)
 
     def filter_(model, features, action, is_first, noise):
         """Latents, posteriors and priors `[L, N, ...]`; all arguments but noise are `[N, L, ...]`.
@@ -140,7 +143,6 @@ def make_agent(
         return Memory(jnp.zeros((number, length - 1, num_actions)), jnp.zeros(number, jnp.int32))
 
     def act(run, params: SlacParams, observation, memory: Memory, key, greedy: bool, step):
-        del greedy  # the published curves are of the sampled policy, too
         noise_key, random_key = jax.random.split(key)
         mask = action_mask_of(run)
         is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
@@ -148,10 +150,12 @@ def make_agent(
         policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = sac_losses.sample_action(policy, noise, mask)
-        uniform = jax.random.uniform(random_key, sampled.shape, minval=-1.0, maxval=1.0)
-        at_random = jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
-        # Evaluations begin after the first updates, so this concerns training alone.
-        action = jnp.where(step < schedule.learn_start, at_random, sampled)
+        if greedy:  # the published curves are of the sampled policy, too
+            action = sampled
+        else:
+            uniform = jax.random.uniform(random_key, sampled.shape, minval=-1.0, maxval=1.0)
+            at_random = jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
+            action = jnp.where(step < schedule.learn_start, at_random, sampled)
         actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
         return action, Memory(actions, memory.age + 1)
 
@@ -159,7 +163,8 @@ def make_agent(
         """The model's loss `[]` on windows `[M, L + 1, ...]`, and its metrics."""
         latents, posterior, prior = filtered
         joined = latents.joined.swapaxes(0, 1)  # [M, L + 1, d]
-        decoded = network.apply(model, joined.reshape(-1, latent_size), method="decode")
+        decode = functools.partial(network.apply, model, method="decode")
+        decoded = in_chunks(decode, joined.reshape(-1, latent_size))
         std = jnp.sqrt(jnp.float32(config.pixel_variance))
         of_image = losses.log_normal(images, decoded.reshape(images.shape), std).sum((1, 2, 3, 4))
         divergence = losses.kl_divergence(*posterior, *prior).sum(0)

@@ -9,15 +9,16 @@
                            └── Mlp ── reward, value, policy
 
 Sizes, activations and initial values are those of danijar/dreamer (Hafner et al., 2020); PlaNet
-(google-research/planet) differs in activation, in its GRU and in the width of its reward network.
-Weights are Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero.
+(google-research/planet) differs in activation, in its GRU, in its reward network, and in that it
+has one layer for the means of a distribution and another for its standard deviations. Weights are
+Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero.
 
 The encoder and the decoder work on all frames of a batch at once. Of the embeddings, the loop over
 time reads only their product with the posterior's weights, which is computed before it, at once.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
@@ -42,6 +43,12 @@ Activation = Callable[[jax.Array], jax.Array]
 def dense(features: int) -> nn.Dense:
     """A linear map with Glorot's uniform weights and zero bias."""
     return nn.Dense(features, kernel_init=_glorot)
+
+
+def _two_layers(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:
+    """Glorot's weights of two layers side by side, each with half of the outputs."""
+    half = shape[0], shape[1] // 2
+    return jnp.concatenate([_glorot(k, half, dtype) for k in jax.random.split(key)], axis=1)
 
 
 class StridedKernel(nn.Module):
@@ -183,29 +190,35 @@ class WorldModel(nn.Module):
       deter: H, width of the deterministic state.
       stoch: S, width of the stochastic state.
       hidden: units of the layers around the GRU.
-      reward_width: units of the reward network's two hidden layers.
+      reward_layers: hidden layers of the reward network.
+      reward_width: units of each of them.
       activation: between dense layers.
       cell: `KerasGru` or `BlockGru`.
+      joint_stats: whether one layer yields means and standard deviations of a distribution, or two
+        do. That concerns Glorot's fan alone.
     """
 
     filters: int
     deter: int
     stoch: int
     hidden: int
+    reward_layers: int
     reward_width: int
     activation: Activation
     cell: type[nn.Module]
+    joint_stats: bool
 
     def setup(self) -> None:
         """Makes the parts."""
         self.encoder = Encoder(self.filters)
         self.decoder = Decoder(self.filters)
-        self.reward_head = Mlp(self.reward_width, 2, 1, self.activation)
+        self.reward_head = Mlp(self.reward_width, self.reward_layers, 1, self.activation)
         self.gru = self.cell(self.deter)
         self.transition = dense(self.hidden)
         self.prior_hidden = dense(self.hidden)
-        self.prior_stats = dense(2 * self.stoch)
-        self.posterior_stats = dense(2 * self.stoch)
+        stats_init = _glorot if self.joint_stats else _two_layers
+        self.prior_stats = nn.Dense(2 * self.stoch, kernel_init=stats_init)
+        self.posterior_stats = nn.Dense(2 * self.stoch, kernel_init=stats_init)
         # One matrix for [h, e], as Glorot's fan counts both.
         shape = (self.deter + 32 * self.filters, self.hidden)
         self.posterior_kernel = self.param("posterior_kernel", _glorot, shape)

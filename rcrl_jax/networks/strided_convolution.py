@@ -4,11 +4,39 @@ An image is cut into blocks of 2 x 2 pixels. A convolution gathers shifted block
 once; a transposed convolution multiplies once and adds shifted results. The gradients are products
 and shifted sums as well. So they are fast inside loops on a CPU, where XLA's own gradient of a
 transposed convolution is not, and a batch of runs is a batched product.
+
+`in_chunks` keeps what lies between two layers in a CPU's cache.
 """
+
+from collections.abc import Callable
 
 import chex
 import jax
 import jax.numpy as jnp
+
+_MOST_IMAGES = 32  # of a chunk
+
+
+def in_chunks(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """`function(x)`, on a CPU for a few rows at a time.
+
+    The results of a layer for all frames of a batch fill hundreds of megabytes, which a CPU writes
+    to memory and reads again. An accelerator takes all rows at once.
+
+    Args:
+      function: of images or features `[N, ...]`, row by row.
+      x: `[N, ...]`.
+    """
+    n = len(x)
+    size = max(d for d in range(1, _MOST_IMAGES + 1) if n % d == 0)
+    if size in (n, 1):
+        return function(x)
+
+    def chunked(x):
+        results = jax.lax.map(function, x.reshape(n // size, size, *x.shape[1:]))
+        return results.reshape(n, *results.shape[2:])
+
+    return jax.lax.platform_dependent(x, cpu=chunked, default=function)
 
 
 def convolve(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
-from rcrl_jax.training.fleet import Fleet, act
+from rcrl_jax.training.fleet import Fleet
 
 # Makes one vector of environments from seeds [R, E], run by run; the function knows the games.
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
@@ -133,7 +133,7 @@ def _play(
             before_step()
             stacks = fleet.agent.observations.stack(observation)
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
-            actions, memory = act(fleet, params, stacks, memory, *counters, step, greedy=policy)
+            actions, memory = fleet.act(params, stacks, memory, *counters, step, greedy=policy)
             actions = np.asarray(actions)
             actions = actions.reshape(games, *actions.shape[2:])
             if not np.isfinite(actions).all():

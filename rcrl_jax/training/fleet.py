@@ -87,58 +87,36 @@ class Fleet:
         self,
         params: types.Params,
         observation: np.ndarray,
+        memory: types.Memory | None,
         *counters: int,
         greedy: bool | str = False,
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, types.Memory | None]:
         """Actions of all runs; returns before they are computed.
 
         Args:
           params: agent parameters of this fleet.
           observation: `[R, N, *obs]`, N observations per run.
+          memory: from the last step; None if an episode starts in every environment, and always
+            None if the agents have no memory.
           *counters: integers that fix the noise, the agent steps of the run first; equal counters
             draw equal noise.
           greedy: the evaluation policy instead of the training policy, or one of the agent's
             `EvaluationSettings.others`.
 
         Returns:
-          `[R, N, *act]`.
-        """
-        counters = tuple(np.int32(counter) for counter in counters)
-        actions = self.programs.act[greedy](
-            self._runs_here, self._runs, params, self.place(observation), self._keys, counters
-        )
-        return actions[: self.num_runs] if self._copies else actions
-
-    def act_recurrent(
-        self,
-        params: types.Params,
-        observation: np.ndarray,
-        memory: types.Memory | None,
-        *counters: int,
-        greedy: bool | str = False,
-    ) -> tuple[jax.Array, types.Memory]:
-        """`act` of agents with a memory.
-
-        Args:
-          params: as in `act`, like the others.
-          observation: see there.
-          memory: from the last step; None if an episode starts in every environment.
-          *counters: see there.
-          greedy: see there.
-
-        Returns:
           `[R, N, *act]`, and the memory, whose episodes all go on.
         """
-        if memory is None:
-            memory = self.start_memory(observation.shape[1])
+        if self.agent.init_memory is not None:
+            memory = memory or self.start_memory(observation.shape[1])
+            memory = memory._replace(restart=self.place(memory.restart))
         counters = tuple(np.int32(counter) for counter in counters)
         actions, state = self.programs.act[greedy](
             self._runs_here, self._runs, params, self.place(observation), self._keys, counters,
-            memory._replace(restart=self.place(memory.restart)),
+            memory,
         )  # fmt: skip
-        if self._copies:
-            actions = actions[: self.num_runs]
-        return actions, types.Memory(state, np.zeros(observation.shape[:2], bool))
+        if memory is not None:
+            memory = types.Memory(state, np.zeros(observation.shape[:2], bool))
+        return actions[: self.num_runs] if self._copies else actions, memory
 
     def start_memory(self, number: int) -> types.Memory:
         """The memory of `number` environments a run, all at the start of an episode."""
@@ -220,20 +198,6 @@ class Fleet:
         return jax.device_put(tree, self._sharding)
 
 
-def act(
-    fleet: Fleet,
-    params: types.Params,
-    observation: np.ndarray,
-    memory: types.Memory | None,
-    *counters: int,
-    greedy: bool | str = False,
-) -> tuple[jax.Array, types.Memory | None]:
-    """Actions of agents with or without a memory; see `Fleet.act` and `Fleet.act_recurrent`."""
-    if fleet.agent.init_memory is None:
-        return fleet.act(params, observation, *counters, greedy=greedy), None
-    return fleet.act_recurrent(params, observation, memory, *counters, greedy=greedy)
-
-
 class Programs(NamedTuple):
     """The agent's functions over a run axis; each compiles at its first call."""
 
@@ -252,10 +216,10 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
     def init(run, key_data):
         return agent.init(run, _key(key_data, _INIT))
 
-    def act(run, params, observation, key_data, counters, memory=None, *, greedy):
+    def act(run, params, observation, key_data, counters, memory, *, greedy):
         key = _key(key_data, _ACT, *counters)
         if memory is None:
-            return agent.act(run, params, observation, key, greedy, counters[0])
+            return agent.act(run, params, observation, key, greedy, counters[0]), None
 
         def start_over(old, fresh):
             restart = memory.restart.reshape(-1, *[1] * (old.ndim - 1))

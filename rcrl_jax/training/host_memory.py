@@ -22,7 +22,8 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     thousands of free pieces in a shared arena, and threads search them one at a time. A shared
     arena cuts an update of `rainbow` from 64 to 40 ms, and raises one of `rcrl` from 12 to 16 ms.
 
-    Call it before JAX starts its threads. Except on Linux with glibc it does nothing.
+    Call it before JAX starts its threads, with its first array or look for devices; importing JAX
+    starts none. Except on Linux with glibc it does nothing.
 
     Args:
       large_blocks: whether an update allocates blocks above 64 MB.

@@ -29,7 +29,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training.fleet import Fleet, act
+from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.history import History
 
 
@@ -93,7 +93,7 @@ def train(
         if step == total_steps:  # the last updates of an agent that learns before it acts
             return
         stacks = agent.observations.stack(observation)[:, None]
-        actions, memory = act(fleet, learner.params.agent, stacks, memory, step)
+        actions, memory = fleet.act(learner.params.agent, stacks, memory, step)
         update = None
         if due and not before_action:
             sample = replay.sample(importance_exponent(agent, step, total_steps))

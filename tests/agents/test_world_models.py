@@ -122,7 +122,7 @@ def test_dreamers_losses_equal_slow_loops(free_nats):
     _, result = updated("dreamer", **overrides)
     metrics = result.metrics
     params = state.params.agent
-    network = rssm.WorldModel(2, 6, 3, 5, 6, jax.nn.elu, rssm.KerasGru)
+    network = rssm.WorldModel(2, 6, 3, 5, 2, 6, jax.nn.elu, rssm.KerasGru, True)
     _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
     model_key, behaviour_key = jax.random.split(loss_key)
     noise = jax.random.normal(jax.random.split(model_key, 3)[1], (2, 2, 3))
@@ -179,7 +179,7 @@ def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
     agent = agent_of("planet", **overrides)
     state, batch = state_of("planet", **overrides), batch_of(agent)
     metrics = updated("planet", **overrides)[1].metrics
-    network = rssm.WorldModel(2, 6, 3, 5, 6, jax.nn.relu, rssm.BlockGru)
+    network = rssm.WorldModel(2, 6, 3, 5, 3, 6, jax.nn.relu, rssm.BlockGru, False)
     _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
     image_key, noise_key, _ = jax.random.split(loss_key, 3)
     windows = batch.transitions
@@ -232,7 +232,8 @@ def test_acting_filters_as_the_update_does(preset):
     params, run = state_of(preset).params.agent, run_of(agent)
     model = params.model if preset == "dreamer" else params
     cell, act = (rssm.KerasGru, jax.nn.elu) if preset == "dreamer" else (rssm.BlockGru, jax.nn.relu)
-    network = rssm.WorldModel(2, 6, 3, 5, 6, act, cell)
+    joint = preset == "dreamer"
+    network = rssm.WorldModel(2, 6, 3, 5, 2 if joint else 3, 6, act, cell, joint)
     frames, stack = observations(2, 4), agent.observations.frame_stack
     act = jax.jit(agent.act, static_argnums=5)
     memory, actions, noises, images, latents = agent.init_memory(2), [], [], [], []
@@ -265,7 +266,9 @@ def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
     observation = np.repeat(observation, agent.observations.frame_stack, axis=1)
     act = jax.jit(agent.act, static_argnums=5)
     found = {}
-    for name, greedy, step in (("random", False, 0), ("train", False, 999), ("test", True, 999)):
+    for name, greedy, step in (
+        ("random", False, 0), ("train", False, 999), ("test", True, 999), ("untrained", True, 0)
+    ):  # fmt: skip
         action, _ = act(
             run, params, observation, agent.init_memory(200), jax.random.key(0), greedy,
             np.int32(step),
@@ -274,6 +277,7 @@ def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
         found[name] = np.asarray(action[:, 0])
     assert abs(found["random"].std() - 1 / math.sqrt(3)) < 0.06
     assert np.any(found["train"] != found["test"]) or preset == "slac"
+    np.testing.assert_array_equal(found["untrained"], found["test"])  # never at random
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])

@@ -1,15 +1,12 @@
 """Programs compiled for devices that are not here, and the counting."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from benchmarks import compiled_table, counting, devices, hlo, pace
-from tests.training import toy
+from tests.experiments import programs
 
 # Two runs of a loop whose bound is an argument, as `map` has it. By hand, in bytes:
 #   rows      reads 3 of 8 frames of 10 bytes, and 3 indices:      3 * 10 + 3 * 4 + 30   =    72
@@ -303,16 +300,9 @@ def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("flag", ["--devices=h300", "--presets=rainbows", "--runs=0"])
 def test_mistakes_are_refused(flag, tmp_path):
-    process = command(flag, f"--output={tmp_path / 'out'}")
+    process = programs.run("benchmarks.compiled", flag, f"--output={tmp_path / 'out'}")
     assert process.returncode == 2 and process.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.compiled", *arguments],
-        cwd=toy.ROOT, capture_output=True, text=True,
-    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -321,9 +311,9 @@ def test_rcrl_compiles_for_a_tpu_without_a_finding(tmp_path):
         devices.environment(devices.KINDS["v5e"])
     except devices.Missing as error:
         pytest.skip(str(error))
-    process = command(
-        "--check", "--devices=v5e", "--presets=rcrl", "--programs=update,write",
-        f"--output={tmp_path}",
+    process = programs.run(
+        "benchmarks.compiled", "--check", "--devices=v5e", "--presets=rcrl",
+        "--programs=update,write", f"--output={tmp_path}",
     )  # fmt: skip
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stdout == "2 programs, no finding\n"

@@ -15,9 +15,9 @@ def line(preset="rcrl", seed=0, step=0, positive=0.5, negative=0.25, **changes):
     } | changes  # fmt: skip
 
 
-def record(directory, lines, name="similarity.jsonl"):
+def record(directory, lines):
     directory.mkdir(parents=True, exist_ok=True)
-    write_lines(directory / name, lines)
+    write_lines(directory / "similarity.jsonl", lines)
 
 
 def test_first_and_last_snapshot_are_means_over_seeds(tmp_path):
@@ -43,6 +43,8 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
     write_run(tmp_path / place, "rcrl", "Alien", 0, changes={"embedding_init": "uniform"})
     (recording,), _ = figure_similarity.read([tmp_path])
     assert [*recording.similarity.preset] == ["rcrl(embedding_init=uniform)"]
+    assert {*recording.scores.arm} == {"rcrl(embedding_init=uniform)"}
+    assert [*recording.scores.score] == [2.0, 10.0]  # of the evaluations of the run
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,7 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
         {"seed": None},
         {"cosine_positive": "high"},
         {"cosine_positive": 10**400},
+        {"agent_steps": 0},  # stands twice
     ],
 )
 def test_damaged_lines_leave_out_their_directory_only(tmp_path, changes):
@@ -68,7 +71,6 @@ def test_tables_and_figures_are_written(tmp_path, capsys):
     """Two recordings of one game; the arm of one has the signs of a formula."""
     for name in ("a", "b"):
         record(tmp_path / name, [line()])
-    record(tmp_path / "a", [line(mean=3.0)], "scores.jsonl")
     directory = write_run(tmp_path / "a", "rcrl", "Alien", 0)
     config = json.loads((directory / "manifest.json").read_text())["run"]["config"]
     edit(directory / "manifest.json", "run", config=config | {"embedding_init": "$\\frac{$"})

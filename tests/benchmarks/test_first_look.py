@@ -12,6 +12,7 @@ from benchmarks import first_look
 from rcrl_jax import types
 from rcrl_jax.config import fields
 from rcrl_jax.training.fleet import Fleet
+from tests.experiments import programs
 from tests.training import toy, toy_control
 
 SMALL = fields.replace(first_look.RAINBOW, toy.SMALL)
@@ -152,9 +153,6 @@ def test_the_last_line_and_the_exit_code_say_not_to_go_on(tmp_path):
 def test_an_output_that_is_a_file_is_refused(tmp_path):
     path = tmp_path / "file"
     path.write_text("kept")
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.first_look", f"--output={path}"],
-        cwd=toy.ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    done = programs.run("benchmarks.first_look", f"--output={path}")
     assert done.returncode == 2 and done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1 and path.read_text() == "kept"

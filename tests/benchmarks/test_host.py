@@ -1,8 +1,6 @@
 """The benchmark of the host."""
 
 import json
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -14,16 +12,9 @@ from rcrl_jax.config import fields, presets
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay.frames import detach_frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from tests.training import toy
+from tests.experiments import programs
 
 CAPACITY = 400
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.host", *arguments],
-        cwd=toy.ROOT, capture_output=True, text=True,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +79,10 @@ def test_the_stub_copies_batches_but_not_the_array_of_frames(full):
 
 
 def test_the_command_measures_with_and_without_emulators(tmp_path):
-    done = command("--runs=1", "--capacity=64", "--cores=1", "--steps=3", f"--output={tmp_path}")
+    done = programs.run(
+        "benchmarks.host", "--runs=1", "--capacity=64", "--cores=1", "--steps=3",
+        f"--output={tmp_path}",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (table,) = tmp_path.glob("*.md")
     assert table.read_text().strip() in done.stdout
@@ -102,6 +96,6 @@ def test_the_command_measures_with_and_without_emulators(tmp_path):
 
 
 def test_a_number_of_runs_that_the_games_do_not_divide_is_refused(tmp_path):
-    done = command("--runs=27", f"--output={tmp_path}/new")
+    done = programs.run("benchmarks.host", "--runs=27", f"--output={tmp_path}/new")
     assert done.returncode == 2 and done.stderr.startswith("error: --runs: from 26 on multiples")
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "new").exists()

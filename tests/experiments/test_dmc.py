@@ -1,4 +1,4 @@
-"""The DMControl command: from start to scores on a real task, and mistakes in one line."""
+"""The DMControl command: from start to scores on a real task."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from rcrl_jax.envs import dmc, dmc_rendering
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_mistake, assert_refused, environment
+from tests.experiments.test_command_line import ROOT, assert_refused, environment
 from tests.training import toy_control
 
 PROGRAM = "experiments.dmc"
@@ -107,26 +107,6 @@ def worker_of(pid: int) -> int:
         if any("spawn_main" in word for word in child.cmdline())
     )
     return worker
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (["--task=cheeta_run"], ["cheeta_run", "did you mean cheetah_run?"]),
-        (["--tasks=cheetah_run,reacher_easy"], ["learning rate", "two fleets"]),
-        (["--tasks=finger_spin,cartpole_swingup"], ["action repeat", "two fleets"]),
-        (["--tasks=finger_spin,finger_spin"], ["named twice"]),
-        (["--preset=rcrl"], ["preset", "rcrl_sac"]),
-        (["--preset=state_sac", "--video"], ["--video", "state"]),
-        (["--backend=envpool", "--preset=state_sac"], ["envpool", "state", "dm_control"]),
-        (["--frame_store=device", "--preset=state_sac"], ["--frame_store", "pixels", "states"]),
-        (["--steps=3"], ["--steps", "action repeat, 4"]),
-    ],
-    ids=lambda value: " ".join(value) if value[0].startswith("-") else None,
-)
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = programs.call(PROGRAM, *arguments, directory=tmp_path)
-    assert_mistake(result, says, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command on real games and tasks: scores as in training, films, and refusals in one line."""
+"""The command on real games and tasks: scores and films as in training."""
 
 import dataclasses
 import functools
@@ -12,7 +12,6 @@ from rcrl_jax.runs import workdir
 from rcrl_jax.training import experiment, prediction, scoring
 from rcrl_jax.training.plan import Plan, RunId
 from tests.experiments import programs, test_atari100k, test_dmc
-from tests.experiments.test_command_line import assert_mistake
 from tests.training.test_scoring import snapshot
 
 PROGRAM = "experiments.evaluate"
@@ -117,19 +116,3 @@ def test_states_cannot_be_filmed(played, tmp_path):
     config = presets.DMC_PRESETS["state_sac"]
     with pytest.raises(workdir.Unusable, match="--video: there are no frames"):
         scoring._check_film(found._replace(config=config))
-
-
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        ([], ["--workdir"]),
-        (["--workdir=nowhere"], ["no directory nowhere"]),
-        (["--workdir=nowhere", "--seeds=1,1"], ["--seeds", "1,1"]),
-        (["--workdir=nowhere", "--backend=mame"], ["backend", "mame", "envpool", "dm_control"]),
-        (["--workdir=nowhere", "--episodes=0"], ["episodes", "0"]),
-    ],
-    ids=lambda value: " ".join(value) or "none",
-)
-def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, arguments, says):
-    result = programs.call(PROGRAM, *arguments, directory=tmp_path)
-    assert_mistake(result, says, tmp_path)

@@ -23,6 +23,7 @@ ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
 THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
+POWER = "benchmarks.power"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
 
@@ -88,6 +89,54 @@ REFUSED = [
     (THROUGHPUT, ["--preset=rcrl_sac", "--tasks="], ["--tasks"]),
     (THROUGHPUT, ["--runs="], ["--runs"]),
     (THEORY, ["--output="], ["--output"]),
+    # Flags and fields that do not exist, and values that they do not take.
+    (ATARI, ["--preset=rainbw"], ["preset", "rainbw", "erainbow"]),
+    (ATARI, ["--seeed=1"], ["seeed"]),
+    (ATARI, ["--seed=one"], ["seed", "one"]),
+    (ATARI, ["--seeds=0:99999999999"], ["--seeds", "at most 1000", "0:99999999999"]),
+    (ATARI, ["--seed=99999999999999999999"], ["seed", "99999999999999999999"]),
+    (ATARI, ["--steps=0"], ["steps", "0"]),
+    (ATARI, ["--eval_episodes=0"], ["eval_episodes"]),
+    (ATARI, ["--backend=mame"], ["backend", "mame", "envpool"]),
+    (ATARI, ["Pong"], ["'Pong'", "--game=Pong"]),
+    (ATARI, ["--config.batch_sise=3"], ["config.batch_sise", "Did you mean: config.batch_size"]),
+    (ATARI, ["--config.curl.weigt=3"], ["curl.weigt", "Did you mean: config.curl.weight"]),
+    (ATARI, ["--config.zzz=3"], ["zzz", "--help"]),
+    (ATARI, ["--noconfig.clip=1"], ["clip"]),
+    (ATARI, ["--config.batch_size=many"], ["batch_size", "many"]),
+    (ATARI, ["--config.batch_size=1e99"], ["batch_size", "at most 2147483647"]),
+    (ATARI, ["--steps=1e-5"], ["steps", "1e-5"]),
+    (ATARI, ["--config.auxiliary=\x1b[31mred"], ["auxiliary", r"\x1b[31mred"]),
+    (ATARI, ["--game=" + "x" * 2000], ["game", "x ... x"]),
+    (ATARI, ["--config.clip_rewards=maybe"], ["clip_rewards", "maybe"]),
+    (ATARI, ["--config=8"], ["config"]),
+    (ATARI, ["--game=pongg"], ["pongg", "did you mean Pong?"]),
+    (DMC, ["--task=cheeta_run"], ["cheeta_run", "did you mean cheetah_run?"]),
+    (DMC, ["--tasks=cheetah_run,reacher_easy"], ["learning rate", "two fleets"]),
+    (DMC, ["--tasks=finger_spin,cartpole_swingup"], ["action repeat", "two fleets"]),
+    (DMC, ["--tasks=finger_spin,finger_spin"], ["named twice"]),
+    (DMC, ["--preset=rcrl"], ["preset", "rcrl_sac"]),
+    (DMC, ["--preset=state_sac", "--video"], ["--video", "state"]),
+    (DMC, ["--backend=envpool", "--preset=state_sac"], ["envpool", "state", "dm_control"]),
+    (DMC, ["--frame_store=device", "--preset=state_sac"], ["--frame_store", "pixels", "states"]),
+    (DMC, ["--steps=3"], ["--steps", "action repeat, 4"]),
+    (EVALUATE, [], ["--workdir"]),
+    (EVALUATE, ["--workdir=nowhere"], ["no directory nowhere"]),
+    (EVALUATE, ["--workdir=nowhere", "--seeds=1,1"], ["--seeds", "1,1"]),
+    (
+        EVALUATE,
+        ["--workdir=nowhere", "--backend=mame"],
+        ["backend", "mame", "envpool", "dm_control"],
+    ),
+    (EVALUATE, ["--workdir=nowhere", "--episodes=0"], ["episodes", "0"]),
+    (REPRESENTATION, ["--presets=rcrl,dqn"], ["dqn"]),
+    (REPRESENTATION, ["--game=Pongg"], ["did you mean Pong?"]),
+    (REPRESENTATION, ["--games=Pong,Alien"], ["one --game"]),
+    (THEORY, ["--seeds=0"], ["--seeds"]),
+    (THEORY, ["--page=README.missing"], ["README.missing"]),
+    (POWER, ["--simulations=100001"], ["--simulations"]),
+    (POWER, ["--permutations=1000001"], ["--permutations"]),
+    (POWER, ["--output=/dev/null/new"], ["--output"]),
     # Two flags of which one would be ignored, and names given twice.
     (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
     (ATARI, ["--game=Alien", "--games=Pong"], ["--game beside --games"]),

@@ -13,8 +13,6 @@ import pytest
 
 from experiments.sweeps import driver, local, work
 from experiments.sweeps.spec import Fleet
-from rcrl_jax.runs import records
-from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import toy_sweep
 from tests.experiments.toy_sweep import alone, assert_complete, carry_out, finish, start, wait_until
 
@@ -187,12 +185,3 @@ def test_a_line_a_minute_tells_what_is_finished_how_fast_the_rest_is_and_where_t
     rest = f"0 failed, 2.0 steps/s, about 0:04:40 left; logs: {tmp_path}/*.log"
     assert progress[:2] == [f"0 of 6 runs finished, {rest}"] * 2
     assert progress[2].startswith("0 of 6 runs finished, 4 failed; logs: ")
-
-
-def test_progress_is_that_of_the_last_complete_line(tmp_path):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    assert records.read_progress(paths) == (0, 0.0)
-    paths.directory.mkdir(parents=True)
-    lines = [json.dumps({"agent_steps": step, "wall_s": step / 2}) for step in range(1000)]
-    paths.metrics.write_text("\n".join(lines) + '\n{"agent_steps": 10')
-    assert records.read_progress(paths) == (999, 499.5)

@@ -12,8 +12,8 @@ import pytest
 from rcrl_jax.networks import rssm
 
 SMALL = {
-    "filters": 1, "deter": 5, "stoch": 3, "hidden": 4, "reward_width": 4, "activation": nn.elu,
-    "cell": rssm.KerasGru,
+    "filters": 1, "deter": 5, "stoch": 3, "hidden": 4, "reward_layers": 2, "reward_width": 4,
+    "activation": nn.elu, "cell": rssm.KerasGru, "joint_stats": True,
 }  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def count(tree) -> int:
 
 
 def test_dreamer_has_the_published_numbers_of_parameters():
-    model = rssm.WorldModel(32, 200, 30, 200, 400, nn.elu, rssm.KerasGru)
+    model = rssm.WorldModel(32, 200, 30, 200, 2, 400, nn.elu, rssm.KerasGru, True)
     image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 6))
     assert count(jax.eval_shape(model.init, jax.random.key(0), image, action)) == 5_296_820
     for layers, outputs, number in ((4, 12, 578_412), (3, 1, 413_601)):
@@ -38,11 +38,11 @@ def test_dreamer_has_the_published_numbers_of_parameters():
 
 
 def test_planet_has_the_parameters_of_its_own_cell_and_reward_network():
-    model = rssm.WorldModel(32, 200, 30, 200, 300, nn.relu, rssm.BlockGru)
+    model = rssm.WorldModel(32, 200, 30, 200, 3, 300, nn.relu, rssm.BlockGru, False)
     image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 6))
     shapes = jax.eval_shape(model.init, jax.random.key(0), image, action)["params"]
     assert count(shapes["gru"]) == 400 * 400 + 400 + 400 * 200 + 200
-    assert count(shapes["reward_head"]) == 230 * 300 + 300 + 300 * 300 + 300 + 301
+    assert count(shapes["reward_head"]) == 230 * 300 + 300 + 2 * (300 * 300 + 300) + 301
 
 
 def sigmoid(x):
@@ -82,6 +82,13 @@ def test_initial_weights_are_those_of_keras_and_tensorflow():
     assert 0.98 * bound < np.abs(gru["kernel"]).max() <= bound
     np.testing.assert_allclose(gru["recurrent"] @ gru["recurrent"].T, np.eye(50), atol=1e-5)
     assert not gru["bias"].any()
+    for joint, outputs in ((True, 40), (False, 20)):  # means and deviations by one layer, or two
+        _, params = make(hidden=30, stoch=20, joint_stats=joint)
+        bound = np.sqrt(6 / (30 + outputs))
+        for name in ("prior_stats", "posterior_stats"):
+            for half in np.split(params["params"][name]["kernel"], 2, axis=1):
+                assert 0.95 * bound < np.abs(half).max() <= bound
+    _, params = make(deter=50, hidden=70)
     posterior = params["params"]["posterior_kernel"]
     bound = np.sqrt(6 / (50 + 32 + 70))  # one matrix for [h, e]
     assert 0.98 * bound < np.abs(posterior).max() <= bound

@@ -60,3 +60,25 @@ def test_a_pixel_becomes_the_kernel_in_a_transposed_convolution():
     expected = np.ones((7, 7), np.float32)
     expected[2:7, 0:5] += 2.0 * kernel[..., 0, 0]
     np.testing.assert_array_equal(y[0, :, :, 0], expected)
+
+
+@pytest.mark.parametrize("number", [40, 20, 37])
+def test_chunks_change_neither_results_nor_gradients(number):
+    """Two chunks of 20; one; a prime number, which is not cut."""
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(number, 6, 6, 2)), rng.normal(size=(4, 4, 2, 3))
+    arguments = [a.astype(np.float32) for a in (x, kernel, np.zeros(3))]
+
+    def chunked(x, kernel, bias):
+        return strided_convolution.in_chunks(
+            lambda part: strided_convolution.convolve(part, kernel, bias), x
+        )
+
+    found = outputs_and_gradients(chunked, arguments)
+    expected = outputs_and_gradients(strided_convolution.convolve, arguments)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    lowered = jax.jit(chunked).lower(*arguments).as_text()
+    assert ("while" in lowered) == (number == 40)
+    elsewhere = jax.jit(chunked).trace(*arguments).lower(lowering_platforms=("tpu",))
+    assert "while" not in elsewhere.as_text()

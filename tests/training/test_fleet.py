@@ -125,7 +125,7 @@ def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
     observation = _observations(3, 64)
 
     def act(*counters):
-        return np.asarray(fleet.act(params, observation, *counters))
+        return np.asarray(fleet.act(params, observation, None, *counters)[0])
 
     first = act(7)
     assert first.shape == (3, 64) and first.dtype == np.int32

@@ -20,9 +20,8 @@ def theorem_fixed(scale: problems.Scale) -> dict:
         for index, probability in enumerate(drawn):
             law = pairs.independent_pairs(weights, probability)
             counts = pairs.draw_counts(rng, law, n, scale.seeds)
-            labels = zl.coordinate_descent(
-                jax.random.key(index), counts, blocks, scale.restarts
-            ).labels
+            key = jax.random.key(index)
+            labels = zl.coordinate_descent(key, counts, blocks, scale.restarts)
             left.append(bounds.merged_discrepancy(labels, probability, weights))  # [D, X]
             error.append(
                 bounds.squared_distance(zl.predictor(counts, labels), law.label, law.joint)
@@ -84,7 +83,7 @@ def theorem_rare_probe(scale: problems.Scale) -> dict:
         case = problems.rare_probe(0.4 * n**-0.25)
         law = pairs.independent_pairs(case.weights, case.probability)
         counts = pairs.draw_counts(rng, law, n, datasets)
-        labels = zl.enumerate_encoders(counts, 3).labels
+        labels = zl.enumerate_encoders(counts, 3)
         sides = bounds.merged_discrepancy(labels, case.probability, case.weights)
         bound = bounds.theorem_bound(n, 3, 7, problems.DELTA)
         averaged = sides @ case.weights
@@ -144,7 +143,7 @@ def corollary(scale: problems.Scale) -> list[dict]:
                 else:
                     key = jax.random.key(index)
                     fit = zl.coordinate_descent(key, counts, blocks, scale.restarts)
-                labels = abstractions.canonical(fit.labels[0])
+                labels = abstractions.canonical(fit[0])
                 held += abstractions.is_irrelevance(labels, probability)
                 coarsest += np.array_equal(labels, classes)
             rows.append(

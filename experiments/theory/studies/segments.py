@@ -45,7 +45,7 @@ def segment_sampling(scale: problems.Scale) -> dict:
                 abstractions.size(problem.classes),
                 5 * scale.restarts,  # a dozen blocks have more local minima than four
             )
-            measured = _encoder_errors(fit.labels, problem)
+            measured = _encoder_errors(fit, problem)
             errors.setdefault((name, n), []).extend(measured[:-1])
             errors.setdefault((name, None), []).append(measured[-1])
     return {

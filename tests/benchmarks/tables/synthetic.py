@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.tables import arms
+from rcrl_jax import reference
 from rcrl_jax.config import fields
 from rcrl_jax.runs import manifest
 
@@ -21,6 +22,7 @@ def write_run(
     score: float | None = 10.0,
     *,
     steps: int = 1000,
+    episodes: int = 10,
     changes: dict[str, Any] | None = None,
     **run: Any,
 ) -> pathlib.Path:
@@ -31,8 +33,9 @@ def write_run(
         preset: of today.
         game: game or task.
         seed: its seed.
-        score: mean of its ten final returns; None for a run that stopped halfway.
+        score: mean of its final returns; None for a run that stopped halfway.
         steps: agent steps.
+        episodes: how many final returns there are, an even number.
         changes: fields of the preset that the run changes.
         run: entries of the manifest's section `run` that the run changes.
     """
@@ -46,12 +49,12 @@ def write_run(
         {
             "run": described,
             "environment": {"game": game, "action_repeat": repeat, "sticky_actions": 0.0},
-            "protocol": {"final_episodes": 10, "periodic_episodes": 2},
+            "protocol": {"final_episodes": episodes, "periodic_episodes": 2},
             "versions": {"git_commit": "0123456789"},
             "device": {"platform": "cpu"},
         },
     )
-    final = [score - 1.0, score + 1.0] * 5 if score is not None else None
+    final = [score - 1.0, score + 1.0] * (episodes // 2) if score is not None else None
     evaluations = [(steps // 2, [1.0, 3.0]), (steps, final)]
     write_lines(
         directory / "evaluations.jsonl",
@@ -65,9 +68,15 @@ def write_run(
     if final is not None:
         place = {"preset": preset, "game": game, "seed": seed}
         counters = {"agent_steps": steps, "env_steps": steps * repeat, "frames": steps * 4}
-        scores = {**place, **counters, "mean": score, "episodes": 10, "returns": final}
+        scores = {**place, **counters, "mean": score, "episodes": episodes, "returns": final}
         write_json(directory / "scores.json", scores)
     return directory
+
+
+def score_at(game: str, level: float) -> float:
+    """The score of a game whose human-normalised score is `level`."""
+    random, human = (reference.published(game, name) for name in ("Random", "Human"))
+    return float(random + level * (human - random))
 
 
 def evaluation(step: int, repeat: int, returns: Sequence[float]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Runs are pooled only under equal conditions; scores are arranged by arm, game and seed."""
 
 import numpy as np
-import pytest
 
 from benchmarks.tables import pools, runs
 from rcrl_jax import reference
@@ -28,26 +27,6 @@ def test_the_largest_set_is_kept_and_each_other_set_is_one_line(tmp_path):
         f"1 run left out: env_steps is 2000, not 1000 as in the 3 runs kept (for example {long})",
     )
     assert [len(own) for own in pool.others] == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("section", "changes"),
-    [
-        ("device", {"platform": "gpu"}),
-        ("environment", {"sticky_actions": 0.25}),
-        ("environment", {"emulator": "another"}),
-        ("environment", {"noops_at_reset": [0, 0]}),
-        ("protocol", {"noise": "on"}),
-    ],
-)
-def test_another_device_or_environment_is_a_pool_of_its_own(tmp_path, section, changes):
-    for seed in range(2):
-        write_run(tmp_path, seed=seed)
-    other = write_run(tmp_path, seed=2)
-    edit(other / "manifest.json", section, **changes)
-    pool = pools.largest(read(tmp_path))
-    assert [*pool.runs.seed] == [0, 1] and [*pool.others[0].seed] == [2]
-    assert f"{section}.{next(iter(changes))} is" in pool.left_out[0]
 
 
 def test_of_sets_of_one_size_longer_runs_then_the_newer_algorithm_are_kept(tmp_path):

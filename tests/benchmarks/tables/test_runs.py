@@ -232,6 +232,8 @@ DAMAGE = {
     "evaluation later": (put("evaluations.jsonl", b'{"agent_steps":2000,"returns":[1],"mean":1}\n'),
                          "agent_steps is 2000"),
     "both": (put("diverged.json", b'{"attempts": 2}'), "both scores.json and diverged.json"),
+    "one attempt": (replace_by("scores.json", lambda path: write_json(
+        path.with_name("diverged.json"), {"attempts": 1})), "attempts is 1, expected 2"),
     "place of a seed": (move("rcrl", "Pong", "seed_7"), "but it lies in rcrl/Pong/seed_7"),
     "misspelt place": (move("rcrl", "Pnog", "seed_0"), "but it lies in rcrl/Pnog/seed_0"),
 }  # fmt: skip

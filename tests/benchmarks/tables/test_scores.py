@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.tables import published, runs, scores
 from rcrl_jax import reference
-from tests.benchmarks.tables.synthetic import evaluation, write_lines, write_run
+from tests.benchmarks.tables.synthetic import evaluation, score_at, write_lines, write_run
 
 # Column: median, mean and interquartile mean over games in percent, games at human level. Worked
 # out once outside this code; the paper prints the medians with one decimal, and 16.7 for
@@ -37,11 +37,6 @@ def cells(shown, name, source):
 
 def runs_of(root):
     return runs.read(root).frame
-
-
-def hns(game, level):
-    low, human = (reference.published(game, name) for name in ("Random", "Human"))
-    return float(low + level * (human - low))
 
 
 def test_published_columns_alone_give_the_papers_aggregates():
@@ -100,8 +95,8 @@ def test_aggregates_of_ours_are_taken_over_game_means(tmp_path):
     for number, game in enumerate(reference.games()):
         level = number / 100
         for seed, offset in enumerate((-0.05, 0.05)):
-            write_run(tmp_path, "rcrl", game, seed, hns(game, level + offset))
-    write_run(tmp_path, "rcrl", "Alien", 2, hns("Alien", 0.0))
+            write_run(tmp_path, "rcrl", game, seed, score_at(game, level + offset))
+    write_run(tmp_path, "rcrl", "Alien", 2, score_at("Alien", 0.0))
     column = cells(scores.table1(runs_of(tmp_path)), "rcrl", "ours")
     for kind in ("median", "mean", "IQM"):
         assert column[f"{kind} HNS"].value == pytest.approx(0.125)
@@ -144,10 +139,10 @@ def test_the_note_on_single_runs_has_the_spread_of_one_published_run_a_game(tmp_
     ]
     for game in reference.games():
         for seed in range(2):
-            write_run(tmp_path, "erainbow", game, seed, hns(game, 0.1 + 0.1 * seed))
+            write_run(tmp_path, "erainbow", game, seed, score_at(game, 0.1 + 0.1 * seed))
     assert not [n for n in scores.table1(runs_of(tmp_path)).notes if "cannot be ranked" in n]
     for game in reference.games():
-        write_run(tmp_path, "curl", game, 0, hns(game, 0.1))
+        write_run(tmp_path, "curl", game, 0, score_at(game, 0.1))
     (note,) = [n for n in scores.table1(runs_of(tmp_path)).notes if "cannot be ranked" in n]
     stated = [float(number) for number in re.findall(r"\d+\.\d", note)]
     drawn = [estimator(levels, axis=0) for estimator in (np.median, np.mean)]

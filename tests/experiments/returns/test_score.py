@@ -1,14 +1,17 @@
 """The study's list, what its scores are made of, and what the program refuses."""
 
 import collections
+import dataclasses
 import json
 import pathlib
 
 import numpy as np
 import pytest
 
-from experiments.returns import arms, measure, score
+from experiments.returns import arms, games, judge, measure, score
+from experiments.sweeps import work
 from experiments.sweeps.spec import read_spec
+from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.return_contrast import instruments
 from tests.experiments import programs
@@ -45,54 +48,96 @@ def test_the_list_holds_the_registered_runs():
     }
 
 
-def title(rng, first_pixel: int = 0) -> score.Title:
+def title(rng, first_pixel: int = 0) -> games.Title:
     """Six games with pairs of one policy; the second policy has none."""
-    games = [
+    played = [
         game(rng.random(20) < 0.2, rng.integers(0, 2, 20), first_pixel + 20 * i) for i in range(6)
     ]
-    drawn = measure.draw(instruments.as_played(games), 40, 0.0, rng)
-    return score.Title(games, drawn, np.zeros(40, np.int64), {"random": 1.0}, 0.5)
+    drawn = measure.draw(instruments.as_played(played), 40, 0.0, rng)
+    return games.Title(
+        played, drawn, np.zeros(40, np.int64), {"random": 1.0}, 0.5, str(first_pixel)
+    )
 
 
-def test_runs_are_judged_on_the_pairs_of_their_titles(monkeypatch):
+@pytest.fixture
+def spec(tmp_path):
+    """The study's list, with its results in an empty folder."""
+    return dataclasses.replace(read_spec(LIST), results=tmp_path)
+
+
+@pytest.fixture
+def titles(monkeypatch):
+    """Fixed games of two titles; those of the others cannot be asked for."""
     rng = np.random.default_rng(0)
-    titles = {"Alien": title(rng), "Qbert": title(rng, 120)}
+    own = {"Alien": title(rng), "Qbert": title(rng, 120)}
+    monkeypatch.setattr(games, "title_of", lambda _, player: own[player.game])
+    return own
+
+
+def finish(monkeypatch, spec, units) -> None:
+    """Lets these runs count as finished."""
+    for unit in units:
+        spec.result_paths(unit).directory.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(work, "is_finished", lambda _, unit: unit in units)
+
+
+def units_of(spec, arm, *titles) -> list:
+    return [unit for unit in spec.units if unit.arm.name == arm and unit.game in titles]
+
+
+@pytest.mark.parametrize("perfect", [True, False])
+def test_runs_are_judged_on_the_pairs_of_their_titles(monkeypatch, spec, titles, perfect):
     return_of = {}
     for own in titles.values():
-        steps = instruments.as_played(own.games)
         pixels = np.concatenate([g.frames[:, 0, 0] for g in own.games])
-        return_of |= dict(zip(pixels.tolist(), steps.returns, strict=True))
-    spec = read_spec(LIST)
-    units = [u for u in spec.units if u.arm.name == arms.TODAY and u.game in titles]
+        return_of |= dict(
+            zip(pixels.tolist(), instruments.as_played(own.games).returns, strict=True)
+        )
+    logit = (
+        (lambda a, b: return_of[a] != return_of[b]) if perfect else (lambda a, b: a % 20 + b % 20)
+    )
+    fleet = ScriptedFleet(lambda a, b: float(logit(a, b)))
+    monkeypatch.setattr(games, "make_fleet", lambda *_: (None, fleet))
+    monkeypatch.setattr(games, "read_parameters", lambda *_: None)
+    runs = units_of(spec, arms.TODAY, *titles)
+    finish(monkeypatch, spec, runs + units_of(spec, arms.PLAYER, *titles))
+    assert judge.judge(spec) == len(runs) == 6
+    expected = 1.0 if perfect else 0.5  # the other one is a clock
+    for unit in runs:
+        areas = score._areas(spec, unit, titles[unit.game])
+        assert areas == {"auc": expected, "auc_random": expected, f"auc_{arms.PLAYER}": 0.5}
+    with pytest.raises(files.Damaged, match="other games"):
+        score._areas(spec, runs[0], titles["Qbert"])
 
-    def values(logit):
-        monkeypatch.setattr(score, "_restore", lambda *_: (None, ScriptedFleet(logit), None))
-        return score.judge(spec, units, titles)
 
-    perfect = {"auc": 1.0, "auc_random": 1.0, f"auc_{arms.PLAYER}": 0.5}
-    assert values(lambda a, b: float(return_of[a] != return_of[b])) == [perfect] * len(units)
-    clock = values(lambda a, b: float(a % 20 + b % 20))
-    assert {x for own in clock for x in own.values()} == {0.5}
+def test_only_what_is_missing_is_judged(monkeypatch, spec, titles):
+    alien, qbert = (units_of(spec, arms.TODAY, name)[0] for name in titles)
+    player = units_of(spec, arms.PLAYER, "Alien")
+    monkeypatch.setattr(judge, "logits", lambda _, units, title: np.zeros((len(units), 2, 40)))
+    finish(monkeypatch, spec, [alien, qbert])  # no title has its player
+    assert judge.judge(spec) == 0
+    finish(monkeypatch, spec, [alien, qbert, *player])
+    assert judge.judge(spec) == 1
+    assert judge.logits_path(spec, alien).exists() and not judge.logits_path(spec, qbert).exists()
+    games.path_of(spec, *player).touch()
+    monkeypatch.setattr(games, "title_of", None)  # is not called: nothing is missing
+    assert judge.judge(spec) == 0
 
 
 def outcome(spec, monkeypatch, auc_of: dict[str, float], diverged=()) -> dict:
     """The result if every run of an arm has the AUC `auc_of[arm]`."""
     rng = np.random.default_rng(0)
-    monkeypatch.setattr(score, "play", lambda *_: title(rng))
-    monkeypatch.setattr(
-        score, "judge", lambda spec, units, titles: [{"auc": auc_of[u.arm.name]} for u in units]
-    )
+    monkeypatch.setattr(games, "title_of", lambda *_: title(rng))
+    monkeypatch.setattr(score, "_areas", lambda spec, unit, title: {"auc": auc_of[unit.arm.name]})
     share = {arms.CONTROL_ARM: {"changed_labels": 0.7}}
     monkeypatch.setattr(score, "_recorded", lambda spec, unit: share.get(unit.arm.name, {}))
-    units = [unit for unit in spec.units if unit.name not in diverged]
-    return score.score(spec, units, games=20, pairs=512)
+    return score.score(spec, [unit for unit in spec.units if unit.name not in diverged])
 
 
 AUCS = dict.fromkeys((arms.TODAY, arms.CONTROL_ARM, *arms.CANDIDATES), 0.55)
 
 
-def test_the_outcome_and_its_table(monkeypatch):
-    spec = read_spec(LIST)
+def test_the_outcome_and_its_table(monkeypatch, spec):
     found = outcome(spec, monkeypatch, AUCS | {"another_episode": 0.66})
     assert found["chosen"] == "another_episode"
     text = score.table(json.loads(json.dumps(found)))
@@ -113,7 +158,6 @@ def test_the_outcome_and_its_table(monkeypatch):
     [
         ([], "64 of 64 runs are not finished"),
         (["--diverged=segment-Alien-7"], "no run of the list"),
-        (["--episodes=15"], "no multiple of 10"),
     ],
 )
 def test_an_incomplete_list_is_not_scored(tmp_path, arguments, says):

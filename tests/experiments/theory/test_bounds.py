@@ -43,9 +43,9 @@ def test_theorem_4_1_and_its_proof_step_hold_on_random_problems(seed):
     weights = np.full(size, 1 / size)
     law = pairs.independent_pairs(weights, kinds)
     counts = pairs.draw_counts(rng, law, n, 5)
-    fit = zl.coordinate_descent(jax.random.key(seed), counts, blocks, 10)
-    error = bounds.squared_distance(zl.predictor(counts, fit.labels), law.label, law.joint)
-    sides = bounds.merged_discrepancy(fit.labels, kinds, weights)
+    labels = zl.coordinate_descent(jax.random.key(seed), counts, blocks, 10)
+    error = bounds.squared_distance(zl.predictor(counts, labels), law.label, law.joint)
+    sides = bounds.merged_discrepancy(labels, kinds, weights)
     # For any encoder the mean over x' is below 2 sqrt(E[(f-hat - f*)^2]), as the proof shows.
     assert np.all(sides @ weights <= 2 * np.sqrt(error) + 1e-12)
     assert np.all(sides <= 2 * np.sqrt(error[:, None] / weights) + 1e-12)

@@ -1,24 +1,11 @@
-"""The command line, the figures and the page of `python -m experiments.theory`."""
+"""The figures and the page of `python -m experiments.theory`."""
 
 import json
 import pathlib
 
-import pytest
-
 from experiments.theory import figures, page
-from tests.experiments import programs
-from tests.experiments.test_command_line import assert_mistake
 
 ROOT = pathlib.Path(__file__).parents[3]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--seeds=0"], ["--seeds=many"], ["--unknown=1"], ["stray"], ["--page=README.missing"]],
-)
-def test_wrong_arguments_print_one_line_and_exit_with_code_2(arguments, tmp_path):
-    done = programs.call("experiments.theory", f"--output={tmp_path}", *arguments)
-    assert_mistake(done, [], tmp_path)
 
 
 def test_stored_results_give_the_figures_and_the_tables_of_the_page(tmp_path):
