@@ -5,6 +5,9 @@ r"""Trains rows of the paper's Atari table: one run, or a whole fleet in one pro
 
 The same command in the same work directory resumes. Every hyperparameter of the preset is a flag:
 --config.batch_size=64.
+
+--preset=simple: a full run costs about 80 PFLOP a game with the deterministic model and 570 with
+the stochastic one, counted by hand: days to months on a few CPU cores, minutes to hours on an H200.
 """
 
 import dataclasses
@@ -20,8 +23,14 @@ from absl import app, flags
 from experiments import command_line, launch
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
+
+_COST = (
+    "a full run of SimPLe costs about 80 PFLOP a game with the deterministic model and 570 with "
+    "the stochastic one, days to months on a few CPU cores"
+)
 
 if TYPE_CHECKING:
     from rcrl_jax.training.plan import Plan
@@ -31,7 +40,8 @@ flags.adopt_module_key_flags(launch)
 GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
 _GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all26")
 _STEPS = flags.DEFINE_integer(
-    "steps", 100_000, "agent steps to train for (4 emulator frames each)",
+    "steps", None,
+    "agent steps to train for (4 emulator frames each) [default: 100000; of simple: all rounds]",
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
@@ -46,11 +56,12 @@ _BACKEND = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
-    train(presets.ATARI_PRESETS)
+    train(presets.atari_presets())
 
 
 def train(
-    choices: Mapping[str, RainbowConfig], complete: Callable[["Plan"], "Plan"] = lambda plan: plan
+    choices: Mapping[str, RainbowConfig | SimpleConfig],
+    complete: Callable[["Plan"], "Plan"] = lambda plan: plan,
 ) -> None:
     """Runs the experiment that the flags describe.
 
@@ -69,12 +80,14 @@ def train(
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         plan = dataclasses.replace(complete(plan), film=launch.VIDEO.value)
-        launch.run(plan, atari.LARGEST_SPEC)
+        if isinstance(settings, SimpleConfig):
+            print(_COST, flush=True)
+        launch.run(plan, atari.largest_spec(settings.frame_shape))
 
 
 def make_plan(
     preset: str,
-    settings: RainbowConfig,
+    settings: RainbowConfig | SimpleConfig,
     games: Sequence[str],
     seeds: Sequence[int],
     workdir: pathlib.Path,
@@ -87,15 +100,22 @@ def make_plan(
     # Imported late: `main` must set up the host's memory before JAX starts its threads.
     from rcrl_jax.training.plan import Plan, RunId
 
-    groups.check_run(settings, _STEPS.value, atari.ATARI_GAMES)
+    steps = settings.total_steps if _STEPS.value is None else _STEPS.value
+    groups.check_run(settings, steps, atari.ATARI_GAMES)
     return Plan(
         preset=preset,
         config=settings,
         runs=tuple(RunId(*run) for run in itertools.product(games, seeds)),
-        total_steps=_STEPS.value,
+        total_steps=steps,
         workdir=workdir,
         eval_episodes=_EVAL_EPISODES.value,
-        make_environment=functools.partial(atari.make_games, games, len(seeds), _BACKEND.value),
+        make_environment=functools.partial(
+            atari.make_games,
+            games,
+            len(seeds),
+            _BACKEND.value,
+            screen=atari.Screen(settings.frame_shape, settings.most_noops),
+        ),
         **launch.fleet_options(),
     )
 
@@ -110,5 +130,5 @@ def _read_games() -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    command_line.define_config(presets.ATARI_PRESETS, "rcrl", sys.argv)
+    command_line.define_config(presets.atari_presets(), "rcrl", sys.argv)
     app.run(main, flags_parser=command_line.parse)

@@ -20,7 +20,13 @@ from rcrl_jax.return_contrast import losses
 
 
 class Schedule(NamedTuple):
-    """When an agent learns."""
+    """When an agent learns; `simple.Rounds` is another one.
+
+    All but the last of several updates come before the action of their step. `before_action` says
+    whether the last one does, too, as an agent needs that learns from its newest actions alone.
+    """
+
+    before_action = False
 
     learn_start: int  # agent steps before the first update
     update_period: int  # agent steps between updates
@@ -33,6 +39,15 @@ class Schedule(NamedTuple):
             return 0
         is_first = step - self.update_period < self.learn_start
         return self.first_updates if is_first else self.updates
+
+    def kind(self, step: int, made: int) -> int:
+        """The number of the kind of update that is due at `step` after `made` others."""
+        del step, made
+        return 0
+
+    def counts(self, start: int, end: int) -> tuple[int, ...]:
+        """`count` by kind of update."""
+        return (self.count(start, end),)
 
     def count(self, start: int, end: int) -> int:
         """Updates from agent step `start` up to `end`, which is not counted."""
@@ -48,6 +63,7 @@ class EvaluationSettings(NamedTuple):
     period: int  # environment steps between evaluations
     episodes: int  # of one evaluation
     protocol: Mapping[str, Any]  # how scores are taken, for the manifest
+    others: tuple[str, ...] = ()  # further values of `greedy`, whose means stand beside the scores
 
 
 class Resources(NamedTuple):
@@ -75,10 +91,11 @@ class Agent:
       init: `(run, key) -> LearnerState`.
       act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
         Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
-        policy. `greedy` is static. That of an agent with a memory takes the memory after the
-        observation, and returns `(action, memory)`.
+        policy. `greedy` is static, and may be one of `EvaluationSettings.others`. That of an agent
+        with a memory takes the memory after the observation, and returns `(action, memory)`.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
-        plus every auxiliary loss.
+        plus every auxiliary loss. Where there are several kinds, the shape of the batch tells which
+        one it is.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
       compare: `(trainable_params, first, second) -> Comparison`: similarity of pairs, row by row.

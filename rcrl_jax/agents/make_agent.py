@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import Mapping
 
-from rcrl_jax.agents import dreamer, planet, rainbow, sac, slac
+from rcrl_jax.agents import dreamer, planet, rainbow, sac, simple, slac
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.auxiliary.task import TaskMaker
 from rcrl_jax.config.presets import Config
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 
@@ -18,6 +19,7 @@ _FAMILIES = {
     DreamerConfig: dreamer,
     PlanetConfig: planet,
     SlacConfig: slac,
+    SimpleConfig: simple,
 }
 _NO_TASKS: Mapping[str, TaskMaker] = {}
 

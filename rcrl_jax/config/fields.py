@@ -20,6 +20,8 @@ SOURCES = {
     "DR": "github.com/danijar/dreamer, the code behind Dreamer (Hafner et al., 2020)",
     "PL": "github.com/google-research/planet, the code behind PlaNet (Hafner et al., 2019)",
     "SL": "github.com/alexlee-gk/slac, the code behind SLAC (Lee et al., 2020)",
+    "SP": "github.com/tensorflow/tensor2tensor of May 2019, the code behind SimPLe (Kaiser et al., "
+    "2020)",
     "ours": "stated nowhere; docs/decisions.md gives the reason",
 }
 """What the sources of settings stand for."""

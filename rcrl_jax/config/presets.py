@@ -3,6 +3,7 @@
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import (
     DreamerConfig,
     PlanetConfig,
@@ -10,7 +11,7 @@ from rcrl_jax.config.world_models import (
     WorldModelConfig,
 )
 
-Config = RainbowConfig | SacConfig | WorldModelConfig
+Config = RainbowConfig | SacConfig | WorldModelConfig | SimpleConfig
 """A configuration of any agent family."""
 
 _STATE_ACTION = RainbowConfig(head="state_action")
@@ -90,6 +91,23 @@ WORLD_MODEL_PRESETS: dict[str, WorldModelConfig] = {
 `dreamer_rcrl` is Dreamer with the return-contrastive task on its filtered state.
 """
 
+_SMALL = {
+    f"{model}.{name}": value
+    for model in ("deterministic", "stochastic")
+    for name, value in {"filters": 32, "compress_steps": 2, "double_steps": 1}.items()
+}
+
+ATARI_WORLD_MODEL_PRESETS: dict[str, SimpleConfig] = {
+    "simple": SimpleConfig(),
+    "simple_small": replace(
+        SimpleConfig(), {"rounds": 3, "model_updates": 5000, "policy_updates": 100, **_SMALL}
+    ),
+}
+"""SimPLe, which learns a world model, and a smaller one of ours, which is not SimPLe.
+
+`simple` has the deterministic model; its paper's scores are of `--config.model=stochastic`.
+"""
+
 DMC_LEARNING_RATES = {"cheetah_run": 2e-4}
 """Tasks with a learning rate of their own (CURL, table 3)."""
 
@@ -102,6 +120,11 @@ def dmc_presets_of(task: str) -> dict[str, SacConfig]:
         name: replace(preset, {"learning_rate": DMC_LEARNING_RATES[task]})
         for name, preset in DMC_PRESETS.items()
     }
+
+
+def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
+    """All presets that train on Atari."""
+    return {**ATARI_PRESETS, **ATARI_WORLD_MODEL_PRESETS}
 
 
 def control_presets_of(task: str) -> dict[str, SacConfig | WorldModelConfig]:

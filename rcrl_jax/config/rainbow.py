@@ -1,6 +1,7 @@
 """The configuration of data-efficient C51 Rainbow, as trained on Atari-100k."""
 
 import dataclasses
+from typing import ClassVar
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.fields import setting
@@ -29,6 +30,10 @@ class RainbowConfig:
     Raises:
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
+
+    frame_shape: ClassVar[tuple[int, ...]] = (84, 84)
+    most_noops: ClassVar[int] = 30
+    total_steps: ClassVar[int] = 100_000  # agent steps of a run, unless told otherwise
 
     # Network
     encoder: str = setting(

@@ -83,6 +83,7 @@ class AgentEnvironment:
         self._lives = np.zeros(num_envs, np.int32)
         self._return = np.zeros(num_envs, np.float64)
         self._length = np.zeros(num_envs, np.int64)
+        self._steps = 0  # since the first reset
 
     @property
     def spec(self) -> EnvironmentSpec:
@@ -102,11 +103,10 @@ class AgentEnvironment:
     @property
     def description(self) -> dict[str, Any]:
         """For the manifest: the environment's description and this view's settings."""
-        return {
-            **self._environment.description,
-            **dataclasses.asdict(self._protocol),
-            "stack_start": "zeros",
-        }
+        protocol = dataclasses.asdict(self._protocol)
+        if self._protocol.restart_period is None:  # manifests of most agents do not have it
+            del protocol["restart_period"]
+        return {**self._environment.description, **protocol, "stack_start": "zeros"}
 
     def log_frames(self, log: FrameLog) -> None:
         """Takes frames from `log` as far as it goes, and adds those that follow.
@@ -134,8 +134,11 @@ class AgentEnvironment:
         step = self._environment.recv()
         self._return += step.reward
         self._length += 1
+        self._steps += 1
 
         at_limit = step.truncated | (self._length >= self._protocol.max_episode_steps)
+        if (period := self._protocol.restart_period) is not None and self._steps % period == 0:
+            at_limit = np.ones_like(at_limit)
         finished = step.terminated | at_limit
         # Only while lives remain: Q*bert shows 0 lives before its game is over.
         life_lost = (step.lives < self._lives) & (step.lives > 0)

@@ -4,11 +4,18 @@ import functools
 import importlib
 import logging
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from rcrl_jax.envs import pools
-from rcrl_jax.envs.protocol import VectorEnvironment, discrete_spec, nearest, validate_seeds
+from rcrl_jax.envs.protocol import (
+    EnvironmentSpec,
+    VectorEnvironment,
+    discrete_spec,
+    nearest,
+    validate_seeds,
+)
 
 ATARI_GAMES = (
     "Alien",
@@ -42,16 +49,37 @@ ATARI_GAMES = (
 
 ATARI_BACKENDS = ("auto", "envpool", "ale")
 
-LARGEST_SPEC = discrete_spec((84, 84), 18)
-"""Spec of a game with all actions of the console; every game has these or fewer."""
+
+class Screen(NamedTuple):
+    """How games are shown, and how they start."""
+
+    frame_shape: tuple[int, ...] = (84, 84)  # grey, or with a third axis of 3 colours
+    most_noops: int = 30  # at the start of a game; the backends begin at 0 or 1
+
+
+GREY = Screen()
+
+
+def largest_spec(frame_shape: tuple[int, ...]) -> EnvironmentSpec:
+    """Spec of a game with all actions of the console; every game has these or fewer."""
+    return discrete_spec(frame_shape, 18)
+
+
+LARGEST_SPEC = largest_spec(GREY.frame_shape)
+"""That of grey frames."""
 
 
 def make_atari(
-    game: str, seeds: Sequence[int], *, backend: str = "auto", num_threads: int | None = None
+    game: str,
+    seeds: Sequence[int],
+    *,
+    backend: str = "auto",
+    num_threads: int | None = None,
+    screen: Screen = GREY,
 ) -> VectorEnvironment:
     """Makes R copies of one game, R = len(seeds).
 
-    Both backends: 4 emulator frames a step, maximum over the last two, grayscale, 84x84 by area
+    Both backends: 4 emulator frames a step, maximum over the last two, the screen's size by area
     averaging, minimal action set, no sticky actions, random no-ops at the start of a game, no FIRE
     at reset, raw rewards, no frame limit. Lives are reported and have no effect. `description` of
     the environment lists all of it, with versions.
@@ -63,6 +91,7 @@ def make_atari(
             imported, ale elsewhere. The same seed starts different games on the two backends.
         num_threads: CPU threads of this vector; None for one per environment, at most one per
             core.
+        screen: how games are shown.
 
     Raises:
         ValueError: unknown game or backend, or a bad seed.
@@ -78,10 +107,10 @@ def make_atari(
     if backend == "envpool":
         from rcrl_jax.envs.atari_envpool import EnvpoolAtari
 
-        return EnvpoolAtari(game, seeds, num_threads)
+        return EnvpoolAtari(game, seeds, num_threads, screen)
     from rcrl_jax.envs.atari_ale import AleAtari
 
-    return AleAtari(game, seeds, num_threads)
+    return AleAtari(game, seeds, num_threads, screen)
 
 
 @functools.cache  # one warning, however many games there are
@@ -98,7 +127,11 @@ def _default_backend() -> str:
 
 
 def make_games(
-    games: Sequence[str], seeds_per_game: int, backend: str, seeds: np.ndarray
+    games: Sequence[str],
+    seeds_per_game: int,
+    backend: str,
+    seeds: np.ndarray,
+    screen: Screen = GREY,
 ) -> VectorEnvironment:
     """Makes the environments of a fleet: one vector per game, joined in the order of the runs.
 
@@ -107,6 +140,7 @@ def make_games(
         seeds_per_game: runs of each game.
         backend: as in `make_atari`.
         seeds: `[R, E]`, environment seeds; R = games * seeds_per_game, run by run.
+        screen: how games are shown.
 
     Raises:
         ValueError: unknown game or backend, or a bad seed.
@@ -114,7 +148,7 @@ def make_games(
     """
     by_game = seeds.reshape(len(games), seeds_per_game * seeds.shape[1])
     made = [
-        make_atari(game, game_seeds, backend=backend)
+        make_atari(game, game_seeds, backend=backend, screen=screen)
         for game, game_seeds in zip(games, by_game, strict=True)
     ]
     return made[0] if len(made) == 1 else pools.concatenate(made)

@@ -6,6 +6,7 @@ import ale_py
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from rcrl_jax.envs.atari import Screen
 from rcrl_jax.envs.protocol import (
     TimeStep,
     VectorEnvironment,
@@ -25,8 +26,9 @@ class AleAtari(VectorEnvironment):
     ale_py allocates a new buffer for each result, so frames are not copied here.
     """
 
-    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None):
+    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None, screen: Screen):
         """Takes the arguments of `make_atari`, validated."""
+        is_grey = len(screen.frame_shape) == 2
         self._vector = ale_py.AtariVectorEnv(
             # ROM names are in snake_case: 'UpNDown' is 'up_n_down'.
             re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower(),
@@ -39,10 +41,10 @@ class AleAtari(VectorEnvironment):
             stack_num=1,
             frameskip=4,
             maxpool=True,
-            noop_max=30,
-            img_height=84,
-            img_width=84,
-            grayscale=True,
+            noop_max=screen.most_noops,
+            img_height=screen.frame_shape[0],
+            img_width=screen.frame_shape[1],
+            grayscale=is_grey,
             full_action_space=False,
             repeat_action_probability=0.0,
             reward_clipping=False,
@@ -54,8 +56,9 @@ class AleAtari(VectorEnvironment):
         self._seeds = seeds
         self.num_envs = len(seeds)
         num_actions = int(self._vector.single_action_space.n)
-        self.spec = discrete_spec((84, 84), num_actions)
+        self.spec = discrete_spec(screen.frame_shape, num_actions)
         self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
+        colours = {"grayscale": "palette luminance"} if is_grey else {"colours": "RGB"}
         self.description = {
             "game": game,
             "backend": "ale",
@@ -63,9 +66,9 @@ class AleAtari(VectorEnvironment):
             "emulator": f"ALE {ale_py.__version__}",
             "frame_skip": 4,
             "frame_pooling": "maximum of the last two emulator frames, then resize",
-            "grayscale": "palette luminance",
-            "resize": "84x84, area averaging",
-            "noops_at_reset": [0, 29],
+            **colours,
+            "resize": f"{screen.frame_shape[0]}x{screen.frame_shape[1]}, area averaging",
+            "noops_at_reset": [0, screen.most_noops - 1],
             "fire_at_reset": False,
             "sticky_action_probability": 0.0,
             "action_set": f"minimal ({num_actions} actions)",

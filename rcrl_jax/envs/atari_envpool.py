@@ -3,6 +3,7 @@
 import envpool
 import numpy as np
 
+from rcrl_jax.envs.atari import Screen
 from rcrl_jax.envs.protocol import (
     TimeStep,
     VectorEnvironment,
@@ -23,8 +24,9 @@ class EnvpoolAtari(VectorEnvironment):
     workers write the next results to another one. So frames are not copied here.
     """
 
-    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None):
+    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None, screen: Screen):
         """Takes the arguments of `make_atari`, validated."""
+        self._is_grey = is_grey = len(screen.frame_shape) == 2
         self._pool = envpool.make(
             f"{game}-v5",
             env_type="gymnasium",
@@ -35,10 +37,10 @@ class EnvpoolAtari(VectorEnvironment):
             max_episode_steps=_NEVER,
             stack_num=1,
             frame_skip=4,
-            noop_max=30,
-            img_height=84,
-            img_width=84,
-            gray_scale=True,
+            noop_max=screen.most_noops,
+            img_height=screen.frame_shape[0],
+            img_width=screen.frame_shape[1],
+            gray_scale=is_grey,
             use_inter_area_resize=True,
             full_action_space=False,
             repeat_action_probability=0.0,
@@ -49,8 +51,9 @@ class EnvpoolAtari(VectorEnvironment):
         )
         self.num_envs = len(seeds)
         num_actions = int(self._pool.action_space.n)
-        self.spec = discrete_spec((84, 84), num_actions)
+        self.spec = discrete_spec(screen.frame_shape, num_actions)
         self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
+        colours = {"grayscale": "palette luminance"} if is_grey else {"colours": "RGB"}
         self.description = {
             "game": game,
             "backend": "envpool",
@@ -58,9 +61,9 @@ class EnvpoolAtari(VectorEnvironment):
             "emulator": f"ALE as built into envpool {envpool.__version__}",
             "frame_skip": 4,
             "frame_pooling": "maximum of the last two emulator frames, then resize",
-            "grayscale": "palette luminance",
-            "resize": "84x84, area averaging",
-            "noops_at_reset": [1, 30],
+            **colours,
+            "resize": f"{screen.frame_shape[0]}x{screen.frame_shape[1]}, area averaging",
+            "noops_at_reset": [1, screen.most_noops],
             "fire_at_reset": False,
             "sticky_action_probability": 0.0,
             "action_set": f"minimal ({num_actions} actions)",
@@ -73,7 +76,7 @@ class EnvpoolAtari(VectorEnvironment):
         # Results of a partial reset come in the order of the ids. A reset also clears the pool's
         # flag of an ended game, so the next step does not restart the game once more.
         observation, info = self._pool.reset(np.flatnonzero(mask).astype(np.int32))
-        self._last = after_reset(self._last, mask, observation[:, 0], info["lives"])
+        self._last = after_reset(self._last, mask, self._frames(observation), info["lives"])
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
@@ -84,8 +87,16 @@ class EnvpoolAtari(VectorEnvironment):
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
         observation, reward, terminated, truncated, info = self._pool.recv()
-        self._last = TimeStep(observation[:, 0], reward, info["lives"], terminated, truncated)
+        self._last = TimeStep(
+            self._frames(observation), reward, info["lives"], terminated, truncated
+        )
         return self._last
+
+    def _frames(self, observation: np.ndarray) -> np.ndarray:
+        """`[R, *frame_shape]`; the pool has colours before rows."""
+        if self._is_grey:
+            return observation[:, 0]
+        return np.ascontiguousarray(np.moveaxis(observation, 1, -1))
 
     def close(self) -> None:
         """Ends the environments and their threads."""

@@ -89,10 +89,14 @@ class EnvironmentProtocol:
     """Whether rewards are clipped to [-1, 1]; returns are always raw."""
     max_episode_steps: int
     """Agent steps after which a game is cut, regardless of its lives."""
+    restart_period: int | None = None
+    """Agent steps of the run after each of which its game is cut."""
 
     def for_evaluation(self) -> "EnvironmentProtocol":
         """The same settings with whole games and raw rewards."""
-        return dataclasses.replace(self, life_loss_ends_episode=False, clip_rewards=False)
+        return dataclasses.replace(
+            self, life_loss_ends_episode=False, clip_rewards=False, restart_period=None
+        )
 
 
 class TimeStep(NamedTuple):

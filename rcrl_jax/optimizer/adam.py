@@ -1,4 +1,4 @@
-"""The optimizer of all agent families: Adam, with gradients clipped to a norm."""
+"""The optimizer of nearly everything: Adam, with gradients clipped to a norm."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import optax
 from rcrl_jax import native
 
 
-class Adam(NamedTuple):
+class Optimizer(NamedTuple):
     """An optimizer as two functions.
 
     Attributes:
@@ -31,7 +31,7 @@ def make_adam(
     b2: float = 0.999,
     eps: float = 1e-8,
     max_norm: float = math.inf,
-) -> Adam:
+) -> Optimizer:
     """Makes Adam (Kingma and Ba, 2015).
 
     The CPU has a kernel of our own, which differs from optax in rounding and reads and writes the
@@ -49,7 +49,7 @@ def make_adam(
     if clips:
         adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
 
-    step_by_optax = _stepping(adam)
+    step_by_optax = stepping(adam)
 
     def step_by_kernel(gradients, state, params, due):
         # Of optax's chains: of clipping and Adam, of the moments and the learning rate.
@@ -70,7 +70,7 @@ def make_adam(
             gradients, state, params, due, cpu=step_by_kernel, default=step_by_optax
         )
 
-    return Adam(adam.init, step)
+    return Optimizer(adam.init, step)
 
 
 def make_tensorflow_adam(
@@ -80,7 +80,7 @@ def make_tensorflow_adam(
     max_norm: float = math.inf,
     b1: float = 0.9,
     b2: float = 0.999,
-) -> Adam:
+) -> Optimizer:
     """Makes Adam as TensorFlow has it, whose epsilon is added before the correction of the moments.
 
     step = learning_rate sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps). With optax's form, an
@@ -107,18 +107,14 @@ def make_tensorflow_adam(
     adam = optax.GradientTransformation(init, update)
     if math.isfinite(max_norm):
         adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
-    stepping = _stepping(adam)
+    return Optimizer(adam.init, stepping(adam))
+
+
+def stepping(transformation: optax.GradientTransformation) -> Callable[..., Any]:
+    """`Optimizer.step` by optax."""
 
     def step(gradients, state, params, due=True):
-        return stepping(gradients, state, params, jnp.asarray(due))
-
-    return Adam(adam.init, step)
-
-
-def _stepping(transformation: optax.GradientTransformation) -> Callable[..., Any]:
-    """`Adam.step` by optax."""
-
-    def step(gradients, state, params, due):
+        due = jnp.asarray(due)
         deltas, stepped = transformation.update(gradients, state, params)
         new = optax.apply_updates(params, deltas), stepped
         params, state = jax.tree.map(lambda a, b: jnp.where(due, a, b), new, (params, state))

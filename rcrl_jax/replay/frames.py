@@ -84,7 +84,7 @@ class HostFrameStore:
         self._layout = layout
         self._frames = np.zeros((num_runs, capacity + 1, *layout.stored_shape), layout.dtype)
         self._offsets = np.arange(num_runs)[:, None, None] * (capacity + 1)
-        self._buffers: dict[tuple[str, int], list[np.ndarray]] = {}
+        self._buffers: dict[tuple[str, int, int], list[np.ndarray]] = {}
 
     def write(self, rows: np.ndarray, slots: np.ndarray, frames: np.ndarray) -> None:
         """Stores `frames [n, *frame_shape]` of runs `rows [n]` at `slots [n]`."""
@@ -103,10 +103,10 @@ class HostFrameStore:
           one with this name.
         """
         runs, num, frame_stack = slots.shape
-        buffers = self._buffers.get((name, num))
+        buffers = self._buffers.get((name, num, frame_stack))
         if buffers is None:
             shape = (runs, num, *layout.stack_shape(frame_stack))
-            buffers = self._buffers[name, num] = [
+            buffers = self._buffers[name, num, frame_stack] = [
                 aligned.zeros(shape, layout.dtype) for _ in range(2)
             ]
         buffers.reverse()

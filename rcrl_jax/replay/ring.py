@@ -106,6 +106,9 @@ class TransitionRing:
         rule = settings.contrast
         compares_returns = rule.equal_return_positives or rule.differs_in_return
         self._returns = ReturnTable(num_runs, capacity) if compares_returns else None
+        self._round_steps = settings.round_steps
+        self._steps = 0
+        self._rounds = [np.zeros(num_runs, np.int64)]  # the first index of each
 
     def add(
         self,
@@ -134,6 +137,9 @@ class TransitionRing:
         self._is_last[at] = True
         self._slots["is_pair"][at] = False
         self._next_age[ended] = 0
+        self._steps += 1
+        if self._round_steps and self._steps % self._round_steps == 0:
+            self._rounds.append(self.count.copy())
         return WrittenSlots(slot, cut_runs, cut_slot)
 
     def _append(self, rows: np.ndarray) -> np.ndarray:
@@ -177,6 +183,11 @@ class TransitionRing:
     def open_episode(self) -> np.ndarray:
         """`[R]`: the first index of the episode that has not ended."""
         return self.count - self._next_age
+
+    @property
+    def rounds(self) -> np.ndarray:
+        """`[R, K + 1]`: the first index of each of K complete rounds, and the one after them."""
+        return np.stack(self._rounds, axis=1)
 
     def slot(self, index: np.ndarray) -> np.ndarray:
         """Where indices of any shape lie in the ring."""

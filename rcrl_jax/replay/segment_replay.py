@@ -83,9 +83,9 @@ class SegmentReplay:
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
         self.sampler = sampler(settings.contrast, self._ring, self._streams)
-        self._sequences = None
-        if settings.sequence is not None:
-            self._sequences = SequenceSampler(settings.sequence, self._ring, self._streams)
+        self._sequences = [
+            SequenceSampler(rule, self._ring, self._streams) for rule in settings.sequences
+        ]
         self._priorities = SumTree(runs, settings.capacity)
         self._max_priority = np.ones(runs)
         self._first_unready = np.zeros(runs, np.int64)  # first transition without a full window
@@ -140,7 +140,7 @@ class SegmentReplay:
 
     # --- sampling ---------------------------------------------------------------------------
 
-    def sample(self, beta: float) -> Sample:
+    def sample(self, beta: float, kind: int = 0) -> Sample:
         """Draws a batch for every run, of the sizes of the settings.
 
         The observations of the batch stay valid for a limited time:
@@ -152,16 +152,17 @@ class SegmentReplay:
 
         Args:
           beta: exponent of the importance weights.
+          kind: number of the kind of update that reads the batch.
 
         Returns:
           The batch with leading axis R, and the indices for `update_priorities`.
         """
-        if self._sequences is None:
+        if not self._sequences:
             index = self._prioritised(_TRANSITIONS, self.settings.batch_size)
             transitions = self._transitions(index, beta)
         else:
-            index = self._sequences.draw(self.settings.batch_size)
-            transitions = self._windows(index)
+            index = self._sequences[kind].draw(self.settings.windows(kind))
+            transitions = self._windows(index, kind)
         contrast, weight, positive_is_anchor = None, None, np.zeros(len(index))
         rule = self.settings.contrast
         if rule.number:
@@ -184,18 +185,18 @@ class SegmentReplay:
         positive, negative, _ = self.sampler.contrast(anchor, measuring=True)
         return self._contrast_batch(anchor, positive, negative, prefix="measured_")
 
-    def example_batch(self) -> types.Batch:
+    def example_batch(self, kind: int = 0) -> types.Batch:
         """A batch of the shapes, types and frames of a sampled one, with arbitrary contents.
 
-        Serves to compile and time an update, also while the replay is empty.
+        Serves to compile and time an update of a kind, also while the replay is empty.
         """
         runs, num_anchors = len(self._ring.rows), self.settings.contrast.number
-        index = np.zeros((runs, self.settings.batch_size), np.int64)
-        if self._sequences is None:
+        index = np.zeros((runs, self.settings.windows(kind)), np.int64)
+        if not self._sequences:
             with np.errstate(invalid="ignore"):  # an empty replay has no priorities
                 transitions = self._transitions(index, beta=0.0)
         else:
-            transitions = self._windows(index)
+            transitions = self._windows(index, kind)
         anchor = np.zeros((runs, num_anchors), np.int64)
         contrast = self._contrast_batch(anchor, anchor, anchor) if num_anchors else None
         weighted = self.settings.contrast.another_episode and num_anchors
@@ -227,9 +228,9 @@ class SegmentReplay:
             weight=weight.astype(np.float32),
         )
 
-    def _windows(self, index: np.ndarray) -> types.SequenceBatch:
+    def _windows(self, index: np.ndarray, kind: int) -> types.SequenceBatch:
         """The windows of consecutive frames that start at `index [R, B]`."""
-        slots, *others = self._sequences.read(index)
+        slots, *others = self._sequences[kind].read(index)
         layout = self._observations.observation
         return types.SequenceBatch(self._frames.gather("observation", slots, layout), *others)
 

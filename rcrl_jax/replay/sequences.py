@@ -11,6 +11,16 @@ So a window is a range of indices. There are two kinds, which differ in what sta
 Windows of the first kind lie within one episode that has ended; Dreamer and PlaNet learn from such.
 Windows of the second kind may cross ends of episodes, but not with their last step; SLAC's do.
 A terminated episode has no final frame, so what led there is in no window of the first kind.
+
+The other kinds are for agents that learn in rounds of data. What stands beside a frame is that of
+the second kind.
+
+    'within'    a window of one episode, from any round; uniform over all such windows
+    'starts'    a window of one episode of the newest round: an episode first, all alike, then a
+                window in it. The first one is the start of the round's first episode.
+    'newest'    one window, which ends with the newest step, whatever its episodes
+
+Windows of the first two lie within the first ten elevenths of a round; the rest is held out.
 """
 
 from typing import NamedTuple
@@ -23,6 +33,8 @@ from rcrl_jax.replay.settings import SequenceRule
 
 _STARTS = 1 << 21  # stream of random numbers; redraws take the streams that follow
 _MOST_DRAWS = 10_000
+_PARTS, _LEARNED = 11, 10  # of a round, as SimPLe's code splits it (tensor2tensor's `gym_env.py`)
+_EPISODES = 1 << 22  # stream of the episodes in which windows start
 
 
 class Sequences(NamedTuple):
@@ -51,24 +63,75 @@ class SequenceSampler:
         self._uniform = streams.uniform
 
     def draw(self, size: int) -> np.ndarray:
-        """First indices `[R, size]` of windows, uniform over all valid ones of each run.
+        """First indices `[R, size]` of windows; uniform over all valid ones but for 'starts'.
 
         Raises:
           ValueError: a run has no valid window.
         """
+        if self._rule.kind == "newest":
+            return self._newest()
+        if self._rule.kind == "starts":
+            return self._starts(size)
+        propose = self._in_rounds if self._rule.kind == "within" else self._anywhere
+        index = np.zeros((len(self._ring.rows), size), np.int64)
+        redraw = np.ones(index.shape, bool)
+        for attempt in range(_MOST_DRAWS):
+            index = np.where(redraw, propose(self._uniform(_STARTS + attempt, size)), index)
+            redraw = ~self.is_valid(index)
+            if not redraw.any():
+                return index
+        raise ValueError(f"the replay holds no window of {self._rule.length} frames")
+
+    def _anywhere(self, uniform: np.ndarray) -> np.ndarray:
+        """Indices in the ring from uniform numbers `[R, size]`."""
         ring, length = self._ring, self._rule.length
         oldest = ring.oldest_slot[:, None]
         end = ring.open_episode if self._rule.kind == "leads" else ring.count
         span = np.maximum(end[:, None] - length + 1 - oldest, 0)
-        index = np.zeros((len(oldest), size), np.int64)
-        redraw = np.ones(index.shape, bool)
-        for attempt in range(_MOST_DRAWS):
-            drawn = oldest + (self._uniform(_STARTS + attempt, size) * span).astype(np.int64)
-            index = np.where(redraw, drawn, index)
-            redraw = ~self.is_valid(index)
-            if not redraw.any():
-                return index
-        raise ValueError(f"the replay holds no window of {length} frames")
+        return oldest + (uniform * span).astype(np.int64)
+
+    def _in_rounds(self, uniform: np.ndarray) -> np.ndarray:
+        """Indices in the learned part of all rounds from uniform numbers `[R, size]`."""
+        rounds = self._ring.rounds
+        windows = np.maximum(_learned(rounds) - self._rule.length + 1, 0)  # [R, K]
+        ends = np.cumsum(windows, axis=1)
+        place = (uniform * ends[:, -1:]).astype(np.int64)
+        number = np.sum(place[..., None] >= ends[:, None], axis=-1)  # of the round, [R, size]
+        before = np.take_along_axis(ends - windows, number, axis=1)
+        return np.take_along_axis(rounds, number, axis=1) + place - before
+
+    def _newest(self) -> np.ndarray:
+        """The window that ends with the newest step: `[R, 1]`, maybe negative."""
+        newest = self._ring.count[:, None] - 1
+        is_cut = ~self._ring.is_pair(newest)  # the final frame of a truncation
+        return newest - is_cut - self._rule.length + 1
+
+    def _starts(self, size: int) -> np.ndarray:
+        """Windows `[R, size]` of the newest round, for rollouts in a model."""
+        length, (begin, end) = self._rule.length, self._ring.rounds[:, -2:].T
+        number = end - begin
+        at = begin[:, None] + np.arange(number.max())
+        learned = at < begin[:, None] + _learned(np.stack([begin, end], axis=1))
+        is_start = (self._ring.age(at) == 0) & learned
+        is_start[:, 0] = True
+        # Places of the episodes' starts, then of other frames: [R, S], in order of time.
+        order = np.argsort(~is_start, axis=1, kind="stable")
+        starts = np.take_along_axis(is_start, order, axis=1)
+        following = np.where(np.roll(starts, -1, axis=1), np.roll(order, -1, axis=1), 0)
+        following[:, -1] = 0
+        following = np.where(following, following, learned.sum(1, keepdims=True))
+        windows = np.where(starts, following - order - length + 1, 0)  # of each episode
+        is_long = windows > 0
+        if not is_long.any(axis=1).all():
+            raise ValueError(f"the newest round holds no window of {length} frames")
+        order_of_long = np.argsort(~is_long, axis=1, kind="stable")
+        episode = (self._uniform(_EPISODES, size) * is_long.sum(1, keepdims=True)).astype(np.int64)
+        episode[:, 0] = 0
+        chosen = np.take_along_axis(order_of_long, episode, axis=1)
+        choices = np.take_along_axis(windows, chosen, axis=1)
+        offset = (self._uniform(_STARTS, size) * choices).astype(np.int64)
+        offset[:, 0] = 0
+        return begin[:, None] + np.take_along_axis(order, chosen, axis=1) + offset
 
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         """Whether windows may start at `index [R, N]`: `[R, N] bool`."""
@@ -78,6 +141,8 @@ class SequenceSampler:
         if self._rule.kind == "follows":
             return held & (last < ring.count[:, None]) & (last_age > 0)
         # What led to the first frame must be held, too.
+        if self._rule.kind == "within":
+            return held & (last_age == age + self._rule.length - 1)
         led = (age == 0) | (index > ring.oldest_slot[:, None])
         over = last < ring.open_episode[:, None]
         return held & led & over & (last_age == age + self._rule.length - 1)
@@ -105,3 +170,8 @@ class SequenceSampler:
             windows(np.where(ended, np.float32(0.0), np.float32(1.0))),
             windows(is_first),
         )
+
+
+def _learned(rounds: np.ndarray) -> np.ndarray:
+    """Frames of each round that are learned from: `[R, K + 1] -> [R, K]`."""
+    return np.diff(rounds, axis=1) // _PARTS * _LEARNED

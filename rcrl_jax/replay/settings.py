@@ -11,7 +11,8 @@ class SequenceRule(NamedTuple):
     """Which windows of consecutive frames are drawn; `sequences.py` shows the kinds."""
 
     length: int  # L, frames of a window
-    kind: str  # 'leads' or 'follows': what stands beside a frame
+    kind: str  # 'leads', 'follows', 'within', 'starts' or 'newest'
+    number: int | None = None  # windows of a draw; None: `ReplaySettings.batch_size`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,8 @@ class ReplaySettings:
         raises it to 1.
       sequence: windows that are drawn in place of transitions; None for agents that learn from
         transitions.
+      more_sequences: windows for further kinds of updates.
+      round_steps: agent steps of a round of data, for windows of rounds; 0 for other agents.
     """
 
     capacity: int
@@ -41,3 +44,15 @@ class ReplaySettings:
     batch_size: int
     importance_exponent: float
     sequence: SequenceRule | None = None
+    more_sequences: tuple[SequenceRule, ...] = ()
+    round_steps: int = 0
+
+    @property
+    def sequences(self) -> tuple[SequenceRule, ...]:
+        """All windows that are drawn, by the number of the kind of update that reads them."""
+        return () if self.sequence is None else (self.sequence, *self.more_sequences)
+
+    def windows(self, kind: int) -> int:
+        """Transitions or windows that an update of a kind reads."""
+        number = self.sequences[kind].number if self.sequences else None
+        return self.batch_size if number is None else number

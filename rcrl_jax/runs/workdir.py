@@ -9,6 +9,7 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS, Config
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.runs import checkpoints, manifest
 from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
 
@@ -157,7 +158,7 @@ def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -
 
 def _read_config(workdir: pathlib.Path, described: Mapping[str, Any]) -> Config:
     values = manifest.config_values(described)
-    for base in (RainbowConfig(), SacConfig(), *WORLD_MODEL_PRESETS.values()):
+    for base in (RainbowConfig(), SacConfig(), SimpleConfig(), *WORLD_MODEL_PRESETS.values()):
         if values.keys() == fields.values(base).keys():
             return fields.replace(base, values)
     raise Unusable(f"{workdir} has other hyperparameters than this version of the program")

@@ -83,6 +83,18 @@ class Assessor:
                 before_step=lambda: self._before_step(state),
                 after_step=recorder,
             )
+            others = {
+                name: evaluation.evaluate(
+                    state.learner.params.agent,
+                    fleet,
+                    plan.make_environment,
+                    state.step,
+                    range(num_episodes),
+                    policy=name,
+                    before_step=lambda: self._before_step(state),
+                ).returns.mean(axis=1)
+                for name in fleet.agent.evaluation.others
+            }
         except FloatingPointError:
             raise loop.NotFinite("an action of an evaluation", state) from None
         games, n = recorder.episodes, num_recorded
@@ -93,5 +105,8 @@ class Assessor:
             seeds=plan.seeds,
             agent_steps=state.step,
         )
+        for name, means in others.items():
+            for measured, mean in zip(unseen, means, strict=True):
+                measured[f"mean_{name}"] = float(mean)
         self._recording.record_evaluation(state.step, result, unseen)
         return result

@@ -44,7 +44,13 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
     except ValueError as error:
         raise Unusable(str(error)) from error
     if not is_control:
-        return functools.partial(atari.make_games, games, per_game, backend)
+        return functools.partial(
+            atari.make_games,
+            games,
+            per_game,
+            backend,
+            screen=atari.Screen(config.frame_shape, config.most_noops),
+        )
     return functools.partial(
         dmc.make_tasks,
         games,

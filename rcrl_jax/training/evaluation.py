@@ -50,6 +50,7 @@ def evaluate(
     agent_steps: int,
     games: range,
     *,
+    policy: bool | str = True,
     film: int = 0,
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome: None,
@@ -69,6 +70,7 @@ def evaluate(
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
       games: their numbers, E consecutive ones per run.
+      policy: `greedy` of `Fleet.act`.
       film: how many runs, the first ones, keep the frames of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
@@ -86,6 +88,7 @@ def evaluate(
                 make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]), protocol
             ),
             counters=(agent_steps, games.start + start),
+            policy=policy,
             film=film if start == 0 else 0,
             before_step=before_step,
             after_step=after_step,
@@ -111,6 +114,7 @@ def _play(
     fleet: Fleet,
     environment: AgentEnvironment,
     counters: tuple[int, ...],
+    policy: bool | str,
     film: int,
     before_step: Callable[[], None],
     after_step: Watcher,
@@ -129,7 +133,7 @@ def _play(
             before_step()
             stacks = fleet.agent.observations.stack(observation)
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
-            actions, memory = fleet.act(params, stacks, memory, *counters, step, greedy=True)
+            actions, memory = fleet.act(params, stacks, memory, *counters, step, greedy=policy)
             actions = np.asarray(actions)
             actions = actions.reshape(games, *actions.shape[2:])
             if not np.isfinite(actions).all():

@@ -13,7 +13,7 @@ import numpy as np
 from rcrl_jax import files, native, reference, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import ATARI_PRESETS, control_presets_of
+from rcrl_jax.config.presets import atari_presets, control_presets_of
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
@@ -103,15 +103,15 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         state, written, frame_log = _start_or_resume(
             plan, fleet, environment, replay, history, store, say
         )
-        batch = replay.example_batch()
-        say(prediction.forecast(memory, fleet, batch, state.step, plan.total_steps))
+        say(prediction.forecast(memory, fleet, replay, state.step, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
         )
         saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock)
-        learn_start, update_period, *_ = fleet.agent.schedule
-        measured_from = max(state.step, learn_start) + 3 * update_period  # updates are compiled
+        schedule = fleet.agent.schedule
+        # By then, updates are compiled.
+        measured_from = max(state.step, schedule.learn_start) + 3 * schedule.update_period
         progress = stack.enter_context(
             Progress(plan.total_steps, start=state.step, measured_from=measured_from)
         )
@@ -219,7 +219,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
 
 def _changed_fields(plan: Plan, game: str) -> str:
     """Where the configuration is not its preset's, as flags have it; empty for one of one's own."""
-    preset = {**ATARI_PRESETS, **control_presets_of(game)}.get(plan.preset)
+    preset = {**atari_presets(), **control_presets_of(game)}.get(plan.preset)
     if preset is None:
         return ""
     usual = fields.values(preset)

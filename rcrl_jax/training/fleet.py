@@ -89,7 +89,7 @@ class Fleet:
         observation: np.ndarray,
         memory: types.Memory | None,
         *counters: int,
-        greedy: bool = False,
+        greedy: bool | str = False,
     ) -> tuple[jax.Array, types.Memory | None]:
         """Actions of all runs; returns before they are computed.
 
@@ -100,7 +100,8 @@ class Fleet:
             None if the agents have no memory.
           *counters: integers that fix the noise, the agent steps of the run first; equal counters
             draw equal noise.
-          greedy: the evaluation policy instead of the training policy.
+          greedy: the evaluation policy instead of the training policy, or one of the agent's
+            `EvaluationSettings.others`.
 
         Returns:
           `[R, N, *act]`, and the memory, whose episodes all go on.
@@ -201,7 +202,7 @@ class Programs(NamedTuple):
     """The agent's functions over a run axis; each compiles at its first call."""
 
     init: Callable
-    act: Mapping[bool, Callable]  # greedy -> function
+    act: Mapping[bool | str, Callable]  # greedy -> function
     update: Callable
     embed: Callable
     compare: Callable
@@ -232,7 +233,7 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         init=jax.jit(over_runs(init)),
         act={
             greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
-            for greedy in (False, True)
+            for greedy in (False, True, *agent.evaluation.others)
         },
         update=jax.jit(
             over_runs(agent.update, in_place=1, reads_frames=True),

@@ -16,7 +16,8 @@ batch is drawn before the transition of its own step is in the replay, and befor
 the last update are.
 
 Where several updates are due at once, all but the last come before act(t), and each of them is
-yielded: a run can be saved between them.
+yielded: a run can be saved between them. Of agents that learn from their newest actions alone, the
+last one comes before act(t), too, and those after the last action are made.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,8 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the last one, which has been computed; None if it was an early one.
+    # The update before the last one, which has been computed; None if it was an early one, unless
+    # all of them are.
     finished: types.Update | None
 
 
@@ -78,19 +80,22 @@ def train(
       NotFinite: an action is not finite; it has not been sent to the environment.
     """
     agent = fleet.agent
-    while state.step < total_steps:
+    before_action = agent.schedule.before_action
+    while state.step < total_steps + before_action:
         step, learner, observation, pending, memory, early_updates = state
         due = agent.schedule.due(step)
-        if early_updates < due - 1:
+        if early_updates < due - (not before_action):
             state = _update_early(
                 state, fleet, replay, importance_exponent(agent, step, total_steps)
             )
             yield Step(state, None, finished=None)
             continue
+        if step == total_steps:  # the last updates of an agent that learns before it acts
+            return
         stacks = agent.observations.stack(observation)[:, None]
         actions, memory = fleet.act(learner.params.agent, stacks, memory, step)
         update = None
-        if due:
+        if due and not before_action:
             sample = replay.sample(importance_exponent(agent, step, total_steps))
             learner, result = fleet.update(learner, sample.batch)
             update = types.Update(sample.index, result, sample.positive_is_anchor)
@@ -109,7 +114,8 @@ def train(
             ended = outcome.terminated | outcome.truncated
             memory = memory._replace(restart=ended[:, None])
         state = LoopState(step + 1, learner, outcome.observation, update, memory)
-        yield Step(state, outcome, finished=None if early_updates else pending)
+        has_finished = before_action or not early_updates
+        yield Step(state, outcome, finished=pending if has_finished else None)
 
 
 def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
@@ -118,7 +124,7 @@ def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: f
     At most one update runs while the next batch is drawn: a third batch takes the memory of the
     first.
     """
-    sample = replay.sample(beta)
+    sample = replay.sample(beta, fleet.agent.schedule.kind(state.step, state.early_updates))
     if (pending := state.pending_update) is not None:  # waits for it
         replay.update_priorities(pending.index, np.asarray(pending.result.transition_loss))
     learner, result = fleet.update(state.learner, sample.batch)

@@ -16,6 +16,7 @@ from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
+from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
@@ -57,7 +58,7 @@ def predict_memory(
     # Updates are timed on a throw-away state before training.
     device = predict_update_memory(fleet, frame_store) + _bytes(jax.eval_shape(fleet.init))
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN)
-    host += 2 * _bytes(batch_shapes(agent, runs, frame_store))
+    host += 2 * _bytes([batch_shapes(agent, runs, frame_store, kind) for kind in _kinds(agent)])
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
     games = min(agent.evaluation.episodes, evaluation.GAMES_AT_ONCE)
     host += runs * games * instruments.MOST_BYTES
@@ -82,8 +83,10 @@ def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
     states = jax.eval_shape(fleet.init)  # overwritten by the new ones
     gradients = states.params
     at_once = 1 if fleet.batching == "map" else fleet.num_runs
-    batch = batch_shapes(agent, fleet.num_runs, frame_store)
-    size = _bytes((states, gradients, batch)) + at_once * agent.resources.activation_bytes
+    batch = max(
+        _bytes(batch_shapes(agent, fleet.num_runs, frame_store, kind)) for kind in _kinds(agent)
+    )
+    size = _bytes((states, gradients)) + batch + at_once * agent.resources.activation_bytes
     if frame_store == "device":
         size += _frame_bytes(fleet, frames.device_frame_size(agent.observations.stored))
     return size
@@ -136,10 +139,17 @@ def check_resources(
     return memory
 
 
-def forecast(memory: Memory, fleet: Fleet, batch: types.Batch, step: int, total_steps: int) -> str:
+def forecast(
+    memory: Memory, fleet: Fleet, replay: SegmentReplay, step: int, total_steps: int
+) -> str:
     """One line for the user about a fleet at `step`: memory and time, from timed updates."""
-    updates = fleet.agent.schedule.count(step, total_steps)
-    return describe(memory, time_update(fleet, batch), updates, datetime.datetime.now())
+    counts = fleet.agent.schedule.counts(step, total_steps)
+    seconds = sum(
+        number * time_update(fleet, replay.example_batch(kind))
+        for kind, number in enumerate(counts)
+        if number
+    )
+    return describe(memory, seconds / max(sum(counts), 1), sum(counts), datetime.datetime.now())
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:
@@ -206,13 +216,19 @@ def _duration(time: datetime.timedelta) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
+def _kinds(agent: Agent) -> range:
+    """Of updates."""
+    return range(max(len(agent.replay.sequences), 1))
+
+
+def batch_shapes(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> types.Batch:
     """The shapes and types of a batch, leading axis R; holds no data.
 
     Args:
       agent: reads the batch.
       runs: R.
       frame_store: 'host', or 'device' for references without their frames.
+      kind: of update.
     """
     formats, settings = agent.observations, agent.replay
 
@@ -228,7 +244,7 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     def actions(size: int) -> jax.ShapeDtypeStruct:
         return shape(size, *agent.action.shape, dtype=agent.action.dtype)
 
-    size, num_anchors = settings.batch_size, settings.contrast.number
+    size, num_anchors = settings.windows(kind), settings.contrast.number
     if settings.sequence is None:
         transitions = types.TransitionBatch(
             observation=stacks(formats.observation, size),
@@ -239,7 +255,7 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
             weight=shape(size),
         )
     else:
-        length = settings.sequence.length
+        length = settings.sequences[kind].length
         transitions = types.SequenceBatch(
             observation=stacks(formats.observation, size, length),
             action=shape(size, length, *agent.action.shape, dtype=agent.action.dtype),
@@ -266,13 +282,13 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str) -> types.Batch:
     return types.Batch(transitions, types.ContrastBatch(pairs, pairs, pairs), weight)
 
 
-def empty_batch(agent: Agent, runs: int, frame_store: str) -> types.Batch:
+def empty_batch(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> types.Batch:
     """A batch of zeros whose rewards, discounts and weights are 1; see `batch_shapes`.
 
     Weights are of transitions alone.
     """
     zeros = jax.tree.map(
-        lambda x: np.zeros(x.shape, x.dtype), batch_shapes(agent, runs, frame_store)
+        lambda x: np.zeros(x.shape, x.dtype), batch_shapes(agent, runs, frame_store, kind)
     )
     ones = np.ones_like(zeros.transitions.reward)
     transitions = zeros.transitions._replace(reward=ones, discount=ones)

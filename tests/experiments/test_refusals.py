@@ -328,3 +328,11 @@ def test_a_trial_of_the_theory_leaves_its_tracked_results_alone(tmp_path, monkey
         assert [path.name for path in tmp_path.iterdir()] == [folder.split("/")[0]]
         (tmp_path / folder).rmdir()
         (tmp_path / folder).parent.rmdir()
+
+
+@pytest.mark.parametrize(("arguments", "steps"), [((), 102_400), (("--steps=9600",), 9600)])
+def test_simple_plans_all_its_rounds_in_colour(tmp_path, arguments, steps):
+    plan = accepted(ATARI, "--preset=simple", "--game=Freeway", *arguments, directory=tmp_path)
+    assert plan.total_steps == steps
+    assert plan.make_environment.keywords["screen"] == ((105, 80, 3), 8)
+    assert accepted(ATARI, "--game=Pong", directory=tmp_path).total_steps == 100_000

@@ -1,0 +1,586 @@
+"""SimPLe (Kaiser et al., 2020), as pure functions of a run.
+
+As in its code, github.com/tensorflow/tensor2tensor of May 2019. One policy learns by PPO, in the
+real game and in a learned one, which never ends:
+
+    round        0              1                  2            ...
+    real game    2 x 3200 steps 2 x 3200           2 x 3200
+    updates      r  r m...m p..p  r  r m....m p..p   r  r m...
+
+    r  PPO on the newest 3200 steps, as if 16 agents had played 200 each
+    m  one step of the world model on windows of all rounds
+    p  PPO on 16 rollouts of 50 steps in the model, which start at frames of the newest round
+
+All updates come before the next action, so that r learns from the actions of one policy. The
+lengths of the windows in a batch tell the three kinds apart.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rcrl_jax import native, observations, types
+from rcrl_jax.agents import agent
+from rcrl_jax.auxiliary import task
+from rcrl_jax.config.simple import TEMPERATURES, SimpleConfig, StochasticModelConfig
+from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
+from rcrl_jax.losses import ppo
+from rcrl_jax.losses import simple as losses
+from rcrl_jax.networks import precision
+from rcrl_jax.networks import simple as networks
+from rcrl_jax.observations import ObservationFormat
+from rcrl_jax.optimizer import adafactor, adam
+from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
+from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.return_contrast.segments import closes_at_reward
+
+MODEL, REAL, IN_MODEL = range(3)  # kinds of updates
+
+
+class SimpleParams(NamedTuple):
+    """All parameters of the agent."""
+
+    model: types.Params
+    policy: types.Params
+
+
+class OptimizerStates(NamedTuple):
+    """States of the two optimisers."""
+
+    model: optax.OptState
+    policy: optax.OptState
+
+
+class Progress(NamedTuple):
+    """What an update keeps beside parameters."""
+
+    model_updates: jax.Array  # [] int32
+    metrics: dict[str, jax.Array]  # of the last update of each kind
+
+
+class Rounds(NamedTuple):
+    """When SimPLe learns; stands for `Schedule`."""
+
+    config: SimpleConfig
+
+    before_action = True
+
+    @property
+    def learn_start(self) -> int:
+        """Agent steps before the first update."""
+        return self.config.learn_start
+
+    @property
+    def update_period(self) -> int:
+        """Agent steps between updates."""
+        return self.config.update_period
+
+    def _by_kind(self, step: int) -> tuple[int, int, int]:
+        """Updates that are due at agent step `step`."""
+        config = self.config
+        if step == 0 or step % config.real_rollout:
+            return 0, 0, 0
+        number, within = divmod(step, config.round_steps)
+        if within or number > config.rounds:
+            return 0, 1, 0
+        model, in_model = config.updates_of_round(number - 1)
+        return model, 1, in_model
+
+    def due(self, step: int) -> int:
+        """How many updates are due at agent step `step`."""
+        return sum(self._by_kind(step))
+
+    def kind(self, step: int, made: int) -> int:
+        """The kind of the update that is due at `step` after `made` others."""
+        model, real, _ = self._by_kind(step)
+        if made < real:
+            return REAL
+        return MODEL if made < real + model else IN_MODEL
+
+    def counts(self, start: int, end: int) -> tuple[int, ...]:
+        """Updates of each kind from agent step `start` up to `end`, which counts."""
+        period = self.config.real_rollout
+        steps = range(-(-start // period) * period, end + 1, period)
+        return tuple(
+            np.sum([self._by_kind(step) for step in steps] or [(0, 0, 0)], axis=0).tolist()
+        )
+
+    def count(self, start: int, end: int) -> int:
+        """All of them."""
+        return sum(self.counts(start, end))
+
+
+def model_rate(config: SimpleConfig) -> optax.Schedule:
+    """Step size of the model's optimiser: a linear warm-up, then an inverse root or a constant."""
+    world = config.world
+
+    def rate(updates):
+        warm = jnp.minimum(updates / world.warmup, 1.0)
+        if config.model == "stochastic":
+            return world.learning_rate * warm
+        return world.learning_rate * warm * jax.lax.rsqrt(jnp.maximum(1.0 * updates, world.warmup))
+
+    return rate
+
+
+class World(NamedTuple):
+    """A world model, deterministic or stochastic, as functions of its parameters.
+
+    Attributes:
+      init: `key -> params`.
+      loss: `(params, windows, updates, key) -> (loss [], metrics)`.
+      start: `(params, stacks [N, C, H, W, 3]) -> state` before the newest frame.
+      step: `(params, state, stacks, action [N], key) -> (Prediction, state)`.
+    """
+
+    init: object
+    loss: object
+    start: object
+    step: object
+
+
+def _unet(world, bits=None) -> networks.UNet:
+    return networks.UNet(
+        world.filters, world.compress_steps, world.double_steps, world.middle_layers,
+        world.dropout, world.middle_dropout, bits,
+    )  # fmt: skip
+
+
+def _labels(windows: types.SequenceBatch) -> tuple[jax.Array, jax.Array]:
+    """Frames `[B, L, H, W, 3]` and rewards `[B, L]` as labels; a reward is -1, 0 or 1."""
+    reward = jnp.round(jnp.clip(windows.reward, -1.0, 1.0)).astype(jnp.int32) + 1
+    return windows.observation.astype(jnp.int32), reward
+
+
+def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
+    """The model of stacks of frames, which learns to predict the frame after one."""
+    world, stack = config.deterministic, config.frame_stack
+    network = networks.DeterministicModel(max_num_actions, world.filters, _unet(world))
+
+    def init(key):
+        frames = jnp.zeros((1, stack, *config.frame_shape))
+        return network.init(key, frames, jnp.zeros(1, jnp.int32))
+
+    def loss(params, windows, updates, key):
+        del updates
+        frames, reward = _labels(windows)
+        keys = jax.random.split(key, world.target_frames + 1)
+        given = frames.astype(jnp.float32)
+        given = given.at[:, :stack].set(
+            networks.with_pixel_noise(given[:, :stack], keys[0], world.pixel_noise)
+        )
+        of_pixels, of_reward = [], []
+        seen = given[:, :stack]
+        for i in range(world.target_frames):
+            prediction = network.apply(
+                params, seen, windows.action[:, stack - 1 + i], True, rngs={"dropout": keys[i + 1]}
+            )
+            of_pixels.append(
+                losses.cut_cross_entropy(prediction.pixels, frames[:, stack + i], world.cutoff)
+            )
+            of_reward.append(
+                losses.cut_cross_entropy(prediction.reward, reward[:, stack - 1 + i], world.cutoff)
+            )
+            # The source's mode 'prediction_only'.
+            seen = jnp.concatenate([seen[:, 1:], prediction.frame[:, None]], axis=1)
+        metrics = {
+            "loss_pixels": jnp.mean(jnp.stack(of_pixels)),
+            "loss_reward": jnp.mean(jnp.stack(of_reward)),
+            "loss_bits": jnp.zeros(()),
+        }
+        return metrics["loss_pixels"] + metrics["loss_reward"], metrics
+
+    def step(params, state, stacks, action, key):
+        del key
+        return network.apply(params, stacks, action), state
+
+    return World(init, loss, lambda params, stacks: (), step)
+
+
+def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
+    """The model of a state and bits, which learns to predict several frames in a row.
+
+    While it learns, it reads frames or, more and more often, its own predictions. All steps of a
+    window but the last given frame's teach the bits' prediction; the first given frames teach their
+    pixels, too.
+    """
+    world: StochasticModelConfig = config.stochastic
+    stack = config.frame_stack
+    bits = networks.BitInjection(
+        world.filters, world.bits, world.flip_rate, world.ramp, world.most_predicted,
+        world.most_used, world.predictor_size,
+    )  # fmt: skip
+    network = networks.StochasticModel(
+        max_num_actions, world.filters, world.state_filters, _unet(world, bits)
+    )
+
+    def init(key):
+        frame = jnp.zeros((1, *config.frame_shape))
+        keys = jax.random.split(key, 3)
+        rngs = dict(zip(("params", "dropout", "noise"), keys, strict=True))
+        return network.init(
+            rngs, network.start(frame), frame, jnp.zeros(1, jnp.int32), True, frame, jnp.zeros(())
+        )
+
+    def loss(params, windows, updates, key):
+        frames, reward = _labels(windows)
+        updates = updates.astype(jnp.float32)
+        by_time = jax.tree.map(lambda x: x.swapaxes(0, 1), (frames, windows.action, reward))
+        frames, action, reward = by_time
+        length = len(frames) - 1
+        keys = jax.random.split(key, length)
+        own = losses.scheduled_sampling(updates, world.ramp)
+
+        def step(carried, inputs):
+            state, frame = carried
+            following, action, reward, is_target, key = inputs
+            dropout_key, noise_key, sampling_key = jax.random.split(key, 3)
+            label = following
+            following = following.astype(jnp.float32)
+            prediction, of_bits, state = network.apply(
+                params, state, frame, action, True, following, updates,
+                rngs={"dropout": dropout_key, "noise": noise_key},
+            )  # fmt: skip
+            takes_own = is_target & jax.random.bernoulli(sampling_key, own, (len(frame),))
+            following = jnp.where(takes_own[:, None, None, None], prediction.frame, following)
+            parts = (
+                losses.cut_cross_entropy(prediction.pixels, label, world.cutoff),
+                losses.cut_cross_entropy(prediction.reward, reward, world.cutoff),
+                of_bits,
+            )
+            return (state, following), parts
+
+        first = frames[0].astype(jnp.float32)
+        is_target = jnp.arange(length) >= stack - 1
+        _, (of_pixels, of_reward, of_bits) = jax.lax.scan(
+            step,
+            (network.start(first), first),
+            (frames[1:], action[:-1], reward[:-1], is_target, keys),
+        )
+        metrics = {
+            "loss_pixels": jnp.mean(of_pixels[stack - 1 :]),
+            "loss_reward": jnp.mean(of_reward[stack - 1 :]),
+            "loss_bits": jnp.mean(of_bits),
+        }
+        total = sum(metrics.values())
+        if stack > 1:
+            total += jnp.mean(of_pixels[: stack - 1])
+        return total, metrics
+
+    def start(params, stacks):
+        state = network.start(stacks[:, 0])
+        for i in range(stack - 1):
+            state = network.apply(params, state, stacks[:, i], method="advance")
+        return state
+
+    def step(params, state, stacks, action, key):
+        prediction, _, state = network.apply(
+            params, state, stacks[:, -1], action, rngs={"noise": key}
+        )
+        return prediction, state
+
+    return World(init, loss, start, step)
+
+
+def make_agent(
+    config: SimpleConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+) -> agent.Agent:
+    """Makes the agent of a configuration for an environment.
+
+    Args:
+      config: the configuration.
+      spec: shape of a frame, and the number A of actions of the fleet's largest action set.
+      extra_tasks: none.
+
+    Raises:
+      ValueError: the environment's frames do not fit, or there are auxiliary tasks.
+    """
+    if extra_tasks:
+        raise ValueError(f"SimPLe has no auxiliary tasks: {', '.join(extra_tasks)}")
+    if tuple(spec.frame.shape) != config.frame_shape or spec.frame.dtype != np.uint8:
+        raise ValueError(
+            f"frames must be uint8 {list(config.frame_shape)}, got {spec.frame.dtype} "
+            f"{list(spec.frame.shape)}"
+        )
+    stack, num_actions = config.frame_stack, spec.max_num_actions
+    makers = {"deterministic": make_deterministic, "stochastic": make_stochastic}
+    world: World = makers[config.model](config, num_actions)
+    policy = networks.Policy(num_actions)
+    model_optimizer = adafactor.make_adafactor(
+        model_rate(config), max_norm=config.model_gradient_norm
+    )
+    policy_optimizer = adam.make_tensorflow_adam(
+        config.policy_learning_rate, eps=config.adam_epsilon, b1=config.adam_b1, b2=config.adam_b2,
+        max_norm=config.policy_gradient_norm,
+    )  # fmt: skip
+    others = {
+        f"temperature_{value}": value
+        for value in TEMPERATURES
+        if value != config.evaluation_temperature
+    }
+    temperatures = {False: 1.0, True: config.evaluation_temperature, **others}
+    rules = {
+        MODEL: SequenceRule(stack + config.world.target_frames, "within", config.model_batch_size),
+        REAL: SequenceRule(config.real_rollout + stack - 1, "newest", 1),
+        IN_MODEL: SequenceRule(stack, "starts", config.model_agents),
+    }
+
+    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+        del run  # the networks do not depend on the run
+        keys = jax.random.split(key, 3)
+        frames = jnp.zeros((1, stack, *config.frame_shape))
+        params = SimpleParams(world.init(keys[0]), policy.init(keys[1], frames))
+        names = ("loss_pixels", "loss_reward", "loss_bits", "model_gradient_norm")
+        names += tuple(
+            f"{name}_{where}"
+            for where in ("real", "in_model")
+            for name in ("loss_policy", "loss_value", "entropy", "reward")
+        )
+        return types.LearnerState(
+            params=types.TrainableParams(params, {}),
+            target_params=(),
+            opt_state=OptimizerStates(
+                model_optimizer.init(params.model), policy_optimizer.init(params.policy)
+            ),
+            key=jax.random.key_data(keys[2]),
+            updates=jnp.zeros((), jnp.int32),
+            task_state={
+                "progress": Progress(
+                    jnp.zeros((), jnp.int32), {name: jnp.zeros(()) for name in names}
+                )
+            },
+        )
+
+    def evaluate_policy(params, run, stacks):
+        """Log-probabilities `[N, A]` and values `[N]` of stacks `[N, C, H, W, 3]`."""
+        logits, value, _ = policy.apply(params, stacks.astype(jnp.float32))
+        valid = jnp.arange(num_actions)[None] < run.num_valid_actions
+        return jax.nn.log_softmax(jnp.where(valid, logits, -jnp.inf)), value
+
+    def act(run, params: SimpleParams, observation, age, key, greedy, step):
+        del step
+        first = jnp.maximum(stack - 1 - age, 0)  # the oldest frame of the episode in its stack
+        log, _ = evaluate_policy(params.policy, run, _from_first(observation, first))
+        temperature = temperatures[greedy]
+        if temperature == 0.0:
+            action = jnp.argmax(log, axis=-1)
+        else:
+            action = jax.random.categorical(key, log / temperature)
+        return action.astype(jnp.int32), age + 1
+
+    def learn_policy(run, state, rollout: ppo.Rollout, frames, places, key, where: str):
+        """PPO on a rollout `[T, N]`.
+
+        Args:
+          run: the run.
+          state: the learner's.
+          rollout: what was done.
+          frames: `[F, H, W, 3]`.
+          places: `[T, N, C] int32`, of the stacks' frames.
+          key: of the shuffles.
+          where: names the metrics.
+
+        Returns:
+          Parameters and optimiser state of the policy, metrics.
+        """
+        steps = len(places) - 1
+        taught = ppo.targets(rollout, config.discount, config.advantage_lambda)
+        learned = jax.tree.map(lambda x: x[:-1], rollout)
+
+        def minibatch_loss(params, at):
+            chosen = places[at]
+            stacks = frames[chosen].reshape(-1, *chosen.shape[2:], *frames.shape[1:])
+            log, value = evaluate_policy(params, run, stacks)
+            of_steps = jax.tree.map(lambda x: x[at].reshape(-1), (learned, taught))
+            return ppo.loss(log, value, *of_steps, config.ratio_clip, config.entropy_weight)
+
+        def step(carried, at):
+            params, opt_state = carried
+            gradients, parts = jax.grad(minibatch_loss, has_aux=True)(params, at)
+            params, opt_state, _ = policy_optimizer.step(gradients, opt_state, params)
+            return (params, opt_state), parts
+
+        batches = ppo.minibatches(key, steps, config.passes, config.minibatch_steps)
+        start = state.params.agent.policy, state.opt_state.policy
+        (params, opt_state), parts = jax.lax.scan(step, start, batches)
+        metrics = {f"{name}_{where}": values.mean() for name, values in parts.items()}
+        metrics[f"reward_{where}"] = rollout.reward.mean()
+        return params, opt_state, metrics
+
+    def learn_model(run, state, windows, key):
+        del run
+        progress: Progress = state.task_state["progress"]
+        params, opt_state = state.params.agent, state.opt_state
+        gradients, metrics = jax.grad(world.loss, has_aux=True)(
+            params.model, windows, progress.model_updates, key
+        )
+        model, model_state, metrics["model_gradient_norm"] = model_optimizer.step(
+            gradients, opt_state.model, params.model
+        )
+        return params._replace(model=model), opt_state._replace(model=model_state), metrics
+
+    def learn_in_real_game(run, state, windows, key):
+        """The window has the frames before the rollout that its first stacks need."""
+        frames, steps = windows.observation[0], config.real_rollout // config.real_agents
+        newest = jnp.arange(stack - 1, len(frames))
+        firsts = jax.lax.cummax(jnp.where(windows.is_first[0], jnp.arange(len(frames)), 0))[newest]
+        back = jnp.arange(stack)[::-1]
+        places = jnp.maximum(newest[:, None] - back[None], firsts[:, None])
+
+        def by_agent(x):
+            return x.reshape(config.real_agents, steps, *x.shape[1:]).swapaxes(0, 1)
+
+        places = by_agent(places)
+        action, reward, going_on = (
+            by_agent(x[0, stack - 1 :]) for x in (windows.action, windows.reward, windows.discount)
+        )
+        params = state.params.agent.policy
+        log, value = jax.lax.map(lambda at: evaluate_policy(params, run, frames[at]), places)
+        chosen = jnp.take_along_axis(log, action[..., None], axis=-1)[..., 0]
+        rollout = ppo.Rollout(action, reward, going_on == 0, chosen, value)
+        return learn_policy(run, state, rollout, frames, places, key, "real")
+
+    def learn_in_model(run, state, windows, key):
+        params = state.params.agent
+        stacks = windows.observation.astype(jnp.float32)
+        rollout_key, learn_key = jax.random.split(key)
+
+        def step(carried, key):
+            stacks, model_state = carried
+            action_key, model_key = jax.random.split(key)
+            log, value = evaluate_policy(params.policy, run, stacks)
+            action = jax.random.categorical(action_key, log).astype(jnp.int32)
+            prediction, model_state = world.step(
+                params.model, model_state, stacks, action, model_key
+            )
+            chosen = jnp.take_along_axis(log, action[:, None], axis=1)[:, 0]
+            done = jnp.zeros(action.shape, bool)
+            taken = ppo.Rollout(action, prediction.sign, done, chosen, value)
+            newest = stacks[:, -1].astype(jnp.uint8)
+            stacks = jnp.concatenate([stacks[:, 1:], prediction.frame[:, None]], axis=1)
+            return (stacks, model_state), (taken, newest)
+
+        start = stacks, world.start(params.model, stacks)
+        keys = jax.random.split(rollout_key, config.model_rollout)
+        _, (rollout, newest) = jax.lax.scan(step, start, keys)
+        before = windows.observation[:, :-1].swapaxes(0, 1)
+        frames = jnp.concatenate([before, newest])  # [T + C - 1, N, H, W, 3]
+        steps, agents = rollout.action.shape
+        time = jnp.arange(steps)[:, None] + jnp.arange(stack)[None]
+        places = time[:, None] * agents + jnp.arange(agents)[None, :, None]
+        frames = frames.reshape(-1, *frames.shape[2:])
+        return learn_policy(run, state, rollout, frames, places, learn_key, "in_model")
+
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+        windows: types.SequenceBatch = batch.transitions
+        number, length = windows.reward.shape
+        (kind,) = (kind for kind, rule in rules.items() if rule.length == length)
+        key, own_key = jax.random.split(native.wrap_key(state.key))
+        progress: Progress = state.task_state["progress"]
+        if kind == MODEL:
+            params, opt_state, metrics = learn_model(run, state, windows, own_key)
+        else:
+            learn = learn_in_real_game if kind == REAL else learn_in_model
+            policy_params, policy_state, metrics = learn(run, state, windows, own_key)
+            params = state.params.agent._replace(policy=policy_params)
+            opt_state = state.opt_state._replace(policy=policy_state)
+        progress = Progress(progress.model_updates + (kind == MODEL), progress.metrics | metrics)
+        state = types.LearnerState(
+            params=types.TrainableParams(params, {}),
+            target_params=(),
+            opt_state=opt_state,
+            key=jax.random.key_data(key),
+            updates=state.updates + 1,
+            task_state={"progress": progress},
+        )
+        return state, types.UpdateResult(jnp.ones(number), progress.metrics)
+
+    def embed(params: SimpleParams, pairs: types.Pairs) -> jax.Array:
+        """phi(s, a): the policy's last hidden layer and the action, one-hot."""
+        context: types.Context = pairs.observation
+        first = jnp.argmax(context.exists, axis=1)
+        stacks = _from_first(context.frames, first).astype(jnp.float32)
+        _, _, hidden = policy.apply(params.policy, stacks)
+        return jnp.concatenate([hidden, jax.nn.one_hot(pairs.action, num_actions)], axis=-1)
+
+    layout = observations.as_rendered(config.frame_shape, np.uint8)
+    return agent.Agent(
+        init=init,
+        act=precision.at_precision(act, config.precision),
+        update=precision.at_precision(update, config.precision),
+        embed=precision.at_precision(embed, config.precision),
+        compare=precision.at_precision(agent.make_compare(embed, {}), config.precision),
+        run_constants=lambda game: {},
+        action=jax.ShapeDtypeStruct((), np.int32),
+        observations=ObservationFormat.uniform(stack, layout)._replace(with_actions=True),
+        protocol=EnvironmentProtocol(
+            frame_stack=stack,
+            life_loss_ends_episode=False,
+            clip_rewards=True,
+            max_episode_steps=config.max_episode_steps,
+            restart_period=config.round_steps,
+        ),
+        replay=ReplaySettings(
+            # All data: of every round its steps and the frame after them.
+            capacity=(config.rounds + 1) * (config.round_steps + 1) + stack,
+            n_step=1,
+            discount=config.discount,
+            priority_exponent=0.0,
+            importance_exponent=1.0,
+            batch_size=config.model_batch_size,
+            closes_segment=closes_at_reward,
+            contrast=ContrastRule(),
+            sequence=rules[MODEL],
+            more_sequences=(rules[REAL], rules[IN_MODEL]),
+            round_steps=config.round_steps,
+        ),
+        schedule=Rounds(config),
+        evaluation=agent.EvaluationSettings(
+            config.evaluation_period,
+            config.periodic_episodes,
+            {
+                "policy": f"sampled at temperature {config.evaluation_temperature}",
+                "clip_rewards": False,
+                "unfinished_episodes": "count with what they have at the frame limit",
+            },
+            tuple(others),
+        ),
+        resources=_resources(config),
+        init_memory=lambda number: jnp.zeros(number, jnp.int32),
+    )
+
+
+def _from_first(stacks: jax.Array, first: jax.Array) -> jax.Array:
+    """Stacks `[N, C, ...]` in which frame `first [N]` stands in place of those before it."""
+    places = jnp.maximum(jnp.arange(stacks.shape[1])[None], first[:, None])
+    places = places.reshape(*places.shape, *[1] * (stacks.ndim - 2))
+    return jnp.take_along_axis(stacks, places, axis=1)
+
+
+def _resources(config: SimpleConfig) -> agent.Resources:
+    """Memory of the largest update.
+
+    The model keeps its logits three times, the blocks and outputs of its first and last layers
+    forwards and backwards; the policy the blocks and outputs of its convolutions.
+    """
+    pixels = config.frame_height * config.frame_width
+    world = config.world
+    passes = world.target_frames + (config.frame_stack - 1) * (config.model == "stochastic")
+    model = 4 * pixels * passes * (3 * 3 * networks.VALUES + 24 * world.filters)
+    rollouts = max(
+        config.model_agents * (config.model_rollout + config.frame_stack),
+        config.real_rollout,
+    )
+    minibatch = config.minibatch_steps * max(config.model_agents, config.real_agents)
+    policy = pixels * (3 * rollouts + 4 * minibatch * (10 * 3 * config.frame_stack + 60))
+    in_model = 4 * pixels * config.model_agents * (3 * networks.VALUES + 8 * world.filters)
+    return agent.Resources(
+        batches_over_runs=False,
+        logs_frames=False,
+        activation_bytes=max(model * config.model_batch_size, policy + in_model),
+    )

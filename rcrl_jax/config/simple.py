@@ -1,0 +1,314 @@
+"""The configuration of SimPLe, as trained on Atari-100k."""
+
+import dataclasses
+from typing import ClassVar
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.fields import setting
+
+TEMPERATURES = 0.5, 0.0, 1.0
+"""Of the policy in evaluations, in the order of the source; all of them are reported."""
+
+_MOST_FRAMES = 100  # of a window, as of a stack
+
+
+def _temperature(value: float) -> str | None:
+    return None if value in TEMPERATURES else f"one of {', '.join(map(str, TEMPERATURES))}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameModelConfig:
+    """What both world models have; the defaults are those of the deterministic one."""
+
+    filters: int = setting(
+        64, "channels at full size", "SP (stochastic: 96)", fields.between(8, 10_000)
+    )
+    compress_steps: int = setting(
+        6, "times that height and width are halved", "SP", fields.between(1, 10)
+    )
+    double_steps: int = setting(
+        2, "the first of them that double the channels", "SP (stochastic: 3)", fields.between(0, 10)
+    )
+    middle_layers: int = setting(2, "convolutions in the middle", "SP", fields.at_least(1))
+    dropout: float = setting(
+        0.1, "share of units dropped", "SP (stochastic: 0.15)", fields.below_one
+    )
+    middle_dropout: float = setting(
+        0.5, "the same in the middle", "SP", fields.below_one
+    )  # fmt: skip
+    target_frames: int = setting(
+        1,
+        "predicted frames of a window",
+        "SP (stochastic: 6)",
+        fields.between(1, _MOST_FRAMES),
+    )
+    cutoff: float = setting(
+        0.01,
+        "cross-entropy of a pixel, or of a reward, that costs nothing [nats]",
+        "SP (stochastic: 0.03)",
+        fields.not_negative,
+    )
+    learning_rate: float = setting(
+        1.5,
+        "step size of Adafactor after warm-up, relative to a parameter; 'deterministic' multiplies "
+        "it by the inverse root of the updates",
+        "SP (stochastic: 0.002)",
+        fields.positive,
+    )
+    warmup: int = setting(
+        8000, "updates over which the step size rises", "SP (stochastic: 2000)", fields.at_least(1)
+    )
+    pixel_noise: float = setting(
+        0.05,
+        "share of input pixels that take the median colour",
+        "SP (stochastic: 0)",
+        fields.fraction,
+    )
+
+
+def _default(name: str, default: int | float) -> int | float:
+    """The field `name` with another default."""
+    metadata = FrameModelConfig.__dataclass_fields__[name].metadata
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class StochasticModelConfig(FrameModelConfig):
+    """The world model with bits."""
+
+    filters: int = _default("filters", 96)
+    double_steps: int = _default("double_steps", 3)
+    dropout: float = _default("dropout", 0.15)
+    target_frames: int = _default("target_frames", 6)
+    cutoff: float = _default("cutoff", 0.03)
+    learning_rate: float = _default("learning_rate", 0.002)
+    warmup: int = _default("warmup", 2000)
+    pixel_noise: float = _default("pixel_noise", 0.0)
+    state_filters: int = setting(
+        64, "channels of the state, which gates all frames so far", "SP", fields.at_least(1)
+    )
+    bits: int = setting(
+        128,
+        "bits that tell what the frames do not, a multiple of 8",
+        "SP",
+        lambda value: None if value > 0 and value % 8 == 0 else "a multiple of 8",
+    )
+    flip_rate: float = setting(
+        0.1, "share of bits that are flipped in training", "SP", fields.fraction
+    )
+    most_predicted: float = setting(
+        0.5, "share of predicted bits in training, at the end of the ramp", "SP", fields.fraction
+    )
+    most_used: float = setting(
+        0.8, "share of frames that are told bits, after half the ramp", "SP", fields.fraction
+    )
+    ramp: int = setting(
+        40_000,
+        "updates until bits are discrete, and until a model reads its own frames in training",
+        "SP",
+        fields.at_least(4),
+    )
+    predictor_size: int = setting(
+        128, "width of the LSTM that predicts bits", "SP", fields.at_least(1)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SimpleConfig:
+    """SimPLe: PPO in the real game for data, and in a learned game for the policy.
+
+    Raises:
+        ValueError: when a value lies outside its range; the message begins with the field's name.
+    """
+
+    needs_large_blocks: ClassVar[bool] = True
+
+    # Environment
+    frame_height: int = setting(
+        105, "pixels; half of the console's 210", "SP", fields.between(8, 1000)
+    )
+    frame_width: int = setting(
+        80, "pixels; half of the console's 160", "SP", fields.between(8, 1000)
+    )
+    frame_stack: int = setting(
+        4, "frames that policy and model read", "SP", fields.between(1, _MOST_FRAMES)
+    )
+    most_noops: int = setting(
+        8, "the most random no-ops at the start of a game", "SP", fields.between(1, 1000)
+    )
+    max_episode_steps: int = setting(
+        27_000, "agent steps after which a game is cut", "ours", fields.at_least(1)
+    )
+    precision: str = setting(
+        "tf32",
+        "inputs of products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); parameters "
+        "and sums are float32; a CPU rounds less than TF32 or not at all",
+        "ours",
+        fields.one_of("float32", "tf32", "bfloat16"),
+    )
+
+    # Rounds: of data, model, policy
+    rounds: int = setting(
+        15, "rounds of model, policy and data, after the first data", "SP", fields.between(1, 1000)
+    )
+    round_steps: int = setting(6400, "agent steps of a round's data", "SP", fields.at_least(1))
+    model_updates: int = setting(
+        15_000, "updates of the model in a round", "SP", fields.at_least(1)
+    )
+    first_model_factor: int = setting(
+        3, "times as many in the first round", "SP", fields.at_least(1)
+    )
+    policy_updates: int = setting(
+        1000,
+        "updates of the policy, each of one batch of rollouts in the model, in a round; twice as "
+        "many in the fourth and the eighth last round, three times as many in the last",
+        "SP",
+        fields.at_least(1),
+    )
+
+    # World model
+    model: str = setting(
+        "deterministic",
+        "world model: 'deterministic' or 'stochastic'",
+        "SP (its headline: stochastic)",
+        fields.one_of("deterministic", "stochastic"),
+    )
+    deterministic: FrameModelConfig = FrameModelConfig()
+    stochastic: StochasticModelConfig = StochasticModelConfig()
+    model_batch_size: int = setting(
+        4, "windows in an update of the model", "SP", fields.at_least(1)
+    )
+    model_gradient_norm: float = setting(
+        1.0, "L2 norm at which the model's gradients are clipped", "SP", fields.positive
+    )
+
+    # Policy
+    real_rollout: int = setting(
+        3200, "agent steps in the real game between updates of the policy", "SP", fields.at_least(2)
+    )
+    real_agents: int = setting(
+        16, "parts of a real rollout that count as agents side by side", "SP", fields.at_least(1)
+    )
+    model_rollout: int = setting(50, "steps of a rollout in the model", "SP", fields.at_least(2))
+    model_agents: int = setting(
+        16, "rollouts in the model in an update of the policy", "SP", fields.at_least(1)
+    )
+    minibatch_steps: int = setting(
+        20, "steps of a minibatch, each of all agents", "SP", fields.at_least(1)
+    )
+    passes: int = setting(
+        3, "passes over a rollout, cut to whole minibatches", "SP", fields.at_least(1)
+    )
+    discount: float = setting(0.99, "discount of one agent step", "SP", fields.fraction)
+    advantage_lambda: float = setting(
+        0.95, "lambda of generalised advantage estimates", "SP", fields.fraction
+    )
+    ratio_clip: float = setting(
+        0.1, "distance from 1 at which ratios of probabilities are clipped", "SP", fields.positive
+    )
+    entropy_weight: float = setting(0.01, "weight of the entropy", "SP", fields.not_negative)
+    policy_learning_rate: float = setting(
+        1e-4, "step size of Adam for policy and value", "SP", fields.positive
+    )
+    adam_b1: float = setting(0.85, "decay of Adam's first moment", "SP", fields.below_one)
+    adam_b2: float = setting(0.997, "decay of Adam's second moment", "SP", fields.below_one)
+    adam_epsilon: float = setting(
+        1e-6,
+        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "SP",
+        fields.positive,
+    )
+    policy_gradient_norm: float = setting(
+        0.5, "L2 norm at which the policy's gradients are clipped", "SP", fields.positive
+    )
+
+    # Evaluation
+    evaluation_period: int = setting(
+        6400, "environment steps between evaluations", "SP", fields.at_least(1)
+    )
+    periodic_episodes: int = setting(
+        32, "episodes of an evaluation during training", "SP", fields.between(1, 10_000)
+    )
+    evaluation_temperature: float = setting(
+        TEMPERATURES[0],
+        "temperature of the policy in evaluations whose returns are the scores: 0.5, 0 or 1; means "
+        "at the other two stand beside them",
+        "ours",
+        _temperature,
+    )
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        fields.check_fields(self)
+        if self.round_steps % self.real_rollout:
+            raise ValueError(
+                f"round_steps: must be a multiple of real_rollout = {self.real_rollout}; "
+                f"got {self.round_steps}"
+            )
+        if self.real_rollout % self.real_agents:
+            raise ValueError(
+                f"real_rollout: must be a multiple of real_agents = {self.real_agents}; "
+                f"got {self.real_rollout}"
+            )
+        if self.max_episode_steps < self.round_steps:
+            raise ValueError(
+                f"max_episode_steps: must be at least round_steps = {self.round_steps}; "
+                f"got {self.max_episode_steps}"
+            )
+        for name, steps in (
+            ("real_rollout", self.real_rollout // self.real_agents),
+            ("model_rollout", self.model_rollout),
+        ):
+            if (steps - 1) * self.passes < self.minibatch_steps:
+                raise ValueError(
+                    f"{name}: {self.passes} passes over {steps - 1} steps must hold a minibatch of "
+                    f"{self.minibatch_steps}"
+                )
+        if self.world.double_steps > self.world.compress_steps:
+            raise ValueError(
+                f"{self.model}.double_steps: must be at most compress_steps = "
+                f"{self.world.compress_steps}; got {self.world.double_steps}"
+            )
+        # The lengths of windows tell updates apart.
+        if self.real_rollout < self.world.target_frames + 2:
+            raise ValueError(
+                f"real_rollout: must be at least target_frames + 2 = "
+                f"{self.world.target_frames + 2}; got {self.real_rollout}"
+            )
+
+    @property
+    def world(self) -> FrameModelConfig:
+        """The world model in use."""
+        return self.stochastic if self.model == "stochastic" else self.deterministic
+
+    @property
+    def frame_shape(self) -> tuple[int, int, int]:
+        """Of one frame."""
+        return self.frame_height, self.frame_width, 3
+
+    @property
+    def total_steps(self) -> int:
+        """Agent steps of a whole run."""
+        return (self.rounds + 1) * self.round_steps
+
+    @property
+    def learn_start(self) -> int:
+        """Agent steps before the first update."""
+        return self.real_rollout
+
+    @property
+    def update_period(self) -> int:
+        """Agent steps between updates."""
+        return self.real_rollout
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """No auxiliary task."""
+        return ()
+
+    def updates_of_round(self, number: int) -> tuple[int, int]:
+        """Updates of the model and of the policy in the model, in round `number` from 0 on."""
+        left = self.rounds - 1 - number
+        factor = {0: 3, 3: 2, 7: 2}.get(left, 1)
+        first = self.first_model_factor if number == 0 else 1
+        return first * self.model_updates, factor * self.policy_updates

@@ -1,0 +1,43 @@
+"""Losses and ramps of SimPLe's world models.
+
+As in its code, github.com/tensorflow/tensor2tensor.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def cut_cross_entropy(logits: jax.Array, label: jax.Array, cutoff: float) -> jax.Array:
+    """Mean of `max(-log p(label) - cutoff, 0)`: what is known well enough teaches nothing more.
+
+    Args:
+      logits: `[..., K]`.
+      label: `[...] int32`.
+      cutoff: [nats].
+
+    Returns:
+      `[]`.
+    """
+    chex.assert_equal_shape_prefix([logits, label], label.ndim)
+    chosen = jnp.take_along_axis(logits, label[..., None], axis=-1)[..., 0]
+    surprise = jax.nn.logsumexp(logits, axis=-1) - chosen
+    return jnp.mean(jax.nn.relu(surprise - cutoff))
+
+
+_LEAST = 0.01  # where ramps begin
+
+
+def linear_ramp(step: jax.Array, length: int) -> jax.Array:
+    """`[]`: from 0.01 to 1, which is reached after `length` updates."""
+    return jnp.minimum(step / length, 1.0) * (1.0 - _LEAST) + _LEAST
+
+
+def exponential_ramp(step: jax.Array, length: int) -> jax.Array:
+    """`[]`: from 0.01 to 1 at an equal ratio, which is reached after `length` updates."""
+    return _LEAST ** (jnp.maximum(length - step, 0.0) / length)
+
+
+def scheduled_sampling(step: jax.Array, length: int) -> jax.Array:
+    """`[]`: the probability with which a model reads its own prediction in place of a frame."""
+    return exponential_ramp(step, length // 4) * linear_ramp(step, length)

@@ -1,0 +1,236 @@
+"""SimPLe's agent: its schedule, what each kind of update learns and reads, its policy's actions."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax import types
+from rcrl_jax.agents import simple
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.networks import simple as networks
+from rcrl_jax.training import prediction
+from tests.training import toy_simple
+
+RUN = types.RunSpec(np.int32(2), {})  # of three actions
+# One minibatch of all steps but the last: its loss is that of the parameters before.
+ONE_STEP = {"passes": 1, "minibatch_steps": 1, "precision": "float32"}
+
+
+@functools.cache
+def agent_of(model="deterministic", **overrides):
+    config = toy_simple.make_config(model, {"precision": "float32", **overrides})
+    return make_agent(config, discrete_spec(config.frame_shape, 3))
+
+
+@functools.cache
+def state_of(model="deterministic", **overrides):
+    return jax.jit(agent_of(model, **overrides).init)(RUN, jax.random.key(1))
+
+
+def batch_of(agent, kind, seed=0, is_first=False):
+    """Random windows."""
+    rng = np.random.default_rng(seed)
+    windows = prediction.batch_shapes(agent, 1, "host", kind).transitions
+    shape = windows.reward.shape[1:]
+    return types.Batch(
+        types.SequenceBatch(
+            observation=rng.integers(0, 256, windows.observation.shape[1:], np.uint8),
+            action=rng.integers(0, 2, shape, np.int32),
+            reward=rng.integers(-1, 2, shape).astype(np.float32),
+            discount=(rng.random(shape) > 0.3).astype(np.float32),
+            is_first=rng.random(shape) > 0.6 if is_first else np.zeros(shape, bool),
+        ),
+        None,
+    )
+
+
+def test_a_full_run_has_the_published_numbers_of_updates():
+    config = SimpleConfig()
+    rounds = simple.Rounds(config)
+    assert config.total_steps == 102_400
+    assert rounds.counts(0, 102_400) == (255_000, 32, 19_000)
+    assert rounds.count(0, 102_400) == 274_032
+    assert 19_000 * config.model_agents * config.model_rollout == 15_200_000
+    assert [config.updates_of_round(k) for k in (0, 1, 7, 11, 14)] == [
+        (45_000, 1000), (15_000, 1000), (15_000, 2000), (15_000, 2000), (15_000, 3000)
+    ]  # fmt: skip
+    assert rounds.due(3199) == 0 and rounds.due(3200) == rounds.due(102_400) == 1
+
+
+def test_a_round_learns_from_the_real_game_then_the_model_then_in_it():
+    rounds = simple.Rounds(toy_simple.make_config())
+    kinds = [[rounds.kind(step, i) for i in range(rounds.due(step))] for step in range(73)]
+    real, model, within = simple.REAL, simple.MODEL, simple.IN_MODEL
+    assert {step: own for step, own in enumerate(kinds) if own} == {
+        12: [real],
+        24: [real, *[model] * 6, within],
+        36: [real],
+        48: [real, *[model] * 3, *[within] * 3],
+        60: [real],
+        72: [real],
+    }
+    assert rounds.counts(25, 48) == (3, 2, 3)
+
+
+def test_the_model_s_step_size_warms_up_and_decays():
+    for model, expected in [
+        ("deterministic", {0: 0.0, 4000: 0.5, 8000: 1.0, 32_000: 0.5}),
+        ("stochastic", {0: 0.0, 1000: 0.5, 2000: 1.0, 255_000: 1.0}),
+    ]:
+        config = SimpleConfig(model=model)
+        top = 1.5 / np.sqrt(8000) if model == "deterministic" else 0.002
+        rate = simple.model_rate(config)
+        for updates, share in expected.items():
+            assert rate(jnp.int32(updates)) == pytest.approx(share * top, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", ["deterministic", "stochastic"])
+@pytest.mark.parametrize("kind", range(3))
+def test_each_kind_of_update_learns_its_own_parameters(model, kind):
+    always = {"stochastic.ramp": 4, "stochastic.most_used": 1.0, "stochastic.most_predicted": 0.0}
+    agent, state = agent_of(model, **always), state_of(model, **always)
+    update = jax.jit(agent.update)
+    # The model's first step has size 0; from the third one on, bits are always told.
+    for seed in range(3 if kind == simple.MODEL else 1):
+        state, result = update(RUN, state, batch_of(agent, kind, seed))
+    before = state_of(model, **always).params.agent
+    for name in ("model", "policy"):
+        old, new = (jax.tree.leaves(getattr(p, name)) for p in (before, state.params.agent))
+        learns = (kind == simple.MODEL) == (name == "model")
+        changed = [np.any(a != b) for a, b in zip(old, new, strict=True)]
+        assert all(changed) if learns else not any(changed), name
+    assert np.isfinite(list(result.metrics.values())).all()
+    assert result.transition_loss.shape == (agent.replay.windows(kind),)
+
+
+def evaluate(params, stacks, num_actions=2):
+    """Log-probabilities and values."""
+    logits, value, _ = networks.Policy(3).apply(params, stacks.astype(np.float32))
+    return jax.nn.log_softmax(logits[:, :num_actions]), value
+
+
+def test_a_real_rollout_equals_a_slow_loop_over_its_agents():
+    overrides = {**ONE_STEP, "minibatch_steps": 5, "model_rollout": 6}
+    agent, state = agent_of(**overrides), state_of(**overrides)
+    batch = batch_of(agent, simple.REAL, is_first=True)
+    _, result = jax.jit(agent.update)(RUN, state, batch)
+    windows = jax.tree.map(lambda x: x[0], batch.transitions)
+    stacks = np.stack([
+        windows.observation[[t, t] if windows.is_first[t] else [t - 1, t]] for t in range(1, 13)
+    ])  # fmt: skip
+    log, value = jax.jit(evaluate)(state.params.agent.policy, stacks)
+    value, errors, entropy = np.asarray(value), [], []
+    for start in (0, 6):
+        advantage = 0.0
+        for t in reversed(range(start, start + 5)):
+            goes_on = windows.discount[t + 2]  # of the step after, whose frame is t + 2
+            error = windows.reward[t + 1] + 0.99 * goes_on * value[t + 1] - value[t]
+            advantage = error + 0.99 * 0.95 * goes_on * advantage
+            errors.append(advantage**2)
+            entropy.append(-np.sum(np.exp(log[t]) * log[t]))
+    assert result.metrics["loss_value_real"] == pytest.approx(np.mean(errors), rel=1e-3)
+    assert result.metrics["entropy_real"] == pytest.approx(np.mean(entropy), rel=1e-5)
+    assert result.metrics["loss_policy_real"] == pytest.approx(0.0, abs=1e-6)
+    assert result.metrics["reward_real"] == pytest.approx(windows.reward[1:].mean(), abs=1e-6)
+
+
+def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():
+    overrides = {**ONE_STEP, "model_rollout": 2}
+    agent, state = agent_of(**overrides), state_of(**overrides)
+    # Rewards of all signs, so that they count.
+    model = jax.tree.map(np.array, state.params.agent.model)
+    model["params"]["unet"]["reward"]["kernel"] *= 100
+    params = state.params.agent._replace(model=model)
+    state = state._replace(params=types.TrainableParams(params, {}))
+    batch = batch_of(agent, simple.IN_MODEL)
+    _, result = jax.jit(agent.update)(RUN, state, batch)
+
+    config = toy_simple.make_config()
+    network = networks.DeterministicModel(3, 8, networks.UNet(8, 2, 1, 2, 0.1, 0.5))
+    _, own_key = jax.random.split(jax.random.wrap_key_data(state.key))
+    rollout_key, _ = jax.random.split(own_key)
+    stacks, rewards, values = batch.transitions.observation.astype(np.float32), [], []
+    for key in jax.random.split(rollout_key, 2):
+        action_key, _ = jax.random.split(key)
+        log, value = jax.jit(evaluate)(params.policy, stacks)
+        padded = jnp.pad(log, ((0, 0), (0, 1)), constant_values=-jnp.inf)
+        action = jax.random.categorical(action_key, padded)
+        predicted = jax.jit(network.apply)(model, stacks, action)
+        rewards.append(predicted.sign)
+        values.append(value)
+        stacks = np.concatenate([stacks[:, 1:], predicted.frame[:, None]], axis=1)
+    advantage = rewards[0] + config.discount * values[1] - values[0]
+    assert result.metrics["reward_in_model"] == pytest.approx(np.mean(rewards), abs=1e-6)
+    assert np.any(np.stack(rewards) != 0)
+    expected = float(np.mean(np.square(advantage)))
+    assert result.metrics["loss_value_in_model"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_carried_state_equals_one_from_the_first_frame_of_the_stack_on():
+    """A step in the stochastic model reads each frame once; the source reads a whole stack."""
+    config = toy_simple.make_config("stochastic")
+    world = simple.make_stochastic(config, 3)
+    params = jax.jit(world.init)(jax.random.key(0))
+    frames = 255 * jax.random.uniform(jax.random.key(1), (1, 4, *config.frame_shape))
+    key, action = jax.random.key(2), jnp.array([1])
+
+    @jax.jit
+    def carried(frames):
+        state = world.start(params, frames[:, :2])
+        for i in range(3):
+            prediction, state = world.step(params, state, frames[:, i : i + 2], action, key)
+        return prediction.pixels
+
+    @jax.jit
+    def anew(frames):
+        bound = simple.make_stochastic(toy_simple.make_config("stochastic", {"frame_stack": 4}), 3)
+        state = bound.start(params, frames)
+        return bound.step(params, state, frames, action, key)[0].pixels
+
+    np.testing.assert_allclose(carried(frames), anew(frames), rtol=1e-4, atol=1e-4)
+
+
+def test_actions_are_drawn_at_their_temperature_and_never_invalid():
+    agent, params = agent_of(), state_of().params.agent
+    rng = np.random.default_rng(0)
+    one = rng.integers(0, 256, (1, 2, *toy_simple.make_config().frame_shape), np.uint8)
+    observation, age = one.repeat(4000, axis=0), jnp.full(4000, 5)
+    log, _ = jax.jit(evaluate)(params.policy, one)
+    log = np.asarray(log[0])
+
+    def act(greedy):
+        function = jax.jit(agent.act, static_argnums=5)
+        return function(RUN, params, observation, age, jax.random.key(3), greedy, 0)[0]
+
+    for greedy, temperature in [(False, 1.0), (True, 0.5), ("temperature_1.0", 1.0)]:
+        expected = np.exp(log[1] / temperature) / np.exp(log / temperature).sum()
+        found = np.asarray(act(greedy))
+        assert found.max() == 1
+        assert found.mean() == pytest.approx(expected, abs=0.04)
+    assert (np.asarray(act("temperature_0.0")) == log.argmax()).all()
+
+
+def test_the_first_frame_of_an_episode_fills_its_stack():
+    agent, params = agent_of(), state_of().params.agent
+    shape = toy_simple.make_config().frame_shape
+    frames = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
+    context = types.Context(
+        np.stack([np.stack([np.zeros(shape, np.uint8), frames[1]]), frames]),
+        np.zeros((2, 2), np.int32),
+        np.array([[False, True], [True, True]]),
+    )
+    pairs = types.Pairs(context, np.array([0, 2], np.int32))
+    phi = jax.jit(agent.embed)(params, pairs)
+    policy = jax.jit(networks.Policy(3).apply)
+    filled = np.stack([frames[[1, 1]], frames]).astype(np.float32)
+    np.testing.assert_allclose(phi[:, :128], policy(params.policy, filled)[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(phi[:, 128:], [[1, 0, 0], [0, 0, 1]])
+    _, age = jax.jit(agent.act, static_argnums=5)(
+        RUN, params, context.frames, jnp.array([0, 5]), jax.random.key(0), False, 0
+    )
+    np.testing.assert_array_equal(age, [1, 6])

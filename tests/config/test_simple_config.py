@@ -1,0 +1,50 @@
+"""SimPLe's configuration: the source's settings, and what is refused."""
+
+import pytest
+
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import ATARI_WORLD_MODEL_PRESETS
+from rcrl_jax.config.simple import SimpleConfig
+
+BAD_VALUES = [
+    ("model", "recurrent"),
+    ("evaluation_temperature", 0.7),
+    ("frame_height", 7),
+    ("rounds", 0),
+    ("round_steps", 6401),
+    ("max_episode_steps", 6000),
+    ("real_rollout", 1),
+    ("real_agents", 7),
+    ("model_rollout", 7),
+    ("minibatch_steps", 0),
+    ("passes", 0),
+    ("adam_b1", 1.0),
+    ("deterministic.double_steps", 7),
+    ("deterministic.dropout", 1.0),
+    ("stochastic.bits", 12),
+    ("stochastic.ramp", 3),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_VALUES)
+def test_bad_values_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name.split(".")[-1]):
+        fields.replace(SimpleConfig(), {name: value})
+
+
+def test_windows_of_the_model_differ_in_length_from_rollouts():
+    changes = {"model": "stochastic", "real_agents": 1, "minibatch_steps": 1}
+    changes |= {"round_steps": 14, "real_rollout": 7}
+    with pytest.raises(ValueError, match="real_rollout"):
+        fields.replace(SimpleConfig(), changes)
+
+
+def test_the_small_preset_differs_where_its_name_says():
+    simple, small = (
+        fields.values(ATARI_WORLD_MODEL_PRESETS[name]) for name in ("simple", "simple_small")
+    )
+    differing = {name for name in simple if simple[name] != small[name]}
+    sizes = {"filters", "compress_steps", "double_steps"}
+    assert differing == {"rounds", "model_updates", "policy_updates"} | {
+        f"{model}.{name}" for model in ("deterministic", "stochastic") for name in sizes
+    }

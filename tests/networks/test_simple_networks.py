@@ -1,0 +1,343 @@
+"""SimPLe's networks: convolutions against XLA's, parts by hand, bits, numbers of parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rcrl_jax.networks import simple
+
+KEY = jax.random.key(0)
+
+
+def unet(bits=None, filters=8, **changes):
+    sizes = {"compress_steps": 3, "double_steps": 1, "middle_layers": 2} | changes
+    return simple.UNet(filters, dropout=0.1, residual_dropout=0.5, bits=bits, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("side", "stride", "height", "width"),
+    [(4, 2, 6, 8), (5, 2, 105, 80), (3, 1, 2, 5), (8, 4, 105, 9), (8, 4, 7, 80)],
+)
+def test_convolutions_equal_xla_s_with_padding_same(side, stride, height, width):
+    x = jax.random.normal(KEY, (2, height, width, 3))
+    layer = simple.Convolution(4, side, stride)
+    params = layer.init(KEY, x)
+    params["params"]["bias"] = jnp.arange(4.0)
+    expected = jax.lax.conv_general_dilated(
+        x, params["params"]["kernel"], (stride, stride), "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    ) + jnp.arange(4.0)[None, None, None]  # fmt: skip
+    np.testing.assert_allclose(layer.apply(params, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_transposed_convolutions_are_the_transposes_of_convolutions():
+    x = jax.random.normal(KEY, (2, 3, 4, 5))
+    layer = simple.TransposedConvolution(6)
+    params = layer.init(KEY, x)
+    kernel = params["params"]["kernel"].transpose(0, 1, 3, 2)
+
+    def convolve(image):
+        return jax.lax.conv_general_dilated(
+            image, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    (expected,) = jax.linear_transpose(convolve, jnp.zeros((2, 6, 8, 6)))(x)
+    np.testing.assert_allclose(layer.apply(params, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_frames_are_standardised_one_by_one_and_a_uniform_one_becomes_zero():
+    frames = jnp.stack([jnp.zeros((2, 2, 3)), jnp.arange(12.0).reshape(2, 2, 3)])
+    found = simple.standardise(frames)
+    assert not found[0].any()
+    column = (np.array([0, 3, 6, 9]) - 4.5) / np.sqrt(11.25)
+    np.testing.assert_allclose(found[1, ..., 2].reshape(-1), column, rtol=1e-5)
+    almost = jnp.zeros((2, 2, 3)).at[0, 0].set(0.4)  # a deviation of less than 1 / sqrt(4 pixels)
+    assert simple.standardise(almost).max() == pytest.approx(0.3 / 0.5)
+
+
+def test_the_timing_signal_has_sines_and_cosines_of_row_and_column():
+    found = simple.timing_signal(3, 4, 9)  # two timescales: 1 and 10,000 pixels; a channel is left
+    assert found.shape == (3, 4, 9)
+    slow = 2 / 10_000
+    row = [np.sin(2), np.sin(slow), np.cos(2), np.cos(slow)]
+    column = [np.sin(3), np.sin(3 / 10_000), np.cos(3), np.cos(3 / 10_000)]
+    np.testing.assert_allclose(found[2, 3], [*row, *column, 0], rtol=1e-6)
+
+
+def test_an_action_gates_images_and_adds_to_them_and_action_0_is_the_zero_vector():
+    embedding = simple.ActionEmbedding(3, 4)
+    params = embedding.init(KEY, jnp.array([0]))
+    vectors = embedding.apply(params, jnp.array([0, 2]))
+    table = params["params"]["table"]
+    assert not vectors[0].any()
+    np.testing.assert_allclose(vectors[1], 2 * table[2], rtol=1e-6)  # times the root of 4
+    more = simple.ActionEmbedding(5, 4).init(KEY, jnp.array([0]))["params"]["table"]
+    np.testing.assert_array_equal(more[:3], table)
+
+    injection = simple.Injection()
+    x = jnp.ones((1, 1, 1, 2))
+    params = injection.init(KEY, x, vectors[1:])["params"]
+    params["multiply"] = {"kernel": jnp.zeros((4, 2)), "bias": jnp.array([0.0, 100.0])}
+    params["add"] = {"kernel": jnp.ones((4, 2)), "bias": jnp.array([0.0, -1.0])}
+    found = injection.apply({"params": params}, x, jnp.full((1, 4), 0.25))
+    np.testing.assert_allclose(found.reshape(-1), [0.5 + 1.0, 1.0 + 0.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(13, 10), (8, 16)])
+def test_the_u_net_predicts_every_pixel_of_odd_frames_and_uses_all_its_parameters(shape):
+    frames = 255 * jax.random.uniform(KEY, (2, 4, *shape, 3))
+    action = jnp.array([0, 2])
+    model = simple.DeterministicModel(3, 8, unet())
+    params = model.init(KEY, frames, action)
+    prediction = model.apply(params, frames, action)
+    assert prediction.pixels.shape == (2, *shape, 3, 256)
+    assert prediction.frame.shape == (2, *shape, 3) and prediction.sign.shape == (2,)
+    assert np.isin(prediction.sign, [-1, 0, 1]).all()
+
+    def total(params):
+        found = model.apply(params, frames, action)
+        weights = jax.random.normal(KEY, found.pixels.shape)
+        return (found.pixels * weights).sum() + (found.reward * jnp.array([[1.0, -2.0, 3.0]])).sum()
+
+    gradients = jax.jit(jax.grad(total))(params)
+    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
+        assert np.any(gradient != 0), jax.tree_util.keystr(path)
+
+
+def test_units_are_dropped_in_training_alone():
+    frames = 255 * jax.random.uniform(KEY, (1, 4, 8, 8, 3))
+    action = jnp.array([1])
+    model = simple.DeterministicModel(3, 8, unet())
+    params = model.init(KEY, frames, action)
+    first, second = (
+        model.apply(params, frames, action, True, rngs={"dropout": jax.random.key(seed)}).pixels
+        for seed in (1, 2)
+    )
+    assert not np.allclose(first, second)
+    np.testing.assert_array_equal(
+        model.apply(params, frames, action).pixels, model.apply(params, frames, action).pixels
+    )
+
+
+def test_noisy_pixels_take_the_median_colour_of_the_batch():
+    frames = jnp.tile(jnp.array([10.0, 20.0, 30.0]), (2, 4, 30, 30, 1))
+    frames = frames.at[0, 0].set(200.0)  # an eighth of all pixels
+    found = np.asarray(simple.with_pixel_noise(frames, KEY, 0.05))
+    changed = (found != frames).any(-1)
+    np.testing.assert_array_equal(found[changed], np.tile([10, 20, 30], (changed.sum(), 1)))
+    assert not changed[1].any() and 0.02 < changed[0, 0].mean() < 0.09
+
+
+# --- bits -----------------------------------------------------------------------------------
+
+
+def test_symbols_are_eight_bits_the_first_of_which_counts_one():
+    bits = jnp.array([[1.0] + [-1.0] * 7 + [-1.0, 1.0] + [-1.0] * 5 + [1.0]])
+    symbols = simple.to_symbols(bits)
+    np.testing.assert_array_equal(symbols, [[1, 2 + 128]])
+    np.testing.assert_array_equal(simple.to_bits(symbols), bits)
+
+
+def test_gradients_pass_bits_as_if_they_were_tanh():
+    x = jnp.linspace(-2, 2, 9)[None]
+
+    def bits(x, share, flips):
+        return simple.noisy_bits(x, KEY, flips, jnp.float32(share))
+
+    noise_key = jax.random.split(KEY, 3)[0]
+    noise = 0.2 * jax.random.truncated_normal(noise_key, -2.0, 2.0, x.shape)
+    discrete, soft = bits(x, 1.0, 0.0), bits(x, 0.0, 0.0)
+    np.testing.assert_allclose(soft, np.tanh(x + noise), rtol=1e-6)
+    np.testing.assert_array_equal(discrete, np.where(x + noise > 0, 1.0, -1.0))
+    slope = 1 - np.tanh(x + noise) ** 2
+    for share in (0.0, 1.0):
+        found = jax.grad(lambda x, share=share: bits(x, share, 0.0).sum())(x)
+        np.testing.assert_allclose(found, slope, rtol=1e-5)
+    np.testing.assert_array_equal(bits(x, 1.0, 1.0), -discrete)
+    np.testing.assert_allclose(jax.grad(lambda x: bits(x, 1.0, 1.0).sum())(x), -slope, rtol=1e-5)
+    many = np.asarray(simple.noisy_bits(jnp.full((100, 100), 9.0), KEY, 0.1, jnp.float32(0.5)))
+    assert np.mean(many == -1) == pytest.approx(0.05, abs=0.01)
+
+
+def test_the_loss_of_bits_is_the_cross_entropy_of_each_symbol_given_those_before():
+    """The LSTM in NumPy, with the biases of TensorFlow's cell; without dropped units."""
+    predictor = simple.BitPredictor(16, 5)
+    x = jax.random.normal(KEY, (1, 2, 2, 3))
+    bits = simple.to_bits(jnp.array([[7, 200]]))
+    rngs = {"params": KEY, "dropout": KEY, "noise": KEY}
+    params = predictor.init(rngs, x, bits, method="loss")["params"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simple, "_LSTM_DROPOUT", 0.0)
+        found = predictor.apply({"params": params}, x, bits, method="loss", rngs={"dropout": KEY})
+
+    def dense(name, x):
+        return x @ np.asarray(params[name]["kernel"]) + np.asarray(params[name]["bias"])
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    flat = np.asarray(x).reshape(-1)
+    read, cell, output = (dense(name, flat) for name in ("first", "cell_start", "output_start"))
+    surprise = []
+    for symbol in (7, 200):
+        i, j, f, o = np.split(dense("gates", np.concatenate([read, output])), 4)
+        cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(j)
+        output = sigmoid(o) * np.tanh(cell)
+        logits = dense("symbols", output)
+        surprise.append(np.log(np.exp(logits).sum()) - logits[symbol])
+        read = dense("embedding", np.eye(256)[symbol])
+    assert found == pytest.approx(np.mean(surprise), rel=1e-5)
+    drawn = predictor.apply({"params": params}, x, method="draw", rngs={"noise": KEY})
+    assert drawn.shape == (1, 16) and np.isin(drawn, [-1, 1]).all()
+
+
+def stochastic(**changes):
+    settings = {
+        "number": 8, "flip_rate": 0.0, "ramp": 10, "most_predicted": 0.0, "most_used": 1.0,
+        "predictor_size": 4,
+    }  # fmt: skip
+    bits = simple.BitInjection(hidden=8, **settings | changes)
+    return simple.StochasticModel(3, 8, 5, unet(bits))
+
+
+def small_summaries(patch):
+    patch.setattr(simple, "_SUMMARY_FILTERS", (2, 3))
+
+
+@pytest.fixture
+def frames(monkeypatch):
+    small_summaries(monkeypatch)
+    return 255 * jax.random.uniform(KEY, (3, 2, 9, 8, 3))
+
+
+def initial(model, frames):
+    rngs = {"params": KEY, "dropout": KEY, "noise": KEY}
+
+    def init(frames):
+        state, action = model.start(frames[0]), jnp.array([0, 1])
+        return model.init(rngs, state, frames[0], action, True, frames[1], jnp.float32(0))
+
+    return jax.jit(init)(frames)
+
+
+def test_the_state_gates_frames_by_hand(frames):
+    model = stochastic()
+    params = initial(model, frames)
+    start = model.start(frames[0])
+    assert start.shape == (2, 9, 8, 5) and not start.any()
+    state = 0.5 * jnp.ones_like(start)
+    found = model.apply(params, state, frames[0], method="advance")
+    both = jnp.concatenate([state, simple.standardise(frames[0])], axis=-1)
+    gates = simple.Convolution(10, 3).apply({"params": params["params"]["gates"]}, both)
+    keep = 1 / (1 + np.exp(-gates[..., :5]))
+    expected = 0.5 * keep + np.tanh(gates[..., 5:]) * (1 - keep)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_bits_are_read_off_the_next_frame_in_training_and_drawn_otherwise(frames):
+    params = initial(stochastic(), frames)
+    action = jnp.array([0, 1])
+
+    def predict(model):
+        @jax.jit
+        def apply(params, seed, *training):
+            rngs = {"dropout": jax.random.key(1), "noise": jax.random.key(seed)}
+            state = model.start(frames[0])
+            more = (True, *training) if training else ()
+            return model.apply(params, state, frames[0], action, *more, rngs=rngs)
+
+        return lambda seed, *training: apply(params, seed, *training)
+
+    late = jnp.float32(10)
+    model = predict(stochastic())
+    told, loss, _ = model(0, frames[1], late)
+    assert np.any(told.pixels != model(0, frames[2], late)[0].pixels) and loss > 0
+    unused = predict(stochastic(most_used=0.0))
+    assert np.any(told.pixels != unused(0, frames[1], late)[0].pixels)
+    np.testing.assert_array_equal(
+        unused(0, frames[1], late)[0].pixels, unused(0, frames[2], late)[0].pixels
+    )
+    assert np.any(model(0)[0].pixels != model(1)[0].pixels)
+
+
+def test_all_parameters_of_the_stochastic_model_learn(frames):
+    model = stochastic(number=16)
+    params = initial(model, frames)
+
+    def total(params):
+        state = model.apply(params, model.start(frames[0]), frames[0], method="advance")
+        rngs = {"dropout": KEY, "noise": KEY}
+        prediction, loss, _ = model.apply(
+            params, state, frames[1], jnp.array([0, 1]), True, frames[2], jnp.float32(10), rngs=rngs
+        )
+        weights = jax.random.normal(KEY, prediction.pixels.shape)
+        return (prediction.pixels * weights).sum() + loss + prediction.reward[:, 0].sum()
+
+    for path, gradient in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(total))(params)):
+        assert np.any(gradient != 0), jax.tree_util.keystr(path)
+
+
+# --- policy and sizes -----------------------------------------------------------------------
+
+
+def test_the_policy_s_logits_do_not_depend_on_how_many_actions_there_are():
+    frames = 255 * jax.random.uniform(KEY, (2, 1, 11, 8, 3))
+    found = []
+    for number in (3, 18):
+        policy = simple.Policy(number)
+        params = jax.jit(policy.init)(KEY, frames)
+        found.append(policy.apply(params, frames))
+        kernel = np.asarray(params["params"]["logits"]["kernel"])
+        np.testing.assert_allclose(kernel.T @ kernel, 1.5**2 * np.eye(number), atol=1e-5)
+    np.testing.assert_allclose(found[0][0], found[1][0][:, :3], rtol=1e-5)
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def count(init):
+    """Parameters that `init` makes from its keys."""
+    rngs = {"params": KEY, "dropout": KEY, "noise": KEY}
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, rngs)))
+
+
+def unet_size(inputs, hidden, doubles, action):
+    """Parameters of the U-Net, layer by layer."""
+    widths = [hidden * 2 ** min(i, doubles) for i in range(7)]
+    total = inputs * hidden + hidden
+    for i in range(6):  # a convolution, a layer norm
+        total += 16 * widths[i] * widths[i + 1] + widths[i + 1] + 2 * widths[i + 1]
+    middle = widths[6]
+    total += 2 * (action + 1) * middle  # the action
+    total += 2 * (9 * middle * middle + middle) + 2 * middle
+    for i in range(6, 0, -1):  # the action, a transposed convolution, a layer norm
+        out = hidden * 2 ** min(i - 1, doubles)
+        total += 2 * (action + 1) * widths[i] + 16 * widths[i] * out + out + 2 * out
+    return total + (hidden + 1) * 768 + (middle + hidden + 1) * 128 + 3 * 128
+
+
+def test_full_sizes_are_those_of_the_layers_of_the_source():
+    frames, action = jnp.zeros((1, 4, 105, 80, 3)), jnp.zeros(1, int)
+    model = simple.DeterministicModel(6, 64, simple.UNet(64, 6, 2, 2, 0.1, 0.5))
+    size = 6 * 64 + unet_size(12, 64, 2, 64)
+    assert count(lambda rngs: model.init(rngs, frames, action)) == size
+    # Two 5x5 convolutions, 27 x 20 x 32 numbers to 128, logits and value.
+    policy = 25 * 12 * 32 + 32 + 25 * 32 * 32 + 32 + 17_280 * 128 + 128 + 129 * 7
+    assert count(lambda rngs: simple.Policy(6).init(rngs, frames)) == policy == 2_248_135
+
+
+def test_the_full_stochastic_model_has_the_layers_of_the_source():
+    frame, action = jnp.zeros((1, 105, 80, 3)), jnp.zeros(1, int)
+    bits = simple.BitInjection(96, 128, 0.1, 40_000, 0.5, 0.8, 128)
+    model = simple.StochasticModel(6, 96, 64, simple.UNet(96, 6, 3, 2, 0.15, 0.5, bits))
+    state = jnp.zeros((1, 105, 80, 64))
+
+    def init(rngs):
+        return model.init(rngs, state, frame, action, True, frame, jnp.zeros(()))
+
+    middle = 2 * 2 * 768  # numbers that the LSTM starts from
+    lstm = 3 * (middle + 1) * 128 + (256 + 1) * 512 + (128 + 1) * 256 + (256 + 1) * 128
+    summaries = sum(64 * 96 * f + f + (f + 1) * 4 + (5 * f + 1) * 2 * f for f in (128, 512))
+    bits = (6 + 1) * 96 + 2 * (96 + 1) * 96 + summaries + (1280 + 1) * 128
+    told = 2 * (128 + 1) * 768
+    gates = 9 * 67 * 128 + 128
+    assert count(init) == 6 * 96 + unet_size(67, 96, 3, 96) + lstm + bits + told + gates

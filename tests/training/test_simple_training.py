@@ -1,0 +1,122 @@
+"""SimPLe trains, stops in the middle of a round's updates, resumes exactly, is scored thrice."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.replay.frames import detach_frames, device_frame_size
+from rcrl_jax.runs import records
+from rcrl_jax.training import build, experiment, prediction
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.history import History
+from tests.training import test_control, test_golden, toy, toy_simple
+
+MODELS = ("deterministic", "stochastic")
+
+
+def stop_in_round(plan, monkeypatch, step, made):
+    """Runs as if a signal came after some updates of a step."""
+    save_if_due = experiment._Saves.save_if_due
+
+    def stop(saves, state):
+        if (state.step, state.early_updates) == (step, made):
+            saves.save(state)
+            raise experiment.Interrupted(15, state.step)
+        save_if_due(saves, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment._Saves, "save_if_due", stop)
+        with pytest.raises(experiment.Interrupted):
+            test_control.run(plan)
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+@pytest.mark.parametrize("model", MODELS)
+def test_simple_resumes_exactly_in_the_middle_of_a_round(model, tmp_path, monkeypatch):
+    starts = []
+
+    def keep(moment):
+        starts.append(moment.fleet.to_host(moment.params))
+
+    whole = toy_simple.make_plan(
+        tmp_path / "whole", model, observe=keep, observe_period=toy_simple.STEPS
+    )
+    test_control.run(whole)
+    test_golden.assert_trained(*starts, whole.config)
+    parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
+    stop_in_round(parts, monkeypatch, 24, 3)  # after the real rollout and two of the model
+    assert toy.last_checkpoint(parts).early_updates == 3
+    stop_in_round(parts, monkeypatch, 48, 5)  # among the rollouts in the model
+    test_control.run_and_stop(parts, 55)  # in an episode
+    assert toy.last_checkpoint(parts).memory[0].any()
+    stop_in_round(parts, monkeypatch, 72, 1)  # after the last action
+    test_control.run(parts)
+    toy.assert_equal_trees(toy.last_checkpoint(parts), toy.last_checkpoint(whole))
+    assert toy.recorded(parts) == toy.recorded(whole)
+    assert_records(whole)
+
+
+def assert_records(plan):
+    last = toy.last_checkpoint(plan)
+    assert last.step == 72 and last.early_updates == 1
+    assert last.learner.updates == 19 and last.learner.task_state["progress"].model_updates == 9
+    lines = records.read_records(plan.paths[0].metrics)
+    updates = [line for line in lines if "loss_pixels" in line]
+    assert [line["agent_steps"] for line in updates] == [13, 25, 37, 49, 61]
+    assert not updates[0]["loss_pixels"] and updates[1]["loss_pixels"] > 0
+    assert (updates[-1]["loss_bits"] > 0) == (plan.config.model == "stochastic")
+    assert all(np.isfinite(list(line.values())).all() for line in updates)
+    evaluations = records.read_records(plan.paths[0].evaluations)
+    assert [line["agent_steps"] for line in evaluations] == [48, 72]
+    for line in evaluations:
+        assert {"mean", "mean_temperature_0.0", "mean_temperature_1.0"} <= line.keys()
+        assert "mean_temperature_0.5" not in line
+    scores = json.loads(plan.paths[0].scores.read_text())
+    assert scores["mean"] == evaluations[-1]["mean"]
+
+
+def test_a_run_is_the_same_alone_and_in_a_fleet(tmp_path):
+    def train(seeds):
+        plan = toy_simple.make_plan(tmp_path, seeds=seeds)
+        environment, fleet = build.make_fleet(plan)
+        replay = build.make_replay(fleet, "host")
+        history = History(len(seeds), 30, fleet.agent.action.shape)
+        *_, last = toy.training(fleet, environment, 30, replay=replay, history=history)
+        return fleet.to_host((last.state.learner, last.state.memory)), history.state
+
+    together = train((4, 5))
+    for r, seed in enumerate((4, 5)):
+        of_one = jax.tree.map(lambda x, r=r: x[r : r + 1], together)
+        toy.assert_equal_trees(of_one, train((seed,)))
+
+
+@pytest.mark.parametrize("frame_store", ["host", "device"])
+def test_batch_shapes_are_those_of_the_batches_of_each_kind(frame_store):
+    environment, fleet = build.make_fleet(toy_simple.make_plan(""))
+    replay = build.make_replay(fleet, frame_store)
+    for kind in range(3):
+        batch, _ = detach_frames(replay.example_batch(kind))
+        shapes = prediction.batch_shapes(fleet.agent, 1, frame_store, kind)
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), shapes) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), batch
+        )
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("model", MODELS)
+def test_updates_lower_for_accelerators_with_frames_on_the_device(model, kind):
+    config = toy_simple.make_config(model)
+    agent = make_agent(config, discrete_spec(config.frame_shape, 3))
+    fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([3, 3]), {}))
+    batch = prediction.empty_batch(agent, 2, "device", kind)
+    frames = np.zeros((2, 4, device_frame_size(agent.observations.stored)), np.uint8)
+    exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda"))(
+        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
+    )
+    assert set(exported.platforms) == {"tpu", "cuda"}
