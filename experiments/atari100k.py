@@ -80,7 +80,7 @@ def train(
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         plan = dataclasses.replace(complete(plan), film=launch.VIDEO.value)
-        if isinstance(settings, SimpleConfig):
+        if preset == "simple":
             print(_COST, flush=True)
         launch.run(plan, atari.largest_spec(settings.frame_shape))
 
