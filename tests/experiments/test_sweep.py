@@ -9,6 +9,7 @@ import pytest
 
 from experiments.sweeps.spec import EXPERIMENTS, read_spec
 from rcrl_jax import files
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.runs import manifest
 from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import programs
@@ -165,8 +166,13 @@ def test_the_defaults_are_those_of_the_programs():
     for name, experiment in EXPERIMENTS.items():
         module = "atari100k" if name == "returns" else name  # which has the same flags
         source = (ROOT / "experiments" / f"{module}.py").read_text()
-        found = [re.search(rf'"{flag}", ([\d_]+),', source) for flag in ("steps", "eval_episodes")]
-        assert [int(match[1]) for match in found] == [experiment.steps, experiment.eval_episodes]
+        found = {
+            flag: int(value)
+            for flag, value in re.findall(r'"(steps|eval_episodes)", ([\d_]+),', source)
+        }
+        if module == "atari100k":
+            found["steps"] = RainbowConfig.total_steps  # its default is the configuration's
+        assert found == {"steps": experiment.steps, "eval_episodes": experiment.eval_episodes}
 
 
 def test_help_explains_the_spec_and_every_flag(tmp_path):
