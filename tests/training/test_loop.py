@@ -25,10 +25,10 @@ class ScriptedFleet:
     def init(self):
         return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
-    def act(self, params, observation, *counters, greedy=False):
+    def act(self, params, observation, memory, *counters, greedy=False):
         self._log.append(("act", params, observation, counters, greedy))
         rng = np.random.default_rng(counters)
-        return rng.integers(0, 3, observation.shape[:2]).astype(np.int32)
+        return rng.integers(0, 3, observation.shape[:2]).astype(np.int32), memory
 
     def update(self, state, batch):
         self._log.append(("update", state.updates, batch))
