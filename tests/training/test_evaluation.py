@@ -73,9 +73,9 @@ class Spy:
     def __init__(self, seeds):
         self.seeds, self.num_runs, self.calls = seeds, len(seeds), []
 
-    def act(self, params, observation, *counters, greedy=False):
+    def act(self, params, observation, memory, *counters, greedy=False):
         self.calls.append((params, observation, counters, greedy))
-        return np.zeros(observation.shape[:2], np.int32)
+        return np.zeros(observation.shape[:2], np.int32), memory
 
 
 ENDLESS = [[(1.0, 3)] * 20]
