@@ -7,7 +7,7 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=64.
 
 --preset=simple: a full run costs about 80 PFLOP a game with the deterministic model and 570 with
-the stochastic one, counted by hand: days to months on a few CPU cores, minutes to hours on an H200.
+the stochastic one, counted by hand; none was made yet.
 """
 
 import dataclasses

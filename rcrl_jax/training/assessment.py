@@ -1,5 +1,6 @@
 """Evaluates the agents of a training run, measures their representations, and records both."""
 
+import functools
 from collections.abc import Callable
 
 from rcrl_jax.return_contrast import episodes, instruments
@@ -72,27 +73,19 @@ class Assessor:
             fleet.agent.protocol,
             instruments.MOST_BYTES,
         )
+        play = functools.partial(
+            evaluation.evaluate,
+            state.learner.params.agent,
+            fleet,
+            plan.make_environment,
+            state.step,
+            range(num_episodes),
+            before_step=lambda: self._before_step(state),
+        )
         try:
-            result = evaluation.evaluate(
-                state.learner.params.agent,
-                fleet,
-                plan.make_environment,
-                state.step,
-                range(num_episodes),
-                film=film,
-                before_step=lambda: self._before_step(state),
-                after_step=recorder,
-            )
+            result = play(film=film, after_step=recorder)
             others = {
-                name: evaluation.evaluate(
-                    state.learner.params.agent,
-                    fleet,
-                    plan.make_environment,
-                    state.step,
-                    range(num_episodes),
-                    policy=name,
-                    before_step=lambda: self._before_step(state),
-                ).returns.mean(axis=1)
+                name: play(policy=name).returns.mean(axis=1)
                 for name in fleet.agent.evaluation.others
             }
         except FloatingPointError:
