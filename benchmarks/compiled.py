@@ -31,7 +31,7 @@ from absl import app, flags
 
 from benchmarks import compiled_table, devices, pace
 from experiments import command_line
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.training.progress import Progress
 
@@ -96,7 +96,7 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return {**row, "failed": files.one_line(error)}
+        return {**row, "failed": words.one_line(error)}
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     parsed = hlo.module(compiled.as_text())
     elements = math.prod(fleet.agent.observations.stored.stored_shape)
