@@ -17,4 +17,15 @@ def one_line(what: object, longest: int = 300) -> str:
     line = " ".join(str(what).split()) or type(what).__name__
     if len(line) > longest:
         line = f"{line[: longest // 2 - 10]} ... {line[10 - longest // 2 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return printable(line)
+
+
+def printable(text: str) -> str:
+    """`text` whose characters that do not print are escaped; line breaks stay.
+
+    Among these are those that reverse the direction of writing, and halves of a surrogate pair,
+    which no file can hold.
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
