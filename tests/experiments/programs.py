@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 
 from absl import app, flags
 
+from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import host_memory, plan
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -82,16 +83,23 @@ def run(
 
 _START = """
 import functools, runpy
+from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import plan
+instruments._PAIRS, instruments._AT_ONCE = {pairs!r}
 plan.Plan = functools.partial(plan.Plan, **{fields!r})
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 
 
 def start(module: str, *arguments: str, **fields) -> subprocess.Popen:
-    """Starts `python -m module` with `arguments`; `fields` are of its plans."""
+    """Starts `python -m module` with `arguments`; `fields` are of its plans.
+
+    Its evaluations compare as many pairs as those of this process, so that they can be equal.
+    """
+    pairs = (instruments._PAIRS, instruments._AT_ONCE)
+    program = _START.format(module=module, fields=fields, pairs=pairs)
     return subprocess.Popen(
-        [sys.executable, "-c", _START.format(module=module, fields=fields), *arguments],
+        [sys.executable, "-c", program, *arguments],
         cwd=_ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

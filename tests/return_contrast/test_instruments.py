@@ -18,6 +18,13 @@ from rcrl_jax.return_contrast import episodes, instruments
 SIZE = 4000
 
 
+@pytest.fixture(autouse=True)
+def as_many_pairs_as_the_program(monkeypatch):
+    """Trainings of other modules compare few."""
+    monkeypatch.setattr(instruments, "_PAIRS", 256)
+    monkeypatch.setattr(instruments, "_AT_ONCE", 256)
+
+
 def game(rewards, actions, first_pixel=0) -> episodes.Episode:
     """A game whose frames hold the number of their step in one pixel."""
     reward = np.asarray(rewards, np.float32)
