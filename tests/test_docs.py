@@ -2,12 +2,12 @@
 
 import collections
 import json
-import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from rcrl_jax import native
 from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from tests.benchmarks.tables import synthetic
+from tests.experiments import programs
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
@@ -141,22 +142,25 @@ def test_the_linter_accepts_the_program_of_the_guide():
         assert ended.returncode == 0, ended.stdout
 
 
-def test_the_program_of_the_guide_trains_and_its_command_resumes(tmp_path):
+def test_the_program_of_the_guide_trains_and_its_command_resumes(tmp_path, monkeypatch):
     """The command stops at a signal, goes on when it is given again, and is then finished."""
     (program,) = (block for block in blocks_of_the_guide() if "app.run" in block)
     (command,) = re.findall(r"^python -m experiments\.catch (.*)$", EXTENDING.read_text(), re.M)
     (tmp_path / "catch.py").write_text(program)
-    command = [sys.executable, tmp_path / "catch.py", *command.split()]
-    process = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "text": True}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, **process) as training:
-        for line in training.stderr:
-            if re.match(r"[1-9]\d*/400 steps", line):
-                training.send_signal(signal.SIGINT)
-                break
-        said = training.stderr.read()
-    assert training.returncode == 128 + signal.SIGINT and "the same command resumes" in said
-    done = subprocess.run(command, capture_output=True, check=True, **process)
-    assert "resuming at step" in done.stdout + done.stderr
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = command.replace("--workdir=", f"--workdir={tmp_path}/").split()
+    periods = {"record_period": 10, "checkpoint_period": 110}
+    training = programs.start("catch", *flags, **periods)
+    while not (tmp_path / "runs" / "catch" / "checkpoints" / "110").exists():
+        assert training.poll() is None, training.communicate()[1]
+        time.sleep(0.001)
+    training.send_signal(signal.SIGINT)
+    stopped = programs.finish(training)
+    assert stopped.returncode == 128 + signal.SIGINT
+    assert "the same command resumes" in stopped.stderr
+    done = programs.call("catch", *flags, **periods)
+    assert done.returncode == 0 and "resuming at step" in done.stdout
     (manifest,) = tmp_path.glob("runs/catch/rcrl/Catch/seed_0/manifest.json")
     assert json.loads(manifest.read_text())["run"]["config"]["batch_size"] == 8
     metrics = manifest.with_name("metrics.jsonl").read_text()
