@@ -300,7 +300,7 @@ def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("flag", ["--devices=h300", "--presets=rainbows", "--runs=0"])
 def test_mistakes_are_refused(flag, tmp_path):
-    process = programs.run("benchmarks.compiled", flag, f"--output={tmp_path / 'out'}")
+    process = programs.call("benchmarks.compiled", flag, f"--output={tmp_path / 'out'}")
     assert process.returncode == 2 and process.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

@@ -153,6 +153,6 @@ def test_the_last_line_and_the_exit_code_say_not_to_go_on(tmp_path):
 def test_an_output_that_is_a_file_is_refused(tmp_path):
     path = tmp_path / "file"
     path.write_text("kept")
-    done = programs.run("benchmarks.first_look", f"--output={path}")
+    done = programs.call("benchmarks.first_look", f"--output={path}")
     assert done.returncode == 2 and done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1 and path.read_text() == "kept"

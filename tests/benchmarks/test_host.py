@@ -96,6 +96,6 @@ def test_the_command_measures_with_and_without_emulators(tmp_path):
 
 
 def test_a_number_of_runs_that_the_games_do_not_divide_is_refused(tmp_path):
-    done = programs.run("benchmarks.host", "--runs=27", f"--output={tmp_path}/new")
+    done = programs.call("benchmarks.host", "--runs=27", f"--output={tmp_path}/new")
     assert done.returncode == 2 and done.stderr.startswith("error: --runs: from 26 on multiples")
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "new").exists()
