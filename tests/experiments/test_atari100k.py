@@ -1,6 +1,7 @@
 """The command on real games: ends with scores, survives signals and kills, refuses cleanly."""
 
 import json
+import os
 import pathlib
 import signal
 import time
@@ -10,7 +11,7 @@ import pytest
 from rcrl_jax import files
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
-from rcrl_jax.runs import records
+from rcrl_jax.runs import checkpoints, records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training.plan import Plan
 from tests.experiments import programs
@@ -68,7 +69,9 @@ def uninterrupted(tmp_path_factory):
     return workdir, result
 
 
-def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(tmp_path, uninterrupted):
+def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(
+    tmp_path, uninterrupted, monkeypatch
+):
     flags = arguments(tmp_path)
     killed = programs.start(PROGRAM, *flags, **PERIODS)
     # From the checkpoint of step 50 on, there is a pending update.
@@ -76,13 +79,16 @@ def test_a_killed_and_a_terminated_run_end_like_an_uninterrupted_one(tmp_path, u
     killed.send_signal(signal.SIGKILL)
     assert programs.finish(killed).returncode == -signal.SIGKILL
 
-    terminated = programs.start(PROGRAM, *flags, **PERIODS)
-    time_to_stop = tmp_path / "checkpoints" / "100"
-    while not time_to_stop.exists():
-        assert terminated.poll() is None, terminated.communicate()[1]
-        time.sleep(0.001)
-    terminated.send_signal(signal.SIGTERM)
-    result = programs.finish(terminated)
+    save = checkpoints.CheckpointStore.save
+
+    def save_and_terminate(store, checkpoint):
+        save(store, checkpoint)
+        if checkpoint.step == 100:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.CheckpointStore, "save", save_and_terminate)
+        result = programs.call(PROGRAM, *flags, **PERIODS)
     assert result.returncode == 128 + signal.SIGTERM, result.stderr
     assert "resuming at step" in result.stdout
     last = result.stderr.splitlines()[-1]
