@@ -137,10 +137,9 @@ LOSSES = {
     "actor": (sac_losses, "actor_loss"),
     "temperature": (sac_losses, "temperature_loss"),
 }
-# Every loss of both families, and every task.
+# Every loss of both families, and every task, once.
 TASKS = {
     "rcrl_curl": {"return_contrast", "curl"},
-    "rcrl_curl_sac": {"return_contrast", "curl"},
     "sac_ae": {"reconstruction"},
 }
 
