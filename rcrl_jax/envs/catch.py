@@ -3,6 +3,10 @@
 A ball falls one row a step in a 7x7 grid; the paddle in the bottom row moves left, stays or moves
 right. The game is over when the ball reaches the bottom: reward +1 if the paddle is there, else -1.
 Every game takes 6 steps, and every column can be reached in time.
+
+Continuing Catch never ends, as the learned games of SimPLe do not. One step after a catch or a miss
+a new ball is in the top row; its column follows from the old one's, since a model that predicts the
+most likely pixels cannot draw it. Frames are in colour.
 """
 
 from collections.abc import Sequence
@@ -23,6 +27,9 @@ _GRID = 7
 # Cells of 10x10 pixels: 70 of the 84 pixels, since the data-efficient encoder (5x5 stride 5 twice,
 # no padding) sees only the top-left 75x75.
 _CELL = 10
+# Of continuing Catch, from a ball to the next one: prime to 7, so that balls fall in all columns.
+_COLUMNS_ON = 3
+_BALL, _PADDLE, _BACKGROUND = range(3)  # red, green and blue
 
 
 class _Catch(VectorEnvironment):
@@ -92,6 +99,46 @@ class _Catch(VectorEnvironment):
         return frame
 
 
+class _ContinuingCatch(_Catch):
+    """R games of continuing Catch; see `make_continuing_catch`.
+
+    A ball is in the top row at times 0, 7, 14, ... and in the bottom row, with its reward, at times
+    6, 13, 20, ...: every ball can be reached in time.
+    """
+
+    def __init__(self, seeds: np.ndarray, cell: int):
+        super().__init__(seeds)
+        self.spec = discrete_spec((_GRID * cell, _GRID * cell, 3), 3)
+        self.description |= {"game": "ContinuingCatch", "cell": cell, "columns_on": _COLUMNS_ON}
+        self._cell = cell
+
+    def send(self, actions: np.ndarray) -> None:
+        """See `VectorEnvironment.send`. The step is done on return."""
+        validate_actions(actions, self.spec, self.num_valid_actions)
+        self._paddle = np.clip(self._paddle + actions - 1, 0, _GRID - 1)
+        was_down = self._ball_row == _GRID - 1
+        self._ball_column = (self._ball_column + _COLUMNS_ON * was_down) % _GRID
+        self._ball_row = np.where(was_down, 0, self._ball_row + 1)
+        caught = self._ball_column == self._paddle
+        is_down = self._ball_row == _GRID - 1
+        self._last = TimeStep(
+            frame=self._render(),
+            reward=np.where(is_down, np.where(caught, 1, -1), 0).astype(np.float32),
+            lives=np.zeros(self.num_envs, np.int32),
+            terminated=np.zeros(self.num_envs, bool),
+            truncated=np.zeros(self.num_envs, bool),
+        )
+
+    def _render(self) -> np.ndarray:
+        """[R, 7 cell, 7 cell, 3] uint8: ball red, paddle green, everything dark blue."""
+        rows = np.arange(self.num_envs)
+        grid = np.zeros((self.num_envs, _GRID, _GRID, 3), np.uint8)
+        grid[..., _BACKGROUND] = 64
+        grid[rows, self._ball_row, self._ball_column, _BALL] = 255
+        grid[rows, _GRID - 1, self._paddle, _PADDLE] = 255
+        return grid.repeat(self._cell, axis=1).repeat(self._cell, axis=2)
+
+
 def make_catch(seeds: Sequence[int]) -> VectorEnvironment:
     """Makes R = len(seeds) games of Catch; a seed, in [0, 2**31), fixes the columns of the balls.
 
@@ -101,6 +148,19 @@ def make_catch(seeds: Sequence[int]) -> VectorEnvironment:
         ValueError: a bad seed.
     """
     return _Catch(validate_seeds(seeds))
+
+
+def make_continuing_catch(seeds: Sequence[int], cell: int) -> VectorEnvironment:
+    """Makes R = len(seeds) games of continuing Catch; a seed fixes the column of the first ball.
+
+    Args:
+        seeds: [R], in [0, 2**31).
+        cell: side of a cell of the 7x7 grid [pixels].
+
+    Raises:
+        ValueError: a bad seed.
+    """
+    return _ContinuingCatch(validate_seeds(seeds), cell)
 
 
 def _hash(seeds: np.ndarray, counters: np.ndarray) -> np.ndarray:
