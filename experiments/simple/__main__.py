@@ -5,7 +5,8 @@ r"""Trains SimPLe and measures its model and its policy against what knows nothi
 
 `simple_catch`, the default, is a small SimPLe on continuing Catch, made for this test: ours, not
 SimPLe. The other presets play a game of Atari. The same command in the same work directory resumes.
-Beside the run's files, `model.json` and `model.png` in its folder have:
+Beside the run's files, `model.json` and `model.png` in its folder have, with the run's manifest and
+the means of its evaluations:
 
     model   the log-likelihood of the pixels of held-out rollouts, and of their rewards, beside
             that of predictors without dynamics; how many of the pixels that change are right
@@ -15,6 +16,7 @@ Beside the run's files, `model.json` and `model.png` in its folder have:
 
 import dataclasses
 import functools
+import json
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -79,16 +81,20 @@ def main(argv: list[str]) -> None:
     with launch.ending_cleanly():
         launch.run(plan, _largest_spec(plan))
         fleet, params = build.restore_agents(plan)
-        returns = records.read_scores(plan.paths[0].scores)["returns"]
+        paths = plan.paths[0]
+        returns = records.read_scores(paths.scores)["returns"]
+        evaluations = records.read_evaluations(paths.evaluations)
         found = {
             "command": " ".join(["python -m experiments.simple", *sys.argv[1:]]),
+            "manifest": json.loads(paths.manifest.read_text()),
+            "curve": {line["agent_steps"]: line["mean"] for line in evaluations},
             "model": measure.measure_model(plan, fleet, params),
             "play": measure.measure_play(plan, fleet, returns),
         }
         found = files.to_json_value(found)
-        directory = plan.paths[0].directory
+        directory = paths.directory
         files.write_json_atomically(directory / "model.json", found)
-        figure.draw(directory / "model.png", found["model"])
+        figure.draw(directory / "model.png", found)
         print("\n".join(report(found)))
     print(f"results in {directory}")
 

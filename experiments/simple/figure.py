@@ -1,4 +1,4 @@
-"""What a model knows, step by step."""
+"""What a model knows, step by step, and what the policy gains that learns in it."""
 
 import pathlib
 from collections.abc import Mapping
@@ -11,15 +11,17 @@ from rcrl_jax.training import curves
 _COLORS = {"model": "#0b5394", "copy": "#d84315", "histogram": "#6a1b9a", "mixture": "#424242"}
 
 
-def draw(path: pathlib.Path, model: Mapping[str, Any]) -> None:
-    """Draws log-likelihoods by step, a panel for each kind of play, and the pixels that change.
+def draw(path: pathlib.Path, measured: Mapping[str, Any]) -> None:
+    """Draws log-likelihoods by step, a panel for each kind of play, pixels that change, returns.
 
     Args:
       path: PNG to write.
-      model: what `measure.measure_model` returns.
+      measured: `model` and `play`, what `measure` returns of them; `curve`, agent steps -> mean
+        return.
     """
-    figure = Figure(figsize=(3.4 * (len(model) + 1), 3.2), dpi=100, layout="constrained")
-    *panels, last = figure.subplots(1, len(model) + 1)
+    model = measured["model"]
+    figure = Figure(figsize=(3.2 * (len(model) + 2), 3.0), dpi=100, layout="constrained")
+    *panels, last, returns = figure.subplots(1, len(model) + 2)
     for panel, (play, found) in zip(panels, model.items(), strict=True):
         for name, values in found["pixels"]["by_step"].items():
             panel.plot(range(1, len(values) + 1), values, ".-", color=_COLORS[name], label=name)
@@ -29,6 +31,12 @@ def draw(path: pathlib.Path, model: Mapping[str, Any]) -> None:
     last.set(title="pixels that change", ylabel="share that the model has right", ylim=(0, 1.02))
     for panel in (*panels, last):
         panel.set_xlabel("steps since the last true frame")
+    steps = [int(step) for step in measured["curve"]]
+    returns.plot(steps, list(measured["curve"].values()), ".-", color=_COLORS["model"], label="policy")
+    null = measured["play"]["best_null"]
+    returns.axhline(measured["play"][null]["mean"], color="#888888", ls="--", lw=1, label=null)
+    returns.set(title="real game", xlabel="agent steps", ylabel="return of an episode")
+    for panel in (*panels, last, returns):
         panel.legend(fontsize=8, frameon=False)
         panel.grid(color="#eeeeee")
     curves.save_figure(figure, path)
