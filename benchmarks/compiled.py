@@ -31,12 +31,13 @@ from absl import app, flags
 
 from benchmarks import compiled_table, devices, pace
 from experiments import command_line
-from rcrl_jax import files
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax import files, words
+from rcrl_jax.config import presets
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.training.progress import Progress
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_PROGRAMS = ("update", "act", "write", "embed", "compare")
+_PROGRAMS = ("update", "update_1", "update_2", "act", "write", "embed", "compare")
 _LARGEST = 20  # kernels whose bytes are kept, of each program
 
 
@@ -82,7 +83,7 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
         "batching": fleet.batching,
         "runs_on_each_device": fleet.runs_on_each_device,
         "update_period": fleet.agent.schedule.update_period,
-        "precision": {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}[job.preset].precision,
+        "precision": presets.all_presets()[job.preset].precision,
     }
     # The first argument of every program is the number of runs; `vmap` does not read it.
     known = {0: fleet.runs_on_each_device} if fleet.batching == "map" else {}
@@ -91,12 +92,13 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     activations = sum(p.times * p.instruction.bytes for p in forward)
     row["flops"] = sum(p.flops for p in products)
     row["activations"] = activations
-    row["least"] = programs.least_bytes(fleet, activations) if job.program == "update" else None
+    kind = programs.KINDS.get(job.program)
+    row["least"] = None if kind is None else programs.least_bytes(fleet, activations, kind)
     row["transfers"] = programs.transfers(fleet)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return {**row, "failed": files.one_line(error)}
+        return {**row, "failed": words.one_line(error)}
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis() or {}
     parsed = hlo.module(compiled.as_text())
     elements = math.prod(fleet.agent.observations.stored.stored_shape)
@@ -227,7 +229,7 @@ def read_jobs() -> list[Job]:
     values, check = flags.FLAGS, flags.FLAGS.check
     if values.devices is None:
         values.devices = ["v5e", "h200"] if check else list(devices.KINDS)
-    known = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}
+    known = presets.all_presets()
     if values.presets is None:
         values.presets = list(known) if check else ["rcrl"]
     if values.runs is None:
@@ -246,9 +248,15 @@ def read_jobs() -> list[Job]:
             command_line.read_numbers("runs", 10_000),
             values.programs,
         )
-        # States are stored on the host.
-        if not (program == "write" and getattr(known[preset], "observation", "") == "state")
+        if _exists(known[preset], program)
     ]
+
+
+def _exists(config: presets.Config, program: str) -> bool:
+    """Whether an agent has a program on its devices."""
+    if program == "write":  # states are stored on the host
+        return getattr(config, "observation", "") != "state"
+    return not program.startswith("update_") or isinstance(config, SimpleConfig)
 
 
 def main(argv: list[str]) -> int:

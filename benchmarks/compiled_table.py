@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import devices
+from rcrl_jax import words
 
 _MEASURED = pathlib.Path(__file__).parents[1] / "results" / "throughput"
 _GIB = 2**30
@@ -139,7 +140,7 @@ whole fleet. Loops count as often as they run. One execution of each program.
 
 def kernels(row: Mapping[str, Any], number: int) -> str:
     """The kernels of a program that move the most bytes."""
-    name = f"{row['device']} {row['preset']} {row['program']}, {row['runs']} run(s)"
+    name = f"{row['device']} {row['preset']} {row['program']}, {words.count('run', row['runs'])}"
     if "failed" in row:
         return f"{name}: {row['failed']}"
     lines = [f"{name}: {row['bytes'] / 1e9:.3f} GB in {row['kernels']:,} kernels"]
@@ -154,7 +155,7 @@ def kernels(row: Mapping[str, Any], number: int) -> str:
 
 def findings(row: Mapping[str, Any]) -> list[str]:
     """One line for each defect of a compiled program."""
-    name = f"{row['device']} {row['preset']} {row['program']}, {row['runs']} runs"
+    name = f"{row['device']} {row['preset']} {row['program']}, {words.count('run', row['runs'])}"
     if "failed" in row:
         return [f"{name}: does not compile: {row['failed']}"]
     over_runs = row["runs_on_each_device"] if row["batching"] == "map" else 0

@@ -22,11 +22,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from benchmarks.tables import arms, command, runs, table
+from benchmarks.tables import command, runs, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from experiments import command_line
 from experiments.representation.probe import SHADES
-from rcrl_jax import files, reference
+from rcrl_jax import files, reference, words
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.runs import records
 from rcrl_jax.training import curves
@@ -90,7 +90,7 @@ def read(roots: Sequence[str | os.PathLike]) -> tuple[list[Recording], list[str]
         try:
             recordings.append(_read(directory, frame))
         except (ValueError, OSError) as error:
-            problems.append(arms.one_line(f"{error}; restore the file or repeat the command"))
+            problems.append(words.one_line(f"{error}; restore the file or repeat the command"))
     return recordings, problems
 
 

@@ -1,5 +1,6 @@
 """What a fleet runs on its devices, compiled for devices that are not here."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.config import presets
+from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.replay import frames
 from rcrl_jax.training import prediction
@@ -79,9 +82,9 @@ class _ShapedStore(frames.DeviceFrameStore):
 
 def make_fleet(preset: str, runs: int, batching: str, devices: Sequence[Any]) -> ShapedFleet:
     """A fleet of a preset, spread over the 26 games as far as there are runs, or on one task."""
-    config = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}[preset]
-    if preset in ATARI_PRESETS:
-        spec, names = atari.LARGEST_SPEC, list(atari.ATARI_GAMES)
+    config = presets.all_presets()[preset]
+    if isinstance(config, RainbowConfig | SimpleConfig):
+        spec, names = atari.largest_spec(config.frame_shape), list(atari.ATARI_GAMES)
     else:
         repeat = config.action_repeat
         spec = dmc.make_spec(_TASK, config.observation, config.render_size, repeat)
@@ -108,17 +111,22 @@ def store_of(fleet: ShapedFleet) -> _ShapedStore:
     return _ShapedStore(fleet.num_runs, zeros, fleet.place, layout)
 
 
-def _update(fleet):
-    batch = batch_of(fleet)
+def _update(fleet, kind=0):
+    batch = batch_of(fleet, kind)
     *arguments, _ = fleet.update_arguments(fleet.init(), batch)
     stored = store_of(fleet).shape if _pixels(fleet) else None
     return fleet.programs.update.trace(*arguments, stored)
 
 
-def batch_of(fleet: ShapedFleet) -> types.Batch:
-    """Shapes of a batch whose images are references; states come from the host."""
+def batch_of(fleet: ShapedFleet, kind: int = 0) -> types.Batch:
+    """Shapes of a batch whose images are references; states come from the host.
+
+    Args:
+        fleet: the runs.
+        kind: of update.
+    """
     frame_store = "device" if _pixels(fleet) else "host"
-    return prediction.batch_shapes(fleet.agent, fleet.num_runs, frame_store)
+    return prediction.batch_shapes(fleet.agent, fleet.num_runs, frame_store, kind)
 
 
 def _pixels(fleet):
@@ -163,20 +171,25 @@ def _compare(fleet):
     return fleet.programs.compare.trace(*fleet.pairs_arguments(fleet.init().params, pairs, pairs))
 
 
+KINDS = {"update": 0, "update_1": 1, "update_2": 2}
+"""The kinds of updates; an agent with one kind has the first program alone."""
+
 PROGRAMS: dict[str, Callable[[ShapedFleet], Any]] = {
-    "update": _update, "act": _act, "write": _write, "embed": _embed, "compare": _compare,
+    **{name: functools.partial(_update, kind=kind) for name, kind in KINDS.items()},
+    "act": _act, "write": _write, "embed": _embed, "compare": _compare,
 }  # fmt: skip
 """Traces each of the programs with a fleet's shapes; images are stored on the devices."""
 
 
-def least_bytes(fleet: ShapedFleet, activations: float) -> dict[str, float]:
+def least_bytes(fleet: ShapedFleet, activations: float, kind: int) -> dict[str, float]:
     """The least that an update must move on each device, in bytes, part by part.
 
     Args:
         fleet: the runs.
         activations: bytes of the results of all products of the forward passes.
+        kind: of update.
     """
-    state, batch = fleet.place((fleet.init(), batch_of(fleet)))
+    state, batch = fleet.place((fleet.init(), batch_of(fleet, kind)))
     references = [x for x in jax.tree.leaves(batch, is_leaf=_is_reference) if _is_reference(x)]
     pixels = np.dtype(fleet.agent.observations.stored.dtype).itemsize
     read = sum(x.slots.size * math.prod(x.shape) * pixels for x in references)

@@ -25,7 +25,7 @@ from absl import app, flags
 
 from benchmarks import counting, device_file, hlo, training
 from experiments import command_line
-from rcrl_jax import files, types
+from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc
@@ -243,7 +243,7 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
         cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
         lines += [
             "",
-            f"{f['preset']} on {f['games']}, {f['runs']} run(s): "
+            f"{f['preset']} on {f['games']}, {words.count('run', f['runs'])}: "
             f"{f['agent_steps_per_s']:.1f} agent steps/s, {f['loop_ms']:.2f} ms a step, "
             f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
             f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags
 
-from rcrl_jax import files
+from rcrl_jax import words
 from rcrl_jax.config import fields
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
@@ -193,5 +193,5 @@ def refuse(message: str) -> NoReturn:
 
 def fail(message: str, code: int) -> NoReturn:
     """Prints one line and ends the program."""
-    print(f"error: {files.one_line(message, 1000)}", file=sys.stderr)
+    print(f"error: {words.one_line(message, 1000)}", file=sys.stderr)
     sys.exit(code)

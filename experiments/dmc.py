@@ -13,6 +13,7 @@ import sys
 from absl import app, flags
 
 from experiments import command_line, launch
+from rcrl_jax import words
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import host_memory
@@ -84,7 +85,10 @@ def main(argv: list[str]) -> None:
             launch.run(plan, spec)
             return
         launch.check(plan, spec)
-        print(f"this can run: {len(runs)} run(s) of {agent_steps:,} agent steps, {plan.workdir}")
+        print(
+            f"this can run: {words.count('run', len(runs))} of {agent_steps:,} agent steps, "
+            f"{plan.workdir}"
+        )
 
 
 def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:

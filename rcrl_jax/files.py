@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rcrl_jax import words
+
 Checked = TypeVar("Checked")
 
 _MOST_BYTES = 2**28  # of a file that is read whole; those of a run have megabytes
@@ -34,7 +36,7 @@ class Damaged(ValueError):  # noqa: N818 - says what is the matter
             path: the file or directory.
             why: what is wrong with it; an exception stands for its message.
         """
-        super().__init__(f"{path} is damaged: {one_line(why)}")
+        super().__init__(f"{path} is damaged: {words.one_line(why)}")
 
 
 class InUse(Exception):  # noqa: N818
@@ -224,11 +226,11 @@ def locked(directory: str | os.PathLike, what: str) -> Iterator[Callable[[], Non
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = one_line(file.readline(1000) or "which starts or ends at this moment")
+            holder = words.one_line(file.readline(1000) or "which starts or ends at this moment")
             raise InUse(f"{directory} is in use by another {what}, {holder}") from None
         check()
         file.truncate(0)
-        command = one_line(shlex.join(["python", *sys.orig_argv[1:]]))
+        command = words.one_line(shlex.join(["python", *sys.orig_argv[1:]]))
         file.write(f"process {os.getpid()} on {socket.gethostname()}: {command}\n")
         file.flush()
         try:
@@ -285,20 +287,6 @@ def free_bytes(path: pathlib.Path) -> int:
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a finite number; Python reads NaN and unbounded integers, too."""
     return type(value) in (int, float) and -1e300 < value < 1e300
-
-
-def one_line(what: object, longest: int = 300) -> str:
-    """Text, or the message of an exception, as one line that a terminal can show.
-
-    Args:
-        what: the text; control characters in it are escaped.
-        longest: characters of the line; libraries print whole trees. Both ends of longer text are
-            kept.
-    """
-    line = " ".join(str(what).split()) or type(what).__name__
-    if len(line) > longest:
-        line = f"{line[: longest // 2 - 10]} ... {line[10 - longest // 2 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def to_json_value(value: Any) -> Any:

@@ -12,3 +12,11 @@ command.py      the paper's tables as programs
 page.py         one HTML page of everything: panels.py has its figures, templates/ its words
 table.py        a table as CSV, Markdown, LaTeX, HTML and text
 """
+
+from experiments import command_line
+
+try:
+    import jinja2  # noqa: F401
+    import pandas  # noqa: F401
+except ModuleNotFoundError as missing:
+    command_line.refuse(f"no {missing.name}: make trial, or pip install 'rcrl-jax[tables]'")

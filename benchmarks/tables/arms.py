@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.returns import arms as returns
-from rcrl_jax import reference
+from rcrl_jax import reference, words
 from rcrl_jax.config import fields, presets
 from rcrl_jax.runs import manifest
 
@@ -108,7 +108,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
     differing = ", ".join(
         f"{name}={_text(value)}" for name, value in _differences(values, candidates[preset]).items()
     )
-    return one_line(f"{preset}({differing})")
+    return words.one_line(f"{preset}({differing})", 100_000)  # a name is never cut
 
 
 def preset_of(arm: str) -> str:
@@ -119,11 +119,6 @@ def preset_of(arm: str) -> str:
 def changes_of(arm: str) -> str:
     """The fields in which an arm differs from its preset: `(n_step=5)`, or nothing."""
     return arm.removeprefix(preset_of(arm))
-
-
-def one_line(text: str) -> str:
-    """`text` without line breaks and without characters that a terminal cannot show."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def conditions_of(

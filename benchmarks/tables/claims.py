@@ -41,7 +41,7 @@ from benchmarks.tables import arms, pools, registered, statistics
 from benchmarks.tables import published as published_data
 from benchmarks.tables.statistics import Interval
 from benchmarks.tables.table import Cell, Column, Row, Table, short_steps
-from rcrl_jax import reference
+from rcrl_jax import reference, words
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 MARGIN = {"improvement": 0.1, "difference": 0.05}
@@ -266,7 +266,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     if min(counts, default=0) > 1:
         evidence = compare(first, second, with_test=is_judged)
     if others := (len(paired) - len(pool)) // 2:
-        notes.append(f"Not counted, under other conditions: {pools.count('pair', others)}.")
+        notes.append(f"Not counted, under other conditions: {words.count('pair', others)}.")
     state = decide(claim, evidence) if is_judged else UNDECIDED
     verdict = Verdict(claim, state, len(played), sum(counts), evidence, changed, "")
     sentence = " ".join([_start(verdict, is_judged, frame), *_estimates(verdict), *notes])
@@ -343,7 +343,7 @@ def _start(verdict: Verdict, is_judged: bool, frame: pd.DataFrame) -> str:
     """What was compared, and on how many pairs."""
     claim = verdict.claim
     number, seeds = len(games(claim)), claim.seeds
-    extent = f"{pools.count('pair', verdict.pairs)} of runs on {verdict.games} of {number} games"
+    extent = f"{words.count('pair', verdict.pairs)} of runs on {verdict.games} of {number} games"
     start = f"{verdict.name} after {claim.env_steps:,} environment steps: "
     if claim.is_preregistered:
         start += (

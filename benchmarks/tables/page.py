@@ -20,9 +20,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import rcrl_jax
-from benchmarks.tables import arms, command, panels, pools, runs
+from benchmarks.tables import command, panels, pools, runs
 from benchmarks.tables.table import render
-from rcrl_jax import reference
+from rcrl_jax import reference, words
 
 _FAMILIES = {"atari": "Atari", "dmc": "DMControl"}
 _MADE_WITH = ("rcrl_jax", "jax", "envpool", "dm_control")
@@ -74,7 +74,7 @@ def build(
     """
     frame, left_out = runs.read(*roots, unfinished=True)
     points, damaged = runs.read_measures(frame)
-    problems = tuple(map(arms.one_line, [*left_out, *damaged]))
+    problems = tuple(map(words.one_line, [*left_out, *damaged]))
     shown = {name: command.fill(kind, frame) for name, kind in command.PAPER.items()}
     control = shown["figure_dmc"]
     looks = panels.styles(frame.arm.unique())
@@ -159,8 +159,8 @@ def _blocks(
             for said, figure in draw(game, of_game)
         ]
         counts = {"run": len(own), "arm": own.arm.nunique(), "game": own.game.nunique()}
-        words = ", ".join(pools.count(noun, number) for noun, number in counts.items())
-        blocks.append(Block(f"{label}: {words}", found))
+        extent = ", ".join(words.count(noun, number) for noun, number in counts.items())
+        blocks.append(Block(f"{label}: {extent}", found))
     return blocks
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from benchmarks.tables import published
 from benchmarks.tables.runs import COLUMNS
-from rcrl_jax import reference
+from rcrl_jax import reference, words
 
 
 class Pool(NamedTuple):
@@ -72,11 +72,6 @@ def differing(frame: pd.DataFrame) -> list[str]:
 def text(value: Any) -> str:
     """The value of a condition in words."""
     return "not stated" if pd.isna(value) else str(value)
-
-
-def count(noun: str, number: int) -> str:
-    """A number of things in words: `1 run`, `3 runs`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def scores(
@@ -135,7 +130,7 @@ def _describe(runs: pd.DataFrame, kept: pd.DataFrame) -> str:
     own, others = runs.iloc[0], kept.iloc[0]
     name = differing(pd.concat([runs.iloc[:1], kept.iloc[:1]]))[0]
     return (
-        f"{count('run', len(runs))} left out: {name} is {text(own[name])}, not "
-        f"{text(others[name])} as in the {count('run', len(kept))} kept "
+        f"{words.count('run', len(runs))} left out: {name} is {text(own[name])}, not "
+        f"{text(others[name])} as in the {words.count('run', len(kept))} kept "
         f"(for example {own.directory})"
     )

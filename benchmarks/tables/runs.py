@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from benchmarks.tables import arms, run_files
-from rcrl_jax import reference
+from rcrl_jax import reference, words
 from rcrl_jax.runs import records
 
 COLUMNS = (
@@ -81,7 +81,7 @@ def read(*roots: str | os.PathLike, unfinished: bool = False) -> Reading:
         found.append(run)
     frame = _frame(found)
     frame = _without_contradictions(frame, problems)
-    return Reading(frame.reset_index(drop=True), tuple(map(arms.one_line, problems)))
+    return Reading(frame.reset_index(drop=True), tuple(map(words.one_line, problems)))
 
 
 def evaluations(frame: pd.DataFrame) -> pd.DataFrame:

@@ -20,7 +20,7 @@ import markupsafe
 import numpy as np
 import pandas as pd
 
-from rcrl_jax import files
+from rcrl_jax import files, words
 
 FORMATS = ("csv", "md", "tex", "html")
 MISSING = "–"
@@ -210,14 +210,10 @@ def _environment() -> jinja2.Environment:
 
 
 def _printable(value: Any) -> Any:
-    """Text whose characters that do not print are question marks; line breaks stay.
-
-    Among these are those that reverse the direction of writing, and halves of a surrogate pair,
-    which no file can hold.
-    """
+    """Text as `words.printable` shows it; other values, and markup of ours, as they are."""
     if not isinstance(value, str) or isinstance(value, markupsafe.Markup):
         return value
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in value)
+    return words.printable(value)
 
 
 def _escape_markdown(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from experiments.sweeps import work
 from experiments.sweeps.spec import Fleet, Spec, SweepError
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.runs import records
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
 
@@ -144,7 +144,7 @@ class Sweep:
         # A mistake or a full disk would be refused again.
         again = ending != _REFUSED and self._attempts[fleet] < _ATTEMPTS
         (self._waiting if again else self._failed).append(fleet)
-        line = f"failed {fleet.name}: {files.one_line(why)}; see {self._log(fleet)}"
+        line = f"failed {fleet.name}: {words.one_line(why)}; see {self._log(fleet)}"
         self._say(line + "; it is tried again after the others" * again)
 
     def _log(self, fleet: Fleet) -> pathlib.Path:

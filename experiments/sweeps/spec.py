@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from experiments import command_line
 from experiments.returns.arms import PRESETS as RETURNS_PRESETS
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, protocol
@@ -186,7 +186,7 @@ def read_spec(path: str | os.PathLike) -> Spec:
     except RecursionError:
         raise SweepError(f"{path}: it is nested too deeply") from None
     except ValueError as error:
-        raise SweepError(f"{path}: {files.one_line(error)}") from None
+        raise SweepError(f"{path}: {words.one_line(error)}") from None
 
 
 def make_spec(table: Mapping[str, Any]) -> Spec:

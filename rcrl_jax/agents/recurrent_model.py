@@ -81,7 +81,7 @@ class RecurrentModel(NamedTuple):
         contexts = 3 * self.needs.samples.number * config.context
         numbers = (windows + contexts) * NUMBERS_A_FRAME * config.filters // 32
         return Resources(
-            batches_over_runs=True,
+            batches_over_runs=False,
             logs_frames=config.replay.resumed_frames == "stored",
             activation_bytes=4 * numbers,
         )

@@ -337,7 +337,7 @@ def _resources(config: SlacConfig) -> agent.Resources:
     """Memory of an update: of the model's frames, and a quarter for those that are only encoded."""
     frames = (config.model_batch_size + config.batch_size / 4) * config.window_frames
     return agent.Resources(
-        batches_over_runs=True,
+        batches_over_runs=False,
         logs_frames=config.replay.resumed_frames == "stored",
         activation_bytes=int(4 * frames * NUMBERS_A_FRAME * config.filters // 32),
     )

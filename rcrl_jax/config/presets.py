@@ -130,3 +130,8 @@ def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
 def control_presets_of(task: str) -> dict[str, SacConfig | WorldModelConfig]:
     """All presets that train on a task of DMControl."""
     return {**dmc_presets_of(task), **WORLD_MODEL_PRESETS}
+
+
+def all_presets() -> dict[str, Config]:
+    """All presets."""
+    return {**atari_presets(), **DMC_PRESETS, **WORLD_MODEL_PRESETS}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcrl_jax import files, types
+from rcrl_jax import files, types, words
 from rcrl_jax.replay.segment_replay import ReplayState
 from rcrl_jax.runs import storage
 from rcrl_jax.runs.records import RecordState
@@ -329,4 +329,4 @@ def _files(directory: pathlib.Path) -> list[pathlib.Path]:
 def _reason(error: Exception) -> str:
     """Why a write failed; the storage library hides the system's reason in a long message."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
-    return os.strerror(int(code[1])) if code else files.one_line(error)
+    return os.strerror(int(code[1])) if code else words.one_line(error)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import rcrl_jax
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.config import fields
 from rcrl_jax.runs.paths import RunPaths
 
@@ -291,7 +291,7 @@ def describe_differences(old: Any, new: Any) -> str:
 
 def _first_three(differences: list[str]) -> str:
     more = len(differences) - 3
-    first = [files.one_line(difference, 200) for difference in differences[:3]]
+    first = [words.one_line(difference, 200) for difference in differences[:3]]
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 

@@ -15,7 +15,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
-from rcrl_jax import files, reference
+from rcrl_jax import files, reference, words
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 
@@ -294,7 +294,8 @@ def behind(scores: Mapping[str, Any]) -> str:
     Args:
         scores: as `describe_scores` returns them.
     """
-    parts = ["1 seed", f"{scores['env_steps']:,} steps", f"{scores['episodes']} episodes"]
+    parts = ["1 seed", words.count("step", scores["env_steps"])]
+    parts.append(words.count("episode", scores["episodes"]))
     if scores.get("episodes_cut"):
         parts.append(f"{scores['episodes_cut']} cut")
     return ", ".join(parts)

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcrl_jax import files, native, reference, types
+from rcrl_jax import files, native, reference, types, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import atari_presets, control_presets_of
@@ -153,7 +153,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
 
         progress.close()
         recording.write_parameters(fleet.to_host(state.learner.params))
-        say(f"final evaluation: {plan.eval_episodes} episodes")
+        say(f"final evaluation: {words.count('episode', plan.eval_episodes)}")
         result = assessor.assess_finally(state)
     for film in result.films:
         video.write_video(plan.paths[0].video, film)

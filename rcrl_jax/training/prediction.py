@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import psutil
 
-from rcrl_jax import files, types
+from rcrl_jax import files, types, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -183,8 +183,8 @@ def check(memory: Memory, num_runs: int) -> None:
         if needed > limit:
             fit = num_runs * limit // needed
             raise DoesNotFit(
-                f"{num_runs} run(s) need {needed / 2**30:.1f} GiB of {name} memory and "
-                f"{limit / 2**30:.1f} GiB are free: {fit} run(s) fit "
+                f"{words.count('run', num_runs)}: {needed / 2**30:.1f} GiB of {name} memory "
+                f"needed and {limit / 2**30:.1f} GiB free, enough for {words.count('run', fit)} "
                 "(or lower --config.replay.capacity or --config.batch_size)"
             )
 

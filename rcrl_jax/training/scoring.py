@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rcrl_jax import files, reference, types
+from rcrl_jax import files, reference, types, words
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.runs import manifest, parameters, recorder, storage, workdir
@@ -99,7 +99,7 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
     outputs = _claim_output(found, rows, kept, request.output)
     say(
         f"{found.preset} after {kept.step:,} of {found.total_steps:,} agent steps, from "
-        f"{kept.path}: {num_episodes} episodes a run; runs: {len(rows)}"
+        f"{kept.path}: {words.count('episode', num_episodes)} a run; runs: {len(rows)}"
     )
     environments = [pools.describe_one(environment.description, row) for row in rows]
     if not (kept.is_parameters or storage.has_digests(kept.path)):
@@ -328,8 +328,9 @@ def _report(paths: RunPaths, described: dict[str, Any]) -> str:
         reference.comparison(
             paths.game, paths.preset, described["mean"], recorder.behind(described)
         ),
-        f"seed {paths.seed}: mean of {described['episodes']} episodes {described['mean']:.1f}"
-        f"{spread}, median {described['median']:.1f}; {described['episodes_cut']} cut at the limit",
+        f"seed {paths.seed}: mean of {words.count('episode', described['episodes'])} "
+        f"{described['mean']:.1f}{spread}, median {described['median']:.1f}; "
+        f"{described['episodes_cut']} cut at the limit",
     ]
     if described["video"]:
         lines.append(f"the film shows an episode of return {described['video']['return']:g}")

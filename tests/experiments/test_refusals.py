@@ -23,7 +23,6 @@ ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
 THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
-POWER = "benchmarks.power"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
 
@@ -134,16 +133,13 @@ REFUSED = [
     (REPRESENTATION, ["--games=Pong,Alien"], ["one --game"]),
     (THEORY, ["--seeds=0"], ["--seeds"]),
     (THEORY, ["--page=README.missing"], ["README.missing"]),
-    (POWER, ["--simulations=100001"], ["--simulations"]),
-    (POWER, ["--permutations=1000001"], ["--permutations"]),
-    (POWER, ["--output=/dev/null/new"], ["--output"]),
     # Two flags of which one would be ignored, and names given twice.
     (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
     (ATARI, ["--game=Alien", "--games=Pong"], ["--game beside --games"]),
     (REPRESENTATION, ["--presets=rcrl,rcrl"], ["--presets", "named twice"]),
     # Numbers beyond what a machine or a 32-bit counter holds.
     (ATARI, ["--seeds=0:1000000000"], ["--seeds", "at most 1000"]),
-    (ATARI, ["--seeds=0:1000"], ["1000 run(s) need", "memory"]),
+    (ATARI, ["--seeds=0:1000"], ["1,000 runs: ", "memory needed"]),
     (ATARI, ["--devices=²"], ["--devices", "expected all or a number"]),
     (ATARI, ["--steps=2147483648"], ["--steps", "2147483647"]),
     (ATARI, ["--eval_episodes=1000000000"], ["--eval_episodes", "10000"]),
@@ -157,7 +153,7 @@ REFUSED = [
     (ATARI, ["--config.target_period=99999999999999"], ["target_period", "2147483647"]),
     (ATARI, ["--config.replay.capacity=2147483647"], ["memory"]),
     (THROUGHPUT, ["--runs=1,99999999"], ["--runs", "1000"]),
-    (THROUGHPUT, ["--runs=1,1000"], ["1000 run(s) need", "memory"]),
+    (THROUGHPUT, ["--runs=1,1000"], ["1,000 runs: ", "memory needed"]),
     (THROUGHPUT, ["--loop_steps=99999999999999999"], ["--loop_steps"]),
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),

@@ -79,7 +79,7 @@ def test_old_names_of_fields_count_as_those_of_today(changes, name):
 
 def test_an_unknown_field_is_part_of_the_name_in_one_line():
     config = {"auxiliary": [], "a\nb": "\x1b[31mred"}
-    assert arms.arm_of("erainbow", "Pong", config, has_format=True) == "erainbow(a b=?[31mred)"
+    assert arms.arm_of("erainbow", "Pong", config, has_format=True) == r"erainbow(a b=\x1b[31mred)"
 
 
 def conditions(run=(), environment=(), protocol=(), versions=(), device=(), **planned):

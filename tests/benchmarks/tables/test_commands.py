@@ -2,6 +2,8 @@
 
 import csv
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -204,6 +206,18 @@ def test_mistakes_are_refused_in_one_line(tmp_path, module, argument):
     result = programs.call(f"benchmarks.{module}", argument, f"--output={tmp_path}/out")
     assert_refused(result)
     assert not [*tmp_path.glob("out/*")]
+
+
+def test_without_pandas_one_line_says_how_to_install_it(tmp_path):
+    (tmp_path / "pandas.py").write_text("raise ModuleNotFoundError(name='pandas')\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks.table1"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert_refused(result)
+    assert "pip install 'rcrl-jax[tables]'" in result.stderr
 
 
 @pytest.mark.parametrize("module", ["table1", "figure_similarity", "report"])

@@ -1,0 +1,31 @@
+"""Words of messages."""
+
+
+def count(noun: str, number: int) -> str:
+    """A number of things: `1 run`, `3 runs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def one_line(what: object, longest: int = 300) -> str:
+    """Text, or the message of an exception, as one line that a terminal can show.
+
+    Args:
+        what: the text; control characters in it are escaped.
+        longest: characters of the line; libraries print whole trees. Both ends of longer text are
+            kept.
+    """
+    line = " ".join(str(what).split()) or type(what).__name__
+    if len(line) > longest:
+        line = f"{line[: longest // 2 - 10]} ... {line[10 - longest // 2 :]}"
+    return printable(line)
+
+
+def printable(text: str) -> str:
+    """`text` whose characters that do not print are escaped; line breaks stay.
+
+    Among these are those that reverse the direction of writing, and halves of a surrogate pair,
+    which no file can hold.
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
