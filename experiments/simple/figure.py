@@ -32,7 +32,9 @@ def draw(path: pathlib.Path, measured: Mapping[str, Any]) -> None:
     for panel in (*panels, last):
         panel.set_xlabel("steps since the last true frame")
     steps = [int(step) for step in measured["curve"]]
-    returns.plot(steps, list(measured["curve"].values()), ".-", color=_COLORS["model"], label="policy")
+    returns.plot(
+        steps, list(measured["curve"].values()), ".-", color=_COLORS["model"], label="policy"
+    )
     null = measured["play"]["best_null"]
     returns.axhline(measured["play"][null]["mean"], color="#888888", ls="--", lw=1, label=null)
     returns.set(title="real game", xlabel="agent steps", ylabel="return of an episode")
