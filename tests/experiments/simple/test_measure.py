@@ -25,7 +25,7 @@ def random_rollouts(number):
     )
 
 
-def test_the_model_is_told_equals_a_slow_loop_that_feeds_it_its_own_frames(monkeypatch):
+def test_what_the_model_says_equals_a_slow_loop_that_feeds_it_its_own_frames(monkeypatch):
     monkeypatch.setattr(measure, "_AT_ONCE", 2)  # three rollouts, so that the last part is shorter
     config = toy_simple.make_config(overrides={"precision": "float32"})
     world = simple.make_deterministic(config, 3)
