@@ -13,6 +13,8 @@ import types
 
 import jax
 
+ROOM = pathlib.Path(__file__).with_name("kernels")
+
 # Kernel -> what computes in its place.
 KERNELS = {
     "convolution": "XLA",
@@ -53,9 +55,9 @@ def advice() -> str | None:
     None if all were, or if the folder is gone: then nobody wants them.
     """
     missing = [name for name in KERNELS if load(name) is None]
-    root = pathlib.Path(__file__).parents[1]
-    if not missing or not (root / "rcrl_jax" / "kernels").exists():
+    if not missing or not ROOM.exists():
         return None
+    root = ROOM.parents[1]
     source = shlex.quote(str(root)) if (root / "setup.py").exists() else "<its sources>"
     return (
         f"{', '.join(missing)} not compiled, so training is slower: install a C++ compiler and "

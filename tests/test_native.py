@@ -43,14 +43,18 @@ def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
 
 
 def test_what_was_not_compiled_is_said_with_a_command(monkeypatch, tmp_path):
+    room = tmp_path / "rcrl_jax" / "kernels"
+    room.mkdir(parents=True)
+    (tmp_path / "setup.py").touch()
+    monkeypatch.setattr(native, "ROOM", room)
     monkeypatch.setattr(native, "load", lambda name: None if name == "adam" else types)
     line = native.advice()
     assert line.startswith("adam not compiled, so training is slower: install a C++ compiler")
     assert line.endswith(f"{sys.executable} -m pip install --no-build-isolation --no-deps "
-                         f"--force-reinstall -e {ROOT}")  # fmt: skip
+                         f"--force-reinstall -e {tmp_path}")  # fmt: skip
     monkeypatch.setattr(native, "load", lambda name: types)
     assert native.advice() is None
     # Whoever has deleted the folder wants no kernels.
     monkeypatch.setattr(native, "load", lambda name: None)
-    monkeypatch.setattr(native, "__file__", str(tmp_path / "rcrl_jax" / "native.py"))
+    room.rmdir()
     assert native.advice() is None

@@ -166,7 +166,9 @@ def make_agent(
         )
         weights = losses.discount_weights(len(returns), config.discount)[:, None]
         loss_actor = -jnp.mean(weights * returns)
-        predicted = value_of(own.value, fixed(features[:-1]))
+        # Without the barrier the product reads a slice, for which XLA on a GPU finds no tiles.
+        imagined = jax.lax.optimization_barrier(fixed(features[:-1]))
+        predicted = value_of(own.value, imagined)
         loss_value = -jnp.mean(weights * losses.log_normal(fixed(returns), predicted))
         metrics = model.metrics | {
             "loss_model": model.total,

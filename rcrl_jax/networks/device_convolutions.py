@@ -47,18 +47,18 @@ def encode(pixels: jax.Array, parameters: Sequence[tuple[jax.Array, jax.Array]])
 def convolve_transposed(
     x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int, relu: bool
 ) -> jax.Array:
-    """A 3x3 transposed convolution with bias: `[N, H, W, I] -> [N, H', W', O]` float32.
+    """A transposed convolution with bias: `[N, H, W, I] -> [N, H', W', O]` float32.
 
-    H' = stride * (H - 1) + 3; W' follows from W in the same way.
+    H' = stride * (H - 1) + k; W' follows from W in the same way.
 
     Args:
       x: images.
-      kernel: `[3, 3, I, O]`, mirrored: of the convolution of the spaced pixels.
+      kernel: `[k, k, I, O]`, mirrored: of the convolution of the spaced pixels.
       bias: `[O]`.
       stride: distance of the inputs' pixels in the outputs.
       relu: whether negative outputs become 0.
     """
-    dtype = _stored_type()
+    dtype, side = _stored_type(), len(kernel)
     # cuDNN spaces pixels in the gradient by the images alone. XLA calls that for a kernel that it
     # sees reversed; without the barrier, it drops two reversals.
     reversed_kernel = lax.optimization_barrier(kernel[::-1, ::-1])
@@ -66,7 +66,7 @@ def convolve_transposed(
         x.astype(dtype),
         reversed_kernel[::-1, ::-1].astype(dtype),
         (1, 1),
-        [(2, 2), (2, 2)],
+        [(side - 1, side - 1)] * 2,
         lhs_dilation=(stride, stride),
         dimension_numbers=_ORDER,
     )

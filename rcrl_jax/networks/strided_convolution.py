@@ -1,11 +1,12 @@
-"""Convolutions of stride 2 and their transposes as matrix products, for world models.
+"""Convolutions of stride 2 and their transposes, for world models.
 
-An image is cut into blocks of 2 x 2 pixels. A convolution gathers shifted blocks and multiplies
-once; a transposed convolution multiplies once and adds shifted results. The gradients are products
-and shifted sums as well. So they are fast inside loops on a CPU, where XLA's own gradient of a
-transposed convolution is not, and a batch of runs is a batched product.
+On a CPU they are matrix products. An image is cut into blocks of 2 x 2 pixels. A convolution
+gathers shifted blocks and multiplies once; a transposed convolution multiplies once and adds
+shifted results. The gradients are products and shifted sums as well. So they are fast inside loops,
+where XLA's own gradient of a transposed convolution is not. `in_chunks` keeps what lies between two
+layers in the cache.
 
-`in_chunks` keeps what lies between two layers in a CPU's cache.
+Accelerators have convolutions of their own, which write neither gathered blocks nor what is added.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+
+from rcrl_jax.networks import device_convolutions
 
 _MOST_IMAGES = 32  # of a chunk
 
@@ -50,6 +53,20 @@ def convolve(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
       bias: `[O]`.
     """
     chex.assert_rank([x, kernel, bias], [4, 4, 1])
+    return jax.lax.platform_dependent(
+        x, kernel, bias, cpu=multiply_blocks, default=convolve_on_device
+    )
+
+
+def convolve_on_device(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """`convolve` by the compiler's own convolution."""
+    order = ("NHWC", "HWIO", "NHWC")
+    y = jax.lax.conv_general_dilated(x, kernel, (2, 2), "VALID", dimension_numbers=order)
+    return y + bias[None, None, None]
+
+
+def multiply_blocks(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """`convolve` as a product of gathered blocks."""
     n, height, width, channels = x.shape
     side, _, _, filters = kernel.shape
     rows, columns = ((size - side) // 2 + 1 for size in (height, width))
@@ -81,6 +98,19 @@ def convolve_transposed(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
       bias: `[O]`.
     """
     chex.assert_rank([x, kernel, bias], [4, 4, 1])
+    return jax.lax.platform_dependent(
+        x, kernel, bias, cpu=add_shifted, default=convolve_transposed_on_device
+    )
+
+
+def convolve_transposed_on_device(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """`convolve_transposed` by the compiler's own convolution."""
+    mirrored = kernel[::-1, ::-1]
+    return device_convolutions.convolve_transposed(x, mirrored, bias, stride=2, relu=False)
+
+
+def add_shifted(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """`convolve_transposed` as one product whose shifted results are added."""
     n, height, width, channels = x.shape
     side, _, _, filters = kernel.shape
     parts = (side + 1) // 2  # blocks of 2 x 2 pixels in a row of the kernel

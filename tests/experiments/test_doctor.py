@@ -50,12 +50,12 @@ def test_where_atari_training_runs_the_exit_code_is_0(run):
     assert all(f"{kernel}: {by}" in lines["kernels"] for kernel, by in native.describe().items())
 
 
-def test_what_atari_training_can_do_without_leaves_the_exit_code_alone(run, monkeypatch):
+def test_what_atari_training_can_do_without_leaves_the_exit_code_alone(run, monkeypatch, tmp_path):
     unavailable = dmc_rendering.RendererUnavailable("nothing renders: run 'apt-get install x'")
     monkeypatch.setattr(dmc_rendering, "find_renderer", raising(unavailable))
     monkeypatch.setattr(video, "find_ffmpeg", raising(video.VideoFailed("no ffmpeg: reinstall")))
-    load = native.load
-    monkeypatch.setattr(native, "load", lambda name: None if name == "convolution" else load(name))
+    monkeypatch.setattr(native, "ROOM", tmp_path)  # the tests pass without kernels
+    monkeypatch.setattr(native, "load", lambda name: None if name == "convolution" else native)
     code, lines = run()
     assert code == 0
     assert lines["kernels"].startswith("missing  convolution not compiled, so training is slower")

@@ -1,4 +1,4 @@
-"""Convolutions as products equal XLA's, gradients included."""
+"""Convolutions as products, and on devices, equal XLA's, gradients included."""
 
 import jax
 import numpy as np
@@ -25,9 +25,11 @@ def transposed_by_xla(x, kernel, bias):
     "mine, xla",
     [
         (strided_convolution.convolve, by_xla),
+        (strided_convolution.convolve_on_device, by_xla),
         (strided_convolution.convolve_transposed, transposed_by_xla),
+        (strided_convolution.convolve_transposed_on_device, transposed_by_xla),
     ],
-    ids=["convolution", "transposed"],
+    ids=["convolution", "on devices", "transposed", "transposed, on devices"],
 )
 def test_convolutions_equal_those_of_xla(mine, xla, size, side):
     rng = np.random.default_rng(0)

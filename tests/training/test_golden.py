@@ -137,7 +137,7 @@ def test_presets_compiled_as_users_run_them_match_their_recorded_digests(starts)
 def test_a_second_start_compiles_nothing_and_computes_the_same_bits(starts):
     first, second = starts
     assert second["digests"] == {name: first["digests"][name] for name in OPTIMISED[:1]}
-    assert first["compiled"] > 10 and second["compiled"] == 0
+    assert first["compiled"] > 5 and second["compiled"] == 0
 
 
 def digests_of(presets) -> dict[str, dict[str, str]]:
