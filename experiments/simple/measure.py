@@ -2,8 +2,8 @@
 
 **Likelihood.** The model sees the C true frames before a rollout and all its actions, then its own
 most likely frames, as in the game that the policy learns in. Those frames depend on nothing else,
-so the product of the pixels' probabilities over K steps is a density of the K true frames given
-start and actions. The predictors without dynamics give one for the same start: they copy the last
+so the product of the pixels' probabilities over K steps is a distribution over K frames given the
+start and the actions. Predictors without dynamics give one for the same start: they copy the last
 true frame, or read a histogram that was fitted on other rollouts of the same kind of play.
 """
 
