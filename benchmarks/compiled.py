@@ -71,6 +71,7 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     from benchmarks import counting, hlo, programs
 
     number, kind = devices.parse(job.device)
+    config = presets.all_presets()[job.preset]
     absent = devices.describe(job.device)
     fleet = programs.make_fleet(job.preset, job.runs, job.batching, absent)
     lowered = programs.PROGRAMS[job.program](fleet).lower(lowering_platforms=(kind.platform,))
@@ -83,7 +84,8 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
         "batching": fleet.batching,
         "runs_on_each_device": fleet.runs_on_each_device,
         "update_period": fleet.agent.schedule.update_period,
-        "precision": presets.all_presets()[job.preset].precision,
+        "precision": config.precision,
+        "own_loops": programs.own_loops(config, job.program),
     }
     # The first argument of every program is the number of runs; `vmap` does not read it.
     known = {0: fleet.runs_on_each_device} if fleet.batching == "map" else {}

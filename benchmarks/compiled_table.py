@@ -1,5 +1,6 @@
 """What `benchmarks.compiled` has counted, as tables and as findings."""
 
+import collections
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -160,11 +161,13 @@ def findings(row: Mapping[str, Any]) -> list[str]:
         return [f"{name}: does not compile: {row['failed']}"]
     over_runs = row["runs_on_each_device"] if row["batching"] == "map" else 0
     found = [f"copies stored frames: {text}" for text in row["store_copies"]]
-    found += [
-        f"loop of {loop['iterations']} iterations: {loop['name']} ({loop['source']})"
-        for loop in row["loops"]
-        if loop["iterations"] > max(SMALL_LOOPS, over_runs)
-    ]
+    own = collections.Counter(row["own_loops"])
+    for loop in row["loops"]:
+        length = loop["iterations"]
+        if own[length]:
+            own[length] -= 1
+        elif length > max(SMALL_LOOPS, over_runs):
+            found.append(f"loop of {length} iterations: {loop['name']} ({loop['source']})")
     found += [f"collective operation: {text}" for text in row["collectives"]]
     found += [f"grouped convolution: {text}" for text in row["grouped"]]
     goal = temporaries_goal(row)

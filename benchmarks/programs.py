@@ -13,6 +13,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.replay import frames
 from rcrl_jax.training import prediction
@@ -179,6 +180,25 @@ PROGRAMS: dict[str, Callable[[ShapedFleet], Any]] = {
     "act": _act, "write": _write, "embed": _embed, "compare": _compare,
 }  # fmt: skip
 """Traces each of the programs with a fleet's shapes; images are stored on the devices."""
+
+
+def own_loops(config: presets.Config, program: str) -> list[int]:
+    """Lengths of the loops that an agent's arithmetic has: over time, fits, minibatches.
+
+    Those of an update that gradients pass through come twice, forwards and backwards.
+    """
+    match config, program:
+        case DreamerConfig(), "update":  # filter, imagination, lambda returns
+            return 2 * [config.sequence_length, config.horizon, config.horizon - 1]
+        case PlanetConfig(), "update":
+            return 2 * [config.sequence_length]
+        case PlanetConfig(), "act":
+            return [config.iterations, config.horizon]
+        case SimpleConfig(), "update_1" | "update_2":  # rollout, advantages, minibatches
+            in_game = config.real_rollout // config.real_agents
+            steps = in_game if program == "update_1" else config.model_rollout
+            return [steps, steps - 1, config.passes * (steps - 1) // config.minibatch_steps]
+    return []
 
 
 def least_bytes(fleet: ShapedFleet, activations: float, kind: int) -> dict[str, float]:

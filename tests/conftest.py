@@ -52,6 +52,7 @@ SLOW = {
     "representation": ("test_analysis", "test_program"),
     "returns": ("test_training",),
     "runs": ("test_checkpoints", "test_record_digests"),
+    "simple": ("test_program",),
     "tables": ("test_browser", "test_commands", "test_page", "test_statistics"),
     "tests": ("test_docs",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),

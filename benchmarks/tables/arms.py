@@ -72,7 +72,7 @@ def family_of(game: str) -> str | None:
 def presets_of(game: str) -> Mapping[str, presets.Config]:
     """The presets that can train on `game`, a game or task of `family_of`; with the control."""
     if family_of(game) == "atari":
-        return returns.PRESETS
+        return returns.PRESETS | presets.ATARI_WORLD_MODEL_PRESETS
     return presets.control_presets_of(game)
 
 

@@ -52,7 +52,7 @@ PAPER = {
     "table1": Kind(
         "atari",
         claims.ATARI_CLAIMS,
-        known.ATARI_PRESETS,
+        known.atari_presets(),
         lambda frame, budgets, **others: scores.table1(frame, env_steps=budgets[0], **others),
     ),
     "table2": Kind(

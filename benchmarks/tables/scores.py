@@ -58,6 +58,12 @@ _SINGLE_NOTE = (
 )
 
 
+_NO_SIMPLE_NOTE = (
+    "SimPLe: none of our runs here is one. What was run, small versions that are not SimPLe, is in "
+    "results/simple."
+)
+
+
 class _Filled(NamedTuple):
     """A column with its cells.
 
@@ -115,7 +121,6 @@ def table1(
     """
     games = reference.games()
     filled = [_published_atari(agent, games, contest="") for agent in ("Human", "Random")]
-    filled.append(_published_atari("SimPLe", games))
     filled += _beside_published(
         frame.arm.unique(),
         reference.PAPER_COLUMN,
@@ -137,6 +142,7 @@ def table1(
         _aggregate_note(len(games)),
         *_median_notes(filled, games),
         *_incomplete_notes(filled, games),
+        *([] if "simple" in map(arms.preset_of, frame.arm) else [_NO_SIMPLE_NOTE]),
         *_protocol_notes("atari", filled),
         *_warnings(frame, env_steps, 100_000),
         *([_SINGLE_NOTE] if is_single else []),

@@ -49,7 +49,7 @@ _ATARI = Experiment(
     "experiments.atari100k",
     games_flag="games",
     games=atari.ATARI_GAMES,
-    presets_of=lambda game: presets.ATARI_PRESETS,
+    presets_of=lambda game: presets.atari_presets(),
     action_repeat=lambda game, config: 1,
     steps=100_000,
     eval_episodes=100,

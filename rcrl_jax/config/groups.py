@@ -231,8 +231,9 @@ def check_run(
         action_repeat: environment steps of an agent step.
 
     Raises:
-        ValueError: training ends before the first update, CURL's reduced games are unknown, or a
-            world model's windows do not fit the episodes.
+        ValueError: training ends before the first update, or after the last round of an agent that
+            has rounds; CURL's reduced games are unknown; or a world model's windows do not fit the
+            episodes.
     """
     reduced = getattr(getattr(config, "curl", None), "reduced_games", ())
     if unknown := [game for game in reduced if game not in games]:
@@ -247,4 +248,9 @@ def check_run(
         raise ValueError(
             f"--steps: {agent_steps} agent steps end before the first update, which comes after "
             f"{first_update}; raise --steps or lower --config.learn_start"
+        )
+    if hasattr(config, "rounds") and agent_steps > config.total_steps:
+        raise ValueError(
+            f"--steps: {agent_steps} agent steps are more than the {config.total_steps} of all "
+            "rounds; lower --steps or raise --config.rounds"
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 PAPER_COLUMN: dict[str, str] = {
+    "simple": "SimPLe",
     "rainbow": "Rainbow",
     "erainbow": "ERainbow",
     "erainbow_sa": "ERainbow-sa",
@@ -22,6 +23,7 @@ PAPER_COLUMN: dict[str, str] = {
 # printed means implies 10 episodes per seed. The other columns equal Table 2 of CURL's paper in all
 # 26 games.
 _RUNS_BEHIND: dict[str, str] = {
+    "SimPLe": "published, copied from CURL's paper: stochastic model, best of several reports",
     "Rainbow": "published, copied from CURL's paper",
     "ERainbow": "published, copied from CURL's paper",
     "ERainbow-sa": "published, 5 seeds, 10 episodes each",

@@ -4,7 +4,7 @@ import numpy as np
 
 from rcrl_jax import native
 
-MOST_FRAMES = 100  # of a stack, as the configuration allows; also in stacks.c
+MOST_FRAMES = 100  # of a stack in pieces, as the configuration allows; also in stacks.c
 
 
 def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) -> None:
@@ -12,7 +12,7 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
 
     Args:
       stored: `[slots, B] uint8`, contiguous.
-      slots: `[..., C]` integers, the frames of each stack, at most 100.
+      slots: `[..., C]` integers, the frames of each stack; at most 100 if they are in pieces.
       pieces: P, of equal size p; P * p bytes of a frame are read, its first ones.
       out: `[...]`, contiguous, of `P * C * p` bytes for each stack; overwritten.
 
@@ -25,6 +25,8 @@ def gather(stored: np.ndarray, slots: np.ndarray, pieces: int, out: np.ndarray) 
         return
     slots = slots.astype(np.int64, order="C", casting="same_kind", copy=False)
     piece, rest = divmod(out.nbytes, slots.size * pieces)
+    if pieces == 1:  # whole frames lie one after the other, as stacks of one frame do
+        slots = slots[..., None]
     if rest or not 0 < piece * pieces <= stored.shape[1] or slots.shape[-1] > MOST_FRAMES:
         raise ValueError("the sizes of frames, slots and stacks do not fit together")
     if not out.flags.c_contiguous:

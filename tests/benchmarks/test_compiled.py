@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks import compiled_table, counting, devices, hlo, pace
+from benchmarks import programs as of_a_fleet
+from rcrl_jax.config import presets
 from tests.experiments import programs
 
 # Two runs of a loop whose bound is an argument, as `map` has it. By hand, in bytes:
@@ -224,8 +226,9 @@ ROW = {
     "memory_bytes": 4.8e9, "compiler": {"flops": None, "bytes accessed": None},
     "least": {"gradients, written and read": 0.0, "frames of the batch, read": 80 * 2**20},
     "loops": [], "store_copies": [], "collectives": [], "grouped": [], "largest": [],
-    "transfers": {"batch": 63e6},
+    "transfers": {"batch": 63e6}, "own_loops": [],
 }  # fmt: skip
+LOOP = {"name": "filter", "source": "b", "iterations": 50}
 
 
 @pytest.mark.parametrize(
@@ -235,6 +238,8 @@ ROW = {
         ({"store_copies": ["copy.1 = u8[2]"]}, "copies stored frames: copy.1 = u8[2]"),
         ({"loops": [{"name": "a", "source": "b", "iterations": 64}]}, "loop of 64 iterations: a"),
         ({"loops": [{"name": "a", "source": "b", "iterations": 2}]}, None),
+        ({"loops": 2 * [LOOP], "own_loops": [50, 50]}, None),
+        ({"loops": 3 * [LOOP], "own_loops": [50, 50]}, "loop of 50 iterations: filter"),
         ({"collectives": ["all-reduce.1"]}, "collective operation: all-reduce.1"),
         ({"grouped": ["c in d"]}, "grouped convolution: c in d"),
         # 1.5 x (10 + 80) MiB and 4 MiB of each of two runs
@@ -317,3 +322,17 @@ def test_rcrl_compiles_for_a_tpu_without_a_finding(tmp_path):
     )  # fmt: skip
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stdout == "2 programs, no finding\n"
+
+
+@pytest.mark.parametrize(
+    "preset, program, lengths",
+    [
+        ("rcrl", "update", []),
+        ("dreamer", "update", [14, 14, 15, 15, 50, 50]),
+        ("planet", "act", [10, 12]),
+        ("simple", "update_1", [29, 199, 200]),
+        ("simple", "update_2", [7, 49, 50]),
+    ],
+)
+def test_loops_of_an_agent_s_arithmetic(preset, program, lengths):
+    assert sorted(of_a_fleet.own_loops(presets.all_presets()[preset], program)) == lengths

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcrl_jax.envs.catch import make_catch
+from rcrl_jax.envs.catch import make_catch, make_continuing_catch
 
 LEFT, STAY, RIGHT = 0, 1, 2
 
@@ -86,3 +86,47 @@ def test_refuses_bad_actions_and_masks():
     for mask in ([False, False], [True]):
         with pytest.raises(ValueError, match="mask"):
             environment.reset(np.array(mask))
+
+
+CELL = 2
+
+
+def cells(step):
+    """Row and column of the ball, column of the paddle, [R] each."""
+    grid = step.frame[:, ::CELL, ::CELL]
+    np.testing.assert_array_equal(grid.repeat(CELL, 1).repeat(CELL, 2), step.frame)
+    assert (grid[..., 2] == 64).all()
+    ball, paddle = grid[..., 0] == 255, grid[..., 1] == 255
+    assert (ball.sum((1, 2)) == 1).all() and (paddle.sum((1, 2)) == 1).all()
+    assert not grid[..., 0][~ball].any() and not grid[..., 1][~paddle].any()
+    assert paddle[:, -1].any(axis=1).all()
+    return (*np.nonzero(ball)[1:], np.nonzero(paddle)[2])
+
+
+def test_continuing_catch_equals_its_rules_written_anew():
+    environment = make_continuing_catch(range(30), CELL)
+    assert environment.spec.frame.shape == (14, 14, 3)
+    generator = np.random.default_rng(0)
+    row, column, paddle = cells(environment.reset())
+    assert not row.any() and len({*column}) == 7 and (paddle == 3).all()
+    for t in range(1, 100):
+        actions = generator.integers(0, 3, 30).astype(np.int32)
+        step = environment.step(actions)
+        paddle = np.clip(paddle + actions - 1, 0, 6)
+        if t % 7 == 0:
+            column = (column + 3) % 7
+        for found, expected in zip(cells(step), (t % 7, column, paddle), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        caught = np.where(column == paddle, 1, -1)
+        np.testing.assert_array_equal(step.reward, caught if t % 7 == 6 else 0 * caught)
+        assert not step.terminated.any() and not step.truncated.any()
+
+
+def test_following_the_ball_catches_all_that_fall_for_ever():
+    environment = make_continuing_catch(range(7), CELL)
+    step, total = environment.reset(), np.zeros(7)
+    for _ in range(70):
+        _, ball, paddle = cells(step)
+        step = environment.step((1 + np.sign(ball - paddle)).astype(np.int32))
+        total += step.reward
+    np.testing.assert_array_equal(total, 10)

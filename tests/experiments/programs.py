@@ -27,6 +27,7 @@ _LIBRARY = (
     "experiments.command_line",
     "experiments.representation",
     "experiments.returns",
+    "experiments.simple",
     "experiments.sweeps",
     "experiments.theory",
     "benchmarks.tables",

@@ -57,6 +57,16 @@ def test_tasks_keep_their_learning_rate_and_count_agent_steps():
         make_spec({**table, "steps": 4000, "blocks": [block]})
 
 
+def test_the_presets_of_simple_train_for_as_many_steps_as_their_rounds_have():
+    block = {"presets": ["simple", "simple_small"], "games": ["Freeway"], "seeds": [0]}
+    table = {"experiment": "atari100k", "steps": 25_600, "eval_episodes": 1, "results": "r"}
+    spec = make_spec({**table, "blocks": [block]})
+    assert [spec.make_config(unit).rounds for unit in spec.units] == [15, 3]
+    assert "--preset=simple_small" in spec.make_command(alone(spec.units[1]), "w")
+    with pytest.raises(ValueError, match="simple_small on Freeway: .* more than the 25600 of all"):
+        make_spec({**table, "steps": 25_601, "blocks": [block]})
+
+
 @pytest.mark.parametrize(
     "old, new, says",
     [

@@ -60,6 +60,10 @@ def test_a_stack_may_have_as_many_frames_as_the_configuration_allows(way):
     check(5, 2, 100, 3, 25, unread=0, seed=0)
 
 
+def test_a_stack_of_whole_frames_may_be_as_long_as_a_rollout(way):
+    check(5, 2, 3203, 1, 25, unread=3, seed=0)
+
+
 def test_what_does_not_fit_together_is_refused(way):
     stored, out = np.zeros((3, 50), np.uint8), np.zeros((2, 2, 4, 25), np.uint8)
     slots = np.zeros((2, 4), np.int64)

@@ -16,23 +16,26 @@ import numpy as np
 import pytest
 
 from rcrl_jax import native
-from rcrl_jax.agents import make_agent
+from rcrl_jax.agents import make_agent, simple
 from rcrl_jax.auxiliary import registry
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.losses import c51
 from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.training import build
-from tests.training import test_golden, toy, toy_control
+from tests.training import test_golden, toy, toy_control, toy_simple
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "updates.json"
 UPDATES = 3
 # All parts of the update of each are parts of others: CURL's of `rcrl_curl`, its head of
-# `erainbow_aug`; the discriminator of `rcrl_normal` is that of SAC.
+# `erainbow_aug`; the discriminator of `rcrl_normal` is that of SAC; `simple_small` is `simple`.
 IMPLIED = (
     "erainbow", "erainbow_sa", "erainbow_sa_normal", "curl", "rcrl_normal", "der_plus", "pixel_sac",
     "sac_aug", "curl_sac", "rcrl_sac",
 )  # fmt: skip
+SIMPLE = {"simple": "deterministic", "simple, stochastic": "stochastic"}
 PRESETS = [preset for preset in (*ATARI_PRESETS, *DMC_PRESETS) if preset not in IMPLIED]
+PRESETS += SIMPLE
+NORMS = "gradient_norm", "model_gradient_norm", "q_mean"
 # Between AVX2 and AVX-512, with kernels and without, optimised or not, numbers differed by up to
 # 1.4e-5 of themselves; an error of a thousandth must be noticed.
 RELATIVE, ABSOLUTE = 1e-4, 1e-6
@@ -40,7 +43,14 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-6
 
 def follow(preset: str) -> dict[str, list[float]]:
     """Losses and norms of each of the first updates, and what the updates did to the parameters."""
-    if preset in ATARI_PRESETS:
+    kinds = (0,) * UPDATES
+    if preset in SIMPLE:
+        # The model's first step has size 0. Few steps in it: a pixel's value is a choice, which
+        # rounding may turn.
+        kinds = (simple.MODEL,) * UPDATES + (simple.REAL, simple.IN_MODEL)
+        overrides = {"precision": "float32", "model_rollout": 3}
+        plan = toy_simple.make_plan("", SIMPLE[preset], overrides=overrides)
+    elif preset in ATARI_PRESETS:
         overrides = test_golden.ATARI | {"target_period": 2, "precision": "float32"}
         plan = toy.make_plan("", preset, overrides=overrides)
     else:
@@ -49,10 +59,10 @@ def follow(preset: str) -> dict[str, list[float]]:
     replay, learner = toy.played(environment, fleet), fleet.init()
     start = fleet.to_host(learner.params)
     seen = {}
-    for _ in range(UPDATES):
-        learner, result = fleet.update(learner, replay.sample(1.0).batch)
+    for kind in kinds:
+        learner, result = fleet.update(learner, replay.sample(1.0, kind).batch)
         for name, value in result.metrics.items():
-            if name.startswith("loss_") or name in ("gradient_norm", "q_mean"):
+            if name.startswith("loss_") or name in NORMS:
                 seen.setdefault(name, []).append(float(value[0]))
         seen.setdefault("transition_loss", []).append(float(np.mean(result.transition_loss)))
     end = fleet.to_host(learner.params)

@@ -98,7 +98,9 @@ def test_a_run_is_the_same_alone_and_in_a_fleet(tmp_path):
 
 @pytest.mark.parametrize("frame_store", ["host", "device"])
 def test_batch_shapes_are_those_of_the_batches_of_each_kind(frame_store):
-    environment, fleet = build.make_fleet(toy_simple.make_plan(""))
+    # A rollout of more frames than a stack may have, as in the presets.
+    long = {"real_rollout": 120, "round_steps": 120}
+    environment, fleet = build.make_fleet(toy_simple.make_plan("", overrides=long))
     replay = build.make_replay(fleet, frame_store)
     for kind in range(3):
         batch, _ = detach_frames(replay.example_batch(kind))

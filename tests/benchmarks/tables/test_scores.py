@@ -115,6 +115,17 @@ def test_arms_stand_beside_the_published_system_of_their_preset(tmp_path):
     ]  # fmt: skip
 
 
+def test_table_1_says_whether_a_run_of_simple_stands_beside_it(tmp_path):
+    write_run(tmp_path, "rcrl", "Alien")
+    write_run(tmp_path, "simple_small", "Alien")
+    assert scores._NO_SIMPLE_NOTE in scores.table1(runs_of(tmp_path)).notes
+    write_run(tmp_path, "simple", "Alien")
+    shown = scores.table1(runs_of(tmp_path))
+    assert scores._NO_SIMPLE_NOTE not in shown.notes
+    names = [column.name for column in shown.columns]
+    assert names[2:4] == ["SimPLe", "simple"] and names[-1] == "simple_small"
+
+
 def test_table_2_has_both_budgets_side_by_side(tmp_path):
     for steps, score in ((100, 300.0), (1500, 900.0)):
         write_run(tmp_path / str(steps), "rcrl", "Alien", 0, score, steps=steps)

@@ -1,0 +1,1 @@
+"""SimPLe's model and policy measured: against predictors without dynamics, against random play."""

@@ -1,0 +1,165 @@
+r"""Trains SimPLe and measures its model and its policy against what knows nothing of the game.
+
+    python -m experiments.simple --seed=0
+    python -m experiments.simple --preset=simple_small --game=Freeway --seed=0 --eval_episodes=10
+
+`simple_catch`, the default, is a small SimPLe on continuing Catch, made for this test: ours, not
+SimPLe. The other presets play a game of Atari. The same command in the same work directory resumes.
+Beside the run's files, `model.json` and `model.png` in its folder have, with the run's manifest and
+the means of its evaluations:
+
+    model   the log-likelihood of the pixels of held-out rollouts, and of their rewards, beside
+            that of predictors without dynamics; how many of the pixels that change are right
+    play    the final evaluation, beside uniform actions, the best constant action and the agent
+            before training, in the same games
+"""
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from absl import app, flags
+
+from experiments import atari100k, command_line, launch
+from rcrl_jax import files
+from rcrl_jax.config import fields, presets
+from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.envs import atari, catch, protocol
+from rcrl_jax.training import host_memory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from rcrl_jax.training.plan import Plan
+
+flags.adopt_module_key_flags(atari100k)
+
+CATCH = "simple_catch"
+_GAME = "ContinuingCatch"
+# Frames, model and updates so small that a run takes minutes on one core.
+_SMALL = {
+    "frame_height": 14,
+    "frame_width": 14,
+    "rounds": 5,
+    "round_steps": 400,
+    "max_episode_steps": 400,
+    "model_updates": 500,
+    # With batches of 4, one model in three learned the game after the policy had become one action.
+    "model_batch_size": 16,
+    "policy_updates": 24,
+    "model_agents": 8,
+    "deterministic.filters": 16,
+    "deterministic.compress_steps": 2,
+    "deterministic.double_steps": 1,
+    "deterministic.learning_rate": 0.5,
+    "deterministic.warmup": 1000,
+    "real_rollout": 200,
+    "real_agents": 8,
+    "policy_learning_rate": 1e-3,
+    "entropy_weight": 0.03,
+    "evaluation_period": 800,
+    "periodic_episodes": 10,
+}
+PRESETS: dict[str, SimpleConfig] = {
+    CATCH: fields.replace(SimpleConfig(), _SMALL),
+    **presets.ATARI_WORLD_MODEL_PRESETS,
+}
+
+
+def main(argv: list[str]) -> None:
+    """Trains, then measures."""
+    del argv
+    try:
+        settings = command_line.read_config(PRESETS)
+        host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
+        plan = make_plan(flags.FLAGS.preset, settings)
+    except ValueError as error:
+        command_line.refuse(str(error))
+    from experiments.simple import figure, measure
+    from rcrl_jax.runs import records
+    from rcrl_jax.training import build
+
+    with launch.ending_cleanly():
+        launch.run(plan, _largest_spec(plan))
+        fleet, params = build.restore_agents(plan)
+        paths = plan.paths[0]
+        returns = records.read_scores(paths.scores)["returns"]
+        evaluations = records.read_evaluations(paths.evaluations)
+        found = {
+            "command": " ".join(["python -m experiments.simple", *sys.argv[1:]]),
+            "manifest": json.loads(paths.manifest.read_text()),
+            "curve": {line["agent_steps"]: line["mean"] for line in evaluations},
+            "model": measure.measure_model(plan, fleet, params),
+            "play": measure.measure_play(plan, fleet, returns),
+        }
+        found = files.to_json_value(found)
+        directory = paths.directory
+        files.write_json_atomically(directory / "model.json", found)
+        figure.draw(directory / "model.png", found)
+        print("\n".join(report(found)))
+    print(f"results in {directory}")
+
+
+def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
+    """The plan of one run.
+
+    Raises:
+      ValueError: a flag's value is out of range, several runs are asked for, or the model has no
+        likelihood.
+    """
+    seeds = launch.read_seeds()
+    if len(seeds) > 1 or flags.FLAGS.games is not None:
+        raise ValueError("one --game and one --seed at a time")
+    if settings.model != "deterministic":
+        raise ValueError("--config.model: only the deterministic model has a likelihood")
+    game = atari100k.GAME.value
+    if preset != CATCH:
+        atari.check_game(game)
+        return atari100k.make_plan(
+            preset, settings, (game,), seeds, launch.workdir(f"{preset}-{game}")
+        )
+    height, width = settings.frame_height, settings.frame_width
+    if height != width or height % catch.GRID:
+        raise ValueError(f"frames must be square, their side a multiple of {catch.GRID} pixels")
+    plan = atari100k.make_plan(preset, settings, (_GAME,), seeds, launch.workdir(preset))
+    return dataclasses.replace(
+        plan, make_environment=functools.partial(_make_catch, height // catch.GRID)
+    )
+
+
+def _make_catch(cell: int, seeds: "np.ndarray") -> protocol.VectorEnvironment:
+    return catch.make_continuing_catch(seeds.reshape(-1), cell)
+
+
+def _largest_spec(plan: "Plan") -> protocol.EnvironmentSpec:
+    shape = plan.config.frame_shape
+    return protocol.discrete_spec(shape, 3) if plan.preset == CATCH else atari.largest_spec(shape)
+
+
+def report(found: Mapping[str, Any]) -> list[str]:
+    """What was found, in lines for a terminal."""
+    lines = []
+    for name, one in found["model"].items():
+        for what, unit in (("pixels", "of the frames"), ("reward", "of the rewards")):
+            mean, error = one[what]["difference"].values()
+            null = one[what].get("best_null", "base rate")
+            lines.append(
+                f"{name} play, {one['rollouts']} rollouts: log-likelihood {unit} "
+                f"{mean:+.1f} ± {error:.1f} nats a rollout beside {null}"
+            )
+        lines.append(f"    pixels that change: {one['changing_pixels']['right']:.1%} right")
+    play = found["play"]
+    mean, error = play["difference"].values()
+    lines.append(
+        f"return {play['policy']['mean']:.1f}, {mean:+.1f} ± {error:.1f} beside "
+        f"{play['best_null']} ({play['episodes']} episodes)"
+    )
+    return lines
+
+
+if __name__ == "__main__":
+    command_line.define_config(PRESETS, CATCH, sys.argv)
+    app.run(main, flags_parser=command_line.parse)

@@ -1,0 +1,210 @@
+"""What a trained SimPLe knows of its game: its model on held-out rollouts, its policy in play.
+
+**Likelihood.** The model sees the C true frames before a rollout and all its actions, then its own
+most likely frames, as in the game that the policy learns in. Those frames depend on nothing else,
+so the product of the pixels' probabilities over K steps is a distribution over K frames given the
+start and the actions. Predictors without dynamics give one for the same start: they copy the last
+true frame, or read a histogram that was fitted on other rollouts of the same kind of play.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.simple.rollouts import Nulls, Rollouts, Scripted, fit, log_likelihoods, play
+from rcrl_jax import types
+from rcrl_jax.agents import simple
+from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.networks import precision
+from rcrl_jax.training import evaluation
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan
+
+LENGTH = 10
+"""K, steps of a rollout."""
+HELD_OUT, FITTED = 128, 256
+"""Rollouts of a comparison, and others on which the predictors without dynamics are fitted."""
+_STARTS = 200  # rollouts start before this agent step of their game
+_AT_ONCE = 16  # rollouts that the model predicts at a time
+
+
+class Told(NamedTuple):
+    """What the model says of N rollouts; each field `[N, K]`."""
+
+    pixels: np.ndarray  # log-likelihood of all pixels of a frame [nats]
+    changed: np.ndarray  # pixels of one colour that differ from the frame before
+    changed_right: np.ndarray  # of them, those that the most likely frame has
+    reward: np.ndarray  # log-likelihood of the reward's sign [nats]
+    reward_right: np.ndarray  # whether the most likely sign is the true one
+
+
+def make_model(config: SimpleConfig, num_actions: int) -> Callable[..., Told]:
+    """Makes `(params, rollouts) -> Told`, open loop, for the deterministic model.
+
+    The stochastic one has no likelihood in closed form, since its bits are latent.
+    """
+    world = simple.make_deterministic(config, num_actions)
+
+    def tell(params: types.Params, rollouts: Rollouts) -> Told:
+        def step(stacks, inputs):
+            action, before, frame, reward = inputs
+            prediction, _ = world.step(params, (), stacks, action, None)
+            changed = frame != before
+            right = prediction.frame == frame
+            told = Told(
+                _log_probability(prediction.pixels, frame).sum((1, 2, 3)),
+                changed.sum((1, 2, 3)),
+                (changed & right).sum((1, 2, 3)),
+                _log_probability(prediction.reward, reward + 1),
+                prediction.sign == reward,
+            )
+            return jnp.concatenate([stacks[:, 1:], prediction.frame[:, None]], axis=1), told
+
+        before = jnp.concatenate([rollouts.stack[:, -1:], rollouts.frame[:, :-1]], axis=1)
+        inputs = rollouts.action, before, rollouts.frame, rollouts.reward
+        by_time = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
+        _, told = jax.lax.scan(step, rollouts.stack.astype(jnp.float32), by_time)
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), told)
+
+    tell = jax.jit(precision.at_precision(tell, config.precision))
+
+    def of_all(params: types.Params, rollouts: Rollouts) -> Told:
+        parts = [
+            tell(params, jax.tree.map(lambda x, at=at: x[at : at + _AT_ONCE], rollouts))
+            for at in range(0, len(rollouts.action), _AT_ONCE)
+        ]
+        return jax.tree.map(lambda *x: np.concatenate(x), *parts)
+
+    return of_all
+
+
+def _log_probability(logits: jax.Array, label: jax.Array) -> jax.Array:
+    label = label[..., None].astype(jnp.int32)
+    chosen = jnp.take_along_axis(logits, label, axis=-1)[..., 0]
+    return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+
+def compare(told: Told, nulls: Nulls, rollouts: Rollouts) -> dict[str, Any]:
+    """What a model knows beyond the predictors without dynamics, of the same rollouts.
+
+    Log-likelihoods are means over rollouts [nats]: of all steps, or by step. A difference is that
+    to the best predictor, with the standard error over rollouts.
+    """
+    pixels = {"model": told.pixels, **log_likelihoods(nulls, rollouts)}
+    totals = {name: values.sum(1) for name, values in pixels.items()}
+    best = max((name for name in totals if name != "model"), key=lambda name: totals[name].mean())
+    step, sign = np.arange(rollouts.reward.shape[1]), rollouts.reward + 1
+    of_reward = {"model": told.reward, "base_rate": np.log(nulls.reward)[step, sign]}
+    right = {"model": told.reward_right, "base_rate": sign == nulls.reward.argmax(1)}
+    return {
+        "rollouts": len(sign),
+        "pixels": {
+            "log_likelihood": {name: values.mean() for name, values in totals.items()},
+            "by_step": {name: values.mean(0) for name, values in pixels.items()},
+            "best_null": best,
+            "difference": with_error(totals["model"] - totals[best]),
+        },
+        "changing_pixels": {
+            "share": told.changed.sum() / rollouts.frame.size,
+            "right": told.changed_right.sum() / told.changed.sum(),
+            "right_by_step": told.changed_right.sum(0) / told.changed.sum(0),
+        },
+        "reward": {
+            "log_likelihood": {name: values.sum(1).mean() for name, values in of_reward.items()},
+            "difference": with_error((of_reward["model"] - of_reward["base_rate"]).sum(1)),
+            "right": {name: values.mean() for name, values in right.items()},
+        },
+    }
+
+
+def with_error(sample: np.ndarray) -> dict[str, float]:
+    """Mean and its standard error."""
+    return {"mean": sample.mean(), "standard_error": sample.std(ddof=1) / np.sqrt(len(sample))}
+
+
+def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, Any]:
+    """Compares the model of a finished run with the predictors, in two kinds of play.
+
+    Args:
+      plan: of one run.
+      fleet: of its agent.
+      params: of the agent, leading axis 1.
+
+    Returns:
+      Play -> what `compare` returns. Plays: `policy`, that of training, whose frames are those that
+      the policy meets in the model; `uniform`, of all actions alike, which no training changes.
+    """
+    num_actions, scripted = _scripted(plan, fleet)
+    tell = make_model(plan.config, num_actions)
+    of_model = jax.tree.map(lambda x: x[0], params.model)
+    found = {}
+    for name, player in (("policy", fleet), ("uniform", scripted)):
+        held_out, fitted = (
+            _gather(plan, player, params, plan.total_steps + 1 + i, number)
+            for i, number in enumerate((HELD_OUT, FITTED))
+        )
+        found[name] = compare(tell(of_model, held_out), fit(fitted), held_out)
+    return found
+
+
+def _scripted(plan: Plan, fleet: Fleet) -> tuple[int, Scripted]:
+    """The number of actions that the model knows, and a uniform policy."""
+    environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
+    environment.close()
+    valid = int(environment.num_valid_actions[0])
+    return environment.spec.max_num_actions, Scripted(fleet.agent, fleet.seeds, valid)
+
+
+def _gather(
+    plan: Plan, player: Fleet | Scripted, params: types.Params, purpose: int, number: int
+) -> Rollouts:
+    """Rollouts of games of their own; `purpose` stands for the step of an evaluation."""
+    seeds = evaluation.evaluation_seeds(plan.seeds, purpose, number)
+    environment = AgentEnvironment(
+        plan.make_environment(seeds), player.agent.protocol.for_evaluation()
+    )
+    rng = np.random.default_rng((*plan.seeds, purpose))
+    starts = rng.integers(plan.config.frame_stack - 1, _STARTS, number)
+    return play(environment, player, params, (purpose,), starts, LENGTH)
+
+
+def measure_play(plan: Plan, fleet: Fleet, returns: np.ndarray) -> dict[str, Any]:
+    """Compares the policy of a finished run with play that learned nothing, in the same games.
+
+    Args:
+      plan: of one run.
+      fleet: of its agent.
+      returns: `[E]`, of the final evaluation.
+
+    Returns:
+      Play -> mean return and its standard error; the best without learning, and the difference to
+      it. Plays: `policy`, `uniform`, `constant` (the best action), `untrained`.
+    """
+    _, uniform = _scripted(plan, fleet)
+    constant = [uniform._replace(action=action) for action in range(uniform.num_actions)]
+    untrained = fleet.init().params.agent
+
+    def returns_of(player, params=None):
+        games = range(len(returns))
+        played = evaluation.evaluate(params, player, plan.make_environment, plan.total_steps, games)
+        return played.returns[0]
+
+    found = {
+        "policy": np.asarray(returns),
+        "uniform": returns_of(uniform),
+        "constant": max(map(returns_of, constant), key=np.mean),
+        "untrained": returns_of(fleet, untrained),
+    }
+    plays = {name: with_error(values) for name, values in found.items()}
+    best = max((name for name in plays if name != "policy"), key=lambda name: plays[name]["mean"])
+    difference = {
+        "mean": plays["policy"]["mean"] - plays[best]["mean"],
+        "standard_error": np.hypot(
+            plays["policy"]["standard_error"], plays[best]["standard_error"]
+        ),
+    }
+    return {"episodes": len(returns), **plays, "best_null": best, "difference": difference}

@@ -1,0 +1,164 @@
+"""Stretches of real play, and what predictors without dynamics say of their frames."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax import types
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.training.fleet import Fleet
+
+VALUES = 256  # of a pixel of one colour
+
+
+class Scripted(NamedTuple):
+    """Stands for a fleet of one run that knows nothing: uniform actions, or always the same one."""
+
+    agent: Agent
+    seeds: tuple[int, ...]
+    num_actions: int
+    action: int | None = None  # None: uniform
+    num_runs: int = 1
+
+    def act(
+        self,
+        params: None,
+        observation: np.ndarray,
+        memory: None,
+        *counters: int,
+        greedy: bool | str = False,
+    ) -> tuple[np.ndarray, None]:
+        """As `Fleet.act`."""
+        del params, memory, greedy
+        shape = observation.shape[:2]
+        if self.action is not None:
+            return np.full(shape, self.action, np.int32), None
+        rng = np.random.default_rng((*self.seeds, *counters))
+        return rng.integers(0, self.num_actions, shape, np.int32), None
+
+
+class Rollouts(NamedTuple):
+    """N stretches of K steps, each of its own game."""
+
+    stack: np.ndarray  # [N, C, H, W, 3] uint8, the frames before them
+    action: np.ndarray  # [N, K] int32
+    frame: np.ndarray  # [N, K, H, W, 3] uint8, that followed each action
+    reward: np.ndarray  # [N, K] int64, its sign
+
+
+def play(
+    environment: AgentEnvironment,
+    fleet: Fleet | Scripted,
+    params: types.Params | None,
+    counters: Sequence[int],
+    starts: np.ndarray,
+    length: int,
+) -> Rollouts:
+    """Plays N games by the policy of training and keeps a stretch of each.
+
+    Stretches in which a game ends are dropped.
+
+    Args:
+      environment: of N games; it is closed.
+      fleet: of one run.
+      params: of its agent.
+      counters: fix the noise of its actions, with the step.
+      starts: `[N]`, agent steps before each stretch: at least C - 1, so that the stack is full.
+      length: K.
+    """
+    observation = environment.reset()
+    games, stack = observation.shape[:2]
+    if starts.min() < stack - 1:
+        raise ValueError(f"stretches must start after {stack - 1} steps, got {starts.min()}")
+    kept = Rollouts(
+        np.zeros_like(observation),
+        np.zeros((games, length), np.int32),
+        np.zeros((games, length, *observation.shape[2:]), np.uint8),
+        np.zeros((games, length), np.int64),
+    )
+    is_whole, memory = np.ones(games, bool), None
+    for t in range(starts.max() + length):
+        stacks = fleet.agent.observations.stack(observation)[None]
+        actions, memory = fleet.act(params, stacks, memory, *counters, t)
+        actions = np.asarray(actions)[0]
+        first = starts == t
+        kept.stack[first] = observation[first]
+        step = environment.step(actions)
+        (within,) = np.nonzero((starts <= t) & (t < starts + length))
+        place = t - starts[within]
+        kept.action[within, place] = actions[within]
+        kept.frame[within, place] = step.frame[within]
+        kept.reward[within, place] = np.sign(step.reward[within])
+        # A game must not end between the first frame of a stack and the last step.
+        is_whole &= ~(step.finished & (starts - stack < t) & (t < starts + length))
+        if memory is not None:
+            memory = memory._replace(restart=step.finished[None])
+        observation = step.observation
+    environment.close()
+    return Rollouts(*(field[is_whole] for field in kept))
+
+
+class Nulls(NamedTuple):
+    """Predictors that know no dynamics; each reads the last frame before a rollout at most."""
+
+    error_rate: np.ndarray  # [K], of copying that frame, after so many steps
+    histogram: np.ndarray  # [H, W, 3, 256], probability of each value of each pixel
+    copy_weight: np.ndarray  # [K], of copying in the mixture of the two
+    reward: np.ndarray  # [K, 3], probability of -1, 0 and 1
+
+
+def fit(rollouts: Rollouts) -> Nulls:
+    """Fits the predictors by maximum likelihood; rates have one pseudo-count over all values."""
+    same = rollouts.frame == rollouts.stack[:, -1:]
+    by_step = (0, 2, 3, 4)
+    size = same[:, 0].size
+    error_rate = ((~same).sum(by_step) + (VALUES - 1) / VALUES) / (size + 1)
+    frames = rollouts.frame.reshape(-1, *rollouts.frame.shape[2:])
+    pixels = frames[0].size
+    index = np.arange(pixels) * VALUES + frames.reshape(-1, pixels)
+    counts = np.bincount(index.reshape(-1), minlength=pixels * VALUES)
+    histogram = (counts + 1 / VALUES) / (len(frames) + 1)
+    signs = np.stack([(rollouts.reward == sign).sum(0) for sign in (-1, 0, 1)], axis=1)
+    nulls = Nulls(
+        error_rate,
+        histogram.reshape(*frames.shape[1:], VALUES),
+        np.zeros(len(error_rate)),
+        (signs + 1 / 3) / (len(rollouts.reward) + 1),
+    )
+    weights = [_best_weight(*_probabilities(nulls, rollouts, k)) for k in range(len(error_rate))]
+    return nulls._replace(copy_weight=np.array(weights))
+
+
+def log_likelihoods(nulls: Nulls, rollouts: Rollouts) -> dict[str, np.ndarray]:
+    """Predictor -> log-likelihood `[N, K]` of all pixels of each frame [nats]."""
+    of_steps = []
+    for k, weight in enumerate(nulls.copy_weight):
+        copied, known = _probabilities(nulls, rollouts, k)
+        predictors = copied, known, weight * copied + (1 - weight) * known
+        of_steps.append([np.log(p).sum((1, 2, 3)) for p in predictors])
+    names = "copy", "histogram", "mixture"
+    return dict(zip(names, np.transpose(of_steps, (1, 2, 0)), strict=True))
+
+
+def _probabilities(nulls: Nulls, rollouts: Rollouts, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of each true value after step k: by copying, and by the histograms; `[N, H, W, 3]`."""
+    frame = rollouts.frame[:, k]
+    error = nulls.error_rate[k]
+    copied = np.where(frame == rollouts.stack[:, -1], 1 - error, error / (VALUES - 1))
+    chosen = frame[..., None].astype(np.int64)
+    return copied, np.take_along_axis(nulls.histogram[None], chosen, axis=-1)[..., 0]
+
+
+def _best_weight(one: np.ndarray, other: np.ndarray) -> float:
+    """The weight of `one` with the largest likelihood of a mixture, by bisection.
+
+    The slope of the concave log-likelihood, mean[(one - other) / mixture], falls with the weight.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        slope = np.mean((one - other) / (middle * one + (1 - middle) * other))
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    return (low + high) / 2
