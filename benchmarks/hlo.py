@@ -337,10 +337,12 @@ def _walk(scope: Scope, times: int) -> Iterator[tuple[Instruction, Computation, 
 def _branch(scope, instruction, times):
     if match := _BRANCHES.search(instruction.attributes):
         names = [name.strip().lstrip("%") for name in match[1].split(",")]
-    else:  # of a truth value
+        operands = instruction.operands[1:]
+    else:  # of a truth value; the operand of the true branch comes first
         names = [_of(instruction, "false_computation"), _of(instruction, "true_computation")]
+        operands = instruction.operands[:0:-1]
     walks = []
-    for name, operand in zip(names, instruction.operands[1:], strict=True):
+    for name, operand in zip(names, operands, strict=True):
         walks.append(list(_walk(Scope(scope.module, name, scope.lazily([operand])), times)))
     try:
         index = int(scope.value(instruction.operands[0]))

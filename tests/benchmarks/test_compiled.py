@@ -324,6 +324,40 @@ def test_rcrl_compiles_for_a_tpu_without_a_finding(tmp_path):
     assert process.stdout == "2 programs, no finding\n"
 
 
+CONDITION = """
+%kept (number: s32[]) -> s32[] {
+  %number = s32[] parameter(0)
+  ROOT %same = s32[] multiply(%number, %number)
+}
+
+%doubled (number.1: s32[]) -> s32[] {
+  %number.1 = s32[] parameter(0)
+  ROOT %twice = s32[] add(%number.1, %number.1)
+}
+
+%of_a_pair (pair: (s32[], s32[])) -> s32[] {
+  %pair = (s32[], s32[]) parameter(0)
+  %second = s32[] get-tuple-element(%pair), index=1
+  ROOT %inner = s32[] conditional(%second, %second, %second), branch_computations={%kept, %doubled}
+}
+
+ENTRY %main (one: s32[], two: s32[]) -> s32[] {
+  %one = s32[] parameter(0)
+  %two = s32[] parameter(1)
+  %is_less = pred[] compare(%one, %two), direction=LT
+  %both = (s32[], s32[]) tuple(%one, %two)
+  ROOT %outer = s32[] conditional(%is_less, %both, %one), true_computation=%of_a_pair, \
+false_computation=%kept
+}
+"""
+
+
+@pytest.mark.parametrize("one, runs", [(1, "twice"), (3, "same")])
+def test_the_branches_of_a_truth_value_have_their_own_operands(one, runs):
+    ran = hlo.executed(hlo.module(CONDITION), {0: one, 1: 2})
+    assert {"twice", "same"} & {entry[0].name for entry in ran} == {runs}
+
+
 @pytest.mark.parametrize(
     "preset, program, lengths",
     [
