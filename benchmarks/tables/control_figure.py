@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from benchmarks.tables import published, runs
-from rcrl_jax import reference
+from rcrl_jax import reference, words
 
 # Okabe and Ito's palette, readable with every common colour blindness. A published agent has the
 # colour of our preset of the same kind, in thin strokes; the others are grey or muted.
@@ -129,7 +129,7 @@ def published_notes() -> list[str]:
 def _label(arm: str, own: pd.DataFrame) -> str:
     """The name of an arm in the legend, with the number of its runs on a task."""
     low, high = own.groupby("game").size().agg(["min", "max"])
-    seeds = f"{low} to {high} seeds" if low < high else f"{low} seed{'s' * (low > 1)}"
+    seeds = f"{low} to {high} seeds" if low < high else words.count("seed", low)
     return f"{arm}, {seeds}".replace("$", r"\$")  # no formula
 
 

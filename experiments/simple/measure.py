@@ -19,6 +19,7 @@ from rcrl_jax import types
 from rcrl_jax.agents import simple
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.losses import simple as losses
 from rcrl_jax.networks import precision
 from rcrl_jax.training import evaluation
 from rcrl_jax.training.fleet import Fleet
@@ -56,10 +57,10 @@ def make_model(config: SimpleConfig, num_actions: int) -> Callable[..., Told]:
             changed = frame != before
             right = prediction.frame == frame
             told = Told(
-                _log_probability(prediction.pixels, frame).sum((1, 2, 3)),
+                -losses.surprise(prediction.pixels, frame.astype(jnp.int32)).sum((1, 2, 3)),
                 changed.sum((1, 2, 3)),
                 (changed & right).sum((1, 2, 3)),
-                _log_probability(prediction.reward, reward + 1),
+                -losses.surprise(prediction.reward, reward.astype(jnp.int32) + 1),
                 prediction.sign == reward,
             )
             return jnp.concatenate([stacks[:, 1:], prediction.frame[:, None]], axis=1), told
@@ -80,12 +81,6 @@ def make_model(config: SimpleConfig, num_actions: int) -> Callable[..., Told]:
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
     return of_all
-
-
-def _log_probability(logits: jax.Array, label: jax.Array) -> jax.Array:
-    label = label[..., None].astype(jnp.int32)
-    chosen = jnp.take_along_axis(logits, label, axis=-1)[..., 0]
-    return chosen - jax.nn.logsumexp(logits, axis=-1)
 
 
 def compare(told: Told, nulls: Nulls, rollouts: Rollouts) -> dict[str, Any]:

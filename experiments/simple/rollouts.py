@@ -8,9 +8,8 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentEnvironment
+from rcrl_jax.networks.simple import VALUES
 from rcrl_jax.training.fleet import Fleet
-
-VALUES = 256  # of a pixel of one colour
 
 
 class Scripted(NamedTuple):

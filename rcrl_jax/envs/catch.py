@@ -35,6 +35,8 @@ _BALL, _PADDLE, _BACKGROUND = range(3)  # red, green and blue
 class _Catch(VectorEnvironment):
     """R games of Catch; see `make_catch`."""
 
+    _ends = True  # a game, when its ball is down
+
     def __init__(self, seeds: np.ndarray):
         self.num_envs = len(seeds)
         self.spec = discrete_spec((84, 84), 3)
@@ -68,16 +70,19 @@ class _Catch(VectorEnvironment):
         """See `VectorEnvironment.send`. The step is done on return."""
         validate_actions(actions, self.spec, self.num_valid_actions)
         self._paddle = np.clip(self._paddle + actions - 1, 0, GRID - 1)
-        self._ball_row = self._ball_row + 1
-        terminated = self._ball_row == GRID - 1
+        self._move_balls()
+        is_down = self._ball_row == GRID - 1
         caught = self._ball_column == self._paddle
         self._last = TimeStep(
             frame=self._render(),
-            reward=np.where(terminated, np.where(caught, 1, -1), 0).astype(np.float32),
+            reward=np.where(is_down, np.where(caught, 1, -1), 0).astype(np.float32),
             lives=np.zeros(self.num_envs, np.int32),
-            terminated=terminated,
+            terminated=is_down & self._ends,
             truncated=np.zeros(self.num_envs, bool),
         )
+
+    def _move_balls(self) -> None:
+        self._ball_row = self._ball_row + 1
 
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
@@ -104,28 +109,18 @@ class _ContinuingCatch(_Catch):
     6, 13, 20, ...: every ball can be reached in time.
     """
 
+    _ends = False
+
     def __init__(self, seeds: np.ndarray, cell: int):
         super().__init__(seeds)
         self.spec = discrete_spec((GRID * cell, GRID * cell, 3), 3)
         self.description |= {"game": "ContinuingCatch", "cell": cell, "columns_on": _COLUMNS_ON}
         self._cell = cell
 
-    def send(self, actions: np.ndarray) -> None:
-        """See `VectorEnvironment.send`. The step is done on return."""
-        validate_actions(actions, self.spec, self.num_valid_actions)
-        self._paddle = np.clip(self._paddle + actions - 1, 0, GRID - 1)
+    def _move_balls(self) -> None:
         was_down = self._ball_row == GRID - 1
         self._ball_column = (self._ball_column + _COLUMNS_ON * was_down) % GRID
         self._ball_row = np.where(was_down, 0, self._ball_row + 1)
-        caught = self._ball_column == self._paddle
-        is_down = self._ball_row == GRID - 1
-        self._last = TimeStep(
-            frame=self._render(),
-            reward=np.where(is_down, np.where(caught, 1, -1), 0).astype(np.float32),
-            lives=np.zeros(self.num_envs, np.int32),
-            terminated=np.zeros(self.num_envs, bool),
-            truncated=np.zeros(self.num_envs, bool),
-        )
 
     def _render(self) -> np.ndarray:
         """[R, 7 cell, 7 cell, 3] uint8: ball red, paddle green, everything dark blue."""

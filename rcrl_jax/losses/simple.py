@@ -8,6 +8,13 @@ import jax
 import jax.numpy as jnp
 
 
+def surprise(logits: jax.Array, label: jax.Array) -> jax.Array:
+    """`-log p(label)` `[...]` of logits `[..., K]` and labels `[...] int32` [nats]."""
+    chex.assert_equal_shape_prefix([logits, label], label.ndim)
+    chosen = jnp.take_along_axis(logits, label[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
 def cut_cross_entropy(logits: jax.Array, label: jax.Array, cutoff: float) -> jax.Array:
     """Mean of `max(-log p(label) - cutoff, 0)`: what is known well enough teaches nothing more.
 
@@ -19,10 +26,7 @@ def cut_cross_entropy(logits: jax.Array, label: jax.Array, cutoff: float) -> jax
     Returns:
       `[]`.
     """
-    chex.assert_equal_shape_prefix([logits, label], label.ndim)
-    chosen = jnp.take_along_axis(logits, label[..., None], axis=-1)[..., 0]
-    surprise = jax.nn.logsumexp(logits, axis=-1) - chosen
-    return jnp.mean(jax.nn.relu(surprise - cutoff))
+    return jnp.mean(jax.nn.relu(surprise(logits, label) - cutoff))
 
 
 _LEAST = 0.01  # where ramps begin

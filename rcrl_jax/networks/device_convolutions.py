@@ -1,6 +1,7 @@
-"""The convolutions of SAC on accelerators, where what moves through memory bounds an update.
+"""The convolutions of SAC on accelerators, and the transposed ones of world models.
 
-An array is written once, in the type that the next product reads:
+There what moves through memory bounds an update. So an array is written once, in the type that the
+next product reads:
 
 * Pixels stay bytes until the first product. Its kernel is divided by 255 in their place.
 * The first layer has stride 2. Blocks of 2 x 2 pixels become channels, four times as many, and its

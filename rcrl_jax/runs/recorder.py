@@ -294,8 +294,8 @@ def behind(scores: Mapping[str, Any]) -> str:
     Args:
         scores: as `describe_scores` returns them.
     """
-    parts = ["1 seed", words.count("step", scores["env_steps"])]
-    parts.append(words.count("episode", scores["episodes"]))
+    steps, episodes = scores["env_steps"], scores["episodes"]
+    parts = ["1 seed", words.count("step", steps), words.count("episode", episodes)]
     if scores.get("episodes_cut"):
         parts.append(f"{scores['episodes_cut']} cut")
     return ", ".join(parts)
