@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import devices
+from experiments import markdown
 from rcrl_jax import words
 
 _GIB = 2**30
@@ -56,12 +57,6 @@ def step_bound_s(programs: Sequence[Mapping[str, Any]], update: Mapping[str, Any
     return own["update"] / update["update_period"] + own["act"] + own["write"]
 
 
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are aligned to the right."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def table(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of a device, with what its columns mean."""
     number, kind = devices.parse(device)
@@ -89,7 +84,9 @@ def table(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
             f"{1e3 * bound_s(row):.4f}", f"{row['runs'] / step:,.0f}" if step else "",
         ])  # fmt: skip
     title = f"# {device}: compiled, not run\n"
-    return "\n".join([title, markdown(head, cells), "", _legend(number, kind, rows)])
+    return "\n".join(
+        [title, markdown.table(head, cells, numbers=True), "", _legend(number, kind, rows)]
+    )
 
 
 def _gb(value: float | None) -> str:
