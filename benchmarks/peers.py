@@ -32,7 +32,6 @@ from rcrl_jax.runs import manifest
 from rcrl_jax.training import host_memory
 from rcrl_jax.training.plan import Plan, RunId
 
-OURS = ("erainbow", "curl", "rcrl")
 # Which of our presets is compared with which peer. `erainbow` and `curl` compute the same algorithm
 # as theirs; no public code is known for RCRL, which has the same base agent as CURL.
 PAIRS = (("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"))
@@ -178,8 +177,8 @@ def main(argv: list[str]) -> None:
             peers[name] = programs[name] = Peer(
                 name, flags.FLAGS.peer_python, directory, _atari_py_name(flags.FLAGS.game)
             )
-        for preset in OURS:
-            if any(preset == ours and theirs in peers for ours, theirs in PAIRS):
+        for preset, theirs in PAIRS:
+            if theirs in peers:
                 print(f"starting {preset}", flush=True)
                 programs[preset] = our_training(preset, flags.FLAGS.game)
         rates: dict[str, list[float]] = {name: [] for name in programs}

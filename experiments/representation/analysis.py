@@ -47,8 +47,8 @@ def analyse(
     directory: pathlib.Path,
     *,
     num_pairs: int,
-    num_episodes: int,
     probe_steps: int,
+    num_episodes: int = 2,
 ) -> None:
     """Writes the lines of a comparison, and their figures.
 
@@ -59,8 +59,8 @@ def analyse(
       plans: finished experiments on one game, whose observer was `similarity.Observer`.
       directory: where everything is written.
       num_pairs: held-out anchors.
-      num_episodes: episodes of each run, at least 2.
       probe_steps: number of steps of those episodes for the probe, fitted and tested together.
+      num_episodes: episodes of each run, at least 2.
 
     Raises:
       FileNotFoundError: a run has no snapshots.
