@@ -135,7 +135,7 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{flops / 1e15:.1f} PFLOP, at least {seconds / 3600:.2f} hours; a bound, without acting "
         f"and evaluations. `update` is of the model, `update_1` of the policy in the real game, "
         f"`update_2` of the policy in the model.\n",
-        compiled_table.markdown(head, cells),
+        markdown.table(head, cells, numbers=True),
     ]
 
 

@@ -35,6 +35,7 @@ from rcrl_jax.training.plan import Plan, RunId
 # Which of our presets is compared with which peer. `erainbow` and `curl` compute the same algorithm
 # as theirs; no public code is known for RCRL, which has the same base agent as CURL.
 PAIRS = (("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"))
+GAME = "Pong"
 _WARM_STEPS = 20
 _PARTS = ("agent.py", "env.py", "memory.py")  # files of each peer
 
@@ -45,17 +46,17 @@ class PeerFailed(Exception):  # noqa: N818 - says what is the matter
     """Another code base's program does not run."""
 
 
-def our_training(preset: str, game: str) -> Advance:
+def our_training(preset: str) -> Advance:
     """Starts training with a preset, up to its first updates."""
     config = presets.ATARI_PRESETS[preset]
     plan = Plan(
         preset=preset,
         config=config,
-        runs=(RunId(game, 0),),
+        runs=(RunId(GAME, 0),),
         total_steps=100_000,
         workdir=pathlib.Path(),
         eval_episodes=1,
-        make_environment=lambda seeds: atari.make_atari(game, np.reshape(seeds, -1)),
+        make_environment=lambda seeds: atari.make_atari(GAME, np.reshape(seeds, -1)),
     )
     steps = training.start(plan).steps
 
@@ -73,20 +74,11 @@ def our_training(preset: str, game: str) -> Advance:
 class Peer:
     """A process that steps another code base's training."""
 
-    def __init__(self, name: str, python: str, *arguments: str) -> None:
-        """Starts it and waits for its first updates.
-
-        Args:
-          name: of the peer.
-          python: runs it.
-          *arguments: of `peer_process.py`.
-
-        Raises:
-          PeerFailed: it ended.
-        """
+    def __init__(self, name: str, python: str, directory: str) -> None:
+        """Starts it and waits for its first updates; raises PeerFailed if it ends."""
         self._name = name
         self.process = subprocess.Popen(
-            [python, pathlib.Path(__file__).with_name("peer_process.py"), *arguments],
+            [python, pathlib.Path(__file__).with_name("peer_process.py"), directory, GAME.lower()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -103,11 +95,6 @@ class Peer:
         if not (line := self.process.stdout.readline()):
             raise PeerFailed(f"{self._name} has ended with exit code {self.process.wait()}")
         return line.strip()
-
-
-def _atari_py_name(game: str) -> str:
-    """The name of a ROM file: MsPacman -> ms_pacman."""
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in game).lstrip("_")
 
 
 def ratios(rates: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -150,7 +137,6 @@ def _define_flags() -> None:
     flags.DEFINE_string("kaixhin", None, "directory of Kaixhin/Rainbow")
     flags.DEFINE_string("curl_rainbow", None, "directory of curl_rainbow")
     flags.DEFINE_string("peer_python", "python", "Python that runs them")
-    flags.DEFINE_string("game", "Pong", "Atari game")
     flags.DEFINE_integer("rounds", 7, "rounds, in which each program steps", lower_bound=1)
     flags.DEFINE_integer("steps", 200, "learning steps of a program a round", lower_bound=1)
     flags.DEFINE_string("output", "results/peers", "directory of the JSON file")
@@ -174,13 +160,11 @@ def main(argv: list[str]) -> None:
         path = device_file.prepare(flags.FLAGS.output)
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
-            peers[name] = programs[name] = Peer(
-                name, flags.FLAGS.peer_python, directory, _atari_py_name(flags.FLAGS.game)
-            )
+            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, directory)
         for preset, theirs in PAIRS:
             if theirs in peers:
                 print(f"starting {preset}", flush=True)
-                programs[preset] = our_training(preset, flags.FLAGS.game)
+                programs[preset] = our_training(preset)
         rates: dict[str, list[float]] = {name: [] for name in programs}
         for round_ in range(flags.FLAGS.rounds):
             print(f"round {round_ + 1} of {flags.FLAGS.rounds}", flush=True)
@@ -194,7 +178,7 @@ def main(argv: list[str]) -> None:
     print(report(rates))
 
     measured = {
-        "game": flags.FLAGS.game,
+        "game": GAME,
         "steps": flags.FLAGS.steps,
         "steps_per_s": rates,
         "ratios": ratios(rates),

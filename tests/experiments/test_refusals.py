@@ -84,8 +84,6 @@ REFUSED = [
     (SWEEP, [*SHORT_SWEEP, "--workdir="], ["--workdir"]),
     (SWEEP, ["--spec="], ["--spec"]),
     (THROUGHPUT, ["--output="], ["--output"]),
-    (THROUGHPUT, ["--games="], ["--games"]),
-    (THROUGHPUT, ["--preset=rcrl_sac", "--tasks="], ["--tasks"]),
     (THROUGHPUT, ["--runs="], ["--runs"]),
     (THEORY, ["--output="], ["--output"]),
     # Flags and fields that do not exist, and values that they do not take.
@@ -158,8 +156,6 @@ REFUSED = [
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
     (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
-    (THROUGHPUT, ["--games=Doom"], ["Doom"]),
-    (THROUGHPUT, ["--preset=rcrl_sac", "--tasks=x"], ["unknown task 'x'"]),
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
     (ATARI, ["--config.update_period=1000000"], ["first update", "1000000"]),
