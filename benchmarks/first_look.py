@@ -122,10 +122,6 @@ def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
 def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
     """Milliseconds of a step of Catch, with its update; frames on the host and on the device.
 
-    Args:
-      settings: of a Rainbow agent, without its precision.
-      runs: size of the fleet.
-
     Raises:
       Wrong: a loss is not finite, or the first losses depend on where the frames are.
     """
@@ -216,14 +212,7 @@ def _train(settings, runs, frame_store):
 
 
 def look(runs: int) -> list[str]:
-    """Carries out all checks, each after the other's failure too.
-
-    Args:
-      runs: of the timed fleet.
-
-    Returns:
-      What is wrong, a line each.
-    """
+    """Carries out all checks, each after the other's failure too; what is wrong, a line each."""
     wrong = []
 
     def carry_out(name: str, check: Callable[[], dict[str, float]]) -> None:

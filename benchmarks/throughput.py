@@ -120,12 +120,7 @@ def predict_memory(plan):
 
 
 def measure_fleet(plan, memory) -> dict[str, float]:
-    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds.
-
-    Args:
-      plan: of the fleet.
-      memory: what the fleet needs, for the report.
-    """
+    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds."""
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet, replay, steps = training.start(plan)
     agent, schedule = fleet.agent, fleet.agent.schedule

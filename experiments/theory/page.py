@@ -21,12 +21,7 @@ def check(path: pathlib.Path) -> None:
 
 
 def fill(path: pathlib.Path, report: dict) -> None:
-    """Replaces the text between `<!-- measured:NAME -->` and `<!-- end -->` by the table NAME.
-
-    Args:
-      path: the page, which is rewritten.
-      report: the contents of `theory.json`.
-    """
+    """Puts the table NAME between each `<!-- measured:NAME -->` and `<!-- end -->`."""
     tables = _tables(report["results"], report["manifest"])
 
     def replace(match):

@@ -129,7 +129,6 @@ REFUSED = [
     (REPRESENTATION, ["--presets=rcrl,dqn"], ["dqn"]),
     (REPRESENTATION, ["--game=Pongg"], ["did you mean Pong?"]),
     (REPRESENTATION, ["--games=Pong,Alien"], ["one --game"]),
-    (THEORY, ["--seeds=0"], ["--seeds"]),
     (THEORY, ["--page=README.missing"], ["README.missing"]),
     # Two flags of which one would be ignored, and names given twice.
     (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
@@ -237,7 +236,7 @@ NASTY = st.one_of(
 FLAGS = {
     ATARI: ["game", "games", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
     DMC: ["task", "tasks", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
-    REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs", "episodes"],
+    REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs"],
     EVALUATE: ["workdir", "games", "seeds", "step", "backend", "episodes", "first_episode"],
     SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "niceness"],
 }
