@@ -116,11 +116,11 @@ def test_a_peer_of_sac_updates_as_often_as_it_is_told(tmp_path):
 
 def test_our_updates_of_sac_are_timed(monkeypatch):
     small = fields.replace(
-        presets.DMC_PRESETS["curl_sac"], {"filters": 4, "hidden_size": 8, "embedding_size": 4}
+        presets.DMC_PRESETS["pixel_sac"], {"filters": 4, "hidden_size": 8, "embedding_size": 4}
     )
-    monkeypatch.setitem(presets.DMC_PRESETS, "curl_sac", small)
+    monkeypatch.setitem(presets.DMC_PRESETS, "pixel_sac", small)
     monkeypatch.setattr(peers, "_FILLED", 20)
-    assert peers.our_updates("curl_sac", 4)(2) > 0
+    assert peers.our_updates("pixel_sac", 4)(2) > 0
 
 
 def test_ratios_are_taken_within_each_round():
