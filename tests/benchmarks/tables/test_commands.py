@@ -89,15 +89,6 @@ def test_scores_of_the_readers_are_a_regular_file(tmp_path):
         scores.read_others(["https://localhost/mine.csv"])
 
 
-def test_lines_fit_the_terminal(tmp_path, capsys, monkeypatch):
-    compare(tmp_path / "results", 0.5, 0.2)
-    for width in (80, 100):
-        monkeypatch.setenv("COLUMNS", str(width))
-        command.run("table1", [tmp_path / "results"], tmp_path / "out")
-        *lines, written = capsys.readouterr().out.splitlines()
-        assert max(map(len, lines)) <= width and written.startswith("written to ")
-
-
 def test_what_is_left_out_is_named_once_with_its_flag_and_the_rest_shown(tmp_path, capsys):
     results = tmp_path / "results"
     compare(results, 0.5, 0.2)
