@@ -51,9 +51,7 @@ def test_a_preset_is_named_by_the_arm_of_its_run(tmp_path, place):
     "changes",
     [
         {"game": "../../etc"},
-        {"preset": "<b>x</b>"},
         {"preset": []},
-        {"seed": None},
         {"cosine_positive": "high"},
         {"cosine_positive": 10**400},
         {"agent_steps": 0},  # stands twice
