@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from experiments.sweeps import local
 from experiments.sweeps.spec import EXPERIMENTS, read_spec
 from rcrl_jax import files
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -94,7 +95,12 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
 
 
 def test_a_sweep_that_fails_ends_with_1_and_names_the_log(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", "nonsense")  # of the fleet's process
+    start = local.start_process
+
+    def fail(command, *where, **how):
+        return start(["false"], *where, **how)
+
+    monkeypatch.setattr(local, "start_process", fail)
     flags = ("--presets=rcrl", "--games=Pong", "--seeds=0", "--results=results/toy", "--niceness=0")
     ended = command(*flags, directory=tmp_path)
     assert ended.returncode == 1 and not ended.stderr

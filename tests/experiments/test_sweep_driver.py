@@ -13,7 +13,6 @@ import pytest
 
 from experiments.sweeps import driver, local, work
 from experiments.sweeps.spec import Fleet
-from rcrl_jax import files
 from tests.experiments import toy_sweep
 from tests.experiments.toy_sweep import alone, assert_complete, carry_out, finish, start, wait_until
 
@@ -65,16 +64,6 @@ def test_a_list_of_cores_that_others_may_write_is_left_alone(what, tmp_path, mon
     local._reserve_cores(1)
     assert f"others may write to {folder}" in capsys.readouterr().out
     assert not [*theirs.iterdir()] and (what == "a file" or not [*folder.iterdir()])
-
-
-def test_a_log_that_is_no_file_does_not_block(tmp_path):
-    os.mkfifo(tmp_path / "log")
-    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(files.Damaged, match="log is damaged: it is not a regular file"):
-        local.start_process(["true"], tmp_path / "log", cores=0, niceness=0)
-    os.close(reader)
-    with pytest.raises(OSError, match="log"):
-        local.start_process(["true"], tmp_path / "log", cores=0, niceness=0)
 
 
 def test_fleets_that_fail_are_named_with_their_log_and_stop_no_other(tmp_path):
