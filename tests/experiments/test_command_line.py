@@ -61,18 +61,6 @@ def test_texts_that_name_no_different_seeds_or_too_many_are_refused(text):
         command_line.parse_seeds(text)
 
 
-@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
-def test_every_program_parses_its_flags_in_the_same_way(folder):
-    sources = {path: path.read_text() for path in (ROOT / folder).rglob("*.py")}
-    programs = [
-        text for path, text in sources.items()
-        if "app.run(" in text and path.name != "command_line.py"
-    ]  # fmt: skip
-    assert len(programs) >= 5
-    for text in programs:
-        assert "\n    app.run(main, flags_parser=command_line.parse)\n" in text
-
-
 def assert_refused(result: programs.Ended) -> None:
     """Exit code 2, one line that begins with `error:` and nothing else."""
     assert result.returncode == 2, result.stderr
