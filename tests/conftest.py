@@ -38,7 +38,7 @@ SLOW = {
     "agents": ("test_rainbow", "test_sac", "test_sac_on_devices", "test_world_models"),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
-        "test_benchmarks", "test_compiled", "test_first_look", "test_host", "test_peers",
+        "test_benchmarks", "test_compiled", "test_first_look", "test_peers",
         "test_report",
     ),
     "endurance": ("test_kills", "test_soak"),

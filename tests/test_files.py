@@ -38,22 +38,6 @@ def test_a_json_file_is_read_or_damaged(tmp_path_factory, content):
         assert repr(value) == repr(json.loads(content))
 
 
-@pytest.mark.parametrize(
-    "error, why",
-    [
-        (KeyError("mean"), "there is no 'mean'"),
-        (ValueError("two\nlines"), "two lines"),
-        (RecursionError(), "RecursionError"),
-        (MemoryError("x" * 999 + "y" * 140), "x" * 140 + " ... " + "y" * 140),
-        (ValueError("red \x1b[31m\r\x9b, \udc80, not é"), r"red \x1b[31m \x9b, \udc80, not é"),
-    ],
-)
-def test_every_error_in_reading_is_one_bounded_line(error, why):
-    with pytest.raises(files.Damaged) as damaged, files.reading("somewhere"):
-        raise error
-    assert str(damaged.value) == f"somewhere is damaged: {why}"
-
-
 def link_to_an_endless_device(path):
     path.symlink_to("/dev/zero")
 

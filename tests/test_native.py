@@ -40,21 +40,3 @@ def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
     monkeypatch.setattr(native, "load", modules.get)
     assert native.get("encoder") is None and native.load("encoder") is not None
     assert native.describe() == native.KERNELS | {"convolution": "Avx2", "stacks": "compiled"}
-
-
-def test_what_was_not_compiled_is_said_with_a_command(monkeypatch, tmp_path):
-    room = tmp_path / "rcrl_jax" / "kernels"
-    room.mkdir(parents=True)
-    (tmp_path / "setup.py").touch()
-    monkeypatch.setattr(native, "ROOM", room)
-    monkeypatch.setattr(native, "load", lambda name: None if name == "adam" else types)
-    line = native.advice()
-    assert line.startswith("adam not compiled, so training is slower: install a C++ compiler")
-    assert line.endswith(f"{sys.executable} -m pip install --no-build-isolation --no-deps "
-                         f"--force-reinstall -e {tmp_path}")  # fmt: skip
-    monkeypatch.setattr(native, "load", lambda name: types)
-    assert native.advice() is None
-    # Whoever has deleted the folder wants no kernels.
-    monkeypatch.setattr(native, "load", lambda name: None)
-    room.rmdir()
-    assert native.advice() is None

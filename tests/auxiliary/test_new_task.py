@@ -1,7 +1,5 @@
 """A task from outside the package trains with either agent; `docs/extending.md` explains it."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,7 +74,6 @@ def make_step_gap(parts: AgentParts) -> AuxiliaryTask:
 
 # [with samples]
 
-STEPS = 45
 BASES = {"rainbow": "erainbow_sa", "sac": "sac_aug"}
 
 
@@ -86,51 +83,27 @@ def make_plan(family: str, preset: str = ""):
     return toy_control.make_plan("", preset or "rcrl_sac")
 
 
-@functools.cache
-def fleet_of(family: str) -> Fleet:
-    """A fleet of one run with the new task, made once for the whole module."""
+@pytest.mark.parametrize("family", ["rainbow", "sac"])
+def test_a_new_task_learns_with_either_family_and_adds_its_weighted_loss_to_priorities(family):
+    """With the same batch, priorities differ by weight x constant x loss, in every transition."""
     plan = make_plan(family)
-    environment, _ = build.make_fleet(plan)
+    environment, own = build.make_fleet(plan)
+    batch = toy.played(environment, own).sample(1.0).batch
     environment.close()
     agent = make_agent(plan.config, environment.spec, TASKS)
     constants = jax.tree.map(lambda x: np.asarray(x)[None], agent.run_constants("Pong"))
-    return Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, constants))
-
-
-@functools.cache
-def trained(family: str):
-    """The first and last learner state of its run, and the last result."""
-    fleet = fleet_of(family)
-    environment, _ = build.make_fleet(make_plan(family))
-    *_, last = toy.training(fleet, environment, STEPS)
-    environment.close()
-    result = fleet.to_host(last.state.pending_update.result)
-    return fleet.to_host(fleet.init()), fleet.to_host(last.state.learner), result
-
-
-@pytest.mark.parametrize("family", ["rainbow", "sac"])
-def test_a_new_task_trains_with_either_family(family):
-    plan = make_plan(family)
-    fleet, (start, learner, result) = fleet_of(family), trained(family)
-    updates = int(learner.updates[0])
-    assert updates == STEPS - plan.config.learn_start
-    assert learner.task_state["reward_prediction"].tolist() == [updates]
-    assert np.isfinite(result.metrics["loss_reward_prediction"]).all()
-    assert "reward_bias" in result.metrics and "loss_return_contrast" in result.metrics
+    fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, constants))
+    start = fleet.to_host(fleet.init())
+    learner, result = fleet.update(fleet.init(), batch)
+    with_task = fleet.to_host(result)
+    learner = fleet.to_host(fleet.update(learner, batch)[0])
+    assert learner.task_state["reward_prediction"].tolist() == [2]
+    assert "reward_bias" in with_task.metrics and "loss_return_contrast" in with_task.metrics
     before, after = (s.params.auxiliary["reward_prediction"] for s in (start, learner))
     assert np.any(before["weights"] != after["weights"])
     assert fleet.agent.run_constants("Alien")["reward_prediction"] == 1.0
 
-
-@pytest.mark.parametrize("family", ["rainbow", "sac"])
-def test_weight_and_priorities_of_a_new_task_apply_in_both_families(family):
-    """With the same batch, priorities differ by weight x constant x loss, in every transition."""
-    environment, own = build.make_fleet(make_plan(family))
-    batch = toy.played(environment, own).sample(1.0).batch
-    environment.close()
-    without, with_task = (
-        fleet.to_host(fleet.update(fleet.init(), batch)[1]) for fleet in (own, fleet_of(family))
-    )
+    without = own.to_host(own.update(own.init(), batch)[1])
     added = with_task.transition_loss - without.transition_loss
     expected = 0.5 * 3.0 * float(with_task.metrics["loss_reward_prediction"][0])
     assert expected > 1e-3
@@ -147,9 +120,9 @@ def test_a_task_gets_the_contrastive_samples_that_it_asks_for():
     assert agent.replay.contrast.tolerance == without.replay.contrast.tolerance
     assert agent.resources.activation_bytes > without.resources.activation_bytes
     fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"step_gap": ()}))
-    *_, last = toy.training(fleet, environment, STEPS)
+    batch = toy.played(environment, fleet).sample(1.0).batch
     environment.close()
-    metrics = fleet.to_host(last.state.pending_update.result).metrics
+    metrics = fleet.to_host(fleet.update(fleet.init(), batch)[1]).metrics
     assert np.isfinite(metrics["loss_step_gap"]).all() and (metrics["gap"] > 0).all()
 
 

@@ -41,18 +41,3 @@ def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_pa
     through_the_critics = 2 * critics  # the actor's loss: no gradient for the critics' weights
     products = 2 * batch * (forwards + forwards_and_backwards + through_the_critics)
     assert fleet["update_gflop_per_run"] == pytest.approx(products / 1e9, rel=0.15)
-
-
-def test_of_several_updates_at_a_time_the_loop_is_the_sum_of_its_parts(tmp_path):
-    small = {
-        "action_repeat": 100, "learn_start": 1000, "updates": 30, "batch_size": 2,
-        "sequence_length": 4, "replay.capacity": 100, "filters": 1, "deter_size": 4,
-        "stoch_size": 2, "hidden_size": 4, "head_size": 4, "horizon": 2,
-    }  # fmt: skip
-    settings = [f"--config.{name}={value}" for name, value in small.items()]
-    _, measured = throughput(tmp_path, "dreamer", *settings)
-    (fleet,) = measured["fleets"]
-    assert fleet["updates_a_step"] == 3  # 30 after every episode of ten steps
-    of_step = fleet["act_ms"] + fleet["environment_ms"] + fleet["add_ms"]
-    of_update = fleet["sample_ms"] + fleet["update_ms"] + fleet["priorities_ms"]
-    assert fleet["loop_ms"] == pytest.approx(of_step + 3 * of_update)

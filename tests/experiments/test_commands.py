@@ -30,15 +30,10 @@ def test_every_command_is_installed_and_names_a_program():
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize(
-    "arguments, code, says",
-    [(["rcrl-table1", "--help"], 0, "Table 1"), (["rcrl-atari", "--game=Pon"], 2, "mean Pong?")],
-)
-def test_a_command_runs_this_project_anywhere(arguments, code, says):
-    program = pathlib.Path(sys.executable).with_name(arguments[0])
-    result = subprocess.run([program, *arguments[1:]], capture_output=True, text=True)
-    assert result.returncode == code, result.stderr
-    assert says in result.stdout + result.stderr
+def test_a_command_runs_this_project_anywhere():
+    program = pathlib.Path(sys.executable).with_name("rcrl-table1")
+    result = subprocess.run([program, "--help"], capture_output=True, text=True)
+    assert result.returncode == 0 and "Table 1" in result.stdout, result.stderr
 
 
 def test_a_sweep_starts_this_project_anywhere(elsewhere):

@@ -23,7 +23,7 @@ def test_a_run_says_at_once_that_it_compiles_and_forecasts_its_updates_alone(tmp
             said.append("the bar has ended")
 
     monkeypatch.setattr(experiment, "Progress", Progress)
-    experiment.run(toy.make_plan(tmp_path, "erainbow", total_steps=50), say=said.append)
+    experiment.run(toy.make_plan(tmp_path, total_steps=50), say=said.append)
     assert said[0] == "compiling, up to a minute"
     assert f" {50 - toy.SMALL['learn_start']} updates of " in said[1]
     # On a terminal, the next line would end in the bar.

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from experiments.sweeps import local
 from experiments.sweeps.spec import EXPERIMENTS, read_spec
 from rcrl_jax import files
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -93,9 +94,15 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
     assert "results/toy/small/erainbow/Pong/seed_1 holds another run" in other.stderr
 
 
-def test_a_sweep_that_fails_ends_with_1_and_names_the_log(tmp_path):
+def test_a_sweep_that_fails_ends_with_1_and_names_the_log(tmp_path, monkeypatch):
+    start = local.start_process
+
+    def fail(command, *where, **how):
+        return start(["false"], *where, **how)
+
+    monkeypatch.setattr(local, "start_process", fail)
     flags = ("--presets=rcrl", "--games=Pong", "--seeds=0", "--results=results/toy", "--niceness=0")
-    ended = programs.run("experiments.sweep", *flags, directory=tmp_path, JAX_PLATFORMS="nonsense")
+    ended = command(*flags, directory=tmp_path)
     assert ended.returncode == 1 and not ended.stderr
     _, *_, failed, last = ended.stdout.splitlines()
     assert failed == "failed rcrl-Pong-0: exit code 1; see runs/sweep/toy/rcrl-Pong-0.log"
@@ -124,13 +131,8 @@ def test_runs_share_fleets_where_they_can(tmp_path):
     [
         ((), "--presets or --spec is missing"),
         (("--spec=none.toml",), "none.toml"),
-        (("--spec=/dev/zero",), "error: /dev/zero is damaged: it is not a regular file"),
         (("--spec=toy.toml", *RUNS[:1]), "--spec beside --presets"),
         (("--spec=toy.toml",), "toy.toml: block 1: games: unknown 'Pongg': did you mean Pong?"),
-        ((*RUNS, "toy"), "unexpected argument 'toy'"),
-        ((*RUNS, "--games=Pong,Alein"), "--games: unknown 'Alein': did you mean Alien?"),
-        ((*RUNS, "--experiment=atari"), "--experiment=atari"),
-        ((*RUNS, "--max_runs_per_fleet=0"), "--max_runs_per_fleet=0"),
         ((*RUNS, "--ray=127.0.0.1:1"), "--ray: no Ray cluster at"),
     ],
 )
@@ -142,7 +144,7 @@ def test_mistakes_are_one_line_and_exit_code_2(spec, tmp_path, flags, says):
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("results", ["taken", "taken/below", "/proc/results"])
+@pytest.mark.parametrize("results", ["taken/below", "/proc/results"])
 def test_results_that_cannot_be_made_are_refused_before_training(tmp_path, results):
     (tmp_path / "taken").touch()
     result = command(*RUNS, f"--results={results}", directory=tmp_path)
@@ -151,15 +153,13 @@ def test_results_that_cannot_be_made_are_refused_before_training(tmp_path, resul
     assert not list(tmp_path.rglob("*.log"))
 
 
-@pytest.mark.parametrize("results", [".", "..", "../inner/"])
-def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path, results):
+def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path):
     directory = tmp_path / "outer" / "inner"
     directory.mkdir(parents=True)
-    name = "outer" if results == ".." else "inner"
-    with files.locked(directory / "runs" / "sweep" / name, "sweep"):
-        result = command(*RUNS, f"--results={results}", directory=directory)
+    with files.locked(directory / "runs" / "sweep" / "outer", "sweep"):
+        result = command(*RUNS, "--results=..", directory=directory)
     assert_refused(result)
-    assert f"runs/sweep/{name} is in use by another sweep, process {os.getpid()}" in result.stderr
+    assert f"runs/sweep/outer is in use by another sweep, process {os.getpid()}" in result.stderr
 
 
 def test_the_defaults_are_those_of_the_programs():
@@ -173,14 +173,6 @@ def test_the_defaults_are_those_of_the_programs():
         if module == "atari100k":
             found["steps"] = RainbowConfig.total_steps  # its default is the configuration's
         assert found == {"steps": experiment.steps, "eval_episodes": experiment.eval_episodes}
-
-
-def test_help_explains_the_spec_and_every_flag(tmp_path):
-    asked = programs.run("experiments.sweep", "--help", directory=tmp_path).stdout
-    words = ("[[blocks]]", "[arms.uniform]", "--spec", "--presets", "--ray", "kill -STOP -- -PGID")
-    for word in words:
-        assert word in asked
-    assert "absl" not in asked.partition("flags:")[0]
 
 
 def test_the_campaign_of_the_claim_holds_all_games_in_pairs():

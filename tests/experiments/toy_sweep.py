@@ -171,7 +171,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--step_s", type=float, default=0.01)
     options = parser.parse_args(argv)
     spec = read_spec(options.directory / "spec.toml")
-    make_command = fake_command(spec, options.step_s, save_every=20 * bool(options.ray))
+    make_command = fake_command(spec, options.step_s, save_every=10 * bool(options.ray))
     with contextlib.ExitStack() as stack:
         start = options.ray and stack.enter_context(
             ray_launcher.connected(options.ray, cpus=1, gpus=0, niceness=0)

@@ -107,18 +107,6 @@ def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
-def test_a_dangling_link_in_the_place_of_a_checkpoint_is_set_aside(tmp_path):
-    save(tmp_path, make_checkpoint(10))
-    (tmp_path / "20").symlink_to(tmp_path / "nowhere")
-    said = []
-    store = checkpoints.CheckpointStore(tmp_path, said.append)
-    assert store.restore(like(make_checkpoint(10))).step == 10
-    store.save(make_checkpoint(20))
-    store.close()
-    assert said == [f"warning: {tmp_path / '20'} was in the way and is now 20.damaged"]
-    assert checkpoints.kept_steps(tmp_path) == [10, 20] and (tmp_path / "20.damaged").is_symlink()
-
-
 WRITER = """
 import pathlib, sys
 from rcrl_jax.runs import checkpoints

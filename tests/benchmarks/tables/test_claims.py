@@ -63,7 +63,7 @@ def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value(tmp_path):
 
 @pytest.mark.slow
 def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
-    """Looks after every added pair, scores drawn from CURL's published seeds, equal arms."""
+    """Before and after the deciding pair; equal arms, scores drawn from CURL's published seeds."""
     table = published.curl_seeds()
     tasks = reference.tasks()
     population = [table.score[table.game == game].to_numpy() for game in GAMES[:6]]
@@ -73,7 +73,7 @@ def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
     for _ in range(100):
         states = set()
         scores = [rng.choice(own, (2, 8)) for own in population]
-        for pairs in (3, 4, 5, 6, 7, 8):
+        for pairs in (4, 5, 8):
             rows = [
                 {"arm": arm, "game": task, "seed": seed, "score": own[side, seed]}
                 for task, own in zip(tasks, scores, strict=True)

@@ -62,25 +62,6 @@ def test_a_diverged_run_does_not_cut_the_mean_of_the_others(tmp_path):
     assert alone["mean"].tolist() == [2]
 
 
-def test_the_axis_ends_at_the_budget_or_with_the_longest_run(tmp_path):
-    finish(tmp_path, steps=300)
-    for end, drawn in ((600, 1200), (100_000, 100_000)):
-        panel = draw(tmp_path, end=end).axes[0]
-        assert panel.get_xlim()[1] == pytest.approx(1.03 * drawn)
-        unclipped = [line.get_xdata()[-1] for line in panel.lines if not line.get_clip_on()]
-        assert all(step <= drawn for step in unclipped)
-
-
-def test_published_results_are_labelled_and_thinner_than_ours(tmp_path):
-    finish(tmp_path)
-    shown = lines_of(draw(tmp_path))
-    ours = shown.pop("rcrl_sac, 1 seed")
-    assert len(shown) >= len(control_figure.PUBLISHED_CURVES) + len(control_figure.PUBLISHED_POINTS)
-    assert all(label.endswith(", published") for label in shown)
-    assert all(line.get_linewidth() < ours.get_linewidth() for line in shown.values()
-               if line.get_linestyle() != "None")  # fmt: skip
-
-
 def test_published_curves_end_near_the_published_scores():
     """DrQ's curves and its score at 500k come from the same runs; the last point is at 500k."""
     curve = control_figure.published_curve("DrQ", "finger_spin")

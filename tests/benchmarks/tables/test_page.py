@@ -9,11 +9,9 @@ import json
 import re
 import urllib.parse
 
-import matplotlib
-import numpy as np
 import pytest
 
-from benchmarks.tables import command, page, panels, registered, runs
+from benchmarks.tables import command, page, panels, runs
 from tests.benchmarks.tables import pages, synthetic
 
 
@@ -38,7 +36,7 @@ class Parsed(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return pages.write_results(tmp_path_factory.mktemp("results") / "some <i>results")
+    return pages.write_results(tmp_path_factory.mktemp("results") / "javascript:a <i>results")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +88,7 @@ def test_hostile_names_stay_text(built, parsed):
     assert all(address.startswith("data:image/svg+xml;base64,") for address in parsed.values("src"))
     assert parsed.tags["script"] == 1
     assert not [name for _, name, _ in parsed.attributes if name.startswith("on")]
+    assert not [link for link in parsed.values("href") if link.startswith("javascript:")]
     shown = "".join(parsed.texts)
     assert f"curl(augmentation={pages.SHOWN})" in shown
     assert pages.SHOWN in parsed.texts  # a cell: the backend
@@ -123,23 +122,6 @@ def test_contents_link_to_every_section_in_order(built):
     assert re.findall(r'href="#([^"]+)"', nav) == titles and len(titles) == 5
 
 
-def test_the_first_verdict_counts_the_pairs_of_the_list_and_says_undecided_once(tmp_path):
-    root = tmp_path / "results"
-    for preset in registered.PRESETS:
-        synthetic.write_run(root, preset, "Hero", 3, 10.0, steps=registered.STEPS)
-    texts = Parsed(pages.build(root).html.split("</li>\n</ul>\n</section>")[0]).texts
-    first = "".join(texts[texts.index("undecided") :]).split("\n")[0]
-    assert "1 of the 36 pairs of the pre-registered list are finished" in first
-    assert first.count("undecided") == 1
-
-
-def test_presets_without_runs_have_no_column(tmp_path):
-    root = tmp_path / "results"
-    pages.write_run(root, "rcrl", "Alien", 0, 10.0)
-    heads = re.findall(r'class="ours">([^<]+)<', pages.build(root).html)
-    assert heads == ["rcrl", "rcrl\n100k"]  # of Table 1 and Table 2
-
-
 def test_runs_of_the_budget_of_most_runs_are_in_table_and_verdict(tmp_path):
     """Those of 100,000 steps, though there is a run of the paper's 500,000."""
     root = tmp_path / "results"
@@ -156,11 +138,8 @@ def test_runs_of_the_budget_of_most_runs_are_in_table_and_verdict(tmp_path):
     (verdict, _) = shown.judged
     assert verdict.pairs == 1
     assert "with batch_size=128 after 100,000" in verdict.sentence
-    texts = "".join(Parsed(pages.build(root).html).texts)
-    assert verdict.sentence in texts
     (line,) = shown.left_out
     assert line.startswith("runs of other budgets left out, 1 of 1,200, 1 of 500,000 steps")
-    assert line in texts
 
 
 def test_a_run_is_drawn_in_one_figure(tmp_path):
@@ -212,13 +191,6 @@ def test_numbers_beyond_all_measure_do_not_stop_the_page(tmp_path):
     assert points.cosine_positive.dropna().to_list() == [0.125]
 
 
-def test_a_link_is_relative_to_the_page_and_quoted(tmp_path):
-    root = tmp_path / "javascript:a b"
-    pages.write_run(root, "rcrl", "Pong", 0, 10.0)
-    text = pages.build(root).html
-    assert 'href="javascript%3Aa%20b/rcrl/Pong/seed_0/"' in text
-
-
 def test_runs_of_other_conditions_are_other_groups_with_other_names(tmp_path):
     synthetic.write_run(tmp_path, seed=0)
     synthetic.edit(synthetic.write_run(tmp_path, seed=1) / "manifest.json", "run", algorithm=1)
@@ -257,32 +229,6 @@ def test_one_seed_has_hollow_points_and_two_have_no_interval(tmp_path):
     assert only.get_markerfacecolor() == "white"
     axes = curves(tmp_path / "two", [0, 1])
     assert len(axes.lines) == 3 and not axes.collections
-
-
-def lightness_and_hue(color, blindness):
-    """CIELAB of a colour as a dichromat sees it; matrices of Machado et al., 2009."""
-    rgb = np.array(matplotlib.colors.to_rgb(color))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
-    xyz = to_xyz @ np.clip(blindness @ linear, 0, 1) / [0.9505, 1, 1.089]
-    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-@pytest.mark.parametrize(
-    "blindness",
-    [
-        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],  # protanopia
-        [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],  # deuteranopia
-        [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],  # tritanopia
-    ],
-)
-def test_the_colours_of_rcrl_and_its_baseline_differ_for_the_colour_blind(blindness):
-    looks = panels.styles(["erainbow", "erainbow_sa", "rcrl"])
-    first, second = (
-        lightness_and_hue(looks[arm].color, np.array(blindness)) for arm in ("rcrl", "erainbow_sa")
-    )
-    assert np.linalg.norm(first - second) > 50  # 2.3 is just noticeable
 
 
 def test_every_arm_has_a_look_of_its_own():

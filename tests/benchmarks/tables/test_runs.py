@@ -355,13 +355,6 @@ def test_an_unreadable_directory_is_one_line(tmp_path, monkeypatch):
     assert line.startswith(f"{tmp_path}/closed cannot be read: Permission denied; change its")
 
 
-def test_names_that_a_terminal_cannot_show_stay_on_one_line(tmp_path):
-    name = os.fsdecode(b"a\nb\x1b[31m\xff")
-    (tmp_path / name / "rcrl" / "Pong" / "seed_0").mkdir(parents=True)
-    (line,) = runs.read(tmp_path).problems
-    assert line.isprintable() and r"a b\x1b[31m\udcff" in line
-
-
 def test_a_root_that_is_no_directory_is_refused(tmp_path):
     (tmp_path / "file").touch()
     for name in ("nowhere", "file"):
