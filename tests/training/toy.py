@@ -3,10 +3,12 @@
 import dataclasses
 import os
 import pathlib
+import signal
 import sys
 
 import jax
 import numpy as np
+import pytest
 
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -90,6 +92,16 @@ def training(fleet, environment, total_steps, *, replay=None, history=None):
     )
 
 
+def trained(plan: Plan, steps: int):
+    """Learner with memory, replay and history after `steps`; the axis R leads every array."""
+    environment, fleet = build.make_fleet(plan)
+    replay = build.make_replay(fleet, plan.frame_store)
+    history = History(fleet.num_runs, steps, fleet.agent.action.shape)
+    *_, last = training(fleet, environment, steps, replay=replay, history=history)
+    learner = fleet.to_host((last.state.learner, last.state.memory))
+    return learner, replay.state, history.state
+
+
 def played(environment, fleet, steps: int = 60) -> SegmentReplay:
     """The replay of random actions, which depend on no rounding."""
     rng, spec = np.random.default_rng(0), fleet.agent.action
@@ -168,6 +180,12 @@ def assert_same_result(plan: Plan, reference: Plan) -> None:
         assert recorded(plan, r) == recorded(reference, r)
 
 
+def assert_runs_equal_those_alone(together, *alone) -> None:
+    """Of what `trained` returns: run r of a fleet equals the r-th fleet of one, bit for bit."""
+    for r, one in enumerate(alone):
+        assert_equal_trees(jax.tree.map(lambda x, r=r: x[r : r + 1], together), one)
+
+
 class Interruption:
     """Makes environments, and sends this process a signal in the middle of one step."""
 
@@ -187,6 +205,32 @@ class Interruption:
 
             environment.send = send_and_signal
         return environment
+
+
+def run_and_stop(plan: Plan, step: int) -> None:
+    """Runs as if SIGTERM came in the middle of a step."""
+    stop = Interruption(
+        signal.SIGTERM, num_envs=len(plan.runs), step=step, make=plan.make_environment
+    )
+    with pytest.raises(experiment.Interrupted, match=f"saved at step {step}"):
+        run(dataclasses.replace(plan, make_environment=stop))
+
+
+def run_and_stop_between_updates(plan: Plan, monkeypatch, step: int, early_updates: int) -> None:
+    """Runs as if a signal came after some of the updates before the action of a step."""
+    save_if_due = experiment._Saves.save_if_due
+
+    def stop(saves, state):
+        if (state.step, state.early_updates) == (step, early_updates):
+            saves.save(state)
+            raise experiment.Interrupted(signal.SIGTERM, state.step)
+        save_if_due(saves, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment._Saves, "save_if_due", stop)
+        with pytest.raises(experiment.Interrupted):
+            run(plan)
+    assert last_checkpoint(plan).early_updates == early_updates
 
 
 def last_step(metrics: pathlib.Path) -> int:
