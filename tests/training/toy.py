@@ -180,12 +180,6 @@ def assert_same_result(plan: Plan, reference: Plan) -> None:
         assert recorded(plan, r) == recorded(reference, r)
 
 
-def assert_runs_equal_those_alone(together, *alone) -> None:
-    """Of what `trained` returns: run r of a fleet equals the r-th fleet of one, bit for bit."""
-    for r, one in enumerate(alone):
-        assert_equal_trees(jax.tree.map(lambda x, r=r: x[r : r + 1], together), one)
-
-
 class Interruption:
     """Makes environments, and sends this process a signal in the middle of one step."""
 
