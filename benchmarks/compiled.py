@@ -285,8 +285,9 @@ def main(argv: list[str]) -> int:
         print("\n".join(findings) or f"{len(own)} programs, no finding")
         return 1 if findings else 0
     for device, programs in rows.items():
-        text = compiled_table.table(device, list(programs.values()))
-        text = "\n\n".join([text, *pace.tables(device, list(programs.values()))])
+        counted = list(programs.values())
+        parts = [compiled_table.table(device, counted), *pace.tables(device, counted)]
+        text = "\n\n".join([*parts, *pace.full_runs(device, counted)])
         print(text)
         with files.replacing(directory / f"{device}.md") as page:
             page.write_text(text + "\n")

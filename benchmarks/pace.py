@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import compiled_table, devices
-from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, ATARI_WORLD_MODEL_PRESETS
 
 _HOST = pathlib.Path(__file__).parents[1] / "results" / "host"
 _CORES = (4, 16, 64)
@@ -105,6 +105,37 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             *columns,
         ]
     return ["\n".join(texts)]
+
+
+def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a full run of SimPLe costs on a device; none where a kind of update is missing."""
+    from rcrl_jax.agents.simple import Rounds  # late: it imports JAX
+
+    compiled = {
+        row["program"]: row for row in rows if row["preset"] == "simple" and row["runs"] == 1
+    }
+    config = ATARI_WORLD_MODEL_PRESETS["simple"]
+    counts = Rounds(config).counts(0, config.total_steps)
+    kinds = dict(zip(("update", "update_1", "update_2"), counts, strict=True))
+    if not all("flops" in compiled.get(program, {}) for program in kinds):
+        return []
+    cells, flops, seconds = [], 0.0, 0.0
+    for program, number in kinds.items():
+        bound = compiled_table.bound_s(compiled[program])
+        flops += number * compiled[program]["flops"]
+        seconds += number * bound
+        cells.append([
+            f"simple {program}", f"{number:,}", f"{compiled[program]['flops'] / 1e9:,.1f}",
+            f"{1e3 * bound:.3f}", f"{number * bound / 3600:.3f}",
+        ])  # fmt: skip
+    head = ["program", "in a full run", "GFLOP", "bound ms", "bound hours"]
+    return [
+        f"## A full run of SimPLe on {device}\n\nThe deterministic model, one game, alone: "
+        f"{flops / 1e15:.1f} PFLOP, at least {seconds / 3600:.2f} hours; a bound, without acting "
+        f"and evaluations. `update` is of the model, `update_1` of the policy in the real game, "
+        f"`update_2` of the policy in the model.\n",
+        compiled_table.markdown(head, cells),
+    ]
 
 
 def _read_host() -> tuple[str, dict[int, Mapping[str, float]]] | None:

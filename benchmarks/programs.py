@@ -13,7 +13,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.simple import SimpleConfig
-from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig
+from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.replay import frames
 from rcrl_jax.training import prediction
@@ -194,6 +194,8 @@ def own_loops(config: presets.Config, program: str) -> list[int]:
             return 2 * [config.sequence_length]
         case PlanetConfig(), "act":
             return [config.iterations, config.horizon]
+        case SlacConfig(), "update":  # the model's filter; that of policy and critics learns not
+            return 3 * [config.window_frames]
         case SimpleConfig(), "update_1" | "update_2":  # rollout, advantages, minibatches
             in_game = config.real_rollout // config.real_agents
             steps = in_game if program == "update_1" else config.model_rollout

@@ -6,8 +6,9 @@ r"""Trains rows of the paper's Atari table: one run, or a whole fleet in one pro
 The same command in the same work directory resumes. Every hyperparameter of the preset is a flag:
 --config.batch_size=64.
 
---preset=simple: a full run costs about 80 PFLOP a game with the deterministic model and 570 with
-the stochastic one, counted by hand; none was made yet.
+--preset=simple: none was trained in full yet. A game with the deterministic model costs 80 PFLOP:
+at least 10 minutes of an H200, 67 of a TPU v5e (bounds, `benchmarks.compiled`), days of a few CPU
+cores. The stochastic model costs 570 PFLOP, counted by hand.
 """
 
 import dataclasses
@@ -28,8 +29,9 @@ from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
 _COST = (
-    "a full run of SimPLe costs about 80 PFLOP a game with the deterministic model and 570 with "
-    "the stochastic one, days to months on a few CPU cores"
+    "a full run of SimPLe costs 80 PFLOP a game with the deterministic model, at least 10 minutes "
+    "of an H200 or 67 of a TPU v5e, and 570 PFLOP with the stochastic one: days to months on a few "
+    "CPU cores"
 )
 
 if TYPE_CHECKING:

@@ -1,5 +1,9 @@
 """Programs compiled for devices that are not here, and the counting."""
 
+import json
+import pathlib
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -370,3 +374,23 @@ def test_the_branches_of_a_truth_value_have_their_own_operands(one, runs):
 )
 def test_loops_of_an_agent_s_arithmetic(preset, program, lengths):
     assert sorted(of_a_fleet.own_loops(presets.all_presets()[preset], program)) == lengths
+
+
+def test_a_full_run_of_simple_adds_up_its_three_kinds_of_updates():
+    simple = ROW | {"preset": "simple", "runs": 1, "memory_bytes": 4.8e9}  # a millisecond each
+    rows = [simple | {"program": name} for name in ("update", "update_1", "update_2")]
+    (text, table) = pace.full_runs("h200", rows)
+    flops = 274_032 * ROW["flops"] / 1e15
+    assert f"{flops:.1f} PFLOP, at least {274.032 / 3600:.2f} hours" in text
+    assert "| simple update_2 | 19,000 |" in table
+    assert not pace.full_runs("h200", rows[:2])
+
+
+def test_the_help_of_simple_has_the_counted_cost():
+    root = pathlib.Path(__file__).parents[2]
+    told = (root / "experiments" / "atari100k.py").read_text()
+    for device, said in {"h200": "{} minutes of an H200, ", "v5e": "{} of a TPU v5e "}.items():
+        found = json.loads((root / "results" / "compiled" / f"{device}.json").read_text())
+        (text, _) = pace.full_runs(device, found["programs"].values())
+        hours = float(re.search(r"79.8 PFLOP, at least ([\d.]+) hours", text)[1])
+        assert said.format(round(60 * hours)) in told

@@ -3,7 +3,6 @@
 import pytest
 
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import ATARI_WORLD_MODEL_PRESETS
 from rcrl_jax.config.simple import SimpleConfig
 
 BAD_VALUES = [
@@ -37,14 +36,3 @@ def test_windows_of_the_model_differ_in_length_from_rollouts():
     changes |= {"round_steps": 14, "real_rollout": 7}
     with pytest.raises(ValueError, match="real_rollout"):
         fields.replace(SimpleConfig(), changes)
-
-
-def test_the_small_preset_differs_where_its_name_says():
-    simple, small = (
-        fields.values(ATARI_WORLD_MODEL_PRESETS[name]) for name in ("simple", "simple_small")
-    )
-    differing = {name for name in simple if simple[name] != small[name]}
-    sizes = {"filters", "compress_steps", "double_steps"}
-    assert differing == {"rounds", "model_updates", "policy_updates"} | {
-        f"{model}.{name}" for model in ("deterministic", "stochastic") for name in sizes
-    }

@@ -18,22 +18,27 @@ import pytest
 from rcrl_jax import native
 from rcrl_jax.agents import make_agent, simple
 from rcrl_jax.auxiliary import registry
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.losses import c51
 from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.training import build
-from tests.training import test_golden, toy, toy_control, toy_simple
+from tests.training import test_golden, toy, toy_control, toy_simple, toy_world_models
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "updates.json"
 UPDATES = 3
 # All parts of the update of each are parts of others: CURL's of `rcrl_curl`, its head of
-# `erainbow_aug`; the discriminator of `rcrl_normal` is that of SAC; `simple_small` is `simple`.
+# `erainbow_aug`; the discriminator of `rcrl_normal` is that of SAC; `simple_small` is `simple`;
+# `dreamer` is `dreamer_rcrl` without its task.
 IMPLIED = (
     "erainbow", "erainbow_sa", "erainbow_sa_normal", "curl", "rcrl_normal", "der_plus", "pixel_sac",
-    "sac_aug", "curl_sac", "rcrl_sac",
+    "sac_aug", "curl_sac", "rcrl_sac", "dreamer",
 )  # fmt: skip
 SIMPLE = {"simple": "deterministic", "simple, stochastic": "stochastic"}
-PRESETS = [preset for preset in (*ATARI_PRESETS, *DMC_PRESETS) if preset not in IMPLIED]
+PRESETS = [
+    preset
+    for preset in (*ATARI_PRESETS, *DMC_PRESETS, *WORLD_MODEL_PRESETS)
+    if preset not in IMPLIED
+]
 PRESETS += SIMPLE
 NORMS = "gradient_norm", "model_gradient_norm", "q_mean"
 # Between AVX2 and AVX-512, with kernels and without, optimised or not, numbers differed by up to
@@ -53,6 +58,11 @@ def follow(preset: str) -> dict[str, list[float]]:
     elif preset in ATARI_PRESETS:
         overrides = test_golden.ATARI | {"target_period": 2, "precision": "float32"}
         plan = toy.make_plan("", preset, overrides=overrides)
+    elif preset in WORLD_MODEL_PRESETS:
+        overrides = {"precision": "float32"}
+        if preset == "slac":  # then model, policy and critics learn together
+            overrides["pretraining_updates"] = 1
+        plan = toy_world_models.make_plan("", preset, overrides=overrides)
     else:
         plan = toy_control.make_plan("", preset, overrides={"precision": "float32"})
     environment, fleet = build.make_fleet(plan)
