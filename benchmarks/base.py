@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.tables import pools, published, registered
+from experiments import markdown
 
 PRESET = "curl"
 RUN_SEED = 0
@@ -137,21 +138,18 @@ def powers(
     return Statistics(p.mean <= LEVEL, p.squared <= LEVEL)
 
 
-def power_table() -> list[str]:
-    """The powers as lines of Markdown."""
+def power_table() -> str:
+    """The powers as a table in Markdown."""
     scores = published.curl_runs()
     signs = {"equal": np.ones(len(scores), int), "alternating": (-1) ** np.arange(len(scores))}
-    lines = [
-        "| shift in every game | mean rank | squared distance | either |",
-        "| --- | --- | --- | --- |",
-    ]
+    rows = []
     for shift in (0.0, *SHIFTS):
         for name in signs if shift else ["equal"]:
             found = powers(scores, signs[name], shift, SIMULATIONS)
             shares = [found.mean.mean(), found.squared.mean(), (found.mean | found.squared).mean()]
             label = f"{shift:g} SD, {name} in sign" if shift else "none"
-            lines.append(f"| {label} | " + " | ".join(f"{share:.3f}" for share in shares) + " |")
-    return lines
+            rows.append([label, *(f"{share:.3f}" for share in shares)])
+    return markdown.table(["shift in every game", "mean rank", "squared distance", "either"], rows)
 
 
 def sentence(places: Mapping[str, int]) -> str:
@@ -176,16 +174,17 @@ def page(frame: pd.DataFrame) -> str:
     pool = pools.largest(frame)
     places = our_places(pool.runs)
     others = published.curl_runs()
-    lines = [
-        sentence(places),
-        "",
-        "| game | our score | rank among published |",
-        "| --- | --- | --- |",
-    ]
     own = pool.runs[pool.runs.seed == RUN_SEED]
-    for game, found in places.items():
-        (score,) = pools.scores(own, PRESET, [game])[0]
-        lines.append(f"| {game} | {score:.1f} | {rank(found, len(others[game])):.3f} |")
+    rows = [
+        [
+            game,
+            f"{pools.scores(own, PRESET, [game])[0].item():.1f}",
+            f"{rank(found, len(others[game])):.3f}",
+        ]
+        for game, found in places.items()
+    ]
+    table = markdown.table(["game", "our score", "rank among published"], rows)
+    lines = [sentence(places), "", table]
     diverged = own.game[own.diverged]
     if len(diverged):
         lines += ["", f"Diverged, counted as random play: {', '.join(diverged)}."]
@@ -201,7 +200,7 @@ def page(frame: pd.DataFrame) -> str:
         "stands for ours. Signs alternate in the order of the paper's table. A shift breaks all "
         "ties, which overstates the power where many scores are equal.",
         "",
-        *power_table(),
+        power_table(),
     ]
     return "\n".join(lines)
 

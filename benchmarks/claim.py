@@ -16,6 +16,7 @@ import pandas as pd
 from benchmarks.tables import pools, registered, statistics
 from benchmarks.tables.registered import GAMES, PAIRS, PRESETS
 from benchmarks.tables.run_files import ATTEMPTS
+from experiments import markdown
 from rcrl_jax import reference
 
 LEVEL = 0.05
@@ -81,7 +82,7 @@ def page(frame: pd.DataFrame) -> str:
     """The sentence and the tables, as Markdown."""
     pool = pools.largest(frame)
     listed = registered.listed(pool.runs)
-    lines = [sentence(pool.runs), "", *_table(GAMES, pool.runs[listed])]
+    lines = [sentence(pool.runs), "", _table(GAMES, pool.runs[listed])]
     diverged = frame[frame.diverged]
     if len(diverged):
         names = [f"{run.preset}/{run.game}/seed_{run.seed}" for run in diverged.itertuples()]
@@ -94,22 +95,20 @@ def page(frame: pd.DataFrame) -> str:
     ]:
         if len(own):
             games = [game for game in reference.games() if game in {*own.game}]
-            lines += ["", f"{title}, without a part in the claim:", "", *_table(games, own)]
+            lines += ["", f"{title}, without a part in the claim:", "", _table(games, own)]
     return "\n".join(lines)
 
 
-def _table(games: Iterable[str], frame: pd.DataFrame) -> list[str]:
-    lines = [
-        "| game | " + " | ".join(f"`{preset}`, seeds | mean" for preset in PRESETS) + " |",
-        "| --- |" + " --- |" * (2 * len(PRESETS)),
-    ]
+def _table(games: Iterable[str], frame: pd.DataFrame) -> str:
+    head = ["game", *(cell for preset in PRESETS for cell in (f"`{preset}`, seeds", "mean"))]
+    rows = []
     for game in games:
         cells = [game]
         for preset in PRESETS:
             (scores,) = pools.scores(frame, preset, [game])
             cells += [str(len(scores)), f"{scores.mean():.1f}" if len(scores) else ""]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+        rows.append(cells)
+    return markdown.table(head, rows)
 
 
 if __name__ == "__main__":

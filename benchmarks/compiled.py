@@ -15,7 +15,6 @@ convolution) and exits with 1 if there is one.
 `make compilers` installs what is needed.
 """
 
-import concurrent.futures
 import hashlib
 import itertools
 import json
@@ -157,9 +156,7 @@ def counting_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def compile_all(
-    jobs: Sequence[Job], directory: pathlib.Path, at_once: int
-) -> dict[str, dict[str, Any]]:
+def compile_all(jobs: Sequence[Job], directory: pathlib.Path) -> dict[str, dict[str, Any]]:
     """Compiles what the files of `directory` do not hold yet.
 
     Returns:
@@ -167,34 +164,22 @@ def compile_all(
     """
     from rcrl_jax.runs import manifest
 
-    counted_by, about = counting_digest(), manifest.circumstances()
+    counted_by, commit = counting_digest(), manifest.git_commit()
     rows = {}
     for device in dict.fromkeys(job.device for job in jobs):
         path = directory / f"{device}.json"
         kept = files.read_json(path, lambda found: found["programs"]) if path.exists() else {}
         rows[device] = kept
 
-    def known_digest(job: Job) -> str | None:
-        row = rows[job.device].get(job.key, {})
-        return row.get("digest") if row.get("counted_by") == counted_by else None
-
-    with (
-        concurrent.futures.ThreadPoolExecutor(at_once) as pool,
-        Progress(len(jobs), unit="programs") as bar,
-    ):
-        waiting = {pool.submit(compile_apart, job, known_digest(job)): job for job in jobs}
-        try:
-            for done in concurrent.futures.as_completed(waiting):
-                job = waiting[done]
-                row = done.result()
-                if row is not None:
-                    commit = about["versions"]["git_commit"]
-                    rows[job.device][job.key] = row | {"counted_by": counted_by, "commit": commit}
-                    _write(directory, job.device, rows[job.device])
-                bar.advance()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    with Progress(len(jobs), unit="programs") as bar:
+        for job in jobs:
+            known = rows[job.device].get(job.key, {})
+            digest = known.get("digest") if known.get("counted_by") == counted_by else None
+            row = compile_apart(job, digest)
+            if row is not None:
+                rows[job.device][job.key] = row | {"counted_by": counted_by, "commit": commit}
+                _write(directory, job.device, rows[job.device])
+            bar.advance()
     return rows
 
 
@@ -216,7 +201,6 @@ def _define_flags() -> None:
     flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
     flags.DEFINE_boolean("check", False, "exit with 1 if a compiled program has a known defect")
     flags.DEFINE_integer("kernels", 0, "print so many kernels of each program, largest first", 0)
-    flags.DEFINE_integer("jobs", 1, "compilations at once", lower_bound=1)
     flags.DEFINE_string("output", "results/compiled", "directory of tables and JSON files")
     flags.DEFINE_string("one", None, "used by this program: the compilation of this process")
 
@@ -273,7 +257,7 @@ def main(argv: list[str]) -> int:
         jobs = read_jobs()
         directory = pathlib.Path(values.output)
         files.make_writable(directory)
-        rows = compile_all(jobs, directory, values.jobs)
+        rows = compile_all(jobs, directory)
     except (ValueError, OSError, RuntimeError) as error:
         command_line.refuse(str(error))
     own = [rows[job.device][job.key] for job in jobs]

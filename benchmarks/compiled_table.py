@@ -1,15 +1,13 @@
 """What `benchmarks.compiled` has counted, as tables and as findings."""
 
 import collections
-import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import devices
+from experiments import markdown
 from rcrl_jax import words
 
-_MEASURED = pathlib.Path(__file__).parents[1] / "results" / "throughput"
 _GIB = 2**30
 
 SMALL_LOOPS = 8
@@ -59,34 +57,14 @@ def step_bound_s(programs: Sequence[Mapping[str, Any]], update: Mapping[str, Any
     return own["update"] / update["update_period"] + own["act"] + own["write"]
 
 
-def measured_ms(row: Mapping[str, Any]) -> float | None:
-    """What `benchmarks.throughput` measured on such a device, if it was there."""
-    number, kind = devices.parse(row["device"])
-    path = _MEASURED / f"{kind.reported.replace(' ', '_')}.json"
-    if number > 1 or not path.exists():
-        return None
-    fleets = json.loads(path.read_text()).get(row["preset"], {}).get("fleets", [])
-    found = [f.get(f"{row['program']}_ms") for f in fleets if f["runs"] == row["runs"]]
-    return found[0] if found else None
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are aligned to the right."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def table(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """The table of a device, with what its columns mean."""
     number, kind = devices.parse(device)
-    measured = {id(row): measured_ms(row) for row in rows}
     head = [
         "program", "runs", "arguments GiB", "temporaries GiB", "fits", "runs that fit", "kernels",
         "async copies", "GFLOP", "GB moved", "GB of async copies", "GB of the memory",
         "compiler: GB", "least GB", "bound ms", "agent steps/s at the bound",
     ]  # fmt: skip
-    if any(value is not None for value in measured.values()):
-        head.append("measured ms")
     cells = []
     for row in rows:
         name = f"{row['preset']} {row['program']}, {row['batching']}"
@@ -105,11 +83,10 @@ def table(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
             _gb(row["memory_bytes"]), _gb(accessed), _gb(least and sum(least.values())),
             f"{1e3 * bound_s(row):.4f}", f"{row['runs'] / step:,.0f}" if step else "",
         ])  # fmt: skip
-        if len(head) == 17:
-            value = measured[id(row)]
-            cells[-1].append("" if value is None else f"{value:.3f}")
     title = f"# {device}: compiled, not run\n"
-    return "\n".join([title, markdown(head, cells), "", _legend(number, kind, rows)])
+    return "\n".join(
+        [title, markdown.table(head, cells, numbers=True), "", _legend(number, kind, rows)]
+    )
 
 
 def _gb(value: float | None) -> str:

@@ -21,7 +21,6 @@ class Kind(NamedTuple):
 
     Attributes:
         platform: 'tpu' or 'cuda'.
-        reported: `device_kind` of the device itself, which names files of measurements.
         flops: FLOP/s of matrix products by the operands' format. A TPU multiplies bfloat16 alone;
             finer formats take several passes, of which its bound counts one.
         memory: bytes.
@@ -32,7 +31,6 @@ class Kind(NamedTuple):
     """
 
     platform: str
-    reported: str
     flops: dict[str, float]
     memory: float
     bandwidth: float
@@ -55,26 +53,26 @@ _HOPPER = {
 _HOPPER_FLOPS = {"bfloat16": 989e12, "tf32": 494.7e12, "float32": 66.9e12}
 
 
-def _tpu(reported: str, flops: float, *rest: float, page: str) -> Kind:
+def _tpu(flops: float, *rest: float, page: str) -> Kind:
     every_format = dict.fromkeys(("bfloat16", "tf32", "float32"), flops)
-    return Kind("tpu", reported, every_format, *rest, None, _GOOGLE.format(page))
+    return Kind("tpu", every_format, *rest, None, _GOOGLE.format(page))
 
 
 KINDS = {
-    "v5e": _tpu("TPU v5 lite", 197e12, 16e9, 819e9, 16e9, page="v5e"),
-    "v5p": _tpu("TPU v5", 459e12, 95e9, 2765e9, 16e9, page="v5p"),
-    "v6e": _tpu("TPU v6 lite", 918e12, 32e9, 1640e9, 32e9, page="v6e"),
+    "v5e": _tpu(197e12, 16e9, 819e9, 16e9, page="v5e"),
+    "v5p": _tpu(459e12, 95e9, 2765e9, 16e9, page="v5p"),
+    "v6e": _tpu(918e12, 32e9, 1640e9, 32e9, page="v6e"),
     "a100": Kind(
-        "cuda", "NVIDIA A100-SXM4-80GB",
+        "cuda",
         {"bfloat16": 312e12, "tf32": 156e12, "float32": 19.5e12},
         80e9, 2039e9, 31.5e9, _AMPERE, "NVIDIA A100 80GB data sheet, SXM; link: PCIe 4.0 x16",
     ),
     "h100": Kind(
-        "cuda", "NVIDIA H100 80GB HBM3", _HOPPER_FLOPS,
+        "cuda", _HOPPER_FLOPS,
         80e9, 3350e9, 63e9, _HOPPER, "NVIDIA H100 data sheet, SXM; link: PCIe 5.0 x16",
     ),
     "h200": Kind(
-        "cuda", "NVIDIA H200", _HOPPER_FLOPS,
+        "cuda", _HOPPER_FLOPS,
         141e9, 4800e9, 63e9, {**_HOPPER, "description": "NVIDIA H200"},
         "NVIDIA H200 data sheet, SXM; link: PCIe 5.0 x16",
     ),

@@ -18,9 +18,9 @@ import numpy as np
 import psutil
 from absl import app, flags
 
-from benchmarks import device_file, training
+from benchmarks import training
 from experiments import command_line
-from rcrl_jax import files, types
+from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -61,8 +61,8 @@ class Wrong(Exception):  # noqa: N818 - says what is the matter
     """A check has found a wrong number."""
 
 
-def describe() -> dict[str, Any]:
-    """Device, versions, and memory in GiB.
+def describe() -> dict[str, float]:
+    """Prints device, versions, and memory in GiB; measures nothing.
 
     Raises:
       Wrong: there is a GPU that JAX does not see.
@@ -71,8 +71,8 @@ def describe() -> dict[str, Any]:
     memory = {"host": host.total, "host_free": host.available}
     if limit := (device.memory_stats() or {}).get("bytes_limit"):
         memory["device"] = limit
-    around = manifest.circumstances()
-    versions = ", ".join(f"{name} {text}" for name, text in around["versions"].items() if text)
+    versions = manifest.circumstances()["versions"]
+    versions = ", ".join(f"{name} {text}" for name, text in versions.items() if text)
     print(f"device: {len(jax.devices())} x {device.device_kind} ({device.platform})")
     print(f"versions: {versions}")
     print("memory: " + ", ".join(f"{name} {n / 2**30:.1f} GiB" for name, n in memory.items()))
@@ -80,7 +80,7 @@ def describe() -> dict[str, Any]:
         if pathlib.Path("/dev/nvidia0").exists():
             raise Wrong("there is a GPU, but JAX does not see it")
         print("no accelerator: all checks run on the CPU")
-    return {"memory_gib": {name: n / 2**30 for name, n in memory.items()}, **around}
+    return {}
 
 
 def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
@@ -121,10 +121,6 @@ def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
 
 def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
     """Milliseconds of a step of Catch, with its update; frames on the host and on the device.
-
-    Args:
-      settings: of a Rainbow agent, without its precision.
-      runs: size of the fleet.
 
     Raises:
       Wrong: a loss is not finite, or the first losses depend on where the frames are.
@@ -215,22 +211,16 @@ def _train(settings, runs, frame_store):
     return losses[0], milliseconds
 
 
-def look(runs: int) -> tuple[dict[str, Any], list[str]]:
-    """Carries out all checks, each after the other's failure too.
+def look(runs: int) -> list[str]:
+    """Carries out all checks, each after the other's failure too; what is wrong, a line each."""
+    wrong = []
 
-    Args:
-      runs: of the timed fleet.
-
-    Returns:
-      What was measured, by check, and what is wrong, a line each.
-    """
-    measured, wrong = {}, []
-
-    def carry_out(name: str, check: Callable[[], dict[str, Any]]) -> None:
+    def carry_out(name: str, check: Callable[[], dict[str, float]]) -> None:
         start = time.perf_counter()
         try:
-            measured[name] = check()
-            said = "" if name == "machine" else f"ok, {_numbers(measured[name])}"
+            found = check()
+            numbers = ", ".join(f"{what} {number:.2g}" for what, number in found.items())
+            said = f"ok, {numbers}" if numbers else ""
         except Exception as error:  # of a compiler or driver: the other checks go on
             said = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
             said = " ".join(said.split())[:300]
@@ -245,38 +235,24 @@ def look(runs: int) -> tuple[dict[str, Any], list[str]]:
             lambda settings=settings, precision=precision: check_update(settings, precision),
         )
     carry_out(f"fleet of {runs} runs, ms a step", lambda: time_fleet(RAINBOW, runs))
-    return measured, wrong
-
-
-def _numbers(found: dict[str, float]) -> str:
-    return ", ".join(f"{name} {number:.2g}" for name, number in found.items())
+    return wrong
 
 
 def _define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
     flags.DEFINE_integer("runs", 4, "runs of the timed fleet", 1, 1000)
-    flags.DEFINE_string("output", None, "directory of a JSON file with all numbers; none without")
 
 
 def main(argv: list[str]) -> int:
     """Looks, prints, and returns the exit code."""
     del argv
     host_memory.keep_freed_memory(large_blocks=False)
-    start, path = time.perf_counter(), None
-    if flags.FLAGS.output is not None:
-        try:
-            path = device_file.prepare(flags.FLAGS.output)
-        except OSError as error:
-            command_line.refuse(str(error))
-    measured, wrong = look(flags.FLAGS.runs)
-    seconds = time.perf_counter() - start
-    if path:
-        files.write_json_atomically(path, {"seconds": seconds, "wrong": wrong, **measured})
-        print(f"written to {path}")
+    start = time.perf_counter()
+    wrong = look(flags.FLAGS.runs)
     if wrong:
         print(f"stop: {'; '.join(wrong)}")
         return 1
-    print(f"worth starting: all checks passed in {seconds:.0f} s")
+    print(f"worth starting: all checks passed in {time.perf_counter() - start:.0f} s")
     return 0
 
 

@@ -302,11 +302,7 @@ def executed(
     """Every instruction that runs, with its computation and how many times; and the loops.
 
     Fusions are not entered: each is one kernel. Of a branch that depends on data the longer one is
-    taken.
-
-    Args:
-        parsed: the module.
-        arguments: integers that are known, by number of the entry's parameter.
+    taken. `arguments` are integers that are known, by number of the entry's parameter.
 
     Raises:
         Unknown: the number of iterations of a loop is.

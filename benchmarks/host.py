@@ -24,7 +24,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file
-from experiments import command_line
+from experiments import command_line, markdown
 from rcrl_jax import compilation, files, native, types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, presets
@@ -254,10 +254,8 @@ def report(fleets: Sequence[dict[str, Any]]) -> str:
     rows["step, wall clock [ms]"] = [f"{c[2]['wall']:.2f}" for c in columns]
     rows["agent steps a second of CPU"] = [f"{1e3 * c[0] / c[2]['process']:.0f}" for c in columns]
     rows["agent steps/s by wall clock"] = [f"{1e3 * c[0] / c[2]['wall']:.0f}" for c in columns]
-    lines = ["| runs | " + " | ".join(str(c[0]) for c in columns) + " |"]
-    lines.append("| --- |" + " --- |" * len(columns))
-    lines += [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items()]
-    return "\n".join(lines)
+    head = ["runs", *(str(c[0]) for c in columns)]
+    return markdown.table(head, [[name, *cells] for name, cells in rows.items()])
 
 
 def _define_flags() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import compiled_table, devices
+from experiments import markdown
 from rcrl_jax.config.presets import ATARI_PRESETS, ATARI_WORLD_MODEL_PRESETS
 
 _HOST = pathlib.Path(__file__).parents[1] / "results" / "host"
@@ -90,7 +91,7 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]  # fmt: skip
     texts = [
         f"## What sets the pace on {device}\n",
-        compiled_table.markdown(head, cells),
+        markdown.table(head, cells, numbers=True),
         f"""
 * **thread**, **emulators**: CPU time, measured by `benchmarks.host` with emulators on {processor};
   that of the emulators is divided by the cores, or by the runs where there are fewer.
@@ -133,8 +134,8 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"## A full run of SimPLe on {device}\n\nThe deterministic model, one game, alone: "
         f"{flops / 1e15:.1f} PFLOP, at least {seconds / 3600:.2f} hours; a bound, without acting "
         f"and evaluations. `update` is of the model, `update_1` of the policy in the real game, "
-        f"`update_2` of the policy in the model.\n",
-        compiled_table.markdown(head, cells),
+        f"`update_2` of the policy in the model.",
+        markdown.table(head, cells, numbers=True),
     ]
 
 

@@ -1,19 +1,16 @@
-r"""Measures training against three PyTorch code bases, in turns on the same machine.
+r"""Measures training against two PyTorch code bases, in turns on the same machine.
 
     git clone https://github.com/Kaixhin/Rainbow ../Rainbow
     git clone https://github.com/aravindsrinivas/curl_rainbow ../curl_rainbow
-    git clone https://github.com/MishaLaskin/curl ../curl
     python -m benchmarks.peers --kaixhin=../Rainbow --curl_rainbow=../curl_rainbow \
         --peer_python=../torch/bin/python
-    python -m benchmarks.peers --curl=../curl --peer_python=../torch/bin/python --steps=4
 
 The last path is a Python with torch, ale_py, opencv-python-headless, kornia, plotly and numpy.
 
 All programs stay loaded and step in turns, so that a change of the machine's speed meets them
-alike. A step is one agent step with its update; of SAC, which waits for the renderer otherwise, an
-update with its sample at --batch_size. Prints, and writes to results/peers/<device>.json, or
-<device>-control.json for SAC: agent steps per second of each program in every round, and the ratios
-of ours to theirs within a round. Nothing else should be running meanwhile.
+alike. A step is one agent step with its update. Prints, and writes to results/peers/<device>.json:
+agent steps per second of each program in every round, and the ratios of ours to theirs within a
+round. Nothing else should be running meanwhile.
 """
 
 import pathlib
@@ -29,26 +26,18 @@ from absl import app, flags
 from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.config import fields, presets
-from rcrl_jax.envs import atari, dmc
+from rcrl_jax.config import presets
+from rcrl_jax.envs import atari
 from rcrl_jax.runs import manifest
-from rcrl_jax.training import build, host_memory
+from rcrl_jax.training import host_memory
 from rcrl_jax.training.plan import Plan, RunId
 
-OURS = ("erainbow", "curl", "rcrl", "curl_sac", "rcrl_sac")
-# Which of our presets is compared with which peer. `erainbow`, `curl` and `curl_sac` compute the
-# same algorithm as theirs; no public code is known for RCRL, which has the same base agent as CURL.
-PAIRS = (
-    ("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"),
-    ("curl_sac", "curl_control"), ("rcrl_sac", "curl_control"),
-)  # fmt: skip
-_WARM_STEPS, _WARM_UPDATES = 20, 3
-_FILLED = 1000  # transitions in a replay of SAC
-_PARTS = {
-    "kaixhin": ("agent.py", "env.py", "memory.py"),
-    "curl_rainbow": ("agent.py", "env.py", "memory.py"),
-    "curl_control": ("curl_sac.py", "encoder.py", "utils.py"),
-}  # files of each peer
+# Which of our presets is compared with which peer. `erainbow` and `curl` compute the same algorithm
+# as theirs; no public code is known for RCRL, which has the same base agent as CURL.
+PAIRS = (("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"))
+GAME = "Pong"
+_WARM_STEPS = 20
+_PARTS = ("agent.py", "env.py", "memory.py")  # files of each peer
 
 Advance = Callable[[int], float]  # takes that many steps; returns the seconds that they took
 
@@ -57,17 +46,17 @@ class PeerFailed(Exception):  # noqa: N818 - says what is the matter
     """Another code base's program does not run."""
 
 
-def our_training(preset: str, game: str) -> Advance:
+def our_training(preset: str) -> Advance:
     """Starts training with a preset, up to its first updates."""
     config = presets.ATARI_PRESETS[preset]
     plan = Plan(
         preset=preset,
         config=config,
-        runs=(RunId(game, 0),),
+        runs=(RunId(GAME, 0),),
         total_steps=100_000,
         workdir=pathlib.Path(),
         eval_episodes=1,
-        make_environment=lambda seeds: atari.make_atari(game, np.reshape(seeds, -1)),
+        make_environment=lambda seeds: atari.make_atari(GAME, np.reshape(seeds, -1)),
     )
     steps = training.start(plan).steps
 
@@ -82,63 +71,14 @@ def our_training(preset: str, game: str) -> Advance:
     return advance
 
 
-def our_updates(preset: str, batch_size: int) -> Advance:
-    """Updates SAC from a replay of noise, after its first updates."""
-    config = fields.replace(
-        presets.DMC_PRESETS[preset], {"batch_size": batch_size, "replay.capacity": 2 * _FILLED}
-    )
-    task = "cartpole_swingup"
-    plan = Plan(
-        preset=preset,
-        config=config,
-        runs=(RunId(task, 0),),
-        total_steps=2 * _FILLED,
-        workdir=pathlib.Path(),
-        eval_episodes=1,
-        make_environment=lambda seeds: None,
-    )
-    spec = dmc.make_spec(task, "pixels", config.render_size)
-    fleet = build.assemble_fleet(plan, spec, [dmc.DMC_TASKS[task].action_size])
-    replay = build.make_replay(fleet, "host")
-    random = np.random.default_rng(0)
-    for step in range(_FILLED):
-        pixels = random.integers(0, 256, (2, 1, *spec.frame.shape), np.uint8)
-        actions = np.zeros((1, *spec.action.shape), np.float32)
-        actions[:, 0] = random.uniform(-1, 1)
-        never, ended = np.zeros(1, bool), np.array([step % 125 == 124])
-        reward = np.array([random.uniform()], np.float32)
-        replay.add(pixels[0], actions, reward, never, ended, pixels[1])
-    learner = fleet.init()
-
-    def advance(count: int) -> float:
-        nonlocal learner
-        start = time.perf_counter()
-        for _ in range(count):
-            learner, _ = fleet.update(learner, replay.sample(1.0).batch)
-        jax.block_until_ready(learner)
-        return time.perf_counter() - start
-
-    advance(_WARM_UPDATES)
-    return advance
-
-
 class Peer:
     """A process that steps another code base's training."""
 
-    def __init__(self, name: str, python: str, *arguments: str) -> None:
-        """Starts it and waits for its first updates.
-
-        Args:
-          name: of the peer.
-          python: runs it.
-          *arguments: of `peer_process.py`.
-
-        Raises:
-          PeerFailed: it ended.
-        """
+    def __init__(self, name: str, python: str, directory: str) -> None:
+        """Starts it and waits for its first updates; raises PeerFailed if it ends."""
         self._name = name
         self.process = subprocess.Popen(
-            [python, pathlib.Path(__file__).with_name("peer_process.py"), *arguments],
+            [python, pathlib.Path(__file__).with_name("peer_process.py"), directory, GAME.lower()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -155,11 +95,6 @@ class Peer:
         if not (line := self.process.stdout.readline()):
             raise PeerFailed(f"{self._name} has ended with exit code {self.process.wait()}")
         return line.strip()
-
-
-def _atari_py_name(game: str) -> str:
-    """The name of a ROM file: MsPacman -> ms_pacman."""
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in game).lstrip("_")
 
 
 def ratios(rates: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -201,10 +136,7 @@ def _define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
     flags.DEFINE_string("kaixhin", None, "directory of Kaixhin/Rainbow")
     flags.DEFINE_string("curl_rainbow", None, "directory of curl_rainbow")
-    flags.DEFINE_string("curl", None, "directory of MishaLaskin/curl")
     flags.DEFINE_string("peer_python", "python", "Python that runs them")
-    flags.DEFINE_string("game", "Pong", "Atari game")
-    flags.DEFINE_integer("batch_size", 128, "transitions in an update of SAC", lower_bound=1)
     flags.DEFINE_integer("rounds", 7, "rounds, in which each program steps", lower_bound=1)
     flags.DEFINE_integer("steps", 200, "learning steps of a program a round", lower_bound=1)
     flags.DEFINE_string("output", "results/peers", "directory of the JSON file")
@@ -213,42 +145,26 @@ def _define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
-    given = {
-        "kaixhin": flags.FLAGS.kaixhin,
-        "curl_rainbow": flags.FLAGS.curl_rainbow,
-        "curl_control": flags.FLAGS.curl,
-    }
+    given = {"kaixhin": flags.FLAGS.kaixhin, "curl_rainbow": flags.FLAGS.curl_rainbow}
     directories = {name: directory for name, directory in given.items() if directory is not None}
     if not directories:
-        command_line.refuse("name a directory: --kaixhin, --curl_rainbow or --curl")
-    control = "curl_control" in directories
-    if control and len(directories) > 1:
-        command_line.refuse("--curl: alone, because its updates take a hundred times as long")
-    for name, directory in directories.items():
-        for part in _PARTS[name]:
+        command_line.refuse("name a directory: --kaixhin or --curl_rainbow")
+    for directory in directories.values():
+        for part in _PARTS:
             if not (pathlib.Path(directory) / part).is_file():
                 command_line.refuse(f"{directory} holds no {part}: clone the repository there")
-    host_memory.keep_freed_memory(large_blocks=control)
+    host_memory.keep_freed_memory(large_blocks=False)
     programs: dict[str, Advance] = {}
     peers: dict[str, Peer] = {}
     try:
         path = device_file.prepare(flags.FLAGS.output)
-        if control:
-            path = path.with_stem(f"{path.stem}-control")
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
-            arguments = ("atari", directory, _atari_py_name(flags.FLAGS.game))
-            if control:
-                arguments = ("control", directory, str(flags.FLAGS.batch_size))
-            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, *arguments)
-        for preset in OURS:
-            if any(preset == ours and theirs in peers for ours, theirs in PAIRS):
+            peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, directory)
+        for preset, theirs in PAIRS:
+            if theirs in peers:
                 print(f"starting {preset}", flush=True)
-                programs[preset] = (
-                    our_updates(preset, flags.FLAGS.batch_size)
-                    if control
-                    else our_training(preset, flags.FLAGS.game)
-                )
+                programs[preset] = our_training(preset)
         rates: dict[str, list[float]] = {name: [] for name in programs}
         for round_ in range(flags.FLAGS.rounds):
             print(f"round {round_ + 1} of {flags.FLAGS.rounds}", flush=True)
@@ -262,7 +178,7 @@ def main(argv: list[str]) -> None:
     print(report(rates))
 
     measured = {
-        **({"batch_size": flags.FLAGS.batch_size} if control else {"game": flags.FLAGS.game}),
+        "game": GAME,
         "steps": flags.FLAGS.steps,
         "steps_per_s": rates,
         "ratios": ratios(rates),

@@ -120,12 +120,7 @@ def _update(fleet, kind=0):
 
 
 def batch_of(fleet: ShapedFleet, kind: int = 0) -> types.Batch:
-    """Shapes of a batch whose images are references; states come from the host.
-
-    Args:
-        fleet: the runs.
-        kind: of update.
-    """
+    """Shapes of a batch whose images are references; states come from the host."""
     frame_store = "device" if _pixels(fleet) else "host"
     return prediction.batch_shapes(fleet.agent, fleet.num_runs, frame_store, kind)
 

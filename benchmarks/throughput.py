@@ -3,6 +3,8 @@ r"""Measures how fast training is, as a share of what this machine can do.
     python -m benchmarks.throughput --preset=rcrl
     python -m benchmarks.throughput --preset=rcrl_sac --config.batch_size=512
 
+Agents of Atari play Pong, those of DMControl cheetah_run.
+
 Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product and
 convolution rates and memory bandwidth, measured on the spot; the time of each part of a training
 step alone; the whole loop, or, of agents that make several updates at once, the sum of its parts;
@@ -35,13 +37,9 @@ from rcrl_jax.training import build, host_memory, loop, prediction
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
 
-_GAMES = flags.DEFINE_list("games", ["Pong"], "games that the runs are spread over, or all26")
-_BACKEND = flags.DEFINE_enum("backend", "auto", atari.ATARI_BACKENDS, "Atari emulators")
-_TASKS = flags.DEFINE_list("tasks", ["cheetah_run"], "tasks that runs of SAC are spread over")
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", 10, 1_000_000)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", 3, 1_000_000)
-_BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
@@ -92,23 +90,9 @@ def measure_machine(repeats: int) -> dict[str, float]:
 
 
 def make_plan(preset: str, settings: Config, runs: int) -> Plan:
-    """A plan of `runs` runs, equally many of each game or task; fewer runs play the first ones.
-
-    Raises:
-      ValueError: a game or task is unknown, or the runs are not equally many of each.
-    """
-    names, check, backend = _GAMES.value, atari.check_game, _BACKEND.value
-    if preset in _CONTROL:
-        names, check, backend = _TASKS.value, dmc.check_task, "dm_control"
-    elif names == ["all26"]:
-        names = list(atari.ATARI_GAMES)
-    for name in names:
-        check(name)
-    names = names[:runs]
-    if runs % len(names):
-        raise ValueError(f"--runs: {runs} are not equally many of each of {len(names)} games")
-    each = runs // len(names)
-    ids = tuple(RunId(names[number // each], number) for number in range(runs))
+    """A plan of `runs` runs of Pong, or of cheetah_run."""
+    game, backend = ("cheetah_run", "dm_control") if preset in _CONTROL else ("Pong", "auto")
+    ids = tuple(RunId(game, seed) for seed in range(runs))
     return Plan(
         preset=preset,
         config=settings,
@@ -117,7 +101,6 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
         workdir=pathlib.Path(_OUTPUT.value),
         eval_episodes=1,
         make_environment=build.environment_maker(settings, ids, backend),
-        batching=_BATCHING.value,
         frame_store=_FRAME_STORE.value,
     )
 
@@ -137,12 +120,7 @@ def predict_memory(plan):
 
 
 def measure_fleet(plan, memory) -> dict[str, float]:
-    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds.
-
-    Args:
-      plan: of the fleet.
-      memory: what the fleet needs, for the report.
-    """
+    """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds."""
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
     environment, fleet, replay, steps = training.start(plan)
     agent, schedule = fleet.agent, fleet.agent.schedule
@@ -211,7 +189,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     environment.close()
     return {
         "preset": preset,
-        "games": ",".join(dict.fromkeys(run.game for run in plan.runs)),
+        "games": plan.runs[0].game,
         "batch_size": settings.batch_size,
         "runs": runs,
         "agent_steps_per_s": 1e3 * runs / loop_ms,

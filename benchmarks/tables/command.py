@@ -192,7 +192,8 @@ def run(
 
 def start(name: str) -> None:
     """Runs the program of one of `PAPER`."""
-    define_flags()
+    flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
+    flags.DEFINE_string("output", "runs/report", "directory to write to")
     number = max(len(PAPER[name].budgets), 1)
     usual = ",".join(map(str, PAPER[name].budgets)) or "a published one, or that of most runs"
     noun = "budget" if number == 1 else f"{number} budgets"
@@ -212,12 +213,6 @@ def start(name: str) -> None:
         )  # fmt: skip
 
     command_line.run(command)
-
-
-def define_flags() -> None:
-    """Defines --results and --output."""
-    flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
-    flags.DEFINE_string("output", "runs/report", "directory to write to")
 
 
 def _budgets(texts: Sequence[str], number: int) -> list[int]:

@@ -114,10 +114,8 @@ def learning_curves(
 ) -> Figure:
     """Scores of evaluations over agent steps, of runs of one game under equal conditions.
 
-    Args:
-        frame: the runs; unfinished ones are drawn, and take no part in a mean.
-        looks: styles of the arms.
-        random: published score of random play, drawn as a level.
+    Unfinished runs are drawn, and take no part in a mean. `random`, the published score of random
+    play, is a level.
     """
     figure, axes = _panel("agent steps", "score")
     for arm, own in frame.groupby("arm", sort=False):
@@ -134,10 +132,6 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
 
     A line is the mean over an arm's runs, at the steps at which all that have the measure recorded
     it. A panel without lines is left out.
-
-    Args:
-        points: of `runs.read_measures`.
-        looks: styles of the arms.
     """
     for title, lines in _MEASURES.items():
         figure, axes = _panel("agent steps", title)

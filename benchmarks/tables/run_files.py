@@ -158,10 +158,7 @@ def _read_result(
 def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[str, Any]]:
     """The evaluations of a file, none if it is missing; of two at a step, the later one counts.
 
-    Args:
-        path: the file.
-        steps: agent steps of the whole run.
-        repeat: environment steps of an agent step.
+    `steps` are those of the whole run, `repeat` the environment steps of one of them.
     """
     if not path.exists():
         return []

@@ -243,11 +243,7 @@ def _beside_published(
 ) -> list[_Filled]:
     """Each published system followed by the arms of its presets, then the other arms.
 
-    Args:
-        ours_of: labels of our arms, in the order wanted.
-        peers: preset -> the published system that it is.
-        theirs: makes the column of a published system.
-        ours: makes the column of an arm.
+    `peers` says which published system a preset is; `theirs` and `ours` make columns.
     """
     peer_of = {arm: peers.get(arms.preset_of(arm)) for arm in ours_of}
     filled = []

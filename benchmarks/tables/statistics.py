@@ -106,7 +106,7 @@ def interquartile_mean_of_game_means(scores: Scores) -> np.ndarray:
 
     `interquartile_mean` trims runs, not games. Tables with one number per game allow only this one.
     """
-    return _middle_half_mean(_game_means(scores))
+    return stats.trim_mean(_game_means(scores), 0.25, axis=-1)
 
 
 def interquartile_mean(scores: Scores) -> np.ndarray:
@@ -118,7 +118,7 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
     Returns:
         `[...]`, the mean without the floor(N / 4) lowest and highest of N runs.
     """
-    return _middle_half_mean(np.concatenate(scores, axis=-1))
+    return stats.trim_mean(np.concatenate(scores, axis=-1), 0.25, axis=-1)
 
 
 def difference(estimator: Callable[[Scores], np.ndarray]) -> Callable[[Scores, Scores], np.ndarray]:
@@ -201,12 +201,6 @@ def bootstrap_intervals(
 def _game_means(scores: Scores) -> np.ndarray:
     """`[..., G]`, each game's mean over runs."""
     return np.stack([np.mean(game, axis=-1) for game in scores], axis=-1)
-
-
-def _middle_half_mean(values: np.ndarray) -> np.ndarray:
-    """`[...]`, the mean without the floor(N / 4) lowest and highest of the last axis's N values."""
-    values, cut = np.sort(values, axis=-1), values.shape[-1] // 4
-    return values[..., cut : values.shape[-1] - cut].mean(axis=-1)
 
 
 def _count_as_far(ranks: np.ndarray, members: np.ndarray, statistic: np.ndarray) -> np.ndarray:

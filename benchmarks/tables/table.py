@@ -174,11 +174,6 @@ def to_format(table: Table, suffix: str) -> str:
 def write(table: Table, directory: str | os.PathLike, stem: str) -> None:
     """Writes the table as `<stem>.csv`, `.md`, `.tex` and `.html`, each file atomically.
 
-    Args:
-        table: what to write.
-        directory: made if it does not exist.
-        stem: name of the files without their suffix.
-
     Raises:
         OSError: a file cannot be written.
     """

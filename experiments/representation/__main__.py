@@ -7,9 +7,8 @@ of the representation. Then plays evaluation episodes with the final agents and 
 them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
     similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
-                       held-out pairs and on pairs of the replay; one object per snapshot and run;
-                       `python -m benchmarks.figure_similarity --results=<workdir>` draws the
-                       paper's figure of them, with the scores of the runs
+                       held-out pairs and on pairs of the replay; one object per snapshot and run
+    similarity.png     the paper's figure of them, with the scores of the runs
     probe.jsonl        how much of the discounted return a linear function of phi explains, beside
                        one of the step number alone and a constant
     probe.png          the same, drawn
@@ -44,12 +43,8 @@ _SNAPSHOT_PERIOD = flags.DEFINE_integer(
 _PAIRS = flags.DEFINE_integer(
     "pairs", 512, "anchors of a measurement", lower_bound=1, upper_bound=10_000
 )
-_EPISODES = flags.DEFINE_integer(
-    "episodes", 2, "evaluation episodes of each run that held-out pairs are drawn from",
-    lower_bound=2, upper_bound=10,
-)  # fmt: skip
 _PROBE_STEPS = flags.DEFINE_integer(
-    "probe_steps", 4000, "steps of those episodes for the linear probe, half of them fitted",
+    "probe_steps", 4000, "steps of evaluation episodes for the linear probe, half of them fitted",
     lower_bound=4, upper_bound=1_000_000,
 )  # fmt: skip
 
@@ -81,11 +76,7 @@ def main(argv: list[str]) -> None:
         for plan in plans:
             experiment.run(plan)
         analysis.analyse(
-            plans,
-            workdir / game,
-            num_pairs=_PAIRS.value,
-            num_episodes=_EPISODES.value,
-            probe_steps=_PROBE_STEPS.value,
+            plans, workdir / game, num_pairs=_PAIRS.value, probe_steps=_PROBE_STEPS.value
         )
     print(f"representation in {workdir / game}")
 

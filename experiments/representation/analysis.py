@@ -11,6 +11,7 @@ import numpy as np
 from experiments.representation import draws, probe, similarity
 from rcrl_jax import files, types
 from rcrl_jax.return_contrast import episodes
+from rcrl_jax.runs import records
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -46,10 +47,10 @@ def analyse(
     directory: pathlib.Path,
     *,
     num_pairs: int,
-    num_episodes: int,
     probe_steps: int,
+    num_episodes: int = 2,
 ) -> None:
-    """Writes the lines of a comparison, and the figure of the probe.
+    """Writes the lines of a comparison, and their figures.
 
     Held-out pairs come from episodes of the final agents of every arm, and are the same for every
     arm, run and snapshot. The probe is fitted on half of those episodes and tested on the others.
@@ -58,8 +59,8 @@ def analyse(
       plans: finished experiments on one game, whose observer was `similarity.Observer`.
       directory: where everything is written.
       num_pairs: held-out anchors.
-      num_episodes: episodes of each run, at least 2.
       probe_steps: number of steps of those episodes for the probe, fitted and tested together.
+      num_episodes: episodes of each run, at least 2.
 
     Raises:
       FileNotFoundError: a run has no snapshots.
@@ -92,6 +93,8 @@ def analyse(
     directory.mkdir(parents=True, exist_ok=True)
     _write_lines(directory / "similarity.jsonl", similarities)
     _write_lines(directory / "probe.jsonl", probes)
+    scores = [line for arm in arms for line in _scores(arm)]
+    similarity.draw(directory / "similarity.png", similarities, scores, directory.name)
     title = f"{directory.name}: linear probe of the return"
     probe.draw(directory / "probe.png", probes, title)
 
@@ -112,6 +115,16 @@ def _similarities(
                 snapshot.step, pairs=pairs, cosine_positive=positive, cosine_negative=negative
             )
     return lines
+
+
+def _scores(arm: Arm) -> list[Line]:
+    """Mean returns of the evaluations of training."""
+    return [
+        {"preset": arm.plan.preset, "seed": run.seed}
+        | {"agent_steps": line["agent_steps"], "score": line["mean"]}
+        for run, paths in zip(arm.plan.runs, arm.plan.paths, strict=True)
+        for line in records.read_evaluations(paths.evaluations)
+    ]
 
 
 def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Steps) -> list[Line]:

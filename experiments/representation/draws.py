@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import signal
 
 from rcrl_jax.return_contrast import instruments
 from rcrl_jax.return_contrast.episodes import Episode, Steps, all_steps, segment_numbers
@@ -36,8 +37,4 @@ def draw_contrast(
 
 def discounted_returns(episode: Episode, discount: float) -> np.ndarray:
     """`[T]`: discounted sum of the rewards from each step to the end of the game."""
-    returns = np.zeros(len(episode.reward))
-    following = 0.0
-    for t in reversed(range(len(episode.reward))):
-        returns[t] = following = episode.reward[t] + discount * following
-    return returns
+    return signal.lfilter([1.0], [1.0, -discount], episode.reward[::-1])[::-1]

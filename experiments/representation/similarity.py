@@ -1,14 +1,21 @@
 """Similarities of representations during training, and snapshots for measuring them later."""
 
+import itertools
 import pathlib
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import traverse_util
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
+from experiments.representation.probe import SHADES
 from rcrl_jax import files, types
 from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.training import curves
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Moment, Plan
 
@@ -113,3 +120,61 @@ def _read(paths: list[pathlib.Path]) -> Snapshot:
     # A file has no entry for the empty dictionary of an agent without a discriminator.
     params = types.TrainableParams(together["agent"], together.get("auxiliary", {}))
     return Snapshot(int(paths[0].stem), params, None if replay[0] is None else Similarity(*replay))
+
+
+def draw(
+    path: pathlib.Path,
+    similarities: Sequence[Mapping[str, Any]],
+    scores: Sequence[Mapping[str, Any]],
+    title: str,
+) -> None:
+    """Draws cosines and scores over training, as figures 5 and 6 of the paper.
+
+    With several seeds, a thick curve is their mean, and thin curves are the seeds. A preset has one
+    hue, dark for positives, light for negatives.
+
+    Args:
+      path: PNG to write.
+      similarities: `preset`, `seed`, `agent_steps`, `pairs`, `cosine_positive`, `cosine_negative`;
+        all seeds have the same steps.
+      scores: `preset`, `seed`, `agent_steps`, `score`; likewise.
+      title: of the figure.
+    """
+    figure = Figure(figsize=(13, 4), dpi=100, layout="constrained")
+    panels = figure.subplots(ncols=3)
+    presets = dict.fromkeys(line["preset"] for line in similarities)
+    for preset, shades in zip(presets, itertools.cycle(SHADES), strict=False):
+        cosines, own_scores = (
+            [line for line in lines if line["preset"] == preset] for lines in (similarities, scores)
+        )
+        for panel, pairs in zip(panels, ("held_out", "replay"), strict=False):
+            own = [line for line in cosines if line["pairs"] == pairs]
+            for kind, color in zip(Similarity._fields, shades, strict=True):
+                _draw_seeds(panel, own, f"cosine_{kind}", color, f"{preset}, {kind}")
+        _draw_seeds(panels[2], own_scores, "score", shades[0], preset)
+    for panel, name in zip(panels, ("evaluation episodes", "the replay"), strict=False):
+        panel.set(title=f"pairs of {name}", ylabel="cosine similarity to the anchor")
+        panel.set_ylim(top=1.02)
+    panels[2].set(title="score", ylabel="mean return of an evaluation")
+    for panel in panels:
+        panel.set_xlabel("agent steps")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panel.legend(fontsize=8, frameon=False)
+        panel.grid(color="#eeeeee")
+    figure.suptitle(title)
+    curves.save_figure(figure, path)
+
+
+def _draw_seeds(
+    panel: Axes, lines: Sequence[Mapping[str, Any]], value: str, color: str, label: str
+) -> None:
+    """Draws each seed of a preset, and their mean."""
+    points: dict[int, dict[int, float]] = {}
+    for line in lines:
+        points.setdefault(line["seed"], {})[line["agent_steps"]] = line[value]
+    seeds = [np.array(sorted(own.items()), np.float64).T for own in points.values()]
+    if len(seeds) > 1:
+        for steps, values in seeds:
+            panel.plot(steps, values, color=color, lw=0.5, alpha=0.5)
+    if seeds:
+        panel.plot(*np.mean(seeds, axis=0), color=color, lw=1.8, label=label)

@@ -59,13 +59,7 @@ def judge(spec: Spec) -> int:
 
 
 def logits(spec: Spec, units: Sequence[Unit], title: Title) -> np.ndarray:
-    """`[R, 2, n]` float32: outputs on the title's pairs, of equal and of different returns.
-
-    Args:
-      spec: the study's list.
-      units: runs of one arm on the title.
-      title: its games.
-    """
+    """`[R, 2, n]` float32: outputs of an arm's runs on pairs of equal and of different returns."""
     _, fleet = games.make_fleet(spec, units, spec.make_config(units[0]))
     anchor, same, different = title.drawn
     compared = instruments.compare(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from absl import app, flags
 
-from experiments import command_line, launch
+from experiments import command_line, launch, markdown
 from experiments.returns import arms, games, judge, measure
 from experiments.returns.games import Title
 from experiments.sweeps import work
@@ -123,14 +123,14 @@ def table(found: Mapping[str, Any]) -> str:
         )
         + ".",
         "",
-        f"| arm | {' | '.join(titles)} | mean |",
-        f"| --- |{' --- |' * (len(titles) + 1)}",
     ]
-    for arm, own in found["means"].items():
-        cells = [*(own[title] for title in titles), np.mean(list(own.values()))]
-        text.append(f"| `{arm}` | {' | '.join(f'{x:.3f}' for x in cells)} |")
-    clocks = [found["titles"][title]["auc_clock"] for title in titles]
-    text.append(f"| a clock | {' | '.join(f'{x:.3f}' for x in clocks)} | {np.mean(clocks):.3f} |")
+    clock = {title: described["auc_clock"] for title, described in found["titles"].items()}
+    rows = {**{f"`{arm}`": own for arm, own in found["means"].items()}, "a clock": clock}
+    cells = [
+        [name, *(f"{own[title]:.3f}" for title in titles), f"{np.mean(list(own.values())):.3f}"]
+        for name, own in rows.items()
+    ]
+    text.append(markdown.table(["arm", *titles, "mean"], cells))
     shares = {}
     for run in found["runs"]:
         if _CHANGED in run:
@@ -149,11 +149,12 @@ def table(found: Mapping[str, Any]) -> str:
     names = ["auc", *policies, _CHANGED, _WEIGHT]
     heads = ["arm", "title", "seed", "AUC", *(f"on {policy}" for policy in games.POLICIES)]
     heads += ["changed labels", "samples with both partners"]
-    text += ["", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    for run in found["runs"]:
-        values = [f"{run[name]:.3f}" if name in run else "–" for name in names]
-        cells = [f"`{run['arm']}`", run["game"], str(run["seed"]), *values]
-        text.append(f"| {' | '.join(cells)} |")
+    cells = [
+        [f"`{run['arm']}`", run["game"], str(run["seed"])]
+        + [f"{run[name]:.3f}" if name in run else "–" for name in names]
+        for run in found["runs"]
+    ]
+    text += ["", markdown.table(heads, cells)]
     return "\n".join(text) + "\n"
 
 

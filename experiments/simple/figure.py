@@ -12,13 +12,7 @@ _COLORS = {"model": "#0b5394", "copy": "#d84315", "histogram": "#6a1b9a", "mixtu
 
 
 def draw(path: pathlib.Path, measured: Mapping[str, Any]) -> None:
-    """Draws log-likelihoods by step, a panel for each kind of play, pixels that change, returns.
-
-    Args:
-      path: PNG to write.
-      measured: `model` and `play`, what `measure` returns of them; `curve`, agent steps -> mean
-        return.
-    """
+    """Writes a PNG of what `measure` returns as `model` and `play`, and of the learning curve."""
     model = measured["model"]
     figure = Figure(figsize=(3.2 * (len(model) + 2), 3.0), dpi=100, layout="constrained")
     *panels, last, returns = figure.subplots(1, len(model) + 2)

@@ -124,10 +124,7 @@ def with_error(sample: np.ndarray) -> dict[str, float]:
 def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, Any]:
     """Compares the model of a finished run with the predictors, in two kinds of play.
 
-    Args:
-      plan: of one run.
-      fleet: of its agent.
-      params: of the agent, leading axis 1.
+    Parameters have a leading axis of size 1.
 
     Returns:
       Play -> what `compare` returns. Plays: `policy`, that of training, whose frames are those that
@@ -170,10 +167,7 @@ def _gather(
 def measure_play(plan: Plan, fleet: Fleet, returns: np.ndarray) -> dict[str, Any]:
     """Compares the policy of a finished run with play that learned nothing, in the same games.
 
-    Args:
-      plan: of one run.
-      fleet: of its agent.
-      returns: `[E]`, of the final evaluation.
+    Takes the returns `[E]` of its final evaluation.
 
     Returns:
       Play -> mean return and its standard error; the best without learning, and the difference to

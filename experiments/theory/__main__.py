@@ -34,10 +34,6 @@ STUDIES = {
 }
 
 _QUICK = flags.DEFINE_bool("quick", False, "run a small version of every study, below a minute")
-_SEEDS = flags.DEFINE_integer(
-    "seeds", None, "datasets for each MDP and sample size [default: 50, with --quick 10]",
-    lower_bound=1, upper_bound=1000,
-)  # fmt: skip
 _OUTPUT = flags.DEFINE_string(
     "output", None,
     "folder of the JSON and the figures [default: results/theory, with --quick runs/theory-quick]",
@@ -51,7 +47,6 @@ def main(argv: list[str]) -> None:
     """Runs every study and writes its output."""
     del argv
     scale = problems.QUICK if _QUICK.value else problems.FULL
-    scale = dataclasses.replace(scale, seeds=_SEEDS.value or scale.seeds)
     # The repository tracks results/theory: a trial must not overwrite it.
     default = "runs/theory-quick" if _QUICK.value else "results/theory"
     output = pathlib.Path(_OUTPUT.value or default)

@@ -14,12 +14,7 @@ _DPI = 90
 
 
 def draw_all(results: dict, folder: pathlib.Path) -> None:
-    """Writes the four PNG files that docs/theory.md shows.
-
-    Args:
-      results: what the studies returned, by the names of `theory.json`.
-      folder: an existing folder.
-    """
+    """Writes the four PNG files that docs/theory.md shows into an existing folder."""
     drawings = {
         "representation": (_representation, 1),
         "coarseness": (_coarseness, 2),

@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+from experiments import markdown
 from rcrl_jax import files
 
 _MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -20,12 +21,7 @@ def check(path: pathlib.Path) -> None:
 
 
 def fill(path: pathlib.Path, report: dict) -> None:
-    """Replaces the text between `<!-- measured:NAME -->` and `<!-- end -->` by the table NAME.
-
-    Args:
-      path: the page, which is rewritten.
-      report: the contents of `theory.json`.
-    """
+    """Puts the table NAME between each `<!-- measured:NAME -->` and `<!-- end -->`."""
     tables = _tables(report["results"], report["manifest"])
 
     def replace(match):
@@ -39,8 +35,7 @@ def fill(path: pathlib.Path, report: dict) -> None:
 def table(rows: list[dict]) -> str:
     """A Markdown table whose columns are the keys of the first row."""
     keys = list(rows[0])
-    lines = [keys, ["---"] * len(keys), *([_cell(row[key]) for key in keys] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown.table(keys, ([_cell(row[key]) for key in keys] for row in rows))
 
 
 def _cell(value) -> str:

@@ -126,7 +126,7 @@ def test_the_command_writes_what_it_prints_and_no_other_page(tmp_path):
 
 def test_the_preregistration_names_the_test_and_its_powers():
     registered_text = (ROOT / "docs" / "preregistration.md").read_text()
-    for line in base.power_table():
+    for line in base.power_table().splitlines():
         assert line in registered_text
     for text in ("0.5 % each", f"`numpy.random.default_rng([{base.SEED}, n])`", "seed 0"):
         assert text in registered_text

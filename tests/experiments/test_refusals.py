@@ -84,8 +84,6 @@ REFUSED = [
     (SWEEP, [*SHORT_SWEEP, "--workdir="], ["--workdir"]),
     (SWEEP, ["--spec="], ["--spec"]),
     (THROUGHPUT, ["--output="], ["--output"]),
-    (THROUGHPUT, ["--games="], ["--games"]),
-    (THROUGHPUT, ["--preset=rcrl_sac", "--tasks="], ["--tasks"]),
     (THROUGHPUT, ["--runs="], ["--runs"]),
     (THEORY, ["--output="], ["--output"]),
     # Flags and fields that do not exist, and values that they do not take.
@@ -131,7 +129,6 @@ REFUSED = [
     (REPRESENTATION, ["--presets=rcrl,dqn"], ["dqn"]),
     (REPRESENTATION, ["--game=Pongg"], ["did you mean Pong?"]),
     (REPRESENTATION, ["--games=Pong,Alien"], ["one --game"]),
-    (THEORY, ["--seeds=0"], ["--seeds"]),
     (THEORY, ["--page=README.missing"], ["README.missing"]),
     # Two flags of which one would be ignored, and names given twice.
     (ATARI, ["--seed=3", "--seeds=0:2"], ["--seed beside --seeds"]),
@@ -158,8 +155,6 @@ REFUSED = [
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
     (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
-    (THROUGHPUT, ["--games=Doom"], ["Doom"]),
-    (THROUGHPUT, ["--preset=rcrl_sac", "--tasks=x"], ["unknown task 'x'"]),
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
     (ATARI, ["--config.update_period=1000000"], ["first update", "1000000"]),
@@ -241,7 +236,7 @@ NASTY = st.one_of(
 FLAGS = {
     ATARI: ["game", "games", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
     DMC: ["task", "tasks", "seed", "seeds", "steps", "eval_episodes", "backend", "preset"],
-    REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs", "episodes"],
+    REPRESENTATION: ["game", "presets", "seeds", "snapshot_period", "pairs"],
     EVALUATE: ["workdir", "games", "seeds", "step", "backend", "episodes", "first_episode"],
     SWEEP: ["spec", "experiment", "presets", "games", "seeds", "steps", "results", "niceness"],
 }

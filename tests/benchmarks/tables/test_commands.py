@@ -220,7 +220,7 @@ def test_without_pandas_one_line_says_how_to_install_it(tmp_path):
     assert "pip install 'rcrl-jax[tables]'" in result.stderr
 
 
-@pytest.mark.parametrize("module", ["table1", "figure_similarity", "report"])
+@pytest.mark.parametrize("module", ["table1", "report"])
 def test_an_output_that_cannot_be_written_is_refused_before_runs_are_read(module, monkeypatch):
     def read(*roots, **options):
         raise AssertionError("runs are read")

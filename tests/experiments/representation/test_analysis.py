@@ -5,6 +5,7 @@ import signal
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from experiments.representation import analysis, similarity
 from rcrl_jax import types
@@ -110,13 +111,27 @@ def test_similarities_by_hand(arms):
             assert value[r] == pytest.approx(np.mean(cosines), rel=1e-4)
 
 
-def test_analysis_writes_lines_and_a_figure(tmp_path, arms):
+def test_a_thick_curve_is_the_mean_over_seeds():
+    panel = Figure().subplots()
+    lines = [
+        {"seed": seed, "agent_steps": step, "score": seed + step}
+        for seed in (0, 1)
+        for step in (20, 10)
+    ]
+    similarity._draw_seeds(panel, lines, "score", "#000000", "rcrl")
+    thin, other, thick = panel.lines
+    assert [*thin.get_ydata()] == [10, 20] and [*other.get_ydata()] == [11, 21]
+    assert [*thick.get_xdata()] == [10, 20] and [*thick.get_ydata()] == [10.5, 20.5]
+
+
+def test_analysis_writes_lines_and_figures(tmp_path, arms):
     directory = tmp_path / "Catch"
     analysis.analyse(arms, directory, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
     assert {path.name for path in directory.iterdir()} == {
-        "similarity.jsonl", "probe.jsonl", "probe.png"
+        "similarity.jsonl", "similarity.png", "probe.jsonl", "probe.png"
     }  # fmt: skip
-    assert (directory / "probe.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("similarity.png", "probe.png"):
+        assert (directory / name).read_bytes().startswith(b"\x89PNG")
     lines = records.read_records(directory / "similarity.jsonl")
     moments = 1 + STEPS // PERIOD
     assert len(lines) == 2 * len(SEEDS) * (moments + moments - 1)
