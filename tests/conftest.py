@@ -35,7 +35,9 @@ gc.set_threshold(200_000, 50, 100)
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
-    "agents": ("test_rainbow", "test_sac", "test_sac_on_devices", "test_world_models"),
+    "agents": (
+        "test_rainbow", "test_sac", "test_sac_on_devices", "test_simple", "test_world_models",
+    ),
     "auxiliary": ("test_new_task",),
     "benchmarks": (
         "test_benchmarks", "test_compiled", "test_first_look", "test_peers",
@@ -57,10 +59,10 @@ SLOW = {
     "tests": ("test_docs",),
     "theory": ("test_studies", "test_theory_command", "test_z_learning"),
     "training": (
-        "test_all_games", "test_control", "test_damage",
-        "test_control_learning", "test_device_programs", "test_experiment", "test_fleet",
-        "test_fleet_devices", "test_golden", "test_learning", "test_loop", "test_portable",
-        "test_scoring", "test_untrusted", "test_world_models",
+        "test_control", "test_control_learning", "test_damage", "test_device_programs",
+        "test_experiment", "test_fleet", "test_fleet_devices", "test_golden", "test_learning",
+        "test_loop", "test_portable", "test_scoring", "test_simple_training", "test_untrusted",
+        "test_world_models",
     ),
 }  # fmt: skip
 

@@ -245,24 +245,6 @@ def test_two_updates_by_hand():
     assert np.abs(theta - start).max() > 0.1 * config.learning_rate
 
 
-def test_priorities_come_only_from_the_rl_loss():
-    """Cross-entropies are neither weighted nor mixed with the auxiliary loss."""
-    _, base = agent_of("erainbow_sa")
-    _, rcrl = agent_of("rcrl")
-    state = fresh("rcrl")
-    batch = BATCHES[0]
-    unweighted = batch._replace(
-        transitions=batch.transitions._replace(weight=np.ones(BATCH, np.float32))
-    )
-    _, one = rcrl(state, batch)
-    _, two = rcrl(state, unweighted)
-    _, three = base(fresh("erainbow_sa"), batch)  # draws equal noise
-    assert one.transition_loss.shape == (BATCH,)
-    np.testing.assert_array_equal(one.transition_loss, two.transition_loss)
-    np.testing.assert_allclose(one.transition_loss, three.transition_loss, rtol=1e-5)
-    assert float(one.metrics["loss_c51"]) != float(two.metrics["loss_c51"])
-
-
 def test_a_weight_of_zero_gives_the_base_agent_bit_for_bit():
     with_task, without = fresh("rcrl", auxiliary_weight=0.0), fresh("erainbow_sa")
     for batch in BATCHES:
@@ -336,46 +318,6 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
     np.testing.assert_allclose(logit, expected, rtol=1e-4, atol=1e-5)
     base = agent_of("erainbow_sa")[0].compare(fresh("erainbow_sa").params, first, second)
     assert base.logit is None
-
-
-# --- noise -------------------------------------------------------------------------------------
-
-
-def test_online_and_target_network_draw_different_noise():
-    """With equal noise, a loss whose prediction is its own target has no gradient."""
-    t = BATCHES[0].transitions
-    batch = types.Batch(
-        t._replace(
-            action=np.zeros(BATCH, np.int32),
-            reward=np.zeros(BATCH, np.float32),
-            discount=np.ones(BATCH, np.float32),
-            next_observation=t.observation,
-        ),
-        None,
-    )
-
-    quiet, noisy = (
-        make_agent(config_of("erainbow", noisy_sigma=sigma), discrete_spec((84, 84), 1))
-        for sigma in (QUIET["noisy_sigma"], 0.5)
-    )
-    run = types.RunSpec(np.int32(1), {})
-    update = jax.jit(noisy.update)  # the scale of the noise is a parameter
-
-    def gradient_norm(agent) -> float:
-        _, result = update(run, agent.init(run, jax.random.key(0)), batch)
-        return float(result.metrics["gradient_norm"])
-
-    assert gradient_norm(quiet) < 1e-4
-    assert gradient_norm(noisy) > 1e-2
-
-
-def test_every_update_draws_new_noise():
-    _, update = agent_of("erainbow_sa")  # the scale of the noise is a parameter
-    state, batch = fresh("erainbow_sa", noisy_sigma=0.5), BATCHES[0]
-    next_state, first = update(state, batch)
-    # The parameters of the first update with the key that it left behind.
-    _, second = update(state._replace(key=next_state.key), batch)
-    assert np.abs(first.transition_loss - second.transition_loss).max() > 1e-2
 
 
 # --- state -------------------------------------------------------------------------------------

@@ -21,12 +21,19 @@ from tests.training import toy_world_models
 
 SPEC = control_spec((64, 64, 3), 3, action_repeat=2)
 BATCH = toy_world_models.SMALL["batch_size"]
+# So small that slow loops are fast.
+RECURRENT = {"free_nats": 0.02, "batch_size": 2, "sequence_length": 2}
 
 
 @functools.cache
-def agent_of(preset, **overrides):
-    overrides = {"precision": "float32"} | {n.replace("__", "."): v for n, v in overrides.items()}
-    return make_agent(toy_world_models.make_config(preset, overrides), SPEC)
+def config_of(preset):
+    own = {} if preset == "slac" else RECURRENT
+    return toy_world_models.make_config(preset, {"precision": "float32"} | own)
+
+
+@functools.cache
+def agent_of(preset):
+    return make_agent(config_of(preset), SPEC)
 
 
 def run_of(agent, own=2):
@@ -66,22 +73,21 @@ def batch_of(agent, own=2):
 
 
 @functools.cache
-def state_of(preset, **overrides):
-    agent = agent_of(preset, **overrides)
+def state_of(preset):
+    agent = agent_of(preset)
     return jax.jit(agent.init)(run_of(agent), jax.random.key(1))
 
 
 @functools.cache
-def update_of(preset, **overrides):
-    return jax.jit(agent_of(preset, **overrides).update)
+def update_of(preset):
+    return jax.jit(agent_of(preset).update)
 
 
 @functools.cache
-def updated(preset, **overrides):
+def updated(preset):
     """State and result after one update of a random batch."""
-    agent = agent_of(preset, **overrides)
-    update = update_of(preset, **overrides)
-    return update(run_of(agent), state_of(preset, **overrides), batch_of(agent))
+    agent = agent_of(preset)
+    return update_of(preset)(run_of(agent), state_of(preset), batch_of(agent))
 
 
 def test_frames_of_planet_have_five_bits():
@@ -117,12 +123,9 @@ def slow_model_loss(network, params, windows, noise, prepare):
 
 
 def test_dreamers_losses_equal_slow_loops():
-    free_nats = 0.02
-    overrides = {"free_nats": free_nats, "batch_size": 2, "sequence_length": 2}
-    agent = agent_of("dreamer", **overrides)
-    state, batch = state_of("dreamer", **overrides), batch_of(agent)
-    config = toy_world_models.make_config("dreamer", overrides)
-    _, result = updated("dreamer", **overrides)
+    state, batch = state_of("dreamer"), batch_of(agent_of("dreamer"))
+    config, free_nats = config_of("dreamer"), RECURRENT["free_nats"]
+    _, result = updated("dreamer")
     metrics = result.metrics
     params = state.params.agent
     network = rssm.WorldModel(2, 6, 3, 5, 2, 6, jax.nn.elu, rssm.KerasGru, True)
@@ -178,10 +181,8 @@ def test_dreamers_losses_equal_slow_loops():
 
 
 def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
-    overrides = {"free_nats": 0.02, "batch_size": 2, "sequence_length": 2}
-    agent = agent_of("planet", **overrides)
-    state, batch = state_of("planet", **overrides), batch_of(agent)
-    metrics = updated("planet", **overrides)[1].metrics
+    state, batch = state_of("planet"), batch_of(agent_of("planet"))
+    metrics = updated("planet")[1].metrics
     network = rssm.WorldModel(2, 6, 3, 5, 3, 6, jax.nn.relu, rssm.BlockGru, False)
     _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
     image_key, noise_key, _ = jax.random.split(loss_key, 3)
@@ -199,12 +200,16 @@ def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
 
 
 def test_behaviour_does_not_change_the_model():
-    """Another horizon changes policy and value alone."""
-    one, other = updated("dreamer")[0].params.agent, updated("dreamer", horizon=5)[0].params.agent
-    jax.tree.map(np.testing.assert_array_equal, one.model, other.model)
-    assert any(
-        np.any(a != b)
-        for a, b in zip(jax.tree.leaves(one.actor), jax.tree.leaves(other.actor), strict=True)
+    """Another policy gets another step, the model the same one."""
+    agent, state = agent_of("dreamer"), state_of("dreamer")
+    params = state.params.agent
+    other = params._replace(actor=jax.tree.map(lambda x: x + 0.1, params.actor))
+    shifted = state._replace(params=state.params._replace(agent=other))
+    after, result = update_of("dreamer")(run_of(agent), shifted, batch_of(agent))
+    expected, reference = updated("dreamer")
+    assert result.metrics["loss_actor"] != reference.metrics["loss_actor"]
+    jax.tree.map(
+        np.testing.assert_array_equal, after.params.agent.model, expected.params.agent.model
     )
 
 
@@ -264,7 +269,8 @@ def test_acting_filters_as_the_update_does(preset):
 def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
     agent = agent_of(preset)
     params, run = state_of(preset).params.agent, run_of(agent, own=1)
-    observation = np.repeat(observations(200, 1)[0][:1], 200, axis=0)[:, None]
+    many = 60
+    observation = np.repeat(observations(1, 1)[0], many, axis=0)[:, None]
     observation = np.repeat(observation, agent.observations.frame_stack, axis=1)
     act = jax.jit(agent.act, static_argnums=5)
     found = {}
@@ -272,12 +278,12 @@ def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
         ("random", False, 0), ("train", False, 999), ("test", True, 999), ("untrained", True, 0)
     ):  # fmt: skip
         action, _ = act(
-            run, params, observation, agent.init_memory(200), jax.random.key(0), greedy,
+            run, params, observation, agent.init_memory(many), jax.random.key(0), greedy,
             np.int32(step),
         )  # fmt: skip
         assert not action[:, 1:].any() and np.abs(action).max() <= 1
         found[name] = np.asarray(action[:, 0])
-    assert abs(found["random"].std() - 1 / math.sqrt(3)) < 0.06
+    assert abs(found["random"].std() - 1 / math.sqrt(3)) < 0.1
     assert np.any(found["train"] != found["test"]) or preset == "slac"
     np.testing.assert_array_equal(found["untrained"], found["test"])  # never at random
 
@@ -285,9 +291,9 @@ def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
 def test_components_that_a_run_lacks_change_nothing(preset):
     """Neither their outputs of the policy nor their noise enter an update or an action."""
-    overrides = {"pretraining_updates": 0} if preset == "slac" else {}
-    agent = agent_of(preset, **overrides)
-    state, run, batch = state_of(preset, **overrides), run_of(agent), batch_of(agent)
+    agent = agent_of(preset)
+    run, batch = run_of(agent), batch_of(agent)
+    state = state_of(preset)._replace(updates=jnp.int32(1000))  # all of SLAC learns
 
     last_layer = {"dreamer": "Dense_4", "slac": "Dense_2"}.get(preset)
 
@@ -304,7 +310,7 @@ def test_components_that_a_run_lacks_change_nothing(preset):
         agent=jax.tree_util.tree_map_with_path(disturb, state.params.agent)
     )
     other = state._replace(params=params)
-    update = update_of(preset, **overrides)
+    update = update_of(preset)
     (_, found), (_, expected) = (update(run, s, batch) for s in (other, state))
     for name in found.metrics:
         np.testing.assert_array_equal(found.metrics[name], expected.metrics[name], err_msg=name)
@@ -319,7 +325,8 @@ def test_slac_learns_the_model_alone_at_first():
             getattr(after.params.agent, part),
         )
     assert result.metrics["loss_critic"] == 0 and not result.transition_loss.any()
-    joint, result = updated("slac", pretraining_updates=0)
+    last = start._replace(updates=jnp.int32(toy_world_models.SMALL_SLAC["pretraining_updates"]))
+    joint, result = update_of("slac")(run_of(agent_of("slac")), last, batch_of(agent_of("slac")))
     # The model's step is the same, whether or not the others learn.
     jax.tree.map(np.testing.assert_allclose, after.params.agent.model, joint.params.agent.model)
     assert joint.params.agent.log_temperature != 0.0

@@ -272,7 +272,10 @@ def test_frames_of_envpool_are_its_pixel_task_s(make, tmp_path):
     actions = [random_actions(rng, 1) for _ in range(5)]
     first = environment.reset()
     kept = first.frame.copy()
-    frames = [kept[0], *(environment.step(action).frame[0] for action in actions)]
+    frames = [kept[0]]
+    for number, action in enumerate(actions):
+        environment.renders = number not in (1, 2)
+        frames.append(environment.step(action).frame[0])
     np.testing.assert_array_equal(first.frame, kept)  # not overwritten by later steps
 
     np.save(tmp_path / "actions.npy", actions)
@@ -295,8 +298,11 @@ os._exit(0)  # a pool that renders in its own thread may crash its process at ex
 """
     run_script(script, tmp_path, LP_NUM_THREADS="1")
     direct = np.load(tmp_path / "frames.npy").transpose(0, 2, 3, 1)
-    np.testing.assert_array_equal(frames, direct)
-    assert all(np.any(frame != kept[0]) for frame in frames[1:])
+    assert all(np.any(frame != kept[0]) for frame in direct[1:])
+    # Steps without frames lead to the same frames.
+    seen = [0, 1, 4, 5]
+    np.testing.assert_array_equal(np.stack(frames)[seen], direct[seen])
+    assert np.any(frames[2] != direct[2]) and np.any(frames[3] != direct[3])
 
 
 @pytest.mark.usefixtures("envpool_renderer")
@@ -349,11 +355,16 @@ np.savez(sys.argv[1], frames=frames, rewards=rewards)
 
 
 @pytest.mark.usefixtures("envpool_renderer")
-def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make):
-    """Two workers: one holds two pools that share a GL context. Others restart in mid-episode."""
+def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make, capfd):
+    """Two workers: one holds two pools that share a GL context. Others restart in mid-episode.
+
+    The workers end without output.
+    """
 
     def play(tasks, seeds, row, num_workers):
+        before = set(multiprocessing.active_children())
         environment = make(tasks, seeds, backend="envpool", render_size=32, num_workers=num_workers)
+        workers = set(multiprocessing.active_children()) - before
         rng = np.random.default_rng(0)
         others = np.arange(len(tasks)) != row
         frames, rewards = [environment.reset().frame], []
@@ -367,6 +378,10 @@ def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make):
                 np.testing.assert_array_equal(after.frame[row], result.frame[row])
                 for other in np.flatnonzero(others):
                     assert np.any(after.frame[other] != result.frame[other])
+        environment.close()
+        for worker in workers:
+            worker.join(30)
+            assert worker.exitcode == 0
         return np.stack(frames, axis=1), np.stack(rewards, axis=1)
 
     frames, rewards = play(["cheetah_run"], [7], 0, 1)
@@ -375,18 +390,6 @@ def test_an_environment_of_envpool_depends_on_its_seed_and_actions_alone(make):
     np.testing.assert_array_equal(joined_frames[1], frames[0])
     np.testing.assert_array_equal(joined_rewards[1], rewards[0])
     assert np.any(joined_frames[2, 0] != frames[0, 0])
-
-
-@pytest.mark.usefixtures("envpool_renderer")
-def test_a_worker_of_envpool_ends_without_output(make, capfd):
-    before = set(multiprocessing.active_children())
-    environment = make(["cheetah_run", "reacher_easy"], [0, 1], backend="envpool", num_workers=1)
-    (worker,) = set(multiprocessing.active_children()) - before
-    environment.reset()
-    environment.step(np.zeros((2, 6), np.float32))
-    environment.close()
-    worker.join(30)
-    assert worker.exitcode == 0
     assert capfd.readouterr() == ("", "")
 
 
@@ -409,14 +412,6 @@ def test_a_worker_of_envpool_ends_without_output(make, capfd):
 def test_bad_arguments_are_refused(tasks, seeds, options, message):
     with pytest.raises(ValueError, match=message):
         dmc.make_dmc(tasks, seeds, **options)
-
-
-def test_bad_actions_are_refused(idle):
-    with pytest.raises(ValueError, match="shape"):
-        idle.send(np.zeros((3, 2), np.float32))
-    for bad in (1.1, np.nan):
-        with pytest.raises(ValueError, match=r"\[-1.0, 1.0\]"):
-            idle.send(np.full((3, 6), bad, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -500,26 +495,3 @@ def _children() -> list[int]:
 
 def test_a_worker_imports_no_jax():
     run_script(f"import sys, {dmc_worker.__name__}; assert 'jax' not in sys.modules")
-
-
-@pytest.mark.usefixtures("renderer", "envpool_renderer")
-@pytest.mark.parametrize("backend", dmc.DMC_BACKENDS)
-def test_steps_without_frames_lead_to_the_same_frames(make, backend):
-    def play(blind):
-        """Rewards of all steps; frames after `renders` is True again, and those before."""
-        environment = make(["cheetah_run"], [3], backend=backend, render_size=24)
-        rng = np.random.default_rng(0)
-        environment.renders = not blind
-        steps = [environment.reset()]
-        steps += [environment.step(random_actions(rng, 1)) for _ in range(3)]
-        steps.append(environment.reset())
-        environment.renders = True
-        steps += [environment.step(random_actions(rng, 1)), environment.reset()]
-        frames = [step.frame for step in steps]
-        return [step.reward for step in steps], frames[-2:], frames[:-2]
-
-    rewards, frames, unseen = play(blind=True)
-    all_rewards, all_frames, seen = play(blind=False)
-    np.testing.assert_array_equal(rewards, all_rewards)
-    np.testing.assert_array_equal(frames, all_frames)
-    assert all(frame.any() for frame in seen) and not any(frame.any() for frame in unseen)

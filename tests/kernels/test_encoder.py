@@ -155,15 +155,3 @@ def test_the_encoder_calls_the_kernels_on_the_cpu_alone_and_not_in_bfloat16(prec
         monkeypatch.setattr(native, "get", lambda name: None)
         jax.clear_caches()  # JAX remembers what each platform computes
         assert "rcrl_patches" not in lowered("cpu")
-
-
-def test_the_kernels_differentiate_as_xla_does(monkeypatch):
-    """For each run of a fleet, too."""
-    inputs = jax.tree.map(lambda leaf: leaf[None], whole_numbers(3, 100))
-    program = jax.vmap(functools.partial(by_kernels, encode=encoders.encode_patches))
-    found = jax.jit(program)(*inputs)
-    monkeypatch.setattr(native, "get", lambda name: None)
-    with jax.default_matmul_precision("highest"):
-        expected = jax.jit(program)(*inputs)
-    for own, right in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(own, right)

@@ -41,16 +41,10 @@ def products(jaxpr):
                 yield from products(inner)
 
 
-@pytest.mark.parametrize(
-    "setting, expected",
-    [
-        ("float32", {(jax.lax.Precision.HIGHEST,) * 2}),
-        ("tf32", {(jax.lax.Precision.HIGH,) * 2, jax.lax.DotAlgorithmPreset.TF32_TF32_F32}),
-        ("bfloat16", {jax.lax.DotAlgorithmPreset.BF16_BF16_F32}),
-    ],
-)
-def test_all_products_of_an_agent_have_its_precision(setting, expected):
-    config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision=setting)
+def test_all_products_of_an_agent_have_its_precision():
+    """In tf32, which differs between platforms."""
+    expected = {(jax.lax.Precision.HIGH,) * 2, jax.lax.DotAlgorithmPreset.TF32_TF32_F32}
+    config = dataclasses.replace(ATARI_PRESETS["rcrl"], precision="tf32")
     agent = make_agent(config, discrete_spec((84, 84), 6))
     constants = agent.run_constants("Alien")
     run, key = types.RunSpec(np.int32(6), constants), jax.random.key(0)
@@ -187,6 +181,5 @@ def passes_of_a_tpu(setting: str, folder) -> float:
 @pytest.mark.skipif(
     not COMPILERS.exists() and not importlib.util.find_spec("libtpu"), reason="libtpu is missing"
 )
-@pytest.mark.parametrize("setting, passes", [("tf32", 3), ("bfloat16", 1)])
-def test_a_tpu_takes_passes_of_bfloat16(setting, passes, tmp_path):
-    assert passes_of_a_tpu(setting, tmp_path) == passes
+def test_a_tpu_takes_passes_of_bfloat16(tmp_path):
+    assert passes_of_a_tpu("tf32", tmp_path) == 3

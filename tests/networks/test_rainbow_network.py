@@ -133,15 +133,6 @@ def test_initial_action_embeddings_have_their_distribution(embedding_init, lowes
     assert embedding.std() == pytest.approx(spread, abs=0.02)
 
 
-def test_the_value_stream_does_not_read_the_action():
-    network, params = make("state_action")
-    p = params["params"]
-    other = {"params": p | {"action_embedding": p["action_embedding"] * -2.0}}
-    # The mean over actions is the value, since the advantages sum to zero.
-    one, two = (logits_of(network, q, observation(2)).mean(axis=1) for q in (params, other))
-    np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("head", ["state", "state_action", "state_action_both"])
 def test_logits_of_valid_actions_do_not_depend_on_padding(head):
     """So initial values and noise do not depend on it either."""

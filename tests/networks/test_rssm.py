@@ -76,7 +76,7 @@ def test_initial_weights_are_those_of_keras_and_tensorflow():
     gru = params["params"]["gru"]
     assert np.all(gru["gates_bias"] == 1) and not gru["candidate_bias"].any()
     _, params = make(deter=50, hidden=70)
-    gru = params["params"]["gru"]
+    gru, posterior = params["params"]["gru"], params["params"]["posterior_kernel"]
     # Drawn as one matrix: the bound of each gate is that of 70 inputs and 150 outputs.
     bound = np.sqrt(6 / (70 + 150))
     assert 0.98 * bound < np.abs(gru["kernel"]).max() <= bound
@@ -88,8 +88,6 @@ def test_initial_weights_are_those_of_keras_and_tensorflow():
         for name in ("prior_stats", "posterior_stats"):
             for half in np.split(params["params"][name]["kernel"], 2, axis=1):
                 assert 0.95 * bound < np.abs(half).max() <= bound
-    _, params = make(deter=50, hidden=70)
-    posterior = params["params"]["posterior_kernel"]
     bound = np.sqrt(6 / (50 + 32 + 70))  # one matrix for [h, e]
     assert 0.98 * bound < np.abs(posterior).max() <= bound
 

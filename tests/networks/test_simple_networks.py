@@ -10,9 +10,11 @@ from rcrl_jax.networks import simple
 KEY = jax.random.key(0)
 
 
-def unet(bits=None, filters=8, **changes):
-    sizes = {"compress_steps": 3, "double_steps": 1, "middle_layers": 2} | changes
-    return simple.UNet(filters, dropout=0.1, residual_dropout=0.5, bits=bits, **sizes)
+def unet(bits=None):
+    return simple.UNet(
+        8, compress_steps=1, double_steps=1, middle_layers=1, dropout=0.1, residual_dropout=0.5,
+        bits=bits,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -82,27 +84,6 @@ def test_an_action_gates_images_and_adds_to_them_and_action_0_is_the_zero_vector
     params["add"] = {"kernel": jnp.ones((4, 2)), "bias": jnp.array([0.0, -1.0])}
     found = injection.apply({"params": params}, x, jnp.full((1, 4), 0.25))
     np.testing.assert_allclose(found.reshape(-1), [0.5 + 1.0, 1.0 + 0.0], rtol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(13, 10), (8, 16)])
-def test_the_u_net_predicts_every_pixel_of_odd_frames_and_uses_all_its_parameters(shape):
-    frames = 255 * jax.random.uniform(KEY, (2, 4, *shape, 3))
-    action = jnp.array([0, 2])
-    model = simple.DeterministicModel(3, 8, unet())
-    params = model.init(KEY, frames, action)
-    prediction = model.apply(params, frames, action)
-    assert prediction.pixels.shape == (2, *shape, 3, 256)
-    assert prediction.frame.shape == (2, *shape, 3) and prediction.sign.shape == (2,)
-    assert np.isin(prediction.sign, [-1, 0, 1]).all()
-
-    def total(params):
-        found = model.apply(params, frames, action)
-        weights = jax.random.normal(KEY, found.pixels.shape)
-        return (found.pixels * weights).sum() + (found.reward * jnp.array([[1.0, -2.0, 3.0]])).sum()
-
-    gradients = jax.jit(jax.grad(total))(params)
-    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
-        assert np.any(gradient != 0), jax.tree_util.keystr(path)
 
 
 def test_units_are_dropped_in_training_alone():
@@ -201,13 +182,9 @@ def stochastic(**changes):
     return simple.StochasticModel(3, 8, 5, unet(bits))
 
 
-def small_summaries(patch):
-    patch.setattr(simple, "_SUMMARY_FILTERS", (2, 3))
-
-
 @pytest.fixture
 def frames(monkeypatch):
-    small_summaries(monkeypatch)
+    monkeypatch.setattr(simple, "_SUMMARY_FILTERS", (2, 3))
     return 255 * jax.random.uniform(KEY, (3, 2, 9, 8, 3))
 
 
@@ -259,23 +236,6 @@ def test_bits_are_read_off_the_next_frame_in_training_and_drawn_otherwise(frames
         unused(0, frames[1], late)[0].pixels, unused(0, frames[2], late)[0].pixels
     )
     assert np.any(model(0)[0].pixels != model(1)[0].pixels)
-
-
-def test_all_parameters_of_the_stochastic_model_learn(frames):
-    model = stochastic(number=16)
-    params = initial(model, frames)
-
-    def total(params):
-        state = model.apply(params, model.start(frames[0]), frames[0], method="advance")
-        rngs = {"dropout": KEY, "noise": KEY}
-        prediction, loss, _ = model.apply(
-            params, state, frames[1], jnp.array([0, 1]), True, frames[2], jnp.float32(10), rngs=rngs
-        )
-        weights = jax.random.normal(KEY, prediction.pixels.shape)
-        return (prediction.pixels * weights).sum() + loss + prediction.reward[:, 0].sum()
-
-    for path, gradient in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(total))(params)):
-        assert np.any(gradient != 0), jax.tree_util.keystr(path)
 
 
 # --- policy and sizes -----------------------------------------------------------------------

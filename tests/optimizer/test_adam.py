@@ -119,21 +119,6 @@ def test_a_gradient_too_large_for_its_norm_is_not_clipped_without_a_limit(path):
     np.testing.assert_allclose(moved[:-1], 0.25, rtol=1e-3)
 
 
-def test_parameters_may_have_the_names_of_moments(path):
-    params = {name: jnp.ones(3) for name in ("mu", "nu", "count")}
-    for max_norm in (math.inf, 1.0):
-        optimizer = adam.make_adam(0.25, max_norm=max_norm)
-        new, state, _ = optimizer.step(params, optimizer.init(params), params)
-        np.testing.assert_allclose(flat(new), 0.75, rtol=1e-5)
-        assert jax.tree.structure(state) == jax.tree.structure(optimizer.init(params))
-
-
-def test_gradients_of_other_parameters_are_refused(path):
-    params, optimizer = {"a": jnp.ones(3)}, adam.make_adam(0.1)
-    with pytest.raises(ValueError):
-        optimizer.step({"b": jnp.ones(3)}, optimizer.init(params), params)
-
-
 def test_numbers_that_are_not_finite_show(path):
     params, optimizer = draw(0), adam.make_adam(0.1, max_norm=1.0)
     gradients = draw(1) | {"bias": jnp.array([0.0, jnp.nan, 0.0])}

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations
-from rcrl_jax.replay import aligned
 from rcrl_jax.replay.frames import (
     DeviceFrameStore,
     HostFrameStore,
@@ -88,30 +87,6 @@ def test_device_store_returns_the_stacks_of_the_host_store(layout, read):
     np.testing.assert_array_equal(looked_up, host.gather("x", slots, read))
 
 
-@pytest.mark.parametrize(
-    "layout, size",
-    [
-        (TINY, 128),
-        (observations.PATCHES, 5632),
-        (observations.WHOLE, 7168),
-        (observations.as_rendered((100, 100, 3), np.uint8), 30080),
-        (observations.as_rendered((128,), np.float32), 128),
-    ],
-)
-def test_frames_on_a_device_are_padded_to_whole_lanes(layout, size):
-    assert device_frame_size(layout) == size
-
-
-def test_partial_reads_of_frames_do_not_copy_the_ring():
-    store, frames = filled(2, 5, observations.WHOLE, (84, 84))
-    slots = RNG.integers(0, 5, (2, 3, 4))
-    gathered = store.gather("x", slots, observations.PATCHES)
-    stacked = frames[np.arange(2)[:, None, None], slots]
-    np.testing.assert_array_equal(gathered, observations.PATCHES.stack(stacked))
-    part = store._frames.reshape(12, -1)[:, :5625].reshape(-1, 225, 25)
-    assert np.shares_memory(part, store._frames)
-
-
 def test_detaching_returns_the_one_array_that_all_references_share():
     stores = [
         DeviceFrameStore(2, jnp.zeros((2, 7, 128), jnp.uint8), lambda tree: tree, TINY)
@@ -126,11 +101,3 @@ def test_detaching_returns_the_one_array_that_all_references_share():
     assert detach_frames({"b": slots})[1] is None
     with pytest.raises(ValueError, match="2 arrays"):
         detach_frames((first, stores[1].gather("x", slots, TINY)))
-
-
-def test_aligned_zeros_start_at_a_cache_line_and_have_the_shape():
-    for shape, dtype in (((3, 5), np.uint8), ((7,), np.float64), ((2, 0), np.int32)):
-        array = aligned.zeros(shape, dtype)
-        assert array.ctypes.data % aligned.LINE == 0 or not array.size
-        assert (array.shape, array.dtype) == (shape, dtype) and not array.any()
-        array[...] = 1

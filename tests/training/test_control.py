@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import shutil
-import signal
 
 import jax
 import numpy as np
@@ -21,100 +20,81 @@ from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import records
 from rcrl_jax.training import build, experiment
 from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import RunId
 from tests.envs import test_frame_log
 from tests.training import test_golden, toy, toy_control
-from tests.training.toy import run
 
 
-def run_and_stop(plan, step) -> None:
-    """Runs as if SIGTERM came in the middle of a step."""
-    stop = toy.Interruption(
-        signal.SIGTERM, num_envs=len(plan.runs), step=step, make=plan.make_environment
-    )
-    with pytest.raises(experiment.Interrupted, match=f"saved at step {step}"):
-        run(dataclasses.replace(plan, make_environment=stop))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(digests, plan) of a run of `rcrl_sac` that is never interrupted."""
+    digests, plan = test_golden.run_preset("rcrl_sac", tmp_path_factory.mktemp("whole"))
+    return digests, dataclasses.replace(plan, observe=None)
 
 
-@pytest.mark.parametrize("preset", ["state_sac", "rcrl_sac"])
-def test_presets_train_stop_and_resume_exactly(preset, tmp_path, request):
-    digests, whole = test_golden.run_preset(preset, tmp_path / "whole")
-    parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
-    run_and_stop(parts, 63)
-    request.getfixturevalue("undrawn_curves")  # those of the whole run are drawn
-    run(parts)
-    toy.assert_same_result(parts, whole)
+def with_frames_from(source, plan, workdir):
+    """The plan whose resumption reads frames from `source`."""
+    config = fields.replace(plan.config, {"replay.resumed_frames": source})
+    return dataclasses.replace(plan, workdir=workdir, config=config)
 
-    lines = records.read_records(whole.paths[0].metrics)
+
+@pytest.fixture(scope="module")
+def stopped(whole, tmp_path_factory):
+    """The directories of stopped runs, by the source of frames."""
+    directories = {}
+    for source in ("stored", "rendered"):
+        directories[source] = tmp_path_factory.mktemp(source)
+        toy.run_and_stop(with_frames_from(source, whole[1], directories[source]), 63)
+    return directories
+
+
+def test_rcrl_sac_trains_and_is_scored_as_recorded(whole):
+    """It resumes in `test_a_resumed_run_may_read_its_frames_or_render_them`."""
+    digests, plan = whole
+    lines = records.read_records(plan.paths[0].metrics)
     assert all(line["env_steps"] == 2 * line["agent_steps"] for line in lines)
     assert all(line["frames"] == line["agent_steps"] for line in lines)
     losses = [line for line in lines if "loss_critic" in line]
     assert [line["agent_steps"] for line in losses] == list(range(30, test_golden.STEPS + 1, 10))
     assert all(np.isfinite(list(line.values())).all() for line in losses)
-    assert ("segment_length_p50" in losses[-1]) == ("return_contrast" in whole.config.auxiliary)
-    assert "beta" not in losses[-1]
+    assert "segment_length_p50" in losses[-1] and "beta" not in losses[-1]
     # Every 160 environment steps are every 80 agent steps.
-    evaluations = records.read_records(whole.paths[0].evaluations)
+    evaluations = records.read_records(plan.paths[0].evaluations)
     assert [line["agent_steps"] for line in evaluations] == [80, 84]
-    scores = json.loads(whole.paths[0].scores.read_text())
+    scores = json.loads(plan.paths[0].scores.read_text())
     assert len(scores["returns"]) == 2 and scores["env_steps"] == 2 * 84
     assert all(0 <= value <= toy_control.EPISODE for value in scores["returns"])
-    if preset in test_golden.EXACT and (recorded := test_golden.recorded()):
-        assert digests == recorded["digests"][preset]
-
-
-def plan_of_frames(workdir, source):
-    """A run of `sac_aug` whose resumption reads frames from `source`."""
-    return toy_control.make_plan(
-        workdir, "sac_aug", overrides={"replay.resumed_frames": source}, total_steps=84,
-        checkpoint_period=30,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def with_frames(tmp_path_factory):
-    """The plan of a whole run, and the directories of stopped ones, by the source of frames."""
-    whole = plan_of_frames(tmp_path_factory.mktemp("whole"), "stored")
-    run(whole)
-    stopped = {}
-    for source in ("stored", "rendered"):
-        stopped[source] = tmp_path_factory.mktemp(source)
-        run_and_stop(plan_of_frames(stopped[source], source), 63)
-    return whole, stopped
+    if recorded := test_golden.recorded():
+        assert digests == recorded["digests"]["rcrl_sac"]
 
 
 @pytest.mark.usefixtures("undrawn_curves")
-@pytest.mark.parametrize("frames", ["stored", "older", "lost", "rendered", "from now on stored"])
-def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path, with_frames):
+@pytest.mark.parametrize("frames", ["stored", "older", "lost", "rendered"])
+def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path, whole, stopped):
     """While frames are not wanted the simulator shows noise, so none is used that was not read."""
-    whole, stopped = with_frames
-    begun = "stored" if frames in ("stored", "older", "lost") else "rendered"
-    shutil.copytree(stopped[begun], tmp_path / "parts")
-    parts = plan_of_frames(tmp_path / "parts", "rendered" if frames == "rendered" else "stored")
+    _, reference = whole
+    source = "rendered" if frames == "rendered" else "stored"
+    shutil.copytree(stopped[source], tmp_path / "parts")
+    parts = with_frames_from(source, reference, tmp_path / "parts")
     log = parts.workdir / "frames.log"
-    assert log.exists() == (begun == "stored")
+    assert log.exists() == (source == "stored")
     if frames == "lost":
         log.unlink()
-    if frames == "older":  # the checkpoint of step 60 knows less of the log
+    if frames == "older":  # the checkpoint of step 50 knows less of the log
         (parts.workdir / "checkpoints" / "63" / "digests.json").write_text("{")
 
-    made = []
-
     def make_blind(seeds):
-        made.append(test_frame_log.Blind(seeds.reshape(-1), [2] * seeds.size, "pixels"))
-        assert made[-1].renders
-        return made[-1]
+        return test_frame_log.Blind(seeds.reshape(-1), [2] * seeds.size, "pixels")
 
-    lines = run(dataclasses.replace(parts, make_environment=make_blind))
+    lines = toy.run(dataclasses.replace(parts, make_environment=make_blind))
     warnings = [line for line in lines if line.startswith("warning")]
     assert len(warnings) == (frames in ("lost", "older"))
     assert all(("frames.log is gone" in line) == (frames == "lost") for line in warnings)
-    mine, other = toy.last_checkpoint(parts), toy.last_checkpoint(whole)
+    mine, other = toy.last_checkpoint(parts), toy.last_checkpoint(reference)
     if frames == "rendered":
         other = other._replace(frame_log=None)  # rendered runs keep none
     toy.assert_equal_trees(mine, other)
-    assert toy.recorded(parts) == toy.recorded(whole)
+    assert toy.recorded(parts) == toy.recorded(reference)
     assert not log.exists()  # a finished run needs it no more
 
 
@@ -135,7 +115,7 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
         record_period=200,
     )  # fmt: skip
     with pytest.raises(experiment.Diverged) as stop:
-        run(plan)
+        toy.run(plan)
     kept = toy.last_checkpoint(plan, tmp_path / "diverged")
     first_update = plan.config.learn_start
     assert first_update < kept.step < first_update + 5
@@ -152,26 +132,24 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     assert not plan.paths[0].scores.exists()
 
 
-@pytest.mark.usefixtures("renderer")
 def test_tasks_of_the_suite_train_stop_and_resume_exactly(tmp_path, monkeypatch):
     """Tasks of equal action repeat form a fleet: its runs take their agent steps together."""
     monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one worker: each takes a second to start
     tasks = tuple(name for name, task in dmc.DMC_TASKS.items() if task.action_repeat == 2)
     # The first update is at step 20; the ring wraps after the run is resumed.
-    plan = toy_control.make_plan(tmp_path / "whole", "rcrl_sac", overrides={"replay.capacity": 30})
+    plan = toy_control.make_plan(tmp_path / "whole", "state_sac", overrides={"replay.capacity": 30})
     plan = dataclasses.replace(
         plan,
         runs=tuple(RunId(task, 3) for task in tasks),
         make_environment=functools.partial(
-            dmc.make_tasks, tasks, 1, backend="dm_control", observation="pixels",
-            render_size=plan.config.render_size,
+            dmc.make_tasks, tasks, 1, backend="dm_control", observation="state", render_size=0
         ),
         checkpoint_period=1000,
-    )  # fmt: skip
-    # Not to the end: rendering the episodes of an evaluation would take minutes.
+    )
+    # Not to the end: the episodes of an evaluation would take minutes.
     parts = dataclasses.replace(plan, workdir=tmp_path / "parts")
     for part, step in ((plan, 36), (parts, 25), (parts, 36)):
-        run_and_stop(part, step)
+        toy.run_and_stop(part, step)
     toy.assert_same_result(parts, plan)
     for paths, task in zip(plan.paths, tasks, strict=True):
         described = json.loads(paths.manifest.read_text())["environment"]
@@ -303,14 +281,7 @@ def test_a_run_does_not_change_beside_one_with_more_actions():
     """From states: `test_fleets_on_two_devices`."""
 
     def train(own, seeds):
-        plan = toy_control.make_plan("", "rcrl_sac", own, seeds)
-        environment, fleet = build.make_fleet(plan)
-        replay = build.make_replay(fleet, "host")
-        history = History(len(seeds), 60, fleet.agent.action.shape)
-        *_, last = toy.training(fleet, environment, 60, replay=replay, history=history)
-        return fleet.to_host(last.state.learner), replay.state, history.state
+        return toy.trained(toy_control.make_plan("", "rcrl_sac", own, seeds), 30)
 
-    together = train((1, 3), (4, 5))
-    for r, (own, seed) in enumerate([((1,), 4), ((3,), 5)]):
-        of_one = jax.tree.map(lambda x, r=r: x[r : r + 1], together)
-        toy.assert_equal_trees(of_one, train(own, (seed,)))
+    together, alone = train((3, 1), (4, 5)), train((1,), (5,))
+    toy.assert_equal_trees(jax.tree.map(lambda x: x[1:], together), alone)

@@ -86,14 +86,10 @@ def test_published_scores_are_dashed_and_labelled_lines():
         "random -20.7": -20.7,
         "ERainbow-sa, published -18.3": -18.3,
     }
+    assert _references("Catch", "rcrl", [0.0, 1.0]) == {}
 
 
 def test_the_human_score_is_drawn_only_where_it_does_not_flatten_the_curve():
     assert "human 7845" in _references("RoadRunner", "rcrl", [0.0, 7000.0])
     assert "human 7845" not in _references("RoadRunner", "rcrl", [0.0, 100.0])
     assert "human 34971" not in " ".join(_references("Hero", "rcrl", [0.0, 6000.0]))
-
-
-def test_scores_that_were_never_published_have_no_line():
-    assert _references("Catch", "rcrl", [0.0, 1.0]) == {}
-    assert set(_references("Pong", "my_own", [-21.0, -15.0])) == {"random -20.7"}

@@ -47,24 +47,12 @@ def test_the_final_parameters_are_kept_in_half_precision(reference):
         assert np.array_equal(half, np.float16(array[0]))
 
 
-def test_the_manifest_describes_the_run(reference):
-    described = json.loads(toy.paths_of(reference).manifest.read_text())
-    assert described["run"]["steps"] == toy.STEPS
-    assert described["run"]["seed"] == 3
-    assert described["run"]["backend"] == "catch"
-    assert described["run"]["config"]["learning_rate"] == 1e-3
-    assert described["protocol"]["final_episodes"] == 5
-    assert described["protocol"]["evaluation_epsilon"] == 0.1
-    assert described["environment"]["life_loss_ends_episode"] is True
-
-
 @pytest.mark.usefixtures("undrawn_curves")
-@pytest.mark.parametrize("minutes, steps", [(1e9, 50), (0.0, 1)])
-def test_checkpoints_are_saved_by_steps_or_minutes(tmp_path, monkeypatch, minutes, steps):
+def test_checkpoints_are_saved_after_minutes(tmp_path, monkeypatch):
     saved = []
     monkeypatch.setattr(checkpoints.CheckpointStore, "save", lambda self, c: saved.append(c.step))
-    run(toy.make_plan(tmp_path, checkpoint_minutes=minutes, total_steps=70))
-    assert sorted({*saved}) == sorted({*range(steps, 70, steps), 70})
+    run(toy.make_plan(tmp_path, checkpoint_minutes=0.0, total_steps=34))
+    assert {*saved} == {*range(1, 35)}
 
 
 def test_metrics_are_recorded_at_their_steps(reference):
@@ -205,8 +193,6 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
         ({"total_steps": toy.STEPS + 1}, "steps 240 -> 241"),
         ({"seeds": (4,)}, "belongs to rcrl/Catch/seed_3 as well"),
         ({"seeds": (3, 4)}, "belongs to other runs than rcrl/Catch/seed_4"),
-        ({"preset": "erainbow_sa"}, "belongs to rcrl/Catch/seed_3 as well"),
-        ({"game": "Pong"}, "belongs to rcrl/Catch/seed_3 as well"),
     ],
 )
 def test_a_work_directory_of_another_run_is_refused_untouched(reference, change, message):

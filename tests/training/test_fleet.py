@@ -11,7 +11,6 @@ from rcrl_jax import types
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training import fleet as fleets
-from rcrl_jax.training.history import History
 from tests.training import test_golden, toy
 
 SEEDS = (3, 5, 8)
@@ -21,14 +20,16 @@ CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
 
 
 def train(seeds):
-    """Trains to the last step; returns the fleet and copies of all results of training."""
-    environment, fleet = toy.make_fleet(CONFIG, seeds)
-    replay = build.make_replay(fleet, "host")
-    history = History(len(seeds), STEPS)
-    *_, last = toy.training(fleet, environment, STEPS, replay=replay, history=history)
-    assert last.state.learner.updates.tolist() == [STEPS - CONFIG.learn_start] * len(seeds)
-    result = (last.state._replace(step=0), replay.state, history.state)
-    return fleet, jax.tree.map(lambda x: np.array(x, copy=True), result)
+    """The fleet and all results of training; the run of the last seed lacks an action."""
+
+    def make_environment(environment_seeds):
+        environment = toy.make_catch(environment_seeds)
+        environment.num_valid_actions[[seed == SEEDS[-1] for seed in seeds]] = 2
+        return environment
+
+    plan = toy.make_plan("", seeds=seeds, config=CONFIG, make_environment=make_environment)
+    _, fleet = build.make_fleet(plan)
+    return fleet, toy.trained(plan, STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -45,41 +46,40 @@ def last_alone():
 def test_run_is_independent_of_fleet_composition(together, last_alone):
     _, results = together
     _, alone = last_alone
-    toy.assert_equal_trees(jax.tree.map(lambda x: x[2:] if np.ndim(x) else x, results), alone)
+    toy.assert_equal_trees(jax.tree.map(lambda x: x[2:], results), alone)
+    (learner, _), _, history = results
+    assert learner.updates.tolist() == [STEPS - CONFIG.learn_start] * 3
+    assert [np.unique(actions).tolist() for actions in history.actions] == [
+        [0, 1, 2], [0, 1, 2], [0, 1]
+    ]  # fmt: skip
 
 
 def test_runs_of_different_seeds_differ(together):
-    _, (state, replay, history) = together
-    for array in (
-        *jax.tree.leaves(state.learner.params.agent),
-        replay.priorities,
-        history.actions,
-        state.learner.key,
-    ):
-        assert all(
-            not np.array_equal(array[first], array[second]) for first, second in ((0, 1), (1, 2))
-        )
+    _, ((learner, _), replay, history) = together
+    of_agents = jax.tree.leaves(learner.params.agent)
+    for array in (*of_agents, replay.priorities, history.actions, learner.key):
+        assert not np.array_equal(array[0], array[1])
 
 
 def test_evaluation_is_independent_of_fleet_composition(together, last_alone):
-    fleet, (state, _, _) = together
-    alone, (alone_state, _, _) = last_alone
+    fleet, ((learner, _), _, _) = together
+    alone, ((alone_learner, _), _, _) = last_alone
 
     def evaluate(fleet, params, agent_steps=STEPS):
         return evaluation.evaluate(params, fleet, toy.make_catch, agent_steps, range(24)).returns
 
-    params = state.learner.params.agent
+    params = learner.params.agent
     returns = evaluate(fleet, params)
     assert set(np.unique(returns)) == {-1.0, 1.0}
     np.testing.assert_array_equal(returns, evaluate(fleet, params))
-    of_last = evaluate(alone, alone_state.learner.params.agent)
+    of_last = evaluate(alone, alone_learner.params.agent)
     np.testing.assert_array_equal(returns[2:], of_last)
     # Evaluations at different steps play different games.
     assert not np.array_equal(returns, evaluate(fleet, params, agent_steps=STEPS + 1))
 
 
-def test_an_update_of_all_runs_at_once_equals_one_after_the_other(together):
-    fleet, _ = together
+def test_an_update_of_all_runs_at_once_equals_one_after_the_other():
+    _, fleet = toy.make_fleet(CONFIG, SEEDS)
     environment, batched = toy.make_fleet(CONFIG, SEEDS, batching="vmap")
     batch = toy.played(environment, fleet).sample(1.0).batch
     one, other = (f.to_host(f.update(fleet.init(), batch)) for f in (fleet, batched))
@@ -88,18 +88,10 @@ def test_an_update_of_all_runs_at_once_equals_one_after_the_other(together):
 
 
 def test_curl_has_the_weight_of_each_run_s_game():
+    """`test_two_updates_by_hand` has such a weight."""
     config = toy.make_config("rcrl_curl", test_golden.ATARI)
-
-    def first_update(*games):
-        environment, fleet = toy.make_fleet(config, (3, 5), games=games)
-        return fleet.update(fleet.init(), toy.played(environment, fleet).sample(1.0).batch)[1]
-
-    equal, own = first_update("Catch", "Catch"), first_update("Catch", "Pong")
-    for one, other in (
-        (equal.transition_loss, own.transition_loss),
-        (equal.metrics["gradient_norm"], own.metrics["gradient_norm"]),
-    ):
-        assert [np.any(one[r] != other[r]) for r in range(2)] == [False, True]
+    _, fleet = toy.make_fleet(config, (3, 5), games=("Catch", "Pong"))
+    np.testing.assert_allclose(fleet._runs.constants["curl"], [1.0, 0.01])
 
 
 def _observations(runs, size):
@@ -110,9 +102,9 @@ def _observations(runs, size):
 
 
 def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
-    fleet, (state, _, _) = together
+    fleet, ((learner, _), _, _) = together
     # All runs get the parameters of the first, so that only noise differs.
-    params = jax.tree.map(lambda x: np.stack([x[0]] * 3), state.learner.params.agent)
+    params = jax.tree.map(lambda x: np.stack([x[0]] * 3), learner.params.agent)
     observation = _observations(3, 64)
 
     def act(*counters):
@@ -130,8 +122,8 @@ def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
 
 def test_references_to_device_frames_give_the_results_of_arrays(together):
     """`embed` and `compare` take arrays or references, as the replay returns them."""
-    fleet, (state, _, _) = together
-    params = state.learner.params
+    fleet, ((learner, _), _, _) = together
+    params = learner.params
     rng = np.random.default_rng(0)
     format_ = fleet.agent.observations
     stored = rng.integers(0, 256, (3, 9, *format_.stored.stored_shape), np.uint8)

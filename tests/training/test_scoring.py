@@ -12,7 +12,6 @@ import pytest
 
 from rcrl_jax import files
 from rcrl_jax.runs import checkpoints, manifest, workdir
-from rcrl_jax.runs.paths import RunId
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import build, evaluation, experiment, video
 from rcrl_jax.training.progress import Progress
@@ -21,7 +20,6 @@ from tests.training import toy
 
 SEEDS = (9, 3)  # not in the order of their directories' names
 EPISODES, STEPS = 20, 60
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -145,24 +143,6 @@ def test_later_episodes_continue_those_of_training(finished, tmp_path):
     assert more["returns"] not in (expected[:10], expected[10:])
 
 
-def test_the_comparison_is_printed_for_every_run(finished, tmp_path):
-    lines = []
-    score(Request(finished.workdir, output=tmp_path), lines.append)
-    text = "\n".join(lines)
-    assert f"erainbow after {STEPS} of {STEPS} agent steps" in text
-    assert "warning" not in text
-    for run in (0, 1):
-        assert (
-            f"Catch: no published scores; this run, erainbow (1 seed, {STEPS} steps, "
-            f"{EPISODES} episodes): {_mean(finished, run)}" in text
-        )
-    assert "standard error" in text and str(tmp_path / "erainbow" / "Catch" / "seed_9") in text
-
-
-def _mean(plan, run: int) -> str:
-    return f"{scores_of(plan, run)['mean']:.4g}"
-
-
 # --- checkpoints --------------------------------------------------------------------------------
 
 
@@ -192,16 +172,6 @@ def test_a_step_chooses_the_checkpoint_and_the_episodes(finished, copy, tmp_path
     assert workdir.find_checkpoint(workdir.read(copy), None).step == STEPS
     shutil.rmtree(copy / "checkpoints")
     assert workdir.find_checkpoint(workdir.read(copy), None).step == 77
-
-
-def test_a_checkpoint_without_digests_is_scored_with_a_warning(copy, tmp_path):
-    (copy / "checkpoints" / f"{STEPS}" / "digests.json").unlink()
-    lines = []
-    score(Request(copy, episodes=1, output=tmp_path / "output"), lines.append)
-    warnings = [line for line in lines if line.startswith("warning: ")]
-    assert warnings == [
-        f"warning: {copy / 'checkpoints' / f'{STEPS}'} has no digests and was not verified"
-    ]
 
 
 def test_an_agent_that_diverged_is_refused_and_others_of_its_fleet_are_scored(
@@ -238,19 +208,6 @@ def test_a_checkpoint_that_vanishes_is_replaced_by_the_next(copy, tmp_path, monk
     (paths, _) = score(Request(copy, episodes=1, output=tmp_path / "out"), lambda line: None)
     own = json.loads((paths.directory / "evaluation.json").read_text())
     assert own["agent_steps"] == 250 and len(calls) == 2
-
-
-def test_a_checkpoint_that_loses_a_file_while_it_is_read_is_not_used(copy, monkeypatch):
-    restore = ocp.PyTreeCheckpointer.restore
-
-    def deleted_meanwhile(self, path, *arguments, **options):
-        result = restore(self, path, *arguments, **options)
-        next(one for one in path.rglob("*") if one.is_file()).unlink()
-        return result
-
-    monkeypatch.setattr(ocp.PyTreeCheckpointer, "restore", deleted_meanwhile)
-    with pytest.raises(FileNotFoundError, match=f"no checkpoint .*{STEPS} any more"):
-        checkpoints.read_agents(copy / "checkpoints", STEPS, _agents(copy))
 
 
 def test_parameters_of_another_agent_are_not_read(copy):
@@ -294,10 +251,6 @@ def edit_all(workdir, change) -> None:
             "no checkpoint yet: training writes one",
         ),
         (
-            lambda at: (shutil.rmtree(at / "checkpoints"), (at / "checkpoints").mkdir()),
-            "no checkpoint yet",
-        ),
-        (
             lambda at: edit_all(at, lambda m: m["run"].pop("format")),
             f"in format 1 .* reads format {manifest.FORMAT}: train again",
         ),
@@ -330,23 +283,6 @@ def test_what_cannot_be_scored_is_refused_in_one_line(copy, tmp_path, spoil, say
 def _unscored(workdir):
     for path in workdir.glob("*/*/*/scores.json"):
         path.unlink()
-
-
-@pytest.mark.parametrize(
-    "below, says",
-    [
-        (
-            ".",
-            "results without checkpoints.* train again .the command was: python -m experiments",
-        ),
-        ("..", "did you mean .*"),
-        ("../short_runs/erainbow", "no <preset>/<game>/seed_<n>/manifest.json in it"),
-        ("erainbow/Assault/seed_0", "it is one run of .*results/atari100k; --games and --seeds"),
-    ],
-)
-def test_committed_results_are_refused_with_what_to_do(tmp_path, below, says):
-    with pytest.raises(Unusable, match=says):
-        score(Request(ROOT / "results" / "atari100k" / below, output=tmp_path / "output"))
 
 
 @pytest.mark.parametrize(
@@ -410,15 +346,6 @@ def test_the_default_output_is_named_after_work_directory_and_step(finished, tmp
     assert paths.workdir == pathlib.Path("runs/evaluate-fleet-60")
 
 
-def test_other_versions_than_in_training_are_named(copy, tmp_path):
-    edit_all(copy, lambda m: m["versions"].update(jax="0.0.1", git_commit="another"))
-    lines = []
-    score(Request(copy, episodes=1, output=tmp_path / "output"), lines.append)
-    assert [line for line in lines if line.startswith("warning: ")] == [
-        f"warning: not as in training: jax 0.0.1 -> {jax.__version__}"
-    ]
-
-
 def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monkeypatch):
     def advance(self, steps):
         signal.raise_signal(signal.SIGTERM)
@@ -428,16 +355,6 @@ def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monk
         score(Request(finished.workdir, output=tmp_path / "output"), lambda line: None)
     assert stop.value.signum == signal.SIGTERM
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_a_backend_of_the_other_family_is_refused(monkeypatch):
-    monkeypatch.undo()
-    config = toy.make_config("erainbow")
-    runs = [RunId("Pong", 0)]
-    with pytest.raises(Unusable, match="unknown Atari backend 'dm_control'"):
-        build.environment_maker(config, runs, "dm_control")
-    with pytest.raises(Unusable, match="unknown game 'Catch'"):
-        build.environment_maker(config, [RunId("Catch", 0)], "ale")
 
 
 def test_a_run_that_resumes_in_another_order_is_refused(copy):

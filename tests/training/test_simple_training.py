@@ -12,88 +12,54 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import detach_frames, device_frame_size
 from rcrl_jax.runs import records
-from rcrl_jax.training import build, experiment, prediction
+from rcrl_jax.training import build, prediction
 from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.history import History
-from tests.training import test_control, test_golden, toy, toy_simple
-
-MODELS = ("deterministic", "stochastic")
-
-
-def stop_in_round(plan, monkeypatch, step, made):
-    """Runs as if a signal came after some updates of a step."""
-    save_if_due = experiment._Saves.save_if_due
-
-    def stop(saves, state):
-        if (state.step, state.early_updates) == (step, made):
-            saves.save(state)
-            raise experiment.Interrupted(15, state.step)
-        save_if_due(saves, state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(experiment._Saves, "save_if_due", stop)
-        with pytest.raises(experiment.Interrupted):
-            test_control.run(plan)
+from tests.training import test_golden, toy, toy_simple
 
 
 @pytest.mark.usefixtures("undrawn_curves")
-@pytest.mark.parametrize("model", MODELS)
-def test_simple_resumes_exactly_in_the_middle_of_a_round(model, tmp_path, monkeypatch):
+def test_simple_resumes_exactly_in_the_middle_of_a_round(tmp_path, monkeypatch):
     starts = []
 
     def keep(moment):
         starts.append(moment.fleet.to_host(moment.params))
 
-    whole = toy_simple.make_plan(
-        tmp_path / "whole", model, observe=keep, observe_period=toy_simple.STEPS
-    )
-    test_control.run(whole)
+    whole = toy_simple.make_plan(tmp_path / "whole", observe=keep, observe_period=toy_simple.STEPS)
+    toy.run(whole)
     test_golden.assert_trained(*starts, whole.config)
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
-    stop_in_round(parts, monkeypatch, 24, 3)  # after the real rollout and two of the model
-    assert toy.last_checkpoint(parts).early_updates == 3
-    stop_in_round(parts, monkeypatch, 48, 5)  # among the rollouts in the model
-    test_control.run_and_stop(parts, 55)  # in an episode
+    toy.run_and_stop_between_updates(parts, monkeypatch, 48, 5)  # among rollouts in the model
+    toy.run_and_stop(parts, 55)  # in an episode
     assert toy.last_checkpoint(parts).memory[0].any()
-    stop_in_round(parts, monkeypatch, 72, 1)  # after the last action
-    test_control.run(parts)
-    toy.assert_equal_trees(toy.last_checkpoint(parts), toy.last_checkpoint(whole))
-    assert toy.recorded(parts) == toy.recorded(whole)
-    assert_records(whole)
+    toy.run_and_stop_between_updates(parts, monkeypatch, 72, 1)  # after the last action
+    toy.run(parts)
+    toy.assert_same_result(parts, whole)
 
-
-def assert_records(plan):
-    last = toy.last_checkpoint(plan)
+    last = toy.last_checkpoint(whole)
     assert last.step == 72 and last.early_updates == 1
     assert last.learner.updates == 19 and last.learner.task_state["progress"].model_updates == 9
-    lines = records.read_records(plan.paths[0].metrics)
+    lines = records.read_records(whole.paths[0].metrics)
     updates = [line for line in lines if "loss_pixels" in line]
     assert [line["agent_steps"] for line in updates] == [13, 25, 37, 49, 61]
     assert not updates[0]["loss_pixels"] and updates[1]["loss_pixels"] > 0
-    assert (updates[-1]["loss_bits"] > 0) == (plan.config.model == "stochastic")
     assert all(np.isfinite(list(line.values())).all() for line in updates)
-    evaluations = records.read_records(plan.paths[0].evaluations)
+    evaluations = records.read_records(whole.paths[0].evaluations)
     assert [line["agent_steps"] for line in evaluations] == [48, 72]
     for line in evaluations:
         assert {"mean", "mean_temperature_0.0", "mean_temperature_1.0"} <= line.keys()
         assert "mean_temperature_0.5" not in line
-    scores = json.loads(plan.paths[0].scores.read_text())
+    scores = json.loads(whole.paths[0].scores.read_text())
     assert scores["mean"] == evaluations[-1]["mean"]
 
 
-def test_a_run_is_the_same_alone_and_in_a_fleet(tmp_path):
-    def train(seeds):
-        plan = toy_simple.make_plan(tmp_path, seeds=seeds)
-        environment, fleet = build.make_fleet(plan)
-        replay = build.make_replay(fleet, "host")
-        history = History(len(seeds), 30, fleet.agent.action.shape)
-        *_, last = toy.training(fleet, environment, 30, replay=replay, history=history)
-        return fleet.to_host((last.state.learner, last.state.memory)), history.state
+def test_a_run_is_the_same_alone_and_in_a_fleet():
+    """After a round of all kinds of updates."""
 
-    together = train((4, 5))
-    for r, seed in enumerate((4, 5)):
-        of_one = jax.tree.map(lambda x, r=r: x[r : r + 1], together)
-        toy.assert_equal_trees(of_one, train((seed,)))
+    def train(seeds):
+        learner, _, history = toy.trained(toy_simple.make_plan("", seeds=seeds), 25)
+        return learner, history
+
+    toy.assert_equal_trees(jax.tree.map(lambda x: x[1:], train((4, 5))), train((5,)))
 
 
 @pytest.mark.parametrize("frame_store", ["host", "device"])
@@ -111,9 +77,9 @@ def test_batch_shapes_are_those_of_the_batches_of_each_kind(frame_store):
 
 
 @pytest.mark.parametrize("kind", range(3))
-@pytest.mark.parametrize("model", MODELS)
-def test_updates_lower_for_accelerators_with_frames_on_the_device(model, kind):
-    config = toy_simple.make_config(model)
+def test_updates_of_each_kind_lower_for_accelerators(kind):
+    """With frames on the device; the stochastic model has all parts of the other."""
+    config = toy_simple.make_config("stochastic")
     agent = make_agent(config, discrete_spec(config.frame_shape, 3))
     fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([3, 3]), {}))
     batch = prediction.empty_batch(agent, 2, "device", kind)

@@ -3,10 +3,12 @@
 import dataclasses
 import os
 import pathlib
+import signal
 import sys
 
 import jax
 import numpy as np
+import pytest
 
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -88,6 +90,16 @@ def training(fleet, environment, total_steps, *, replay=None, history=None):
         history=history or History(fleet.num_runs, total_steps, fleet.agent.action.shape),
         total_steps=total_steps,
     )
+
+
+def trained(plan: Plan, steps: int):
+    """Learner with memory, replay and history after `steps`; the axis R leads every array."""
+    environment, fleet = build.make_fleet(plan)
+    replay = build.make_replay(fleet, plan.frame_store)
+    history = History(fleet.num_runs, steps, fleet.agent.action.shape)
+    *_, last = training(fleet, environment, steps, replay=replay, history=history)
+    learner = fleet.to_host((last.state.learner, last.state.memory))
+    return learner, replay.state, history.state
 
 
 def played(environment, fleet, steps: int = 60) -> SegmentReplay:
@@ -187,6 +199,32 @@ class Interruption:
 
             environment.send = send_and_signal
         return environment
+
+
+def run_and_stop(plan: Plan, step: int) -> None:
+    """Runs as if SIGTERM came in the middle of a step."""
+    stop = Interruption(
+        signal.SIGTERM, num_envs=len(plan.runs), step=step, make=plan.make_environment
+    )
+    with pytest.raises(experiment.Interrupted, match=f"saved at step {step}"):
+        run(dataclasses.replace(plan, make_environment=stop))
+
+
+def run_and_stop_between_updates(plan: Plan, monkeypatch, step: int, early_updates: int) -> None:
+    """Runs as if a signal came after some of the updates before the action of a step."""
+    save_if_due = experiment._Saves.save_if_due
+
+    def stop(saves, state):
+        if (state.step, state.early_updates) == (step, early_updates):
+            saves.save(state)
+            raise experiment.Interrupted(signal.SIGTERM, state.step)
+        save_if_due(saves, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment._Saves, "save_if_due", stop)
+        with pytest.raises(experiment.Interrupted):
+            run(plan)
+    assert last_checkpoint(plan).early_updates == early_updates
 
 
 def last_step(metrics: pathlib.Path) -> int:
