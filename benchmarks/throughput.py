@@ -40,6 +40,7 @@ from rcrl_jax.training.plan import Plan, RunId
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", 10, 1_000_000)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", 3, 1_000_000)
+_BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
@@ -101,6 +102,7 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
         workdir=pathlib.Path(_OUTPUT.value),
         eval_episodes=1,
         make_environment=build.environment_maker(settings, ids, backend),
+        batching=_BATCHING.value,
         frame_store=_FRAME_STORE.value,
     )
 
