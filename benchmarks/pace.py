@@ -110,18 +110,19 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a full run of SimPLe costs on a device; none where a kind of update is missing."""
-    from rcrl_jax.agents.simple import Rounds  # late: it imports JAX
+    from benchmarks.programs import KINDS  # late: these import JAX
+    from rcrl_jax.agents.simple import Rounds
 
     compiled = {
         row["program"]: row for row in rows if row["preset"] == "simple" and row["runs"] == 1
     }
     config = ATARI_WORLD_MODEL_PRESETS["simple"]
     counts = Rounds(config).counts(0, config.total_steps)
-    kinds = dict(zip(("update", "update_1", "update_2"), counts, strict=True))
-    if not all("flops" in compiled.get(program, {}) for program in kinds):
+    if not all("flops" in compiled.get(program, {}) for program in KINDS):
         return []
     cells, flops, seconds = [], 0.0, 0.0
-    for program, number in kinds.items():
+    for program, kind in KINDS.items():
+        number = counts[kind]
         bound = compiled_table.bound_s(compiled[program])
         flops += number * compiled[program]["flops"]
         seconds += number * bound

@@ -189,7 +189,7 @@ def own_loops(config: presets.Config, program: str) -> list[int]:
             return 2 * [config.sequence_length]
         case PlanetConfig(), "act":
             return [config.iterations, config.horizon]
-        case SlacConfig(), "update":  # the model's filter; that of policy and critics learns not
+        case SlacConfig(), "update":  # the model's filter both ways, and the critics' filter
             return 3 * [config.window_frames]
         case SimpleConfig(), "update_1" | "update_2":  # rollout, advantages, minibatches
             in_game = config.real_rollout // config.real_agents

@@ -96,23 +96,19 @@ _SMALL = {
     "model_updates": 1500,
     "policy_updates": 10,
     "periodic_episodes": 4,
+    # The same largest step size as in `simple`, reached within the first round.
+    "deterministic.learning_rate": 0.75,
+    "deterministic.warmup": 2000,
+    **{
+        f"{model}.{name}": value
+        for model in ("deterministic", "stochastic")
+        for name, value in {"filters": 32, "compress_steps": 2, "double_steps": 1}.items()
+    },
 }
-_SMALL_MODEL = {"filters": 32, "compress_steps": 2, "double_steps": 1}
-# The same largest step size as in `simple`, reached within the first round.
-_SHORT_WARMUP = {"deterministic.learning_rate": 0.75, "deterministic.warmup": 2000}
 
 ATARI_WORLD_MODEL_PRESETS: dict[str, SimpleConfig] = {
     "simple": SimpleConfig(),
-    "simple_small": replace(
-        SimpleConfig(),
-        _SMALL
-        | _SHORT_WARMUP
-        | {
-            f"{model}.{name}": value
-            for model in ("deterministic", "stochastic")
-            for name, value in _SMALL_MODEL.items()
-        },
-    ),
+    "simple_small": replace(SimpleConfig(), _SMALL),
 }
 """SimPLe, which learns a world model, and a smaller one of ours, which is not SimPLe.
 
