@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from experiments import command_line
-from rcrl_jax import files, signals
+from rcrl_jax import files, signals, types
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def check(plan: "Plan", spec: EnvironmentSpec) -> None:
 
     Raises:
       DoesNotFit: too little memory.
+      Incompatible: the configuration, its tasks and the environments do not work together.
       VideoFailed: it wants a video, and there is no ffmpeg.
       OSError: too little space on the disk.
     """
@@ -150,6 +151,7 @@ def ending_cleanly() -> Iterator[None]:
         files.InUse,
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
+        types.Incompatible,
         experiment.NotReproduced,
         video.VideoFailed,
         ImportError,

@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from dm_env import specs
+
+from rcrl_jax import types
 
 Array = Any  # a NumPy or a JAX array: the functions below only reshape, slice and transpose
 
@@ -144,6 +147,26 @@ def as_rendered(frame_shape: tuple[int, ...], dtype: type[np.generic]) -> FrameL
     return FrameLayout(
         lambda frames: frames, frame_shape, stack_axis=-1 - len(frame_shape), dtype=dtype
     )
+
+
+def check_frames(
+    frame: specs.Array, shape: tuple[int, ...], dtype: type[np.generic] = np.uint8
+) -> None:
+    """Checks that an agent can read the frames of an environment.
+
+    Args:
+      frame: of the environment.
+      shape: of a frame that the agent reads.
+      dtype: of such a frame.
+
+    Raises:
+      Incompatible: it cannot.
+    """
+    if tuple(frame.shape) != shape or frame.dtype != dtype:
+        raise types.Incompatible(
+            f"the environment's frames must be {dtype.__name__} {list(shape)}, "
+            f"got {frame.dtype} {list(frame.shape)}"
+        )
 
 
 class ObservationFormat(NamedTuple):

@@ -16,6 +16,10 @@ import optax
 Params = Any  # a pytree of parameters, as Flax makes them
 
 
+class Incompatible(ValueError):  # noqa: N818 - says what is the matter
+    """A configuration, its auxiliary tasks and its environment do not work together."""
+
+
 class RunSpec(NamedTuple):
     """What differs between the runs of a fleet and stays fixed during a run."""
 

@@ -2,11 +2,13 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from rcrl_jax import observations
+from rcrl_jax import observations, types
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import presets
 from rcrl_jax.config.presets import ATARI_PRESETS
-from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.envs.protocol import control_spec, discrete_spec
 
 
 def stack_patches(stacked_frames):
@@ -58,12 +60,29 @@ def format_of(preset: str) -> observations.ObservationFormat:
 
 
 def test_each_preset_stores_the_fewest_bytes_it_needs():
-    stored = {name: format_of(name).stored for name in ATARI_PRESETS}
-    patches = {name for name, layout in stored.items() if layout is observations.PATCHES}
-    assert patches == {
-        "erainbow", "erainbow_sa", "rcrl", "erainbow_sa_normal", "rcrl_normal",
-    }  # fmt: skip
-    assert {n for n, layout in stored.items() if layout is observations.FRAMES} == {"rainbow"}
+    for name, config in ATARI_PRESETS.items():
+        shifts = config.augmentation != "none" or "curl" in config.auxiliary
+        fewest = observations.WHOLE if shifts else observations.PATCHES
+        expected = observations.FRAMES if config.encoder == "nature" else fewest
+        assert format_of(name).stored is expected, name
     curl = format_of("curl")  # shifts the first state alone
     assert curl.observation is observations.WHOLE
     assert curl.next_observation is curl.network is observations.PATCHES
+
+
+@pytest.mark.parametrize(
+    ("preset", "spec", "message"),
+    [
+        ("rcrl", discrete_spec((64, 64), 4), r"uint8 \[84, 84\], got uint8 \[64, 64\]"),
+        ("rainbow", discrete_spec((84, 84, 3), 4), r"uint8 \[84, 84\], got uint8 \[84, 84, 3\]"),
+        ("simple", discrete_spec((84, 84), 4), r"uint8 \[105, 80, 3\], got uint8 \[84, 84\]"),
+        ("rcrl_sac", control_spec((84, 84, 3), 6), r"uint8 \[100, 100, 3\], got uint8 \[84, "),
+        ("state_sac", control_spec((84, 84, 3), 6), r"float32 \[84\], got uint8 \[84, 84, 3\]"),
+        ("dreamer", control_spec((84, 84, 3), 6), r"uint8 \[64, 64, 3\], got uint8 \[84, 84, 3\]"),
+    ],
+)
+def test_frames_that_an_agent_cannot_read_are_refused(preset, spec, message):
+    known = {**ATARI_PRESETS, **presets.ATARI_WORLD_MODEL_PRESETS}
+    known |= {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
+    with pytest.raises(types.Incompatible, match=f"frames must be {message}"):
+        make_agent(known[preset], spec)

@@ -69,7 +69,7 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      ValueError: the environment's frames do not fit the configuration.
+      Incompatible: the environment's frames do not fit the configuration.
     """
     formats = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(

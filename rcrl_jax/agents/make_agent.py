@@ -40,7 +40,7 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      ValueError: the environment does not fit the configuration.
+      Incompatible: the configuration, its tasks and the environment do not work together.
     """
     family = _FAMILIES[type(config)]
     if extra_tasks:

@@ -16,7 +16,7 @@ from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import precision, rainbow
-from rcrl_jax.observations import ObservationFormat, leading_patches
+from rcrl_jax.observations import FRAMES, ObservationFormat, check_frames, leading_patches
 from rcrl_jax.optimizer import adam
 
 
@@ -29,7 +29,11 @@ def make_agent(
       config: the configuration.
       spec: shape of a frame and the largest action set of the fleet.
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
+
+    Raises:
+      Incompatible: the environment's frames do not fit, or two tasks exclude each other.
     """
+    check_frames(spec.frame, FRAMES.stored_shape)
     network = rainbow.RainbowNetwork(
         max_num_actions=spec.max_num_actions,
         num_atoms=config.num_atoms,
@@ -69,7 +73,7 @@ def make_agent(
         return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 
     size, rule = network.embedding_size, training.contrast_rule(config)
-    parts = task.AgentParts(encode, encode, join, augment, size, size, rule)
+    parts = task.AgentParts(encode, encode, join, augment, size, size, rule, config.batch_size)
     tasks = registry.make_tasks(config, parts, extra_tasks)
     needs = task.needs_of(tasks, parts)
     formats = training.observation_format(config, needs.whole_frames)

@@ -172,6 +172,7 @@ def make_recurrent_model(
         psi_size=feature_size,
         phi_size=feature_size + max_num_actions,
         samples=sac_training.contrast_rule(config, spec.action_repeat),
+        batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
 

@@ -56,7 +56,7 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      ValueError: the environment's frames do not fit the configuration.
+      Incompatible: the environment's frames do not fit the configuration.
     """
     formats = training.observation_format(config, spec)
     pixels = config.observation == "pixels"
@@ -91,6 +91,7 @@ def make_agent(
         psi_size=model.psi_size,
         phi_size=model.psi_size + max_num_actions,
         samples=training.contrast_rule(config, spec.action_repeat),
+        batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
     needs = task.needs_of(tasks, parts)

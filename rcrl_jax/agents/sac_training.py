@@ -25,17 +25,13 @@ def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationF
     """Whole frames everywhere, since every observation is cropped.
 
     Raises:
-      ValueError: the environment's frames do not fit the configuration.
+      Incompatible: the environment's frames do not fit the configuration.
     """
     pixels = config.observation == "pixels"
-    shape = tuple(spec.frame.shape)
-    expected = (config.render_size, config.render_size, 3) if pixels else spec.frame.shape[:1]
+    size = config.render_size
+    shape = (size, size, 3) if pixels else tuple(spec.frame.shape[:1])
     dtype = np.uint8 if pixels else np.float32
-    if shape != tuple(expected) or spec.frame.dtype != dtype:
-        raise ValueError(
-            f"frames must be {dtype.__name__} {list(expected)}, got {spec.frame.dtype} "
-            f"{list(shape)}"
-        )
+    observations.check_frames(spec.frame, shape, dtype)
     return ObservationFormat.uniform(config.frame_stack, observations.as_rendered(shape, dtype))
 
 

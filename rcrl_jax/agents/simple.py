@@ -298,15 +298,11 @@ def make_agent(
       extra_tasks: none.
 
     Raises:
-      ValueError: the environment's frames do not fit, or there are auxiliary tasks.
+      Incompatible: the environment's frames do not fit, or there are auxiliary tasks.
     """
     if extra_tasks:
-        raise ValueError(f"SimPLe has no auxiliary tasks: {', '.join(extra_tasks)}")
-    if tuple(spec.frame.shape) != config.frame_shape or spec.frame.dtype != np.uint8:
-        raise ValueError(
-            f"frames must be uint8 {list(config.frame_shape)}, got {spec.frame.dtype} "
-            f"{list(spec.frame.shape)}"
-        )
+        raise types.Incompatible(f"SimPLe has no auxiliary tasks: {', '.join(extra_tasks)}")
+    observations.check_frames(spec.frame, config.frame_shape)
     stack, num_actions = config.frame_stack, spec.max_num_actions
     makers = {"deterministic": make_deterministic, "stochastic": make_stochastic}
     world: World = makers[config.model](config, num_actions)

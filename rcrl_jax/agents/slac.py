@@ -82,10 +82,10 @@ def make_agent(
       extra_tasks: none.
 
     Raises:
-      ValueError: the environment's frames do not fit, or there are auxiliary tasks.
+      Incompatible: the environment's frames do not fit, or there are auxiliary tasks.
     """
     if extra_tasks:
-        raise ValueError(f"SLAC has no auxiliary tasks: {', '.join(extra_tasks)}")
+        raise types.Incompatible(f"SLAC has no auxiliary tasks: {', '.join(extra_tasks)}")
     length, num_actions = config.sequence_length, spec.max_num_actions
     formats = training.observation_format(config, spec, frame_stack=length)
     network = slac.LatentModel(config.filters, config.z1_size, config.z2_size, config.hidden_size)

@@ -15,14 +15,10 @@ def observation_format(
     """Whole frames, the newest ones of an episode with the actions between them.
 
     Raises:
-      ValueError: the environment's frames do not fit the networks.
+      Incompatible: the environment's frames do not fit the networks.
     """
     expected = (config.render_size, config.render_size, 3)
-    if tuple(spec.frame.shape) != expected or spec.frame.dtype != np.uint8:
-        raise ValueError(
-            f"frames must be uint8 {list(expected)}, got {spec.frame.dtype} "
-            f"{list(spec.frame.shape)}"
-        )
+    observations.check_frames(spec.frame, expected)
     formats = ObservationFormat.uniform(frame_stack, observations.as_rendered(expected, np.uint8))
     return formats._replace(with_actions=True)
 

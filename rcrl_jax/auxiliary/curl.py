@@ -20,15 +20,12 @@ from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.networks import projection
 
 
-def make_momentum_curl(
-    parts: task.AgentParts, config: CurlConfig, weight: float
-) -> task.AuxiliaryTask:
+def make_momentum_curl(parts: task.AgentParts, config: CurlConfig) -> task.AuxiliaryTask:
     """Makes CURL's task as on Atari, for an agent whose encoder is `params["params"]["encoder"]`.
 
     Args:
       parts: of the agent.
       config: sizes, momentum and the weight of each game.
-      weight: of every auxiliary loss.
     """
     head = projection.Projection(config.hidden_size, config.projection_size)
 
@@ -71,7 +68,7 @@ def make_momentum_curl(
     return task.AuxiliaryTask(
         init,
         loss,
-        weight=lambda factor: weight * config.weight * factor,
+        weight=lambda factor: config.weight * factor,
         whole_frames=True,
         encoded=2,
         images=images,
@@ -83,8 +80,8 @@ def make_momentum_curl(
     )
 
 
-def make_target_curl(parts: task.AgentParts, weight: float) -> task.AuxiliaryTask:
-    """Makes CURL's task as on DMControl; `weight` is the loss's."""
+def make_target_curl(parts: task.AgentParts) -> task.AuxiliaryTask:
+    """Makes CURL's task as on DMControl."""
 
     def init(key: chex.PRNGKey) -> types.Params:
         return {"bilinear": _init_bilinear(key, parts.psi_size)}
@@ -96,9 +93,7 @@ def make_target_curl(parts: task.AgentParts, weight: float) -> task.AuxiliaryTas
         logits = _similarities(task_params["bilinear"], view.psi, keys)
         return info_nce(logits), {"instance_accuracy": _accuracy(logits)}
 
-    return task.AuxiliaryTask(
-        init, loss, weight=lambda constants: weight, whole_frames=True, encoded=1
-    )
+    return task.AuxiliaryTask(init, loss, whole_frames=True, encoded=1)
 
 
 def _init_bilinear(key: chex.PRNGKey, size: int) -> jax.Array:

@@ -15,7 +15,6 @@ def make_reconstruction(
     psi_size: int,
     latent_penalty: float,
     weight_decay: float,
-    weight: float,
 ) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
@@ -25,7 +24,6 @@ def make_reconstruction(
       latent_penalty: weight of |psi|^2 / 2.
       weight_decay: weight of half the squared norm of the decoder's parameters. The source uses
         the weight decay of its Adam optimiser, which adds the same term to the gradient.
-      weight: of the loss.
     """
 
     def init(key) -> types.Params:
@@ -41,7 +39,7 @@ def make_reconstruction(
         total = reconstruction + latent_penalty * penalty + weight_decay * decay
         return total, {"reconstruction_error": reconstruction}
 
-    return task.AuxiliaryTask(init, loss, weight=lambda constants: weight)
+    return task.AuxiliaryTask(init, loss)
 
 
 def target_image(key: jax.Array, observation: jax.Array) -> jax.Array:

@@ -1,5 +1,6 @@
 """The auxiliary tasks that a configuration selects by name."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from rcrl_jax.auxiliary import curl, reconstruction, task
@@ -11,15 +12,23 @@ from rcrl_jax.return_contrast.task import make_return_contrast
 def make_tasks(
     config: Config, parts: task.AgentParts, extra: Mapping[str, task.TaskMaker]
 ) -> dict[str, task.AuxiliaryTask]:
-    """The tasks of an agent by name: those that its configuration uses, then `extra`."""
+    """The tasks of an agent by name: those that its configuration uses, then `extra`.
+
+    The weight of each is multiplied by the configuration's `auxiliary_weight`.
+    """
     tasks = {name: MAKERS[name](config, parts) for name in config.tasks}
-    return tasks | {name: make(parts) for name, make in extra.items()}
+    tasks |= {name: make(parts) for name, make in extra.items()}
+    return {name: _scaled(made, config.auxiliary_weight) for name, made in tasks.items()}
+
+
+def _scaled(made: task.AuxiliaryTask, factor: float) -> task.AuxiliaryTask:
+    return dataclasses.replace(made, weight=lambda constants: factor * made.weight(constants))
 
 
 def _make_curl(config: Config, parts: task.AgentParts) -> task.AuxiliaryTask:
     if hasattr(config, "curl"):
-        return curl.make_momentum_curl(parts, config.curl, config.auxiliary_weight)
-    return curl.make_target_curl(parts, config.auxiliary_weight)
+        return curl.make_momentum_curl(parts, config.curl)
+    return curl.make_target_curl(parts)
 
 
 def _make_reconstruction(config: Config, parts: task.AgentParts) -> task.AuxiliaryTask:
@@ -28,14 +37,11 @@ def _make_reconstruction(config: Config, parts: task.AgentParts) -> task.Auxilia
         parts.psi_size,
         config.latent_penalty,
         config.decoder_weight_decay,
-        config.auxiliary_weight,
     )
 
 
 MAKERS: dict[str, Callable[[Config, task.AgentParts], task.AuxiliaryTask]] = {
-    "return_contrast": lambda config, parts: make_return_contrast(
-        parts, config.return_contrast, config.auxiliary_weight
-    ),
+    "return_contrast": lambda config, parts: make_return_contrast(parts, config.return_contrast),
     "curl": _make_curl,
     "reconstruction": _make_reconstruction,
 }

@@ -31,6 +31,8 @@ class AgentParts(NamedTuple):
     phi_size: int
     samples: ContrastRule
     """Contrastive samples as the configuration describes them."""
+    batch_size: int
+    """B, transitions of an update."""
 
 
 class UpdateView(NamedTuple):
@@ -55,6 +57,11 @@ def _no_images(batch: types.Batch, sampled: types.Batch, key: chex.PRNGKey) -> t
     return ()
 
 
+def _one(constants: Any) -> float:
+    del constants
+    return 1.0
+
+
 def _no_constants(game: str) -> tuple[()]:
     del game
     return ()
@@ -77,7 +84,8 @@ class AuxiliaryTask:
       init: `key -> task_params`, the task's own parameters.
       loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
         `task_params` and `view.params`, but neither targets nor state.
-      weight: `constants -> scalar`, the weight of the loss.
+      weight: `constants -> scalar`, the weight of the loss; `auxiliary_weight` of the configuration
+        multiplies it.
       samples: contrastive samples that the loss reads as `view.batch.contrast`; None for a task
         without them. The tasks of an agent share their samples, with times if one asks for them.
       whole_frames: whether `view.sampled.transitions.observation` must hold whole frames, for
@@ -104,7 +112,7 @@ class AuxiliaryTask:
         [types.Params, UpdateView, types.Params, chex.PRNGKey],
         tuple[jax.Array, dict[str, jax.Array]],
     ]
-    weight: Callable[[Any], jax.Array | float]
+    weight: Callable[[Any], jax.Array | float] = _one
     samples: ContrastRule | None = None
     whole_frames: bool = False
     encoded: int = 0
@@ -133,12 +141,21 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
     """What the tasks need together.
 
     Raises:
-      ValueError: two tasks ask for different contrastive samples.
+      Incompatible: two tasks ask for different contrastive samples, or one asks for another number
+        of them than its anchors allow.
     """
     asked = {name: task.samples for name, task in tasks.items() if task.samples is not None}
     rules = {rule._replace(times=False) for rule in asked.values()}
     if len(rules) > 1:
-        raise ValueError(f"{' and '.join(asked)} ask for different contrastive samples")
+        raise types.Incompatible(
+            f"auxiliary: {' and '.join(asked)} ask for different contrastive samples"
+        )
+    for name, rule in asked.items():
+        if rule.anchors == "rl_batch" and rule.number != parts.batch_size:
+            raise types.Incompatible(
+                f"auxiliary: {name} takes the batch of the RL loss as its anchors, so it must ask "
+                f"for batch_size = {parts.batch_size} of them; got {rule.number}"
+            )
     # Without a task, the rule still says which returns count as equal.
     samples = rules.pop() if rules else parts.samples._replace(number=0)
     return Needs(

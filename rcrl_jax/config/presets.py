@@ -53,7 +53,7 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
     "der_plus": _DER_PLUS,
     "der_plus_rcrl": replace(_DER_PLUS, {"auxiliary": ("return_contrast",)}),
 }
-"""The rows of the paper's Atari table, and five of ours. Presets differ only where systems differ.
+"""The rows of the paper's Atari table, and some of ours. Presets differ only where systems differ.
 
 `erainbow_aug` is CURL without its contrastive loss. `erainbow_sa_normal` and `rcrl_normal` are
 another reading of the paper; its discriminator learns actions more than returns

@@ -18,14 +18,13 @@ SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 
 
 def make_return_contrast(
-    parts: task.AgentParts, config: ReturnContrastConfig, weight: float
+    parts: task.AgentParts, config: ReturnContrastConfig
 ) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
     Args:
       parts: of the agent; the task trains what makes phi, on `parts.samples`.
       config: discriminator and loss.
-      weight: of the loss.
     """
     network = discriminator.Discriminator(
         config.discriminator_hidden,
@@ -87,7 +86,6 @@ def make_return_contrast(
     return task.AuxiliaryTask(
         init,
         loss,
-        weight=lambda constants: weight,
         images=lambda batch, sampled, key: tuple(pairs.observation for pairs in batch.contrast),
         samples=parts.samples,
         discriminate=network.apply,

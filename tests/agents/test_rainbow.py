@@ -159,15 +159,15 @@ def total_loss(config, params, target_params, momentum, batch, key):
 
     values["c51"] = total
     join = functools.partial(network.apply, method="join")
-    parts = AgentParts(None, None, join, None, None, EMBEDDING_SIZE, None)
-    task = make_return_contrast(parts, config.return_contrast, 1.0)
+    parts = AgentParts(None, None, join, None, None, EMBEDDING_SIZE, None, BATCH)
+    task = make_return_contrast(parts, config.return_contrast)
     own = params.auxiliary["return_contrast"]
     view = view_of(pairs.observation for pairs in batch.contrast)
     values["return_contrast"], _ = task.loss(own, view, None, None)
     total += config.auxiliary_weight * values["return_contrast"]
 
-    parts = AgentParts(encode_patches, None, None, shift, EMBEDDING_SIZE, None, None)
-    task = curl.make_momentum_curl(parts, config.curl, 1.0)
+    parts = AgentParts(encode_patches, None, None, shift, EMBEDDING_SIZE, None, None, BATCH)
+    task = curl.make_momentum_curl(parts, config.curl)
     own = params.auxiliary["curl"]
     view = view_of(task.images(batch, batch, task_keys[-1]))
     values["curl"], _ = task.loss(own, view, momentum, task_keys[-1])

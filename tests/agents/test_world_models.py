@@ -12,7 +12,6 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.agents import planet
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.networks import rssm
@@ -398,9 +397,3 @@ def test_schedules_count_environment_steps_at_every_repeat(preset):
             assert updates == 95 * 100 + first - 100
         assert schedule.due(config.learn_start // repeat - 1) == 0
         assert schedule.due(config.learn_start // repeat) == first
-
-
-def test_frames_of_another_size_are_refused():
-    config = fields.replace(WORLD_MODEL_PRESETS["dreamer"], {})
-    with pytest.raises(ValueError, match=r"frames must be uint8 \[64, 64, 3\], got uint8 \[84"):
-        make_agent(config, control_spec((84, 84, 3), 6))

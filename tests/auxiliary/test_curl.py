@@ -31,8 +31,8 @@ def view_of(task, encode, agent_params, batch, key=KEY) -> UpdateView:
 
 
 def make_task(encode, augment, psi_size: int, config=CONFIG) -> AuxiliaryTask:
-    parts = AgentParts(encode, None, None, augment, psi_size, None, None)
-    return curl.make_momentum_curl(parts, config, 1.0)
+    parts = AgentParts(encode, None, None, augment, psi_size, None, None, ITEMS)
+    return curl.make_momentum_curl(parts, config)
 
 
 def linear_encode(params, stacks):
@@ -132,7 +132,8 @@ def test_keys_are_the_target_encoder_s_psi_of_another_crop():
     def encode_target(target_params, observation):
         return target_params * observation
 
-    task = curl.make_target_curl(AgentParts(None, encode_target, None, crop, 3, None, None), 1.0)
+    parts = AgentParts(None, encode_target, None, crop, 3, None, None, len(psi))
+    task = curl.make_target_curl(parts)
     params = task.init(KEY)
     batch = types.Batch(types.TransitionBatch(sampled, *[None] * 5), None)
 

@@ -18,7 +18,7 @@ from tests.training import toy, toy_control
 
 # [new task]
 def make_reward_prediction(parts: AgentParts) -> AuxiliaryTask:
-    """Predicts the next reward from psi(s); the state counts the updates."""
+    """Predicts the sum of the next n rewards from psi(s); the state counts the updates."""
 
     def init(key):
         return {"weights": 0.01 * jax.random.normal(key, (parts.psi_size,))}
@@ -85,12 +85,13 @@ def make_plan(family: str, preset: str = ""):
 
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
 def test_a_new_task_learns_with_either_family_and_adds_its_weighted_loss_to_priorities(family):
-    """With the same batch, priorities differ by weight x constant x loss, in every transition."""
+    """With one batch, priorities differ by both weights x constant x loss, in every transition."""
     plan = make_plan(family)
     environment, own = build.make_fleet(plan)
     batch = toy.played(environment, own).sample(1.0).batch
     environment.close()
-    agent = make_agent(plan.config, environment.spec, TASKS)
+    doubled = fields.replace(plan.config, {"auxiliary_weight": 2.0})
+    agent = make_agent(doubled, environment.spec, TASKS)
     constants = jax.tree.map(lambda x: np.asarray(x)[None], agent.run_constants("Pong"))
     fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, constants))
     start = fleet.to_host(fleet.init())
@@ -105,7 +106,7 @@ def test_a_new_task_learns_with_either_family_and_adds_its_weighted_loss_to_prio
 
     without = own.to_host(own.update(own.init(), batch)[1])
     added = with_task.transition_loss - without.transition_loss
-    expected = 0.5 * 3.0 * float(with_task.metrics["loss_reward_prediction"][0])
+    expected = 2.0 * 0.5 * 3.0 * float(with_task.metrics["loss_reward_prediction"][0])
     assert expected > 1e-3
     np.testing.assert_allclose(added, np.full_like(added, expected), rtol=0.05)
 
@@ -130,15 +131,26 @@ def test_tasks_that_ask_for_different_samples_are_refused():
     plan = make_plan("rainbow")  # whose own task asks for eight
     environment, _ = build.make_fleet(plan)
     environment.close()
-    with pytest.raises(ValueError, match="return_contrast and step_gap ask for different"):
+    with pytest.raises(types.Incompatible, match="return_contrast and step_gap ask for different"):
         make_agent(plan.config, environment.spec, {"step_gap": make_step_gap})
+
+
+def test_the_rl_batch_has_as_many_anchors_as_transitions():
+    parts = AgentParts(None, None, None, None, 2, 2, ContrastRule(), batch_size=3)
+    tasks = [
+        AuxiliaryTask(None, None, samples=ContrastRule(number, anchors="rl_batch"))
+        for number in (3, 4)
+    ]
+    assert needs_of({"fits": tasks[0]}, parts).samples.number == 3
+    with pytest.raises(types.Incompatible, match="too_large .*batch_size = 3 of them; got 4"):
+        needs_of({"too_large": tasks[1]}, parts)
 
 
 def test_times_are_sampled_for_all_tasks_if_one_asks_for_them():
     rule = ContrastRule(number=3)
-    parts = AgentParts(None, None, None, None, 2, 2, rule)
-    plain = AuxiliaryTask(None, None, None, samples=rule)
-    timed = AuxiliaryTask(None, None, None, samples=rule._replace(times=True))
+    parts = AgentParts(None, None, None, None, 2, 2, rule, batch_size=3)
+    plain = AuxiliaryTask(None, None, samples=rule)
+    timed = AuxiliaryTask(None, None, samples=rule._replace(times=True))
     assert needs_of({"one": plain, "two": timed}, parts).samples == timed.samples
     assert needs_of({"one": plain}, parts).samples == rule
 

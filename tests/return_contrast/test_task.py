@@ -32,9 +32,8 @@ def linear_join(params, psi, action):
 
 def make_task(hidden=4, reads="concatenation", **fields) -> AuxiliaryTask:
     config = ReturnContrastConfig(discriminator_hidden=hidden, discriminator_input=reads, **fields)
-    return make_return_contrast(
-        AgentParts(None, None, linear_join, None, 2, 2, ContrastRule()), config, weight=1.0
-    )
+    parts = AgentParts(None, None, linear_join, None, 2, 2, ContrastRule(), batch_size=5)
+    return make_return_contrast(parts, config)
 
 
 def random_pairs(n: int) -> types.Pairs:
