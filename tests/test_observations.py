@@ -6,8 +6,7 @@ import pytest
 
 from rcrl_jax import observations, types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config import presets
-from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, all_presets
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 
 
@@ -82,7 +81,5 @@ def test_each_preset_stores_the_fewest_bytes_it_needs():
     ],
 )
 def test_frames_that_an_agent_cannot_read_are_refused(preset, spec, message):
-    known = {**ATARI_PRESETS, **presets.ATARI_WORLD_MODEL_PRESETS}
-    known |= {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
     with pytest.raises(types.Incompatible, match=f"frames must be {message}"):
-        make_agent(known[preset], spec)
+        make_agent(all_presets()[preset], spec)
