@@ -2,9 +2,10 @@ r"""Asks whether the base is right: our runs of `curl` among 100 published runs 
 
     python -m benchmarks.base --results=results/base
 
-Reads the runs below `<results>/curl` and writes `<results>/README.md`. Statistics, levels and the
-one look were fixed beforehand in docs/preregistration.md. No p value is computed before all 26
-games are finished. Which runs may be pooled is the rule of all tables (`tables/pools.py`).
+Reads the runs below `<results>/curl` and writes `<results>/README.md`. Statistics, levels and
+looks, one a seed, were fixed beforehand in docs/preregistration.md. No p value of a look is
+computed before its 26 games are finished. Which runs may be pooled is the rule of all tables
+(`tables/pools.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +18,15 @@ from benchmarks.tables import pools, published, registered
 from experiments import markdown
 
 PRESET = "curl"
-RUN_SEED = 0
-"""The seed of the one run of each game; later seeds wait for a look of their own."""
+LOOKS = (0, 1)
+"""Seeds of the runs; each has one run a game and one look. Other seeds wait for theirs."""
 LEVEL = 0.005
-"""Of each of the two statistics."""
+"""Of each of the two statistics of a look."""
 SHIFTS = (0.5, 1.0)
 """Simulated defects [standard deviations of the game's published runs]."""
 SIMULATIONS = 10_000
 SEED = 0
-"""Seed of the breaking of ties, with the game's number, and again of the simulations."""
+"""Seed of the simulations."""
 
 
 class Statistics(NamedTuple):
@@ -97,19 +98,20 @@ def _tail(values: np.ndarray, games: int) -> np.ndarray:
     return np.cumsum(total[::-1])[::-1]
 
 
-def our_places(frame: pd.DataFrame) -> dict[str, int]:
+def our_places(frame: pd.DataFrame, seed: int) -> dict[str, int]:
     """Game -> place of our run among the published ones, for games that are finished.
 
-    The draw among equal scores is the game's own, so it does not depend on what else is finished.
+    The draw among equal scores is the run's own, so it does not depend on what else is finished.
 
     Args:
         frame: runs of one pool.
+        seed: that of the look.
     """
-    own = frame[frame.seed == RUN_SEED]
+    own = frame[frame.seed == seed]
     found = {}
     for number, (game, others) in enumerate(published.curl_runs().items()):
         for (score,) in pools.scores(own, PRESET, [game])[0][:, None]:
-            found[game] = int(place(score, others, np.random.default_rng([SEED, number])))
+            found[game] = int(place(score, others, np.random.default_rng([seed, number])))
     return found
 
 
@@ -153,7 +155,7 @@ def power_table() -> str:
 
 
 def sentence(places: Mapping[str, int]) -> str:
-    """The outcome: undecided until every game is finished."""
+    """The outcome of a look: undecided until every game is finished."""
     scores = published.curl_runs()
     if len(places) < len(scores):
         return f"undecided: {len(places)} of {len(scores)} games finished."
@@ -170,31 +172,32 @@ def sentence(places: Mapping[str, int]) -> str:
 
 
 def page(frame: pd.DataFrame) -> str:
-    """The sentence, the ranks and the powers, as Markdown."""
+    """The outcome and the ranks of each look, and the powers, as Markdown."""
     pool = pools.largest(frame)
-    places = our_places(pool.runs)
     others = published.curl_runs()
-    own = pool.runs[pool.runs.seed == RUN_SEED]
-    rows = [
-        [
-            game,
-            f"{pools.scores(own, PRESET, [game])[0].item():.1f}",
-            f"{rank(found, len(others[game])):.3f}",
+    lines = []
+    for seed in LOOKS:
+        own, places = pool.runs[pool.runs.seed == seed], our_places(pool.runs, seed)
+        rows = [
+            [
+                game,
+                f"{pools.scores(own, PRESET, [game])[0].item():.1f}",
+                f"{rank(found, len(others[game])):.3f}",
+            ]
+            for game, found in places.items()
         ]
-        for game, found in places.items()
-    ]
-    table = markdown.table(["game", "our score", "rank among published"], rows)
-    lines = [sentence(places), "", table]
-    diverged = own.game[own.diverged]
-    if len(diverged):
-        lines += ["", f"Diverged, counted as random play: {', '.join(diverged)}."]
-    later = (pool.runs.seed != RUN_SEED).sum()
+        lines += [f"Seed {seed}: {sentence(places)}", ""]
+        if rows:
+            lines += [markdown.table(["game", "our score", "rank among published"], rows), ""]
+        diverged = own.game[own.diverged]
+        if len(diverged):
+            lines += [f"Diverged, counted as random play: {', '.join(diverged)}.", ""]
+    later = (~pool.runs.seed.isin(LOOKS)).sum()
     if later:
-        lines += ["", f"{later} runs of other seeds take no part in this look."]
+        lines += [f"{later} runs of other seeds take no part in a look.", ""]
     for line in (*pools.unclear_commits(frame), *pool.left_out):
-        lines += ["", line]
+        lines += [line, ""]
     lines += [
-        "",
         f"Power: shares of {SIMULATIONS:,} simulated looks that reject at {LEVEL:g} each. A "
         "published run, moved by so many standard deviations (SD) of its game's published runs, "
         "stands for ours. Signs alternate in the order of the paper's table. A shift breaks all "

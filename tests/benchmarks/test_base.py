@@ -68,9 +68,9 @@ def test_opposite_shifts_are_found_by_the_squared_distance_alone():
 
 def test_a_tie_is_broken_alike_whatever_else_is_finished(tmp_path):
     finish(tmp_path, "curl", "PrivateEye", 0, 100.0)
-    alone = base.our_places(read(tmp_path))
+    alone = base.our_places(read(tmp_path), 0)
     finish_games(tmp_path, ["Alien", "Hero"])
-    together = base.our_places(read(tmp_path))
+    together = base.our_places(read(tmp_path), 0)
     assert together["PrivateEye"] == alone["PrivateEye"]
     scores = published.curl_runs()["PrivateEye"]
     below = np.sum(scores < 100)
@@ -90,9 +90,12 @@ def test_no_p_value_before_the_last_game(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "p_values", forbidden)
     monkeypatch.setattr(base, "statistics_of", forbidden)
     text = base.page(read(tmp_path))
-    assert text.startswith("undecided: 25 of 26 games finished.\n") and "p =" not in text
+    assert text.startswith("Seed 0: undecided: 25 of 26 games finished.\n") and "p =" not in text
     finish(tmp_path, "curl", reference.games()[25], 1, 5.0)
-    assert base.page(read(tmp_path)).startswith("undecided: 25 of 26")
+    text = base.page(read(tmp_path))
+    assert text.startswith("Seed 0: undecided: 25 of 26") and "Seed 1: undecided: 1 of" in text
+    finish(tmp_path, "curl", reference.games()[25], 2, 5.0)
+    assert "1 runs of other seeds take no part" in base.page(read(tmp_path))
     finish(tmp_path, "curl", reference.games()[25], 0, 6.0)
     with pytest.raises(AssertionError, match="p value"):
         base.page(read(tmp_path))
@@ -128,5 +131,5 @@ def test_the_preregistration_names_the_test_and_its_powers():
     registered_text = (ROOT / "docs" / "preregistration.md").read_text()
     for line in base.power_table().splitlines():
         assert line in registered_text
-    for text in ("0.5 % each", f"`numpy.random.default_rng([{base.SEED}, n])`", "seed 0"):
+    for text in ("0.5 % each", *(f"`numpy.random.default_rng([{n}, n])`" for n in base.LOOKS)):
         assert text in registered_text
