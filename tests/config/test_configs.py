@@ -7,13 +7,13 @@ import pytest
 
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, groups
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, all_presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.atari import ATARI_GAMES
 from rcrl_jax.envs.protocol import discrete_spec
 
-PRESETS = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}
+PRESETS = all_presets()
 FAMILIES = ("rcrl", "rcrl_sac", "dreamer", "planet", "slac")
 of_each_family = pytest.mark.parametrize("preset", FAMILIES)
 

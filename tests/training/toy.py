@@ -58,18 +58,16 @@ def make_catch(seeds: np.ndarray):
 
 
 def make_plan(workdir, preset="rcrl", seeds=(3,), game=GAME, overrides=None, **changes) -> Plan:
-    plan = Plan(
-        preset=preset,
-        config=make_config(preset, overrides),
-        runs=tuple(RunId(game, seed) for seed in seeds),
-        total_steps=STEPS,
-        workdir=pathlib.Path(workdir),
-        eval_episodes=5,
-        make_environment=make_catch,
-        record_period=10,
-        checkpoint_period=50,
-    )
-    return dataclasses.replace(plan, **changes)
+    changes = {"total_steps": STEPS, "eval_episodes": 5, "make_environment": make_catch, **changes}
+    return plan_of(workdir, preset, make_config(preset, overrides), game, seeds, **changes)
+
+
+def plan_of(workdir, preset, config, game, seeds, **changes):
+    """A plan with short periods and evaluations; `changes` are the other fields, and come first."""
+    short = {"eval_episodes": 2, "record_period": 10, "checkpoint_period": 50}
+    runs = tuple(RunId(game, seed) for seed in seeds)
+    workdir = pathlib.Path(workdir)
+    return Plan(preset=preset, config=config, runs=runs, workdir=workdir, **{**short, **changes})
 
 
 def make_fleet(config, seeds, *, make_environment=make_catch, games=None, **changes):

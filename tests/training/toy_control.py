@@ -4,8 +4,6 @@ A dot is moved along a line towards a mark; the reward of a step is one less the
 first component of an action moves the dot. Episodes are cut after ten steps and never terminate.
 """
 
-import dataclasses
-import pathlib
 import sys
 
 import numpy as np
@@ -15,7 +13,8 @@ from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment, after_reset, control_spec
 from rcrl_jax.replay import counter_random
 from rcrl_jax.training import experiment
-from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.plan import Plan
+from tests.training import toy
 
 STEPS, MAX_NUM_ACTIONS, EPISODE, STATE_SIZE = 200, 3, 10, 24
 SIZE, CROP = 20, 17  # pixels; four convolutions leave 2 x 2
@@ -114,18 +113,12 @@ def make_reach(own, observation):
 
 def make_plan(workdir, preset, own=(2,), seeds=(3,), overrides=None, **changes) -> Plan:
     settings = make_config(preset, overrides)
-    plan = Plan(
-        preset=preset,
-        config=settings,
-        runs=tuple(RunId("reach", seed) for seed in seeds),
-        total_steps=STEPS,
-        workdir=pathlib.Path(workdir),
-        eval_episodes=2,
-        make_environment=make_reach(own, settings.observation),
-        record_period=10,
-        checkpoint_period=50,
-    )
-    return dataclasses.replace(plan, **changes)
+    changes = {
+        "total_steps": STEPS,
+        "make_environment": make_reach(own, settings.observation),
+        **changes,
+    }
+    return toy.plan_of(workdir, preset, settings, "reach", seeds, **changes)
 
 
 if __name__ == "__main__":

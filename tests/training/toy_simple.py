@@ -1,15 +1,13 @@
 """Catch in small colour frames, and a small SimPLe that trains on it."""
 
-import dataclasses
-import pathlib
-
 import numpy as np
 
 from rcrl_jax.config import fields
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import catch
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.plan import Plan
+from tests.training import toy
 
 HEIGHT, WIDTH = 14, 15
 STEPS = 72  # three rounds of data
@@ -79,15 +77,6 @@ def make_environment(seeds):
 
 
 def make_plan(workdir, model="deterministic", seeds=(3,), overrides=None, **changes) -> Plan:
-    plan = Plan(
-        preset="simple",
-        config=make_config(model, overrides),
-        runs=tuple(RunId("Catch", seed) for seed in seeds),
-        total_steps=STEPS,
-        workdir=pathlib.Path(workdir),
-        eval_episodes=2,
-        make_environment=make_environment,
-        record_period=10,
-        checkpoint_period=50,
-    )
-    return dataclasses.replace(plan, **changes)
+    changes = {"total_steps": STEPS, "make_environment": make_environment, **changes}
+    settings = make_config(model, overrides)
+    return toy.plan_of(workdir, "simple", settings, "Catch", seeds, **changes)

@@ -1,15 +1,12 @@
 """Reach in frames of 64 x 64 pixels, and small agents with a world model that train on it."""
 
-import dataclasses
-import pathlib
-
 import numpy as np
 
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.world_models import WorldModelConfig
 from rcrl_jax.envs.protocol import control_spec
-from rcrl_jax.training.plan import Plan, RunId
-from tests.training import toy_control
+from rcrl_jax.training.plan import Plan
+from tests.training import toy, toy_control
 
 STEPS, REPEAT = 84, 2
 SMALL = {
@@ -78,15 +75,6 @@ def make_plan(workdir, preset, own=(2,), seeds=(3,), overrides=None, **changes) 
         episodes = environment_seeds.shape[1]
         return LargeReach(environment_seeds.reshape(-1), np.repeat(own, episodes))
 
-    plan = Plan(
-        preset=preset,
-        config=make_config(preset, overrides),
-        runs=tuple(RunId("reach", seed) for seed in seeds),
-        total_steps=STEPS,
-        workdir=pathlib.Path(workdir),
-        eval_episodes=2,
-        make_environment=make_environment,
-        record_period=10,
-        checkpoint_period=50,
-    )
-    return dataclasses.replace(plan, **changes)
+    changes = {"total_steps": STEPS, "make_environment": make_environment, **changes}
+    settings = make_config(preset, overrides)
+    return toy.plan_of(workdir, preset, settings, "reach", seeds, **changes)
