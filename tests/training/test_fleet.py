@@ -16,7 +16,8 @@ from tests.training import test_golden, toy
 SEEDS = (3, 5, 8)
 STEPS = 90
 # Noise strong enough to change the best action, so that tests detect it.
-CONFIG = toy.make_config("rcrl", noisy_sigma=1.0, evaluation_epsilon=0.1)
+NOISY = {"noisy_sigma": 1.0, "evaluation_epsilon": 0.1}
+CONFIG = toy.make_config(**NOISY)
 
 
 def train(seeds):
@@ -27,7 +28,7 @@ def train(seeds):
         environment.num_valid_actions[[seed == SEEDS[-1] for seed in seeds]] = 2
         return environment
 
-    plan = toy.make_plan("", seeds=seeds, config=CONFIG, make_environment=make_environment)
+    plan = toy.make_plan("", seeds=seeds, overrides=NOISY, make_environment=make_environment)
     _, fleet = build.make_fleet(plan)
     return fleet, toy.trained(plan, STEPS)
 
