@@ -11,7 +11,6 @@ import time
 import pytest
 
 from rcrl_jax import files, signals
-from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
 from rcrl_jax.runs import checkpoints, records
 from rcrl_jax.runs.paths import RunPaths
@@ -43,7 +42,7 @@ def plan_of(workdir) -> Plan:
     return toy.make_plan(
         workdir,
         seeds=(SEED,),
-        config=fields.replace(presets.ATARI_PRESETS["rcrl"], SMALL),
+        overrides=SMALL,
         game=GAME,
         total_steps=STEPS,
         make_environment=lambda seeds: atari.make_atari(GAME, seeds.reshape(-1)),
