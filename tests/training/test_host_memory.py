@@ -1,6 +1,8 @@
 """The settings of the C library's memory allocation, by preset."""
 
 import ctypes
+import platform
+import subprocess
 import sys
 import types
 
@@ -37,3 +39,37 @@ def test_without_glibc_nothing_is_set(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", None)
     host_memory.keep_freed_memory(large_blocks=True)
+
+
+# Allocates two blocks of 40 MB in a thread, fills and frees them, three times; prints the page
+# faults of each time. An arena's heap has 64 MB, so that the second block begins a new one.
+FAULTS = """
+import ctypes, resource, threading
+from rcrl_jax.training import host_memory
+host_memory.keep_freed_memory(large_blocks=False)
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+def update():
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        blocks = [libc.malloc(40_000_000) for _ in range(2)]
+        for block in blocks:
+            libc.memset(block, 1, 40_000_000)
+        for block in reversed(blocks):
+            libc.free(block)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+thread = threading.Thread(target=update)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_a_thread_keeps_what_it_freed():
+    program = [sys.executable, "-c", FAULTS]
+    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    first, *later = map(int, printed.split())
+    assert max(later) < first / 10  # the first time fills new pages, of whatever size
