@@ -42,8 +42,10 @@ PRESETS = [
 PRESETS += SIMPLE
 NORMS = "gradient_norm", "model_gradient_norm", "q_mean"
 # Between AVX2 and AVX-512, with kernels and without, optimised or not, numbers differed by up to
-# 1.4e-5 of themselves; an error of a thousandth must be noticed.
-RELATIVE, ABSOLUTE = 1e-4, 1e-6
+# 1.4e-5 of themselves, and by 1.4e-4 what Dreamer's updates did to the parameters: Adam's first
+# steps are as large for a gradient of rounding errors as for any other. An error of a thousandth
+# must be noticed.
+RELATIVE, ABSOLUTE = 4e-4, 1e-6
 
 
 def follow(preset: str) -> dict[str, list[float]]:
