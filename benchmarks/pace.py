@@ -118,7 +118,7 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     }
     config = ATARI_WORLD_MODEL_PRESETS["simple"]
     counts = Rounds(config).counts(0, config.total_steps)
-    if not all("flops" in compiled.get(program, {}) for program in KINDS):
+    if not all("memory_bytes" in compiled.get(program, {}) for program in KINDS):
         return []
     cells, flops, seconds = [], 0.0, 0.0
     for program, kind in KINDS.items():

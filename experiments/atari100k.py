@@ -7,8 +7,9 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=64.
 
 --preset=simple: none was trained in full yet. A game with the deterministic model costs 80 PFLOP:
-at least 10 minutes of an H200, 67 of a TPU v5e (bounds, `benchmarks.compiled`), days of a few CPU
-cores. The stochastic model costs 570 PFLOP, counted by hand.
+at least 10 minutes of an H200, 13 of an H100, 23 of an A100, 67 of a TPU v5e (bounds,
+`benchmarks.compiled`), days of a few CPU cores. The stochastic model costs 570 PFLOP, counted by
+hand.
 """
 
 import dataclasses

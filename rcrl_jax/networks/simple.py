@@ -205,6 +205,8 @@ class UNet(nn.Module):
             return nn.Dropout(rate, deterministic=not training)(x)
 
         filters = self.hidden
+        # For an A100, XLA finds no tiles for this product if it reads a transposed array.
+        stacked = jax.lax.optimization_barrier(stacked)
         x = _with_timing(_embed(filters, name="embed")(stacked))
         skipped = []
         for i in range(self.compress_steps):
