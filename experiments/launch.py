@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from experiments import command_line
-from rcrl_jax import files, signals, types
+from rcrl_jax import files, signals
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def ending_cleanly() -> Iterator[None]:
 
     While there is nothing to save, a stop signal ends the program at once.
     """
+    from rcrl_jax import types  # late: imports JAX, which DMControl's workers do without
     from rcrl_jax.runs import manifest
     from rcrl_jax.training import experiment, prediction, video
 

@@ -3,13 +3,16 @@
 import importlib.metadata
 import multiprocessing
 import os
-import weakref
+import signal
+import time
 from collections.abc import Sequence
+from multiprocessing import resource_tracker, util
 from typing import NamedTuple
 
 import dm_env
 import numpy as np
 
+from rcrl_jax import signals
 from rcrl_jax.envs import dmc_rendering, dmc_worker
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
@@ -60,43 +63,7 @@ MAX_STATE_SIZE = max(task.state_size for task in DMC_TASKS.values())
 DMC_BACKENDS = ("dm_control", "envpool")
 
 _ANSWER_TIMEOUT_S = 300.0
-
-
-def make_tasks(
-    tasks: Sequence[str],
-    seeds_per_task: int,
-    seeds: np.ndarray,
-    *,
-    backend: str,
-    observation: str,
-    render_size: int,
-    action_repeat: int = 0,
-) -> VectorEnvironment:
-    """Makes the environments of a fleet in the order of its runs.
-
-    Args:
-        tasks: the tasks.
-        seeds_per_task: runs of each task.
-        seeds: `[R, E]`, environment seeds; R = tasks * seeds_per_task, run by run.
-        backend: as in `make_dmc`, like the others.
-        observation: see there.
-        render_size: see there.
-        action_repeat: see there.
-
-    Raises:
-        ValueError: see there, like the others.
-        ImportError: see there.
-        RendererUnavailable: see there.
-    """
-    per_task = seeds_per_task * seeds.shape[1]
-    return make_dmc(
-        [task for task in tasks for _ in range(per_task)],
-        seeds.reshape(-1),
-        backend=backend,
-        observation=observation,
-        render_size=render_size,
-        action_repeat=action_repeat,
-    )
+_END_TIMEOUT_S = 5.0  # of a worker whose connection has closed, until it is killed
 
 
 def make_dmc(
@@ -213,9 +180,11 @@ class _ControlSuite(VectorEnvironment):
         context = multiprocessing.get_context("spawn")  # GL contexts do not survive a fork
         shared = dmc_worker.allocate(context, self.num_envs, spec)
         self._arrays = dmc_worker.as_arrays(shared, spec)
-        self._rows, self._connections = [], []
-        # A worker ends when its connection closes, also if nobody calls `close`.
-        weakref.finalize(self, _close_all, self._connections)
+        self._rows, self._connections, self._workers = [], [], []
+        # Also if nobody calls `close`: before multiprocessing waits for the workers at exit.
+        self._end = util.Finalize(
+            self, _end_all, (self._connections, self._workers), exitpriority=0
+        )
         for rows in np.array_split(np.arange(self.num_envs), num_workers):
             mine, theirs = context.Pipe()
             simulations = [
@@ -227,14 +196,16 @@ class _ControlSuite(VectorEnvironment):
                 )
                 for r in rows
             ]
-            context.Process(
+            worker = context.Process(
                 target=dmc_worker.work,
                 args=(theirs, simulations, int(rows[0]), shared, spec, backend, renderer),
                 daemon=True,
-            ).start()
+            )
+            _start(worker)
             theirs.close()
             self._rows.append(rows)
             self._connections.append(mine)
+            self._workers.append(worker)
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
@@ -280,7 +251,7 @@ class _ControlSuite(VectorEnvironment):
 
     def close(self) -> None:
         """Ends the worker processes."""
-        _close_all(self._connections)
+        self._end()
 
 
 def _describe(tasks: Sequence[str], spec: EnvironmentSpec, backend: str, renderer: str):
@@ -337,6 +308,25 @@ def _wait(connection, timeout_s: float) -> None:
 _ENDED = "a simulator's process has ended"
 
 
-def _close_all(connections) -> None:
+def _start(worker: multiprocessing.Process) -> None:
+    """Starts a worker that stop signals never reach, from its first instruction on.
+
+    Only the parent decides when to stop. A signal to the process group reaches it as well.
+    """
+    resource_tracker.ensure_running()  # its start would unblock signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.STOP_SIGNALS)
+    try:
+        worker.start()  # inherits what is blocked
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end_all(connections, workers) -> None:
+    """Workers end when their connections close; those that hang are killed."""
     for connection in connections:
         connection.close()
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    for worker in workers:
+        worker.join(max(0.0, deadline - time.monotonic()))
+        worker.kill()
+        worker.join()

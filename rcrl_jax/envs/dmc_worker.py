@@ -7,7 +7,6 @@ before it imports the backend: by a variable for dm_control, by a library for en
 import contextlib
 import ctypes
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -106,9 +105,6 @@ def work(
       backend: 'dm_control' or 'envpool'.
       renderer: value of MUJOCO_GL; envpool ignores it and renders with EGL.
     """
-    # Only the parent decides when to stop. A signal to the process group reaches it as well.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.environ["MUJOCO_GL"] = renderer
     # One thread per worker: the other cores have workers of their own.
     os.environ.setdefault("LP_NUM_THREADS", "1")

@@ -12,7 +12,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast.sampling import ContrastSampler
@@ -51,15 +51,19 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
             backend,
             screen=atari.Screen(config.frame_shape, config.most_noops),
         )
-    return functools.partial(
-        dmc.make_tasks,
-        games,
-        per_game,
-        backend=backend,
-        observation=config.observation,
-        render_size=config.render_size,
-        action_repeat=config.action_repeat,
-    )
+
+    def make_tasks(seeds: np.ndarray) -> VectorEnvironment:
+        per_task = per_game * seeds.shape[1]
+        return dmc.make_dmc(
+            [task for task in games for _ in range(per_task)],
+            seeds.reshape(-1),
+            backend=backend,
+            observation=config.observation,
+            render_size=config.render_size,
+            action_repeat=config.action_repeat,
+        )
+
+    return make_tasks
 
 
 def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvironment, Fleet]:

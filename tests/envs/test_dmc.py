@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import dm_env
 import envpool
 import numpy as np
 import pytest
 
+from rcrl_jax import signals
 from rcrl_jax.envs import dmc, dmc_rendering, dmc_worker
 from rcrl_jax.envs.protocol import SimulatorFailed, control_spec
 
@@ -474,19 +474,30 @@ def test_a_worker_that_fails_hangs_or_ends_raises(make, monkeypatch):
             call()
 
 
-def test_workers_ignore_signals_and_end_with_their_vector(make):
+def test_a_program_ends_although_a_worker_hangs():
+    run_script("""
+import os, signal
+from rcrl_jax.envs import dmc
+if __name__ == "__main__":
+    dmc._END_TIMEOUT_S = 0.1
+    environment = dmc.make_dmc(["cheetah_run"], [0], observation="state")
+    os.kill(environment._workers[0].pid, signal.SIGSTOP)
+""")
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["while it starts", "once it runs"])
+def test_workers_ignore_signals_and_end_with_their_vector(make, waits):
     environment = make(["cheetah_run"] * 2, [0, 1], observation="state", num_workers=2)
-    environment.reset()
+    if waits:
+        environment.reset()
     workers = _children()[-2:]
     for worker in workers:
-        os.kill(worker, signal.SIGINT)
-        os.kill(worker, signal.SIGTERM)
+        for number in signals.STOP_SIGNALS:
+            os.kill(worker, number)
+    environment.reset()
     environment.step(np.zeros((2, 6), np.float32))
     environment.close()
-    deadline = time.monotonic() + 10
-    while any(worker in _children() for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert not {*workers} & {*_children()}
 
 
 def _children() -> list[int]:
@@ -494,4 +505,6 @@ def _children() -> list[int]:
 
 
 def test_a_worker_imports_no_jax():
-    run_script(f"import sys, {dmc_worker.__name__}; assert 'jax' not in sys.modules")
+    """Python imports the main program in each process that it spawns."""
+    modules = f"experiments.dmc, {dmc_worker.__name__}"
+    run_script(f"import sys, {modules}; assert 'jax' not in sys.modules")

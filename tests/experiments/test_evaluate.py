@@ -7,9 +7,9 @@ import json
 import pytest
 
 from rcrl_jax.config import fields, presets
-from rcrl_jax.envs import atari, dmc
+from rcrl_jax.envs import atari
 from rcrl_jax.runs import workdir
-from rcrl_jax.training import experiment, prediction, scoring
+from rcrl_jax.training import build, experiment, prediction, scoring
 from rcrl_jax.training.plan import Plan, RunId
 from tests.experiments import programs, test_atari100k, test_dmc
 from tests.training.test_scoring import snapshot
@@ -91,17 +91,9 @@ def test_one_game_of_a_fleet_is_played_on_another_backend(played, tmp_path):
 def test_control_scores_and_film_are_those_of_training(tmp_path):
     small = {**test_dmc.SMALL, "auxiliary": ()}
     config = fields.replace(presets.DMC_PRESETS["sac_aug"], small)
-    task = "cartpole_swingup"
-    plan = train(
-        tmp_path / "runs",
-        "sac_aug",
-        config,
-        [(task, 1)],
-        functools.partial(
-            dmc.make_tasks, (task,), 1, backend="dm_control", observation="pixels", render_size=24
-        ),
-        eval_episodes=1,
-    )
+    runs = [RunId("cartpole_swingup", 1)]
+    maker = build.environment_maker(config, runs, "dm_control")
+    plan = train(tmp_path / "runs", "sac_aug", config, runs, maker, eval_episodes=1)
     output = tmp_path / "output"
     (paths,) = scoring.score(scoring.Request(plan.workdir, film=True, output=output))
     own = read(paths.directory)

@@ -55,8 +55,7 @@ def nothing_starts(monkeypatch):
 
     monkeypatch.setattr(experiment, "run", accept)
     for module, name in (
-        (atari, "make_atari"), (atari, "make_games"), (dmc, "make_tasks"), (dmc, "make_dmc"),
-        (pools, "concatenate"),
+        (atari, "make_atari"), (atari, "make_games"), (dmc, "make_dmc"), (pools, "concatenate"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, fail)
 

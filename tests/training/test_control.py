@@ -1,7 +1,6 @@
 """Control through the same loop as Atari: presets train and resume exactly."""
 
 import dataclasses
-import functools
 import json
 import os
 import shutil
@@ -102,14 +101,12 @@ def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path, whol
     "total_steps, what",
     [
         (toy_control.STEPS, "an action"),
-        (22, "an action of an evaluation"),  # the second update, the last one, makes NaNs
+        (22, "a parameter"),  # the second update, the last one, makes NaNs
     ],
     ids=["training", "evaluation"],
 )
-def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
-    total_steps, what, tmp_path
-):
-    """It occurs steps before losses are checked next; no environment may receive it."""
+def test_a_run_that_diverges_stops_and_keeps_the_state(total_steps, what, tmp_path):
+    """That is steps before losses are checked next; no environment may receive such an action."""
     plan = toy_control.make_plan(
         tmp_path, "state_sac", overrides={"learning_rate": 1e30}, total_steps=total_steps,
         record_period=200,
@@ -120,7 +117,8 @@ def test_an_action_that_is_not_finite_stops_the_run_and_keeps_the_state(
     first_update = plan.config.learn_start
     assert first_update < kept.step < first_update + 5
     assert str(stop.value) == (
-        f"{what} is not finite at step {kept.step}; the state is kept in {tmp_path / 'diverged'}"
+        f"{plan.runs[0].game} 3: {what} is not finite at step {kept.step}; the state is kept in "
+        f"{tmp_path / 'diverged'}"
     )
     assert np.isfinite(kept.history.actions).all()
     assert kept.history.actions[0, kept.step - 1].any()
@@ -138,12 +136,11 @@ def test_tasks_of_the_suite_train_stop_and_resume_exactly(tmp_path, monkeypatch)
     tasks = tuple(name for name, task in dmc.DMC_TASKS.items() if task.action_repeat == 2)
     # The first update is at step 20; the ring wraps after the run is resumed.
     plan = toy_control.make_plan(tmp_path / "whole", "state_sac", overrides={"replay.capacity": 30})
+    runs = tuple(RunId(task, 3) for task in tasks)
     plan = dataclasses.replace(
         plan,
-        runs=tuple(RunId(task, 3) for task in tasks),
-        make_environment=functools.partial(
-            dmc.make_tasks, tasks, 1, backend="dm_control", observation="state", render_size=0
-        ),
+        runs=runs,
+        make_environment=build.environment_maker(plan.config, runs, "dm_control"),
         checkpoint_period=1000,
     )
     # Not to the end: the episodes of an evaluation would take minutes.
