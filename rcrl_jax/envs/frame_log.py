@@ -156,11 +156,13 @@ class LoggedEnvironment(VectorEnvironment):
         if self._log.unread:
             content = self._log.read()
             frame = self._last.copy()
-            frame[shown] += content[rewards.size :].reshape(-1, *frame.shape[1:])
-            rendered = self._environment.renders
+            changes = content[rewards.size :]
             if not np.array_equal(content[: rewards.size], rewards) or (
-                rendered and not np.array_equal(step.frame[shown], frame[shown])
+                changes.size != frame[shown].size  # an episode ended at another step
             ):
+                raise NotRepeated
+            frame[shown] += changes.reshape(-1, *frame.shape[1:])
+            if self._environment.renders and not np.array_equal(step.frame[shown], frame[shown]):
                 raise NotRepeated
             step = step._replace(frame=frame)
             self._choose_rendering()

@@ -138,11 +138,13 @@ def test_logged_frames_equal_rendered_ones_and_new_ones_follow(tmp_path, logged)
     environment.close()
 
 
-@pytest.mark.parametrize("what", ["reward", "frame"])
-def test_another_simulator_is_noticed_by_a_reward_or_by_the_last_frames(tmp_path, what):
+@pytest.mark.parametrize("what", ["reward", "frame", "truncated"])
+def test_another_simulator_is_noticed_by_rewards_the_last_frames_and_ends(tmp_path, what):
     class Other(Blind):
         def recv(self):
             step = super().recv()
+            if what == "truncated":  # so that more environments restart than in the log
+                return step._replace(truncated=np.ones_like(step.truncated))
             return step._replace(**{what: getattr(step, what) + 1})
 
     def make(kind):
