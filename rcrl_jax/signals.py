@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SAME_STOP_S = 3.0  # signals this soon after the first one are the same request
 
 
 def end_starting_program() -> None:

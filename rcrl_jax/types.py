@@ -59,7 +59,7 @@ class TransitionBatch(NamedTuple):
     observation: chex.Array  # [B, *obs]
     action: chex.Array  # [B, *act]
     reward: chex.Array  # [B] float32, discounted sum over the window
-    discount: chex.Array  # [B] float32, gamma^k times the window's discounts; 0 if it terminated
+    discount: chex.Array  # [B] float32, gamma^k of a window of k steps; 0 if it terminated
     next_observation: chex.Array  # [B, *obs], the state at the window's end
     weight: chex.Array  # [B] float32, importance weights, at most 1
 

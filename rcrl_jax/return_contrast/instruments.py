@@ -16,7 +16,7 @@ labelled "different" gets a larger output than one labelled "same". Ties count h
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
-The clock is the null of the first three: it sees no frame, and two steps of one segment are close
+The clock is the null of every AUC of pairs: it sees no frame, and two steps of one segment are close
 in time, so it has far more than 0.5. Only what exceeds it, or what remains at matched time, can
 come from returns. Time is the step number in the game; the distance of two steps of different
 games is the difference of these. Returns are undiscounted, to the end of the training episode; in
@@ -33,7 +33,7 @@ from rcrl_jax import types
 from rcrl_jax.return_contrast import episodes
 from rcrl_jax.training.fleet import Fleet
 
-MOST_BYTES = 8 * 2**20  # frames kept of a game: 1189 steps of Atari
+MOST_BYTES = 8 * 2**20  # frames kept of a game: 1188 steps of Atari
 
 _PAIRS = 256  # anchors of each kind of contrast
 _AT_ONCE = 256  # pairs in a call of the network

@@ -3,6 +3,8 @@
 import functools
 from collections.abc import Callable
 
+import jax
+
 from rcrl_jax.return_contrast import episodes, instruments
 from rcrl_jax.training import evaluation, loop
 from rcrl_jax.training.fleet import Fleet
@@ -42,7 +44,7 @@ class Assessor:
           The mean return, or None if no evaluation is due.
 
         Raises:
-          NotFinite: an action is not finite.
+          NotFinite: a parameter or an action is not finite.
         """
         step = state.step
         if step in (0, self._plan.total_steps) or step % self._period:
@@ -56,7 +58,7 @@ class Assessor:
         """Carries out the final evaluation and writes the scores.
 
         Raises:
-          NotFinite: an action is not finite.
+          NotFinite: a parameter or an action is not finite.
         """
         result = self._assess(state, self._plan.eval_episodes, film=int(self._plan.film))
         self._recording.write_scores(state.step, result)
@@ -66,6 +68,10 @@ class Assessor:
         self, state: loop.LoopState, num_episodes: int, *, film: int
     ) -> evaluation.Evaluation:
         fleet, plan = self._fleet, self._plan
+        # Metrics are checked now and then, and actions that are chosen among values are finite.
+        leaves = jax.tree.leaves(fleet.to_host(state.learner.params))
+        if diverged := loop.not_finite(leaves):
+            raise loop.NotFinite("a parameter", state, diverged)
         num_recorded = min(num_episodes, evaluation.GAMES_AT_ONCE)
         recorder = episodes.Recorder(
             fleet.num_runs * num_recorded,

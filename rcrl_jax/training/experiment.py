@@ -20,7 +20,7 @@ from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import manifest, recorder, records
 from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore
-from rcrl_jax.signals import stop_signals
+from rcrl_jax.signals import SAME_STOP_S, stop_signals
 from rcrl_jax.training import build, curves, loop, prediction, video
 from rcrl_jax.training.assessment import Assessor
 from rcrl_jax.training.fleet import Fleet
@@ -30,8 +30,6 @@ from rcrl_jax.training.progress import Progress
 from rcrl_jax.training.recording import Recording
 
 Say = Callable[[str], None]
-
-_SAME_STOP_S = 3.0  # signals this soon after the first one are the same request
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
@@ -44,7 +42,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
 
 
 class Diverged(Exception):  # noqa: N818
-    """A loss or an action is not finite."""
+    """A loss, an action or a parameter is not finite."""
 
 
 class NotReproduced(Exception):  # noqa: N818
@@ -70,7 +68,8 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
       InUse: another program works in it, or may do so because the lock was deleted.
       Damaged: a file in it does not hold what it should, and nothing intact replaces it.
       Interrupted: SIGTERM, SIGINT or SIGHUP came; the same call resumes.
-      Diverged: a loss or an action became NaN; the state is kept under `<workdir>/diverged`.
+      Diverged: a loss, an action or a parameter became NaN; the state is kept under
+        `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
       SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
         Nothing newer can be saved, because the current update has consumed the learner's state.
@@ -115,7 +114,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         progress = stack.enter_context(
             Progress(plan.total_steps, start=state.step, measured_from=measured_from)
         )
-        received = stack.enter_context(stop_signals(ends_after_s=_SAME_STOP_S))
+        received = stack.enter_context(stop_signals(ends_after_s=SAME_STOP_S))
         stack.enter_context(saves.keeping_diverged())
 
         def stop_if_told(at: loop.LoopState) -> None:
@@ -358,4 +357,6 @@ class _Saves:
             store = CheckpointStore(kept)
             store.save(self._snapshot(stop.state))
             store.close()
-            raise Diverged(f"{stop}; the state is kept in {kept}") from None
+            whose = ", ".join("{} {}".format(*self._plan.runs[row]) for row in stop.runs)
+            whose = f"{whose}: " if whose else ""
+            raise Diverged(f"{whose}{stop}; the state is kept in {kept}") from None

@@ -20,7 +20,7 @@ yielded: a run can be saved between them. Of agents that learn from their newest
 last one comes before act(t), too, and those after the last action are made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,10 +57,10 @@ class Step(NamedTuple):
 class NotFinite(Exception):  # noqa: N818 - says what is the matter
     """Learning has diverged."""
 
-    def __init__(self, what: str, state: LoopState) -> None:
-        """Remembers the state to keep."""
+    def __init__(self, what: str, state: LoopState, runs: Sequence[int] = ()) -> None:
+        """Remembers the state to keep, and the rows of the runs that have diverged, if known."""
         super().__init__(f"{what} is not finite at step {state.step}")
-        self.state = state
+        self.state, self.runs = state, runs
 
 
 def train(
@@ -101,9 +101,9 @@ def train(
             update = types.Update(sample.index, result, sample.positive_is_anchor)
 
         actions = np.asarray(actions)[:, 0]
-        if not np.isfinite(actions).all():
+        if diverged := not_finite([actions]):
             # The update under way has consumed the learner of `state`: its successor is kept.
-            raise NotFinite("an action", state._replace(learner=learner))
+            raise NotFinite("an action", state._replace(learner=learner), diverged)
         environment.send(actions)
         if pending is not None:
             replay.update_priorities(pending.index, np.asarray(pending.result.transition_loss))
@@ -132,6 +132,11 @@ def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: f
     return state._replace(
         learner=learner, pending_update=update, early_updates=state.early_updates + 1
     )
+
+
+def not_finite(arrays: Iterable[np.ndarray]) -> list[int]:
+    """The runs for which one of some arrays `[R, ...]` is not finite everywhere."""
+    return sorted({run for x in arrays for run in np.nonzero(~np.isfinite(x))[0].tolist()})
 
 
 def remember(

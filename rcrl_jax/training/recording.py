@@ -92,9 +92,8 @@ class Recording(contextlib.ExitStack):
         period, update_period = self._plan.record_period, self._agent.schedule.update_period
         if step.finished is not None and number % period < update_period:
             self._record_metrics(number, step.finished)
-            metrics = step.finished.result.metrics
-            if not all(np.isfinite(value).all() for value in metrics.values()):
-                raise loop.NotFinite("a loss", step.state)
+            if diverged := loop.not_finite(step.finished.result.metrics.values()):
+                raise loop.NotFinite("a loss", step.state, diverged)
 
     def _record_episodes(self, step: int, outcome: AgentStep) -> None:
         for run in np.nonzero(outcome.finished)[0]:
@@ -114,7 +113,8 @@ class Recording(contextlib.ExitStack):
             scalars = {name: float(value[run]) for name, value in metrics.items()}
             if replay.priority_exponent:
                 total = self._plan.total_steps
-                scalars["beta"] = loop.importance_exponent(self._agent, step, total)
+                # The finished update was dispatched a step before the last one.
+                scalars["beta"] = loop.importance_exponent(self._agent, step - 2, total)
             scalars["steps_per_s"] = steps_per_s
             if replay.contrast.number:
                 lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))

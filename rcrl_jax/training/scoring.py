@@ -15,8 +15,8 @@ from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.runs import manifest, parameters, recorder, storage, workdir
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
-from rcrl_jax.signals import stop_signals
-from rcrl_jax.training import build, evaluation, video
+from rcrl_jax.signals import SAME_STOP_S, stop_signals
+from rcrl_jax.training import build, evaluation, loop, video
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.progress import Progress
@@ -25,8 +25,7 @@ Say = Callable[[str], None]
 
 SCORES, VIDEO = "evaluation.json", "video.mp4"
 
-_SAME_STOP_S = 3.0  # signals this soon after the first one are the same request
-_ATTEMPTS = 3  # training keeps one checkpoint, and may replace it while it is read
+_ATTEMPTS = 3  # training may replace a checkpoint while it is read
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -200,13 +199,12 @@ def _load(
                 raise
         except ValueError as error:
             raise Unusable(str(error)) from error
-    for r, row in enumerate(rows):
-        if not all(np.isfinite(leaf[r]).all() for leaf in jax.tree.leaves(params)):
-            run = found.runs[row]
-            raise Unusable(
-                f"the agent of {run.game}, seed {run.seed}, has diverged: its parameters in "
-                f"{kept.path} are not finite; choose other runs or another --step"
-            )
+    for r in loop.not_finite(jax.tree.leaves(fleet.to_host(params))):
+        run = found.runs[rows[r]]
+        raise Unusable(
+            f"the agent of {run.game}, seed {run.seed}, has diverged: its parameters in "
+            f"{kept.path} are not finite; choose other runs or another --step"
+        )
     return kept, params
 
 
@@ -275,7 +273,7 @@ def _play(
             raise Stopped(received[0])
 
     with (
-        stop_signals(ends_after_s=_SAME_STOP_S) as received,
+        stop_signals(ends_after_s=SAME_STOP_S) as received,
         Progress(fleet.num_runs * episodes, unit="episodes") as progress,
     ):
         try:

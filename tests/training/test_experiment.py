@@ -76,7 +76,8 @@ def test_metrics_are_recorded_at_their_steps(reference):
         assert line["steps_per_s"] > 0
         assert line["segment_length_p90"] <= 6  # a game of Catch, the only reward at its end
         assert 0 <= line["positive_is_anchor"] <= 1
-    assert losses[-1]["beta"] == 1.0
+    # That of the update at step 238, on the way from 0.4 at step 30 to 1 at step 240.
+    assert losses[-1]["beta"] == pytest.approx(0.4 + 0.6 * 208 / 210)
     games = [line for line in lines if "episode_return" in line]
     assert [line["agent_steps"] for line in games] == list(range(6, toy.STEPS + 1, 6))
     assert all(abs(game["episode_return"]) == 1 and game["episode_length"] == 6 for game in games)
