@@ -16,9 +16,9 @@ labelled "different" gets a larger output than one labelled "same". Ties count h
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
-The clock is the null of every AUC of pairs: it sees no frame, and two steps of one segment are close
-in time, so it has far more than 0.5. Only what exceeds it, or what remains at matched time, can
-come from returns. Time is the step number in the game; the distance of two steps of different
+The clock is the null of every AUC of pairs: it sees no frame, and two steps of one segment are
+close in time, so it has far more than 0.5. Only what exceeds it, or what remains at matched time,
+can come from returns. Time is the step number in the game; the distance of two steps of different
 games is the difference of these. Returns are undiscounted, to the end of the training episode; in
 games without a reward all are equal, and there is nothing to measure.
 """
