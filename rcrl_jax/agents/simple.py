@@ -522,8 +522,8 @@ def make_agent(
             restart_period=config.round_steps,
         ),
         replay=ReplaySettings(
-            # All data: of every round its steps and the frame after them.
-            capacity=(config.rounds + 1) * (config.round_steps + 1) + stack,
+            # All data: of every round its steps and the final frames of games of 20 steps or more.
+            capacity=(config.rounds + 1) * (config.round_steps * 21 // 20 + 1) + stack,
             n_step=1,
             discount=config.discount,
             priority_exponent=0.0,
@@ -534,6 +534,7 @@ def make_agent(
             sequence=rules[MODEL],
             more_sequences=(rules[REAL], rules[IN_MODEL]),
             round_steps=config.round_steps,
+            all_final_frames=True,
         ),
         schedule=Rounds(config),
         evaluation=agent.EvaluationSettings(

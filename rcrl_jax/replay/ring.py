@@ -2,15 +2,17 @@
 
 One slot of the ring holds one frame together with the action taken on it:
 
-    slot      ...  t-1          t              t+1             t+2 (only after a truncation)
+    slot      ...  t-1          t              t+1             t+2, the final frame's
     frame          o_{t-1}      o_t            o_{t+1}         o_{t+2}, a frame without an action
     action         a_{t-1}      a_t            a_{t+1}, last   -
     n = 3 window of t-1:  [r(t-1) + g r(t) + g^2 r(t+1)], bootstraps from o_{t+2}
 
-A terminated episode needs no frame after its last action. A truncated one does, because its
-windows bootstrap from there. That frame takes a slot of its own, which is neither sampled nor
-counted as a step. The stack of an observation is its slot and those before it, with zeros before
-the start of the episode. The frame stores keep the frames; the ring keeps everything else.
+The final frame, after the last action of an episode, has a slot of its own, which is neither
+sampled nor counted as a step. A truncated episode needs it, because its windows bootstrap from
+there. A terminated one has it only for agents that learn to predict frames.
+
+The stack of an observation is its slot and those before it, with zeros before the start of the
+episode. The frame stores keep the frames; the ring keeps everything else.
 
 A slot is live until it, or a frame that its stack may need, is overwritten. So the
 `frame_stack - 1` slots after the head count as lost.
@@ -34,8 +36,8 @@ class WrittenSlots(NamedTuple):
     """The slots that one step of all runs fills."""
 
     slot: np.ndarray  # [R] int64, of the transitions
-    cut_runs: np.ndarray  # [n] int64, runs whose episode was truncated in this step
-    cut_slot: np.ndarray  # [n] int64, the slots of their final frames
+    final_runs: np.ndarray  # [n] int64, runs whose final frame is kept
+    final_slot: np.ndarray  # [n] int64, the slots of these frames
 
 
 class Window(NamedTuple):
@@ -90,7 +92,7 @@ class TransitionRing:
             ("stack", np.int32, (frame_stack,)),  # slots of its stack's frames, newest last
             ("action", action.dtype, action.shape),
             ("segment", np.int32),  # its entry in the table of segments
-            ("is_pair", bool),  # False for the final frame of a truncation
+            ("is_pair", bool),  # False for a final frame
         ]
         # A window that terminated has the negative of its number of steps.
         window = [("reward", np.float32), ("steps", np.int32)]
@@ -106,6 +108,7 @@ class TransitionRing:
         rule = settings.contrast
         compares_returns = rule.equal_return_positives or rule.differs_in_return
         self._returns = ReturnTable(num_runs, capacity) if compares_returns else None
+        self._keeps_all_final_frames = settings.all_final_frames
         self._round_steps = settings.round_steps
         self._steps = 0
         self._rounds = [np.zeros(num_runs, np.int64)]  # the first index of each
@@ -131,16 +134,17 @@ class TransitionRing:
         if self._returns is not None:
             self._returns.add(slot, reward, ended)
 
-        cut_runs = np.flatnonzero(truncated & ~terminated)
-        cut_slot = self._append(cut_runs)
-        at = self._starts[cut_runs] + cut_slot
+        has_final = ended if self._keeps_all_final_frames else truncated & ~terminated
+        final_runs = np.flatnonzero(has_final)
+        final_slot = self._append(final_runs)
+        at = self._starts[final_runs] + final_slot
         self._is_last[at] = True
         self._slots["is_pair"][at] = False
         self._next_age[ended] = 0
         self._steps += 1
         if self._round_steps and self._steps % self._round_steps == 0:
             self._rounds.append(self.count.copy())
-        return WrittenSlots(slot, cut_runs, cut_slot)
+        return WrittenSlots(slot, final_runs, final_slot)
 
     def _append(self, rows: np.ndarray) -> np.ndarray:
         """Moves the head of `rows [n]` by one slot; returns the slots `[n]`."""

@@ -109,13 +109,14 @@ class SegmentReplay:
           reward: `[R] float32`, as the loss reads it.
           terminated: `[R] bool`, the episode ended and nothing follows.
           truncated: `[R] bool`, the episode was cut and its value continues.
-          next_frame: `[R, *frame_shape]`, the frame that followed; kept where truncated.
+          next_frame: `[R, *frame_shape]`, the frame that followed; kept where it is the final one
+            and the settings ask for it.
         """
         index = self._ring.count.copy()
-        slot, cut_runs, cut_slot = self._ring.add(action, reward, terminated, truncated)
+        slot, final_runs, final_slot = self._ring.add(action, reward, terminated, truncated)
         self._write(self._ring.rows, slot, frame)
-        if cut_runs.size:
-            self._write(cut_runs, cut_slot, next_frame[cut_runs])
+        if final_runs.size:
+            self._write(final_runs, final_slot, next_frame[final_runs])
         ended = terminated | truncated
         complete = np.maximum(index - self.settings.n_step + 1, 0)
         self._make_ready(np.where(ended, index + 1, complete))

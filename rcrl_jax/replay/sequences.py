@@ -1,26 +1,30 @@
 """Draws windows of consecutive frames from the ring, for agents that learn from sequences.
 
-The ring keeps an episode's frames in consecutive slots, the final frame of a truncation included.
-So a window is a range of indices. There are two kinds, which differ in what stands beside a frame:
+The ring keeps an episode's frames in consecutive slots, with its final frame where that is kept. So
+a window is a range of indices. Beside each frame stand the action and the reward that led to it or
+that followed it:
 
     frames                         o0     o1     o2     o3 | o'0    o'1
-    'leads': action, reward        0, 0   a0, r0 a1, r1 a2, r2 | 0, 0   a'0, r'0
-    'follows': action, reward      a0, r0 a1, r1 a2, r2 0, 0   | a'0, r'0
+    what led to it                 0, 0   a0, r0 a1, r1 a2, r2 | 0, 0   a'0, r'0
+    what followed it               a0, r0 a1, r1 a2, r2 0, 0   | a'0, r'0
     is_first                       yes    no     no     no | yes    no
 
-Windows of the first kind lie within one episode that has ended; Dreamer and PlaNet learn from such.
-Windows of the second kind may cross ends of episodes, but not with their last step; SLAC's do.
-A terminated episode has no final frame, so what led there is in no window of the first kind.
+Agents name the windows that they learn from:
 
-The other kinds are for agents that learn in rounds of data. What stands beside a frame is that of
-the second kind.
+    'leads'     what led to a frame; windows of one episode that has ended (Dreamer, PlaNet)
+    'follows'   what followed it; windows may cross ends of episodes, but not with their last step
+                (SLAC)
 
-    'within'    a window of one episode, from any round; uniform over all such windows
-    'starts'    a window of one episode of the newest round: an episode first, all alike, then a
+Three more are for an agent that learns in rounds of data (SimPLe); what followed a frame stands
+beside it:
+
+    'within'    windows of one episode, from any round; uniform over all such windows
+    'starts'    windows of one episode of the newest round: an episode first, all alike, then a
                 window in it. The first one is the start of the round's first episode.
-    'newest'    one window, which ends with the newest step, whatever its episodes
+    'newest'    one window of the newest steps, whatever their episodes, without final frames
 
-Windows of the first two lie within the first ten elevenths of a round; the rest is held out.
+The windows of 'within' and 'starts' lie within the first ten elevenths of a round; the rest is held
+out.
 """
 
 from typing import NamedTuple
@@ -101,10 +105,16 @@ class SequenceSampler:
         return np.take_along_axis(rounds, number, axis=1) + place - before
 
     def _newest(self) -> np.ndarray:
-        """The window that ends with the newest step: `[R, 1]`, maybe negative."""
-        newest = self._ring.count[:, None] - 1
-        is_cut = ~self._ring.is_pair(newest)  # the final frame of a truncation
-        return newest - is_cut - self._rule.length + 1
+        """The first of the newest steps: `[R, 1]`, negative if there are too few."""
+        # Each final frame follows a step, so at most every second index holds one.
+        steps = self._first_steps(self._ring.count[:, None] - 1 - np.arange(2 * self._rule.length))
+        return steps[:, -1:]
+
+    def _first_steps(self, at: np.ndarray) -> np.ndarray:
+        """The first `length` of the indices `[R, N]` that hold no final frame."""
+        is_final = (at >= 0) & ~self._ring.is_pair(at)
+        order = np.argsort(is_final, axis=1, kind="stable")
+        return np.take_along_axis(at, order[:, : self._rule.length], axis=1)
 
     def _starts(self, size: int) -> np.ndarray:
         """Windows `[R, size]` of the newest round, for rollouts in a model."""
@@ -149,7 +159,10 @@ class SequenceSampler:
 
     def read(self, index: np.ndarray) -> Sequences:
         """The windows that start at `index [R, B]`."""
-        at = index[..., None] + np.arange(self._rule.length)
+        if self._rule.kind == "newest":
+            at = self._first_steps(index + np.arange(2 * self._rule.length))[:, None]
+        else:
+            at = index[..., None] + np.arange(self._rule.length)
         flat = at.reshape(len(at), -1)
         is_first = self._ring.age(flat) == 0
         if self._rule.kind == "leads":

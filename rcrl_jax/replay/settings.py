@@ -33,6 +33,8 @@ class ReplaySettings:
         transitions.
       more_sequences: windows for further kinds of updates.
       round_steps: agent steps of a round of data, for windows of rounds; 0 for other agents.
+      all_final_frames: whether the frame after the last action is kept of every episode; without
+        it, of truncated ones.
     """
 
     capacity: int
@@ -46,6 +48,7 @@ class ReplaySettings:
     sequence: SequenceRule | None = None
     more_sequences: tuple[SequenceRule, ...] = ()
     round_steps: int = 0
+    all_final_frames: bool = False
 
     @property
     def sequences(self) -> tuple[SequenceRule, ...]:
