@@ -174,6 +174,90 @@ def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():
     assert result.metrics["loss_value_in_model"] == pytest.approx(expected, rel=1e-3)
 
 
+def test_the_first_loss_of_the_policy_in_the_model_is_zero():
+    """Before its first minibatch, ratios are 1 and advantages have mean 0."""
+    overrides = {**ONE_STEP, "model_rollout": 4, "minibatch_steps": 3}
+    _, result = jax.jit(agent_of(**overrides).update)(
+        RUN, state_of(**overrides), batch_of(agent_of(**overrides), simple.IN_MODEL)
+    )
+    assert result.metrics["loss_policy_in_model"] == pytest.approx(0.0, abs=1e-6)
+
+
+def cross_entropy(logits, label, cutoff):
+    """Slow and without shortcuts: the mean over all labels."""
+    logits = np.asarray(logits, np.float64)
+    log = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return np.mean([max(-log[*at, label[at]] - cutoff, 0.0) for at in np.ndindex(label.shape)])
+
+
+PLAIN = {"frame_height": 8, "frame_width": 8}
+
+
+def plain_model(model, **overrides):
+    """A world model that drops nothing, its parameters, and two windows to learn from."""
+    config = toy_simple.make_config(
+        model,
+        PLAIN | {f"{model}.dropout": 0.0, f"{model}.middle_dropout": 0.0} | overrides,
+    )
+    world = getattr(simple, f"make_{model}")(config, 3)
+    agent = make_agent(config, discrete_spec(config.frame_shape, 3))
+    windows = batch_of(agent, simple.MODEL).transitions
+    return config, world, jax.jit(world.init)(jax.random.key(0)), windows
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_the_loss_of_the_deterministic_model_by_hand(noise):
+    config, world, params, windows = plain_model(
+        "deterministic",
+        **{"deterministic.target_frames": 2, "deterministic.pixel_noise": noise},
+    )
+    loss, metrics = jax.jit(world.loss)(params, windows, jnp.int32(0), jax.random.key(1))
+    network = networks.DeterministicModel(3, 8, networks.UNet(8, 2, 1, 2, 0.0, 0.0))
+    frames, reward = windows.observation, windows.reward.astype(int) + 1
+    seen = frames[:, :2].astype(np.float32)
+    if noise:  # all given pixels take the median colour; labels stay what they are
+        seen[:] = np.percentile(seen, 50.0, axis=(0, 1, 2, 3), method="nearest")
+    of_pixels, of_reward = [], []
+    for target in (2, 3):  # the action on the frame before it leads there, with its reward
+        predicted = jax.jit(network.apply)(params, seen, windows.action[:, target - 1])
+        of_pixels.append(cross_entropy(predicted.pixels, frames[:, target], 0.01))
+        of_reward.append(cross_entropy(predicted.reward, reward[:, target - 1], 0.01))
+        seen = np.stack([seen[:, 1], predicted.frame], axis=1)
+    assert metrics["loss_pixels"] == pytest.approx(np.mean(of_pixels), rel=1e-4)
+    assert metrics["loss_reward"] == pytest.approx(np.mean(of_reward), rel=1e-4)
+    assert loss == pytest.approx(np.mean(of_pixels) + np.mean(of_reward), rel=1e-4)
+
+
+@pytest.mark.parametrize("reads_itself", [False, True])
+def test_the_loss_of_the_stochastic_model_by_hand(reads_itself):
+    config, world, params, windows = plain_model("stochastic", **{"stochastic.most_used": 0.0})
+    assert (config.frame_stack, config.stochastic.target_frames) == (2, 2)
+    # After the ramp a model always reads its own frames where it learns to predict them.
+    updates, key = jnp.float32(8 if reads_itself else 0), jax.random.key(1)
+    loss, metrics = jax.jit(world.loss)(params, windows, updates, key)
+    bits = networks.BitInjection(8, 16, 0.1, 8, 0.5, 0.0, 4)
+    network = networks.StochasticModel(3, 8, 3, networks.UNet(8, 2, 1, 2, 0.0, 0.0, bits))
+    frames, reward = windows.observation, windows.reward.astype(int) + 1
+    frame = frames[:, 0].astype(np.float32)
+    state, of_pixels, of_reward, of_bits = network.start(frame), [], [], []
+    for target in (1, 2, 3):
+        following = frames[:, target].astype(np.float32)
+        predicted, bits_loss, state = jax.jit(network.apply, static_argnums=4)(
+            params, state, frame, windows.action[:, target - 1], True, following, updates,
+            rngs={"dropout": key, "noise": key},
+        )  # fmt: skip
+        of_pixels.append(cross_entropy(predicted.pixels, frames[:, target], 0.03))
+        of_reward.append(cross_entropy(predicted.reward, reward[:, target - 1], 0.03))
+        of_bits.append(bits_loss)
+        frame = predicted.frame if reads_itself and target > 1 else following
+    # The first target is a given frame: its pixels count, by themselves, and its reward does not.
+    assert metrics["loss_pixels"] == pytest.approx(np.mean(of_pixels[1:]), rel=1e-4)
+    assert metrics["loss_reward"] == pytest.approx(np.mean(of_reward[1:]), rel=1e-4)
+    assert metrics["loss_bits"] == pytest.approx(np.mean(of_bits), rel=1e-4)
+    parts = of_pixels[0], np.mean(of_pixels[1:]), np.mean(of_reward[1:]), np.mean(of_bits)
+    assert loss == pytest.approx(sum(parts), rel=1e-4)
+
+
 def test_a_carried_state_equals_one_from_the_first_frame_of_the_stack_on():
     """A step in the stochastic model reads each frame once; the source reads a whole stack."""
     config = toy_simple.make_config("stochastic")
@@ -237,3 +321,16 @@ def test_the_first_frame_of_an_episode_fills_its_stack():
         RUN, params, context.frames, jnp.array([0, 5]), jax.random.key(0), False, 0
     )
     np.testing.assert_array_equal(age, [1, 6])
+    act = jax.jit(agent.act, static_argnums=5)
+    rng = np.random.default_rng(1)
+    firsts = rng.integers(0, 256, (500, *shape), np.uint8)
+    padded = np.stack([np.zeros_like(firsts), firsts], axis=1)
+    actions, _ = act(
+        RUN, params, padded, np.zeros(500, np.int32), jax.random.key(0), "temperature_0.0", 0
+    )
+    greedy = [
+        jax.jit(evaluate)(params.policy, stacks)[0].argmax(axis=1)
+        for stacks in (np.stack([firsts, firsts], axis=1), padded)
+    ]
+    np.testing.assert_array_equal(actions, greedy[0])
+    assert np.any(greedy[0] != greedy[1])
