@@ -128,12 +128,12 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         seconds += number * bound
         cells.append([
             f"simple {program}", f"{number:,}", f"{compiled[program]['flops'] / 1e9:,.1f}",
-            f"{1e3 * bound:.3f}", f"{number * bound / 3600:.3f}",
+            f"{1e3 * bound:.3f}", f"{number * bound / 60:.2f}",
         ])  # fmt: skip
-    head = ["program", "in a full run", "GFLOP", "bound ms", "bound hours"]
+    head = ["program", "in a full run", "GFLOP", "bound ms", "bound minutes"]
     return [
         f"## A full run of SimPLe on {device}\n\nThe deterministic model, one game, alone: "
-        f"{flops / 1e15:.1f} PFLOP, at least {seconds / 3600:.2f} hours; a bound, without acting "
+        f"{flops / 1e15:.1f} PFLOP, at least {seconds / 60:.1f} minutes; a bound, without acting "
         f"and evaluations. `update` is of the model, `update_1` of the policy in the real game, "
         f"`update_2` of the policy in the model.",
         markdown.table(head, cells, numbers=True),

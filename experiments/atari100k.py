@@ -6,10 +6,10 @@ r"""Trains rows of the paper's Atari table: one run, or a whole fleet in one pro
 The same command in the same work directory resumes. Every hyperparameter of the preset is a flag:
 --config.batch_size=64.
 
---preset=simple: none was trained in full yet. A game with the deterministic model costs 80 PFLOP:
-at least 10 minutes of an H200, 13 of an H100, 23 of an A100, 67 of a TPU v5e (bounds,
+--preset=simple was not trained in full yet. A game with the deterministic model costs 80 PFLOP: at
+least 9 minutes of an H200, 13 of an H100, 23 of an A100, 67 of a TPU v5e (bounds,
 `benchmarks.compiled`), days of a few CPU cores. The stochastic model costs 570 PFLOP, counted by
-hand.
+hand: months of a few CPU cores.
 """
 
 import dataclasses
@@ -29,11 +29,7 @@ from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
-_COST = (
-    "a full run of SimPLe costs 80 PFLOP a game with the deterministic model, at least 10 minutes "
-    "of an H200 or 67 of a TPU v5e, and 570 PFLOP with the stochastic one: days to months on a few "
-    "CPU cores"
-)
+_COST_OF_SIMPLE = __doc__.rstrip().rsplit("\n\n", maxsplit=1)[1]
 
 if TYPE_CHECKING:
     from rcrl_jax.training.plan import Plan
@@ -84,7 +80,7 @@ def train(
     with launch.ending_cleanly():
         plan = dataclasses.replace(complete(plan), film=launch.VIDEO.value)
         if preset == "simple":
-            print(_COST, flush=True)
+            print(_COST_OF_SIMPLE, flush=True)
         launch.run(plan, atari.largest_spec(settings.frame_shape))
 
 

@@ -15,8 +15,8 @@ All updates come before the next action, so that r learns from the actions of on
 lengths of the windows in a batch tell the three kinds apart.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -73,12 +73,12 @@ class Rounds(NamedTuple):
     @property
     def learn_start(self) -> int:
         """Agent steps before the first update."""
-        return self.config.learn_start
+        return self.config.real_rollout
 
     @property
     def update_period(self) -> int:
         """Agent steps between updates."""
-        return self.config.update_period
+        return self.config.real_rollout
 
     def _by_kind(self, step: int) -> tuple[int, int, int]:
         """Updates that are due at agent step `step`."""
@@ -138,10 +138,10 @@ class World(NamedTuple):
       step: `(params, state, stacks, action [N], key) -> (Prediction, state)`.
     """
 
-    init: object
-    loss: object
-    start: object
-    step: object
+    init: Callable[[chex.PRNGKey], types.Params]
+    loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
+    start: Callable[[types.Params, jax.Array], Any]
+    step: Callable[..., tuple[networks.Prediction, Any]]
 
 
 def _unet(world, bits=None) -> networks.UNet:
@@ -205,9 +205,9 @@ def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
 def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
     """The model of a state and bits, which learns to predict several frames in a row.
 
-    While it learns, it reads frames or, more and more often, its own predictions. All steps of a
-    window but the last given frame's teach the bits' prediction; the first given frames teach their
-    pixels, too.
+    While it learns, it reads frames or, more and more often, its own predictions. Every step of a
+    window teaches the next frame and its bits; the last given frame and those after it teach
+    rewards, too.
     """
     world: StochasticModelConfig = config.stochastic
     stack = config.frame_stack
@@ -314,12 +314,9 @@ def make_agent(
         config.policy_learning_rate, eps=config.adam_epsilon, b1=config.adam_b1, b2=config.adam_b2,
         max_norm=config.policy_gradient_norm,
     )  # fmt: skip
-    others = {
-        f"temperature_{value}": value
-        for value in TEMPERATURES
-        if value != config.evaluation_temperature
-    }
-    temperatures = {False: 1.0, True: config.evaluation_temperature, **others}
+    scored, *others = TEMPERATURES
+    others = {f"temperature_{value}": value for value in others}
+    temperatures = {False: 1.0, True: scored, **others}
     rules = {
         MODEL: SequenceRule(stack + config.world.target_frames, "within", config.model_batch_size),
         REAL: SequenceRule(config.real_rollout + stack - 1, "newest", 1),
@@ -358,16 +355,15 @@ def make_agent(
         valid = jnp.arange(num_actions)[None] < run.num_valid_actions
         return jax.nn.log_softmax(jnp.where(valid, logits, -jnp.inf)), value
 
-    def act(run, params: SimpleParams, observation, age, key, greedy, step):
+    def act(run, params: SimpleParams, observation, key, greedy, step):
         del step
-        first = jnp.maximum(stack - 1 - age, 0)  # the oldest frame of the episode in its stack
-        log, _ = evaluate_policy(params.policy, run, _from_first(observation, first))
+        log, _ = evaluate_policy(params.policy, run, observation)
         temperature = temperatures[greedy]
         if temperature == 0.0:
             action = jnp.argmax(log, axis=-1)
         else:
             action = jax.random.categorical(key, log / temperature)
-        return action.astype(jnp.int32), age + 1
+        return action.astype(jnp.int32)
 
     def learn_policy(run, state, rollout: ppo.Rollout, frames, places, key, where: str):
         """PPO on a rollout `[T, N]`.
@@ -499,9 +495,12 @@ def make_agent(
     def embed(params: SimpleParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a): the policy's last hidden layer and the action, one-hot."""
         context: types.Context = pairs.observation
-        first = jnp.argmax(context.exists, axis=1)
-        stacks = _from_first(context.frames, first).astype(jnp.float32)
-        _, _, hidden = policy.apply(params.policy, stacks)
+        # Frames before the first of an episode are copies of it, as in acting.
+        places = jnp.maximum(
+            jnp.arange(stack)[None], jnp.argmax(context.exists, axis=1, keepdims=True)
+        )
+        stacks = jnp.take_along_axis(context.frames, places[..., None, None, None], axis=1)
+        _, _, hidden = policy.apply(params.policy, stacks.astype(jnp.float32))
         return jnp.concatenate([hidden, jax.nn.one_hot(pairs.action, num_actions)], axis=-1)
 
     layout = observations.as_rendered(config.frame_shape, np.uint8)
@@ -519,6 +518,7 @@ def make_agent(
             life_loss_ends_episode=False,
             clip_rewards=True,
             max_episode_steps=config.max_episode_steps,
+            stack_start="first_frame",
             restart_period=config.round_steps,
         ),
         replay=ReplaySettings(
@@ -541,22 +541,14 @@ def make_agent(
             config.evaluation_period,
             config.periodic_episodes,
             {
-                "policy": f"sampled at temperature {config.evaluation_temperature}",
+                "policy": f"sampled at temperature {scored}",
                 "clip_rewards": False,
                 "unfinished_episodes": "count with what they have at the frame limit",
             },
             tuple(others),
         ),
         resources=_resources(config),
-        init_memory=lambda number: jnp.zeros(number, jnp.int32),
     )
-
-
-def _from_first(stacks: jax.Array, first: jax.Array) -> jax.Array:
-    """Stacks `[N, C, ...]` in which frame `first [N]` stands in place of those before it."""
-    places = jnp.maximum(jnp.arange(stacks.shape[1])[None], first[:, None])
-    places = places.reshape(*places.shape, *[1] * (stacks.ndim - 2))
-    return jnp.take_along_axis(stacks, places, axis=1)
 
 
 def _resources(config: SimpleConfig) -> agent.Resources:

@@ -238,7 +238,10 @@ def check_run(
     reduced = getattr(getattr(config, "curl", None), "reduced_games", ())
     if unknown := [game for game in reduced if game not in games]:
         raise ValueError(f"curl.reduced_games: unknown game {unknown[0]!r}")
-    learn_start, period = config.learn_start, config.update_period
+    has_rounds = hasattr(config, "rounds")
+    first = "real_rollout" if has_rounds else "learn_start"
+    learn_start = getattr(config, first)
+    period = learn_start if has_rounds else config.update_period
     if getattr(config, "counts_env_steps", False):  # as world models do
         config.check_episodes(action_repeat)
         learn_start = config.agent_steps(learn_start, action_repeat)
@@ -247,9 +250,9 @@ def check_run(
     if agent_steps <= first_update:
         raise ValueError(
             f"--steps: {agent_steps} agent steps end before the first update, which comes after "
-            f"{first_update}; raise --steps or lower --config.learn_start"
+            f"{first_update}; raise --steps or lower --config.{first}"
         )
-    if hasattr(config, "rounds") and agent_steps > config.total_steps:
+    if has_rounds and agent_steps > config.total_steps:
         raise ValueError(
             f"--steps: {agent_steps} agent steps are more than the {config.total_steps} of all "
             "rounds; lower --steps or raise --config.rounds"

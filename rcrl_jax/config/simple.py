@@ -7,13 +7,9 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.fields import setting
 
 TEMPERATURES = 0.5, 0.0, 1.0
-"""Of the policy in evaluations, in the order of the source; all of them are reported."""
+"""Of the policy in evaluations, in the order of the source; returns at the first are the scores."""
 
 _MOST_FRAMES = 100  # of a window, as of a stack
-
-
-def _temperature(value: float) -> str | None:
-    return None if value in TEMPERATURES else f"one of {', '.join(map(str, TEMPERATURES))}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,18 +54,21 @@ class FrameModelConfig:
     warmup: int = setting(
         8000, "updates over which the step size rises", "SP (stochastic: 2000)", fields.at_least(1)
     )
-    pixel_noise: float = setting(
-        0.05,
-        "share of input pixels that take the median colour",
-        "SP (stochastic: 0)",
-        fields.fraction,
-    )
 
 
 def _default(name: str, default: int | float) -> int | float:
     """The field `name` with another default."""
     metadata = FrameModelConfig.__dataclass_fields__[name].metadata
     return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class DeterministicModelConfig(FrameModelConfig):
+    """The world model of pixels alone."""
+
+    pixel_noise: float = setting(
+        0.05, "share of input pixels that take the median colour", "SP", fields.fraction
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,6 @@ class StochasticModelConfig(FrameModelConfig):
     cutoff: float = _default("cutoff", 0.03)
     learning_rate: float = _default("learning_rate", 0.002)
     warmup: int = _default("warmup", 2000)
-    pixel_noise: float = _default("pixel_noise", 0.0)
     state_filters: int = setting(
         64, "channels of the state, which gates all frames so far", "SP", fields.at_least(1)
     )
@@ -134,7 +132,11 @@ class SimpleConfig:
         4, "frames that policy and model read", "SP", fields.between(1, _MOST_FRAMES)
     )
     most_noops: int = setting(
-        8, "the most random no-ops at the start of a game", "SP", fields.between(1, 1000)
+        32,
+        "the most random no-ops at the start of a game [emulated frames]; the source takes up to 8 "
+        "steps of 4",
+        "SP",
+        fields.between(1, 1000),
     )
     max_episode_steps: int = setting(
         27_000, "agent steps after which a game is cut", "ours", fields.at_least(1)
@@ -173,7 +175,7 @@ class SimpleConfig:
         "SP (its headline: stochastic)",
         fields.one_of("deterministic", "stochastic"),
     )
-    deterministic: FrameModelConfig = FrameModelConfig()
+    deterministic: DeterministicModelConfig = DeterministicModelConfig()
     stochastic: StochasticModelConfig = StochasticModelConfig()
     model_batch_size: int = setting(
         4, "windows in an update of the model", "SP", fields.at_least(1)
@@ -229,13 +231,6 @@ class SimpleConfig:
     periodic_episodes: int = setting(
         32, "episodes of an evaluation during training", "SP", fields.between(1, 10_000)
     )
-    evaluation_temperature: float = setting(
-        TEMPERATURES[0],
-        "temperature of the policy in evaluations whose returns are the scores: 0.5, 0 or 1; means "
-        "at the other two stand beside them",
-        "ours",
-        _temperature,
-    )
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
@@ -290,16 +285,6 @@ class SimpleConfig:
     def total_steps(self) -> int:
         """Agent steps of a whole run."""
         return (self.rounds + 1) * self.round_steps
-
-    @property
-    def learn_start(self) -> int:
-        """Agent steps before the first update."""
-        return self.real_rollout
-
-    @property
-    def update_period(self) -> int:
-        """Agent steps between updates."""
-        return self.real_rollout
 
     @property
     def tasks(self) -> tuple[str, ...]:

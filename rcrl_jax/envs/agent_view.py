@@ -20,7 +20,8 @@ loss ends it, one game holds several.
      observation
     its stack of 4  00f0f1 0f0f1f2  000f3 00f3f4  000g0 00g0g1 0g0g1g2
 
-A stack begins with zeros and never holds frames of two training episodes. After a life loss the
+A stack begins with zeros, or with copies of its episode's first frame if the protocol says so, and
+never holds frames of two training episodes. After a life loss the
 emulator plays on: the frame just seen is the last of the old episode and also the first of the new
 one, in which the next action is taken.
 """
@@ -49,8 +50,8 @@ class AgentStep(NamedTuple):
     observation: np.ndarray
     """[R, C, *frame_shape], the stack to act on next, oldest frame first.
 
-    After an end all but the newest frame are zero. The newest is the first frame after the reset
-    or, after a life loss, the frame just seen.
+    After an end all but the newest frame are zero or copies of it. The newest is the first frame
+    after the reset or, after a life loss, the frame just seen.
     """
     finished: np.ndarray
     """[R] bool, the game is over or was cut, and the environment has been restarted."""
@@ -106,7 +107,7 @@ class AgentEnvironment:
         protocol = dataclasses.asdict(self._protocol)
         if self._protocol.restart_period is None:  # manifests of most agents do not have it
             del protocol["restart_period"]
-        return {**self._environment.description, **protocol, "stack_start": "zeros"}
+        return {**self._environment.description, **protocol}
 
     def log_frames(self, log: FrameLog) -> None:
         """Takes frames from `log` as far as it goes, and adds those that follow.
@@ -179,10 +180,11 @@ class AgentEnvironment:
         self._environment.close()
 
     def _push(self, frame: np.ndarray, start_over: np.ndarray) -> None:
-        """Shifts the stacks by one, or zeros them where `start_over`, and appends `frame`."""
+        """Shifts the stacks by one, or empties them where `start_over`, and appends `frame`."""
         observation = np.empty_like(self._observation)
         observation[:, :-1] = self._observation[:, 1:]
-        observation[start_over, :-1] = 0
+        fills = self._protocol.stack_start == "first_frame"
+        observation[start_over, :-1] = frame[start_over, None] if fills else 0
         observation[:, -1] = frame
         observation.flags.writeable = False
         self._observation = observation

@@ -89,6 +89,8 @@ class EnvironmentProtocol:
     """Whether rewards are clipped to [-1, 1]; returns are always raw."""
     max_episode_steps: int
     """Agent steps after which a game is cut, regardless of its lives."""
+    stack_start: str = "zeros"
+    """What the stack holds before an episode's first frame: 'zeros', or the 'first_frame' again."""
     restart_period: int | None = None
     """Agent steps of the run after each of which its game is cut."""
 

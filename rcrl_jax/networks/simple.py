@@ -468,7 +468,7 @@ class StochasticModel(nn.Module):
 def with_pixel_noise(frames: jax.Array, key: chex.PRNGKey, rate: float) -> jax.Array:
     """Some pixels take the median colour of all frames: `[N, C, H, W, 3]`.
 
-    The median of an even number of values is the upper or the lower one, as it is nearer.
+    Of an even number of values, the median is one of the two in the middle.
     """
     background = jnp.percentile(frames, 50.0, axis=(0, 1, 2, 3), method="nearest")
     noisy = jax.random.bernoulli(key, rate, (*frames.shape[:-1], 1))

@@ -286,13 +286,13 @@ def test_actions_are_drawn_at_their_temperature_and_never_invalid():
     agent, params = agent_of(), state_of().params.agent
     rng = np.random.default_rng(0)
     one = rng.integers(0, 256, (1, 2, *toy_simple.make_config().frame_shape), np.uint8)
-    observation, age = one.repeat(4000, axis=0), jnp.full(4000, 5)
+    observation = one.repeat(4000, axis=0)
     log, _ = jax.jit(evaluate)(params.policy, one)
     log = np.asarray(log[0])
 
     def act(greedy):
-        function = jax.jit(agent.act, static_argnums=5)
-        return function(RUN, params, observation, age, jax.random.key(3), greedy, 0)[0]
+        function = jax.jit(agent.act, static_argnums=4)
+        return function(RUN, params, observation, jax.random.key(3), greedy, 0)
 
     for greedy, temperature in [(False, 1.0), (True, 0.5), ("temperature_1.0", 1.0)]:
         expected = np.exp(log[1] / temperature) / np.exp(log / temperature).sum()
@@ -303,6 +303,7 @@ def test_actions_are_drawn_at_their_temperature_and_never_invalid():
 
 
 def test_the_first_frame_of_an_episode_fills_its_stack():
+    assert agent_of().protocol.stack_start == "first_frame"  # when acting
     agent, params = agent_of(), state_of().params.agent
     shape = toy_simple.make_config().frame_shape
     frames = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
@@ -317,20 +318,3 @@ def test_the_first_frame_of_an_episode_fills_its_stack():
     filled = np.stack([frames[[1, 1]], frames]).astype(np.float32)
     np.testing.assert_allclose(phi[:, :128], policy(params.policy, filled)[2], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(phi[:, 128:], [[1, 0, 0], [0, 0, 1]])
-    _, age = jax.jit(agent.act, static_argnums=5)(
-        RUN, params, context.frames, jnp.array([0, 5]), jax.random.key(0), False, 0
-    )
-    np.testing.assert_array_equal(age, [1, 6])
-    act = jax.jit(agent.act, static_argnums=5)
-    rng = np.random.default_rng(1)
-    firsts = rng.integers(0, 256, (500, *shape), np.uint8)
-    padded = np.stack([np.zeros_like(firsts), firsts], axis=1)
-    actions, _ = act(
-        RUN, params, padded, np.zeros(500, np.int32), jax.random.key(0), "temperature_0.0", 0
-    )
-    greedy = [
-        jax.jit(evaluate)(params.policy, stacks)[0].argmax(axis=1)
-        for stacks in (np.stack([firsts, firsts], axis=1), padded)
-    ]
-    np.testing.assert_array_equal(actions, greedy[0])
-    assert np.any(greedy[0] != greedy[1])

@@ -7,7 +7,6 @@ from rcrl_jax.config.simple import SimpleConfig
 
 BAD_VALUES = [
     ("model", "recurrent"),
-    ("evaluation_temperature", 0.7),
     ("frame_height", 7),
     ("rounds", 0),
     ("round_steps", 6401),
@@ -20,6 +19,7 @@ BAD_VALUES = [
     ("adam_b1", 1.0),
     ("deterministic.double_steps", 7),
     ("deterministic.dropout", 1.0),
+    ("deterministic.pixel_noise", 1.1),
     ("stochastic.bits", 12),
     ("stochastic.ramp", 3),
 ]

@@ -107,8 +107,11 @@ def reference(row, games, num_steps, protocol):
     """The slow, plain view of one environment: a list of what each step must show."""
 
     def stacked(frames_of_episode):
-        zeros = [np.zeros(FRAME_SHAPE, np.uint8)] * protocol.frame_stack
-        return np.stack((zeros + frames_of_episode)[-protocol.frame_stack :])
+        before = np.zeros(FRAME_SHAPE, np.uint8)
+        if protocol.stack_start == "first_frame":
+            before = frames_of_episode[0]
+        padded = [before] * protocol.frame_stack + frames_of_episode
+        return np.stack(padded[-protocol.frame_stack :])
 
     steps = []
     game_number = -1
@@ -125,6 +128,8 @@ def reference(row, games, num_steps, protocol):
             frame = frame_of(row, game_number, t)
             game_over = t == len(game.events) and not event.truncated
             cut = event.truncated or t == protocol.max_episode_steps
+            period = protocol.restart_period
+            cut = cut or (period is not None and (len(steps) + 1) % period == 0)
             life_lost = 0 < event.lives < lives
             episode_over = protocol.life_loss_ends_episode and life_lost
             lives = event.lives
@@ -166,6 +171,8 @@ protocols = st.builds(
     life_loss_ends_episode=st.booleans(),
     clip_rewards=st.booleans(),
     max_episode_steps=st.integers(1, 9),
+    stack_start=st.sampled_from(["zeros", "first_frame"]),
+    restart_period=st.none() | st.integers(1, 9),
 )
 
 
@@ -179,7 +186,8 @@ def test_view_equals_a_slow_reference(scripts, protocol):
     first = view.reset()
     assert first.shape == (len(scripts), protocol.frame_stack, *FRAME_SHAPE)
     np.testing.assert_array_equal(first[:, -1], [frame_of(row, 0, 0) for row in rows])
-    assert not first[:, :-1].any()
+    before = first[:, -1:] if protocol.stack_start == "first_frame" else 0
+    assert (first[:, :-1] == before).all()
     seen = []
     for _ in range(num_steps):
         step = view.step(np.zeros(len(scripts), np.int32))

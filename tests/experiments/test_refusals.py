@@ -300,5 +300,5 @@ def test_a_trial_of_the_theory_leaves_its_tracked_results_alone(tmp_path, monkey
 def test_simple_plans_all_its_rounds_in_colour(tmp_path, arguments, steps):
     plan = accepted(ATARI, "--preset=simple", "--game=Freeway", *arguments, directory=tmp_path)
     assert plan.total_steps == steps
-    assert plan.make_environment.keywords["screen"] == ((105, 80, 3), 8)
+    assert plan.make_environment.keywords["screen"] == ((105, 80, 3), 32)
     assert accepted(ATARI, "--game=Pong", directory=tmp_path).total_steps == 100_000

@@ -30,7 +30,6 @@ def test_simple_resumes_exactly_in_the_middle_of_a_round(tmp_path, monkeypatch):
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     toy.run_and_stop_between_updates(parts, monkeypatch, 48, 5)  # among rollouts in the model
     toy.run_and_stop(parts, 55)  # in an episode
-    assert toy.last_checkpoint(parts).memory[0].any()
     toy.run_and_stop_between_updates(parts, monkeypatch, 72, 1)  # after the last action
     toy.run(parts)
     toy.assert_same_result(parts, whole)
