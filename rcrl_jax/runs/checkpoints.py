@@ -100,8 +100,6 @@ class CheckpointStore:
                     f"warning: {error}: it is kept as {aside.name}; going on from the checkpoint "
                     f"of step {step}"
                 )
-            if not storage.has_digests(path):
-                self._say(f"warning: {path} has no digests and was not verified")
             self._newest, self._early_updates = step, found.early_updates
             return found
         if damaged:
@@ -213,8 +211,7 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
       like: a checkpoint of the same fleet, for types and shapes.
 
     Raises:
-      Damaged: a file is missing or has changed, or the checkpoint is of another fleet. Checkpoints
-        of older versions have no digests and are read unverified.
+      Damaged: a file is missing or has changed, or the checkpoint is of another fleet.
       PermissionError: it cannot be read.
     """
     with files.reading(path, passing=(PermissionError,)):

@@ -56,11 +56,6 @@ def write(
     files.write_json_atomically(directory / DIGESTS, described)
 
 
-def has_digests(directory: pathlib.Path) -> bool:
-    """Whether a checkpoint has digests, without which nothing is verified: older ones have none."""
-    return (directory / DIGESTS).exists()
-
-
 def read(
     directory: pathlib.Path, like: types.LearnerState
 ) -> tuple[types.LearnerState, dict[str, Any]]:
@@ -69,9 +64,7 @@ def read(
     Raises:
       Exception: a file is missing or has changed, or it is a learner of other types and shapes.
     """
-    written = _verify(directory)
-    if written is not None:
-        _check_kinds(written, _kinds(like))
+    _check_kinds(_verify(directory), _kinds(like))
     with _quiet_library():
         saved = ocp.Checkpointer(_handler()).restore(
             directory,
@@ -94,10 +87,9 @@ def read_agents(directory: pathlib.Path, like: types.Params) -> types.Params:
       Exception: a file is missing or has changed, or it holds other parameters.
     """
     written = _verify(directory, part="learner/")
-    if written is not None:
-        prefix = "params/agent/"
-        own = {n.removeprefix(prefix): written[n] for n in written if n.startswith(prefix)}
-        _check_kinds(own, _kinds(like))
+    prefix = "params/agent/"
+    own = {n.removeprefix(prefix): written[n] for n in written if n.startswith(prefix)}
+    _check_kinds(own, _kinds(like))
     wanted = {"params": {"agent": jax.tree.map(_shape, like)}}
     with _quiet_library():
         saved = ocp.PyTreeCheckpointer().restore(
@@ -130,7 +122,7 @@ def _check_kinds(there: _Kinds, wanted: _Kinds) -> None:
             )
 
 
-def _verify(directory: pathlib.Path, part: str = "") -> _Kinds | None:
+def _verify(directory: pathlib.Path, part: str = "") -> _Kinds:
     """Compares the files of a directory with their digests.
 
     Args:
@@ -138,15 +130,13 @@ def _verify(directory: pathlib.Path, part: str = "") -> _Kinds | None:
       part: verifies only files whose relative path begins with this.
 
     Returns:
-      The kinds of the learner's arrays; None if the checkpoint is older than digests.
+      The kinds of the learner's arrays.
 
     Raises:
       ValueError: a file is missing or has changed; the message names it. Or the directory has the
         name of another step.
       OSError: a file cannot be read.
     """
-    if not has_digests(directory):
-        return None
     described = files.read_json(directory / DIGESTS, dict)
     step = described.pop("step", directory.name)  # older checkpoints lack it
     if str(step) != directory.name:

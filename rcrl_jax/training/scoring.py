@@ -12,7 +12,7 @@ import numpy as np
 from rcrl_jax import files, reference, types, words
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentStep
-from rcrl_jax.runs import manifest, parameters, recorder, storage, workdir
+from rcrl_jax.runs import manifest, parameters, recorder, workdir
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
@@ -101,8 +101,6 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         f"{kept.path}: {words.count('episode', num_episodes)} a run; runs: {len(rows)}"
     )
     environments = [pools.describe_one(environment.description, row) for row in rows]
-    if not (kept.is_parameters or storage.has_digests(kept.path)):
-        say(f"warning: {kept.path} has no digests and was not verified")
     if kept.is_parameters:
         say("parameters rounded to half precision: games may end otherwise than in training")
     changes = _changes(found.manifests[rows[0]], environments[0])

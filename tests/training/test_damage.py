@@ -163,14 +163,14 @@ def test_every_flipped_bit_of_a_checkpoint_is_noticed(saved, tmp_path):
         shutil.rmtree(copy)
 
 
-def test_a_checkpoint_of_an_older_version_is_read_without_digests(saved, tmp_path):
-    copy = shutil.copytree(saved, tmp_path / "checkpoints")
-    (copy / "20" / "digests.json").unlink()
-    said = []
-    store = checkpoints.CheckpointStore(copy, said.append)
-    toy.assert_equal_trees(store.restore(like(make_checkpoint(20))), make_checkpoint(20))
-    assert said == [f"warning: {copy / '20'} has no digests and was not verified"]
-    store.close()
+def test_a_checkpoint_without_its_digests_is_refused(saved, tmp_path):
+    copy = shutil.copytree(saved / "20", tmp_path / "20")
+    (copy / "digests.json").unlink()
+    wanted = like(make_checkpoint(20))
+    with pytest.raises(files.Damaged, match="digests.json"):
+        checkpoints.read_checkpoint(copy, wanted)
+    with pytest.raises(files.Damaged, match="digests.json"):
+        checkpoints.read_agents(tmp_path, 20, wanted.learner.params.agent)
 
 
 def test_a_run_ends_at_the_step_after_a_failed_save(tmp_path, monkeypatch, capsys):
