@@ -136,4 +136,4 @@ class HistoryState(NamedTuple):
     """A checkpoint's part of the log of actions."""
 
     actions: np.ndarray  # [R, total_steps, *act]; zero after the last step taken
-    checksum: np.ndarray  # [R] uint64, of all frames
+    checksum: np.ndarray  # [R] uint64, of the frames that followed them

@@ -17,7 +17,7 @@ of its cell: the labels are wrong, but as steady as true ones.
 
 import numpy as np
 
-from rcrl_jax.replay import counter_random
+from rcrl_jax import counter_random
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.return_contrast.sampling import Contrast, ContrastSampler
 

@@ -46,15 +46,11 @@ class Schedule(NamedTuple):
         return 0
 
     def counts(self, start: int, end: int) -> tuple[int, ...]:
-        """`count` by kind of update."""
-        return (self.count(start, end),)
-
-    def count(self, start: int, end: int) -> int:
-        """Updates from agent step `start` up to `end`, which is not counted."""
+        """Updates of each kind from agent step `start` up to `end`, which is not counted."""
         first, last = (-(-s // self.update_period) for s in (max(start, self.learn_start), end))
         first_time = -(-self.learn_start // self.update_period) * self.update_period
         extra = self.first_updates - self.updates if start <= first_time < end else 0
-        return max(last - first, 0) * self.updates + extra
+        return (max(last - first, 0) * self.updates + extra,)
 
 
 class EvaluationSettings(NamedTuple):

@@ -33,7 +33,7 @@ from rcrl_jax.config.world_models import DreamerConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.losses.sac import Policy, sample_action
-from rcrl_jax.networks import precision, rssm
+from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
@@ -213,10 +213,10 @@ def make_agent(
     learn_start = schedule.learn_start
     return agent.Agent(
         init=init,
-        act=precision.at_precision(act, config.precision),
-        update=precision.at_precision(update, config.precision),
-        embed=precision.at_precision(embed, config.precision),
-        compare=precision.at_precision(agent.make_compare(embed, world.tasks), config.precision),
+        act=act,
+        update=update,
+        embed=embed,
+        compare=agent.make_compare(embed, world.tasks),
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,

@@ -1,5 +1,6 @@
 """Builds the agent of a configuration. The only module that tells agent families apart."""
 
+import dataclasses
 from collections import deque
 from collections.abc import Mapping
 
@@ -12,6 +13,7 @@ from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.networks.precision import at_precision
 
 _FAMILIES = {
     RainbowConfig: rainbow,
@@ -42,12 +44,16 @@ def make_agent(
     Raises:
       Incompatible: the configuration, its tasks and the environment do not work together.
     """
-    family = _FAMILIES[type(config)]
-    if extra_tasks:
-        return family.make_agent(config, spec, extra_tasks)
-    for known_config, known_spec, agent in _made:
-        if known_config == config and known_spec == spec:
-            return agent
-    agent = family.make_agent(config, spec, extra_tasks)
-    _made.append((config, spec, agent))
+    if not extra_tasks:
+        for known_config, known_spec, agent in _made:
+            if known_config == config and known_spec == spec:
+                return agent
+    agent = _FAMILIES[type(config)].make_agent(config, spec, extra_tasks)
+    functions = {
+        name: at_precision(getattr(agent, name), config.precision)
+        for name in ("act", "update", "embed", "compare")
+    }
+    agent = dataclasses.replace(agent, **functions)
+    if not extra_tasks:
+        _made.append((config, spec, agent))
     return agent

@@ -16,7 +16,7 @@ from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import PlanetConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks import precision, rssm
+from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
@@ -126,10 +126,10 @@ def make_agent(
     compare = agent.make_compare(world.embed, world.tasks)
     return agent.Agent(
         init=init,
-        act=precision.at_precision(act, config.precision),
-        update=precision.at_precision(update, config.precision),
-        embed=precision.at_precision(world.embed, config.precision),
-        compare=precision.at_precision(compare, config.precision),
+        act=act,
+        update=update,
+        embed=world.embed,
+        compare=compare,
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,

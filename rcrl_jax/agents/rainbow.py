@@ -15,7 +15,7 @@ from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
-from rcrl_jax.networks import precision, rainbow
+from rcrl_jax.networks import rainbow
 from rcrl_jax.observations import FRAMES, ObservationFormat, check_frames, leading_patches
 from rcrl_jax.optimizer import adam
 
@@ -170,10 +170,10 @@ def make_agent(
 
     return agent.Agent(
         init=init,
-        act=precision.at_precision(act, config.precision),
-        update=precision.at_precision(update, config.precision),
-        embed=precision.at_precision(embed, config.precision),
-        compare=precision.at_precision(agent.make_compare(embed, tasks), config.precision),
+        act=act,
+        update=update,
+        embed=embed,
+        compare=agent.make_compare(embed, tasks),
         run_constants=functools.partial(task.run_constants, tasks),
         action=jax.ShapeDtypeStruct((), jnp.int32),
         observations=formats,

@@ -31,7 +31,6 @@ from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
-from rcrl_jax.networks import precision
 from rcrl_jax.optimizer import adam
 
 
@@ -251,10 +250,10 @@ def make_agent(
 
     return agent.Agent(
         init=init,
-        act=precision.at_precision(act, config.precision),
-        update=precision.at_precision(update, config.precision),
-        embed=precision.at_precision(embed_center, config.precision),
-        compare=precision.at_precision(agent.make_compare(embed_center, tasks), config.precision),
+        act=act,
+        update=update,
+        embed=embed_center,
+        compare=agent.make_compare(embed_center, tasks),
         run_constants=functools.partial(task.run_constants, tasks),
         action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
         observations=formats,

@@ -31,7 +31,6 @@ from rcrl_jax.config.simple import TEMPERATURES, SimpleConfig, StochasticModelCo
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.losses import ppo
 from rcrl_jax.losses import simple as losses
-from rcrl_jax.networks import precision
 from rcrl_jax.networks import simple as networks
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.optimizer import adafactor, adam
@@ -109,10 +108,6 @@ class Rounds(NamedTuple):
         return tuple(
             np.sum([self._by_kind(step) for step in steps] or [(0, 0, 0)], axis=0).tolist()
         )
-
-    def count(self, start: int, end: int) -> int:
-        """All of them."""
-        return sum(self.counts(start, end))
 
 
 def model_rate(config: SimpleConfig) -> optax.Schedule:
@@ -506,10 +501,10 @@ def make_agent(
     layout = observations.as_rendered(config.frame_shape, np.uint8)
     return agent.Agent(
         init=init,
-        act=precision.at_precision(act, config.precision),
-        update=precision.at_precision(update, config.precision),
-        embed=precision.at_precision(embed, config.precision),
-        compare=precision.at_precision(agent.make_compare(embed, {}), config.precision),
+        act=act,
+        update=update,
+        embed=embed,
+        compare=agent.make_compare(embed, {}),
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((), np.int32),
         observations=ObservationFormat.uniform(stack, layout)._replace(with_actions=True),

@@ -38,7 +38,7 @@ from rcrl_jax.config.world_models import SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.losses import world_model as losses
-from rcrl_jax.networks import precision, rssm, slac
+from rcrl_jax.networks import rssm, slac
 from rcrl_jax.networks.slac import Latents
 from rcrl_jax.networks.strided_convolution import in_chunks
 from rcrl_jax.optimizer import adam
@@ -310,10 +310,10 @@ def make_agent(
     samples = sac_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
     return agent.Agent(
         init=init,
-        act=precision.at_precision(act, config.precision),
-        update=precision.at_precision(update, config.precision),
-        embed=precision.at_precision(embed, config.precision),
-        compare=precision.at_precision(agent.make_compare(embed, {}), config.precision),
+        act=act,
+        update=update,
+        embed=embed,
+        compare=agent.make_compare(embed, {}),
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,

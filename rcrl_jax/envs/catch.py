@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rcrl_jax import counter_random
 from rcrl_jax.envs.protocol import (
     TimeStep,
     VectorEnvironment,
@@ -57,7 +58,9 @@ class _Catch(VectorEnvironment):
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
         mask = validate_mask(mask, self.num_envs, first=self._last is None)
-        column = _hash(self._seeds, self._games) % np.uint64(GRID)
+        # Depends on (seed, game) alone and has no state, so it draws for all environments at once.
+        words = (self._seeds << np.uint64(32)) + self._games + counter_random.GOLDEN
+        column = counter_random.mix(words) % np.uint64(GRID)
         self._ball_column[mask] = column[mask].astype(np.int64)
         self._ball_row[mask] = 0
         self._paddle[mask] = GRID // 2
@@ -154,15 +157,3 @@ def make_continuing_catch(seeds: Sequence[int], cell: int) -> VectorEnvironment:
         ValueError: a bad seed.
     """
     return _ContinuingCatch(validate_seeds(seeds), cell)
-
-
-def _hash(seeds: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    """[R] uint64, random bits that depend on (seed, counter) alone.
-
-    The finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over the two packed into 64 bits. It
-    has no state, so it draws for R environments at once, each independent of the others.
-    """
-    x = (seeds << np.uint64(32)) + counters + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -273,8 +273,8 @@ class TransitionRing:
         slots = np.arange(self.oldest[run], self.count[run]) % self._capacity
         pairs = self._slots[self._starts[run] + slots]
         segment = pairs["segment"][pairs["is_pair"]]
-        _, first, lengths = np.unique(segment, return_index=True, return_counts=True)
-        return lengths[np.argsort(first)]  # in order of time: entries start over at 0
+        ends = np.flatnonzero(np.diff(segment, append=-1)) + 1
+        return np.diff(ends, prepend=0)
 
     def window(self, index: np.ndarray) -> Window:
         """The n-step windows that start at `index [R, B]`; they must be complete."""

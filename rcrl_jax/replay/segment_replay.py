@@ -14,9 +14,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from rcrl_jax import types
+from rcrl_jax import counter_random, types
 from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.replay import counter_random
 from rcrl_jax.replay.frames import DeviceFrameStore, HostFrameStore
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.sequences import SequenceSampler

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax.replay.counter_random import Streams
+from rcrl_jax.counter_random import Streams
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import SequenceRule
 

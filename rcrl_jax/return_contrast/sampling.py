@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax.replay import counter_random
+from rcrl_jax import counter_random
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.return_contrast.rule import ContrastRule
 

@@ -1,14 +1,13 @@
 """The log of actions, from which the emulators and the replay can be rebuilt.
 
 Equal seeds and equal actions give equal frames. So a checkpoint keeps actions instead of frames:
-one byte per step on Atari, a short vector on DMControl. A checksum of all frames shows whether the
-rebuilt ones are the same.
+one byte per step on Atari, a short vector on DMControl. A checksum of the frames that followed the
+actions shows whether the rebuilt ones are the same.
 """
 
 import numpy as np
 
-from rcrl_jax import types
-from rcrl_jax.replay import counter_random
+from rcrl_jax import counter_random, types
 
 
 class History:

@@ -390,7 +390,7 @@ def test_schedules_count_environment_steps_at_every_repeat(preset):
         spec = control_spec((64, 64, 3), 6, action_repeat=repeat)
         schedule = make_agent(dataclasses.replace(config, action_repeat=repeat), spec).schedule
         env_steps = 100_000
-        updates = schedule.count(0, env_steps // repeat)
+        (updates,) = schedule.counts(0, env_steps // repeat)
         if preset == "slac":
             assert updates == first - 1 + (env_steps - 10_000) // repeat
         else:

@@ -112,12 +112,12 @@ def test_batch_shapes_are_those_of_a_batch(preset, frame_store):
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 60), st.integers(0, 60))
 def test_updates_to_go_are_those_of_the_loop(learn_start, period, start, end):
     in_loop = [s for s in range(start, end) if s >= learn_start and s % period == 0]
-    assert Schedule(learn_start, period).count(start, end) == len(in_loop)
+    assert Schedule(learn_start, period).counts(start, end) == (len(in_loop),)
     first = -(-learn_start // period) * period
     several = Schedule(learn_start, period, updates=3, first_updates=7)
     each = [several.due(step) for step in range(start, end)]
     assert [n for n in each if n] == [7 if step == first else 3 for step in in_loop]
-    assert several.count(start, end) == sum(each)
+    assert several.counts(start, end) == (sum(each),)
 
 
 def test_the_prediction_is_one_line():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcrl_jax.replay.counter_random import uniform
+from rcrl_jax.counter_random import uniform
 
 SEEDS = np.arange(40)
 SIZE = 2000
