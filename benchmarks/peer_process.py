@@ -1,10 +1,14 @@
 """Steps another code base's training on command; `benchmarks.peers` starts this program.
 
     PYTHON benchmarks/peer_process.py DIRECTORY GAME
+    PYTHON benchmarks/peer_process.py DIRECTORY BATCH_SIZE
 
-PYTHON has PyTorch, ale_py, opencv and what else the code in DIRECTORY imports; it needs nothing of
-this project. DIRECTORY holds `agent.py`, `env.py` and `memory.py` as Kaixhin/Rainbow and
-aravindsrinivas/curl_rainbow have them. A step is an agent step with an update.
+PYTHON has PyTorch and what else the code in DIRECTORY imports; it needs nothing of this project.
+With a game it takes agent steps with an update each. DIRECTORY holds `agent.py`, `env.py` and
+`memory.py` as Kaixhin/Rainbow and aravindsrinivas/curl_rainbow have them, and PYTHON has ale_py and
+opencv. With a number it updates CURL's SAC from a replay of noise. DIRECTORY holds `curl_sac.py`,
+`encoder.py` and `utils.py` as MishaLaskin/curl has them; gym and scikit-image, of which they use
+little, are not needed.
 
 The first answer, "ready" and the version of PyTorch, comes after the first updates. Then each line
 of standard input is a number of steps to take, and the answer the seconds that they took.
@@ -30,7 +34,17 @@ ATARI_SETTINGS = {
     "learn_start": 1600,
 }  # fmt: skip
 CAPACITY = 100_000
-WARM_STEPS = 21  # learning steps before the clock starts
+# The script of the repository for cartpole_swingup; what it leaves out has these defaults there.
+CONTROL_SETTINGS = {
+    "hidden_dim": 1024, "discount": 0.99, "init_temperature": 0.1, "alpha_lr": 1e-4,
+    "alpha_beta": 0.5, "actor_lr": 1e-3, "actor_beta": 0.9, "actor_log_std_min": -10,
+    "actor_log_std_max": 2, "actor_update_freq": 2, "critic_lr": 1e-3, "critic_beta": 0.9,
+    "critic_tau": 0.01, "critic_target_update_freq": 2, "encoder_type": "pixel",
+    "encoder_feature_dim": 50, "encoder_lr": 1e-3, "encoder_tau": 0.05, "num_layers": 4,
+    "num_filters": 32, "log_interval": 10**9, "detach_encoder": False, "curl_latent_dim": 128,
+}  # fmt: skip
+FRAMES, FILLED = (9, 100, 100), 1000  # pixels of a stack; transitions in the replay of noise
+WARM_STEPS, WARM_UPDATES = 21, 3  # before the clock starts
 
 
 def atari_steps(directory: pathlib.Path, game: str):
@@ -87,11 +101,60 @@ def atari_steps(directory: pathlib.Path, game: str):
         state = following
 
 
+class Logger:
+    """Keeps nothing."""
+
+    def __getattr__(self, name):
+        """Any method, which does nothing."""
+        return lambda *arguments, **named: None
+
+
+def stand_in_modules() -> None:
+    """What the code imports of gym and scikit-image."""
+    gym, skimage = types.ModuleType("gym"), types.ModuleType("skimage")
+    gym.Wrapper = object
+    shape = types.ModuleType("skimage.util.shape")
+    shape.view_as_windows = np.lib.stride_tricks.sliding_window_view
+    sys.modules["gym"], sys.modules["skimage"] = gym, skimage
+    sys.modules["skimage.util"] = types.ModuleType("skimage.util")
+    sys.modules["skimage.util.shape"] = shape
+
+
+def control_updates(directory: pathlib.Path, batch_size: str):
+    """Updates SAC forever; yields after each update."""
+    stand_in_modules()
+    sys.path.insert(0, str(directory))
+    import torch
+    import utils
+    from curl_sac import CurlSacAgent
+
+    utils.set_seed_everywhere(0)
+    device = torch.device("cpu")
+    agent = CurlSacAgent(
+        obs_shape=(9, 84, 84), action_shape=(1,), device=device, **CONTROL_SETTINGS
+    )
+    replay = utils.ReplayBuffer(
+        obs_shape=FRAMES, action_shape=(1,), capacity=FILLED, batch_size=int(batch_size),
+        device=device, image_size=84,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for _ in range(FILLED):
+        pixels = rng.integers(0, 256, (2, *FRAMES), np.uint8)
+        replay.add(pixels[0], rng.uniform(-1, 1, 1), rng.uniform(), pixels[1], False)
+    step = 1
+    while True:
+        agent.update(replay, Logger(), step)
+        step += 1
+        yield
+
+
 def main() -> None:
     """Answers one line for each line read."""
-    directory, game = sys.argv[1:]
-    training = atari_steps(pathlib.Path(directory), game)
-    for _ in range(WARM_STEPS):
+    directory, argument = sys.argv[1:]
+    control = argument.isdecimal()
+    start = control_updates if control else atari_steps
+    training = start(pathlib.Path(directory), argument)
+    for _ in range(WARM_UPDATES if control else WARM_STEPS):
         next(training)
     import torch
 

@@ -1,16 +1,19 @@
-r"""Measures training against two PyTorch code bases, in turns on the same machine.
+r"""Measures training against three PyTorch code bases, in turns on the same machine.
 
     git clone https://github.com/Kaixhin/Rainbow ../Rainbow
     git clone https://github.com/aravindsrinivas/curl_rainbow ../curl_rainbow
+    git clone https://github.com/MishaLaskin/curl ../curl
     python -m benchmarks.peers --kaixhin=../Rainbow --curl_rainbow=../curl_rainbow \
         --peer_python=../torch/bin/python
+    python -m benchmarks.peers --curl=../curl --peer_python=../torch/bin/python --steps=4
 
 The last path is a Python with torch, ale_py, opencv-python-headless, kornia, plotly and numpy.
 
 All programs stay loaded and step in turns, so that a change of the machine's speed meets them
-alike. A step is one agent step with its update. Prints, and writes to results/peers/<device>.json:
-agent steps per second of each program in every round, and the ratios of ours to theirs within a
-round. Nothing else should be running meanwhile.
+alike. A step is one agent step with its update; of SAC, which waits for the renderer otherwise, an
+update with its sample. Prints, and writes to results/peers/<device>.json, or
+<device>-control.json for SAC: agent steps per second of each program in every round, and the ratios
+of ours to theirs within a round. Nothing else should be running meanwhile.
 """
 
 import pathlib
@@ -26,18 +29,26 @@ from absl import app, flags
 from benchmarks import device_file, training
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.config import presets
-from rcrl_jax.envs import atari
+from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import atari, dmc
 from rcrl_jax.runs import manifest
-from rcrl_jax.training import host_memory
+from rcrl_jax.training import build, host_memory
 from rcrl_jax.training.plan import Plan, RunId
 
-# Which of our presets is compared with which peer. `erainbow` and `curl` compute the same algorithm
-# as theirs; no public code is known for RCRL, which has the same base agent as CURL.
-PAIRS = (("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"))
 GAME = "Pong"
-_WARM_STEPS = 20
-_PARTS = ("agent.py", "env.py", "memory.py")  # files of each peer
+# Which of our presets is compared with which peer. `erainbow`, `curl` and `curl_sac` compute the
+# same algorithm as theirs; no public code is known for RCRL, which has the same base agent as CURL.
+PAIRS = (
+    ("erainbow", "kaixhin"), ("curl", "curl_rainbow"), ("rcrl", "curl_rainbow"),
+    ("curl_sac", "curl_control"), ("rcrl_sac", "curl_control"),
+)  # fmt: skip
+_WARM_STEPS, _WARM_UPDATES = 20, 3
+_FILLED, _BATCH_SIZE = 1000, 128  # transitions in a replay of SAC and in its updates
+_PARTS = {
+    "kaixhin": ("agent.py", "env.py", "memory.py"),
+    "curl_rainbow": ("agent.py", "env.py", "memory.py"),
+    "curl_control": ("curl_sac.py", "encoder.py", "utils.py"),
+}  # files of each peer
 
 Advance = Callable[[int], float]  # takes that many steps; returns the seconds that they took
 
@@ -71,14 +82,55 @@ def our_training(preset: str) -> Advance:
     return advance
 
 
+def our_updates(preset: str) -> Advance:
+    """Updates SAC from a replay of noise, after its first updates."""
+    config = fields.replace(
+        presets.DMC_PRESETS[preset], {"batch_size": _BATCH_SIZE, "replay.capacity": 2 * _FILLED}
+    )
+    task = "cartpole_swingup"
+    plan = Plan(
+        preset=preset,
+        config=config,
+        runs=(RunId(task, 0),),
+        total_steps=2 * _FILLED,
+        workdir=pathlib.Path(),
+        eval_episodes=1,
+        make_environment=lambda seeds: None,
+    )
+    spec = dmc.make_spec(task, "pixels", config.render_size)
+    fleet = build.assemble_fleet(plan, spec, [dmc.DMC_TASKS[task].action_size])
+    replay = build.make_replay(fleet, "host")
+    random = np.random.default_rng(0)
+    for step in range(_FILLED):
+        pixels = random.integers(0, 256, (2, 1, *spec.frame.shape), np.uint8)
+        actions = np.zeros((1, *spec.action.shape), np.float32)
+        actions[:, 0] = random.uniform(-1, 1)
+        never, ended = np.zeros(1, bool), np.array([step % 125 == 124])
+        reward = np.array([random.uniform()], np.float32)
+        replay.add(pixels[0], actions, reward, never, ended, pixels[1])
+    learner = fleet.init()
+
+    def advance(count: int) -> float:
+        nonlocal learner
+        start = time.perf_counter()
+        for _ in range(count):
+            learner, _ = fleet.update(learner, replay.sample(1.0).batch)
+        jax.block_until_ready(learner)
+        return time.perf_counter() - start
+
+    advance(_WARM_UPDATES)
+    return advance
+
+
 class Peer:
     """A process that steps another code base's training."""
 
     def __init__(self, name: str, python: str, directory: str) -> None:
         """Starts it and waits for its first updates; raises PeerFailed if it ends."""
         self._name = name
+        what = GAME.lower() if name != "curl_control" else str(_BATCH_SIZE)
         self.process = subprocess.Popen(
-            [python, pathlib.Path(__file__).with_name("peer_process.py"), directory, GAME.lower()],
+            [python, pathlib.Path(__file__).with_name("peer_process.py"), directory, what],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -136,6 +188,7 @@ def _define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
     flags.DEFINE_string("kaixhin", None, "directory of Kaixhin/Rainbow")
     flags.DEFINE_string("curl_rainbow", None, "directory of curl_rainbow")
+    flags.DEFINE_string("curl", None, "directory of MishaLaskin/curl")
     flags.DEFINE_string("peer_python", "python", "Python that runs them")
     flags.DEFINE_integer("rounds", 7, "rounds, in which each program steps", lower_bound=1)
     flags.DEFINE_integer("steps", 200, "learning steps of a program a round", lower_bound=1)
@@ -145,26 +198,34 @@ def _define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Measures, prints and writes."""
     del argv
-    given = {"kaixhin": flags.FLAGS.kaixhin, "curl_rainbow": flags.FLAGS.curl_rainbow}
+    given = {
+        "kaixhin": flags.FLAGS.kaixhin,
+        "curl_rainbow": flags.FLAGS.curl_rainbow,
+        "curl_control": flags.FLAGS.curl,
+    }
     directories = {name: directory for name, directory in given.items() if directory is not None}
     if not directories:
-        command_line.refuse("name a directory: --kaixhin or --curl_rainbow")
-    for directory in directories.values():
-        for part in _PARTS:
+        command_line.refuse("name a directory: --kaixhin, --curl_rainbow or --curl")
+    control = "curl_control" in directories
+    if control and len(directories) > 1:
+        command_line.refuse("--curl: alone, because its updates take a hundred times as long")
+    for name, directory in directories.items():
+        for part in _PARTS[name]:
             if not (pathlib.Path(directory) / part).is_file():
                 command_line.refuse(f"{directory} holds no {part}: clone the repository there")
-    host_memory.keep_freed_memory(large_blocks=False)
+    host_memory.keep_freed_memory(large_blocks=control)
     programs: dict[str, Advance] = {}
     peers: dict[str, Peer] = {}
     try:
         path = device_file.prepare(flags.FLAGS.output)
+        if control:
+            path = path.with_stem(f"{path.stem}-control")
         for name, directory in directories.items():
             print(f"starting {name}", flush=True)
             peers[name] = programs[name] = Peer(name, flags.FLAGS.peer_python, directory)
-        for preset, theirs in PAIRS:
-            if theirs in peers:
-                print(f"starting {preset}", flush=True)
-                programs[preset] = our_training(preset)
+        for preset in dict.fromkeys(ours for ours, theirs in PAIRS if theirs in peers):
+            print(f"starting {preset}", flush=True)
+            programs[preset] = our_updates(preset) if control else our_training(preset)
         rates: dict[str, list[float]] = {name: [] for name in programs}
         for round_ in range(flags.FLAGS.rounds):
             print(f"round {round_ + 1} of {flags.FLAGS.rounds}", flush=True)
@@ -178,7 +239,7 @@ def main(argv: list[str]) -> None:
     print(report(rates))
 
     measured = {
-        "game": GAME,
+        **({"batch_size": _BATCH_SIZE} if control else {"game": GAME}),
         "steps": flags.FLAGS.steps,
         "steps_per_s": rates,
         "ratios": ratios(rates),
