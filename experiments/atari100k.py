@@ -17,7 +17,7 @@ import functools
 import itertools
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from absl import app, flags
@@ -55,22 +55,9 @@ _BACKEND = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
     """Runs the experiment that the flags describe."""
     del argv
-    train(presets.atari_presets())
-
-
-def train(
-    choices: Mapping[str, RainbowConfig | SimpleConfig],
-    complete: Callable[["Plan"], "Plan"] = lambda plan: plan,
-) -> None:
-    """Runs the experiment that the flags describe.
-
-    Args:
-      choices: the presets that `--preset` names.
-      complete: changes the plan before it is carried out.
-    """
     try:
         games, seeds = _read_games(), launch.read_seeds()
-        settings = command_line.read_config(choices)
+        settings = command_line.read_config(presets.atari_presets())
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         preset = flags.FLAGS.preset
         what = "+".join(games) if len(games) < 26 else "all26"
@@ -78,7 +65,7 @@ def train(
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        plan = dataclasses.replace(complete(plan), film=launch.VIDEO.value)
+        plan = dataclasses.replace(plan, film=launch.VIDEO.value)
         if preset == "simple":
             print(_COST_OF_SIMPLE, flush=True)
         launch.run(plan, atari.largest_spec(settings.frame_shape))

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.returns import arms as returns
 from rcrl_jax import reference, words
 from rcrl_jax.config import fields, presets
 from rcrl_jax.runs import manifest
@@ -61,6 +60,9 @@ _BEFORE_THE_FIELD = {
     "return_contrast.discriminator_input": "concatenation",
 }
 
+# A closed study's control, `rcrl` with permuted returns, whose runs are in `results/returns`.
+_CLOSED = {"rcrl_permuted": presets.ATARI_PRESETS["rcrl"]}
+
 
 def family_of(game: str) -> str | None:
     """`atari` or `dmc`; None for a name that is no game of Atari-100k and no task of DMControl."""
@@ -70,9 +72,9 @@ def family_of(game: str) -> str | None:
 
 
 def presets_of(game: str) -> Mapping[str, presets.Config]:
-    """The presets that can train on `game`, a game or task of `family_of`; with the control."""
+    """The presets that can train on `game`, a game or task of `family_of`."""
     if family_of(game) == "atari":
-        return returns.PRESETS | presets.ATARI_WORLD_MODEL_PRESETS
+        return presets.atari_presets() | _CLOSED
     return presets.control_presets_of(game)
 
 
@@ -100,9 +102,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
     if not isinstance(values.get("auxiliary", ()), tuple):
         raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
     values = {name: value for name, value in values.items() if _is_used(name, values)}
-    # The control's samples are no field: it shares its configuration with an arm of the study.
-    others = [name for name in candidates if name != returns.CONTROL]
-    for name in dict.fromkeys((preset, *others)):
+    for name in dict.fromkeys((preset, *candidates)):
         if not _differences(values, candidates[name]):
             return name
     differing = ", ".join(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import command_line
-from experiments.returns.arms import PRESETS as RETURNS_PRESETS
 from rcrl_jax import files, words
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.config.presets import Config
@@ -45,17 +44,16 @@ class Experiment(NamedTuple):
     eval_episodes: int
 
 
-_ATARI = Experiment(
-    "experiments.atari100k",
-    games_flag="games",
-    games=atari.ATARI_GAMES,
-    presets_of=lambda game: presets.atari_presets(),
-    action_repeat=lambda game, config: 1,
-    steps=100_000,
-    eval_episodes=100,
-)
 EXPERIMENTS = {
-    "atari100k": _ATARI,
+    "atari100k": Experiment(
+        "experiments.atari100k",
+        games_flag="games",
+        games=atari.ATARI_GAMES,
+        presets_of=lambda game: presets.atari_presets(),
+        action_repeat=lambda game, config: 1,
+        steps=100_000,
+        eval_episodes=100,
+    ),
     "dmc": Experiment(
         "experiments.dmc",
         games_flag="tasks",
@@ -64,9 +62,6 @@ EXPERIMENTS = {
         action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
         steps=500_000,
         eval_episodes=10,
-    ),
-    "returns": _ATARI._replace(
-        module="experiments.returns.train", presets_of=lambda game: RETURNS_PRESETS
     ),
 }
 """The programs that a sweep may run."""

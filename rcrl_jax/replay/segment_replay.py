@@ -50,7 +50,6 @@ class SegmentReplay:
 
     Attributes:
       settings: sizes and rules.
-      sampler: draws contrastive samples.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class SegmentReplay:
         settings: ReplaySettings,
         observations: ObservationFormat,
         action: jax.ShapeDtypeStruct,
-        sampler: type[ContrastSampler] = ContrastSampler,
     ) -> None:
         """Makes an empty replay.
 
@@ -71,7 +69,6 @@ class SegmentReplay:
           settings: sizes and rules.
           observations: how frames are stored and stacked.
           action: shape and type of one action: `()` int32 for discrete actions.
-          sampler: what draws contrastive samples.
         """
         self.settings = settings
         self._frames = frame_store
@@ -81,7 +78,7 @@ class SegmentReplay:
         self._ring = TransitionRing(
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
-        self.sampler = sampler(settings.contrast, self._ring, self._streams)
+        self._sampler = ContrastSampler(settings.contrast, self._ring, self._streams)
         self._sequences = [
             SequenceSampler(rule, self._ring, self._streams) for rule in settings.sequences
         ]
@@ -168,8 +165,8 @@ class SegmentReplay:
         if rule.number:
             anchor = index
             if rule.anchors != "rl_batch":
-                anchor = self.sampler.anchors(self._prioritised, rule.number)
-            positive, negative, weight = self.sampler.contrast(anchor)
+                anchor = self._sampler.anchors(self._prioritised, rule.number)
+            positive, negative, weight = self._sampler.contrast(anchor)
             contrast = self._contrast_batch(anchor, positive, negative)
             positive_is_anchor = np.mean(positive == anchor, axis=1)
         self._streams.counters += 1
@@ -181,8 +178,8 @@ class SegmentReplay:
         They come from separate random streams: measuring changes nothing that is learned. They
         stay valid as those of `sample` do.
         """
-        anchor = self.sampler.anchors(self._prioritised, size, measuring=True)
-        positive, negative, _ = self.sampler.contrast(anchor, measuring=True)
+        anchor = self._sampler.anchors(self._prioritised, size, measuring=True)
+        positive, negative, _ = self._sampler.contrast(anchor, measuring=True)
         return self._contrast_batch(anchor, positive, negative, prefix="measured_")
 
     def example_batch(self, kind: int = 0) -> types.Batch:

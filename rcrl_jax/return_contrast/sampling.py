@@ -30,14 +30,7 @@ class Contrast(NamedTuple):
 
 
 class ContrastSampler:
-    """Draws indices for all runs at once; reads the ring and changes nothing.
-
-    A study may label samples by other returns: in a subclass with its own `returns`, which
-    `Plan.sampler` names.
-
-    Attributes:
-      ring: the transitions.
-    """
+    """Draws indices for all runs at once; reads the ring and changes nothing."""
 
     def __init__(
         self,
@@ -53,7 +46,7 @@ class ContrastSampler:
           streams: random numbers of the runs.
         """
         self._rule = rule
-        self.ring = ring
+        self._ring = ring
         self._uniform = streams.uniform
 
     def anchors(
@@ -93,7 +86,7 @@ class ContrastSampler:
         The anchor is among them, unless the rule excludes it. Then it is drawn only where its
         segment has no other pair.
         """
-        first, last = self.ring.segment_bounds(anchor)
+        first, last = self._ring.segment_bounds(anchor)
         draw = self._uniform(stream, anchor.shape[1])
         if not self._rule.excludes_anchor:
             return first + (draw * (last - first + 1)).astype(np.int64)
@@ -103,15 +96,15 @@ class ContrastSampler:
 
     def _anywhere(self, stream: int, size: int) -> np.ndarray:
         """Uniform over the live transitions of each run; redraws take the streams that follow."""
-        oldest = self.ring.oldest[:, None]
-        span = self.ring.count[:, None] - oldest
+        oldest = self._ring.oldest[:, None]
+        span = self._ring.count[:, None] - oldest
         index = np.zeros((len(oldest), size), np.int64)
         redraw = np.ones(index.shape, bool)
         attempt = 0
         while redraw.any():  # nearly always one iteration: truncations are rare
             draw = oldest + (self._uniform(stream + attempt, size) * span).astype(np.int64)
             index = np.where(redraw, draw, index)
-            redraw = ~self.ring.is_pair(index)
+            redraw = ~self._ring.is_pair(index)
             attempt += 1
         return index
 
@@ -132,10 +125,10 @@ class ContrastSampler:
         draws = _DRAWS_FOR_AN_EQUAL_RETURN
         candidate = self._anywhere(stream, size * draws)
         anchors = np.repeat(anchor, draws, axis=1)
-        fits = self._has_return(candidate, self.returns(anchors))
+        fits = self._has_return(candidate, self._ring.returns(anchors))
         if self._rule.another_episode:
-            fits &= self.ring.episodes(candidate) != self.ring.episodes(anchors)
-            fits &= self.ring.has_ended(candidate) & self.ring.has_ended(anchors)
+            fits &= self._ring.episodes(candidate) != self._ring.episodes(anchors)
+            fits &= self._ring.has_ended(candidate) & self._ring.has_ended(anchors)
         if self._rule.excludes_anchor:
             fits &= candidate != anchors
         fits = fits.reshape(runs, size, draws)
@@ -144,18 +137,9 @@ class ContrastSampler:
         any_fits = fits.any(axis=-1)
         return np.where(any_fits, found, fallback), any_fits
 
-    def returns(self, index: np.ndarray) -> np.ndarray:
-        """The returns `[R, N]` by which samples are labelled."""
-        return self.ring.returns(index)
-
-    def metrics(self, run: int) -> dict[str, float]:
-        """What else one run records of its samples: nothing."""
-        del run
-        return {}
-
     def _has_return(self, index: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Whether the returns at `index [R, N]` count as equal to `wanted [R, N]`."""
-        return np.abs(self.returns(index) - wanted) <= self._rule.tolerance
+        return np.abs(self._ring.returns(index) - wanted) <= self._rule.tolerance
 
     def _of_another_return(
         self, stream: int, anchor: np.ndarray, negative: np.ndarray
@@ -167,12 +151,12 @@ class ContrastSampler:
         Returns:
           The negatives `[R, N]`, and whether each differs from its anchor.
         """
-        wanted = self.returns(anchor)
+        wanted = self._ring.returns(anchor)
 
         def differs(index: np.ndarray) -> np.ndarray:
             different = ~self._has_return(index, wanted)
             if self._rule.another_episode:
-                different &= self.ring.has_ended(index)
+                different &= self._ring.has_ended(index)
             return different
 
         done = differs(negative)

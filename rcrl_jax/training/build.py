@@ -15,7 +15,6 @@ from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.return_contrast.sampling import ContrastSampler
 from rcrl_jax.runs import checkpoints
 from rcrl_jax.runs.paths import RunId
 from rcrl_jax.runs.workdir import Unusable
@@ -111,15 +110,12 @@ def assemble_fleet(
     return Fleet(agent, seeds, runs, batching=plan.batching, devices=devices)
 
 
-def make_replay(
-    fleet: Fleet, frame_store: str, sampler: type[ContrastSampler] = ContrastSampler
-) -> SegmentReplay:
+def make_replay(fleet: Fleet, frame_store: str) -> SegmentReplay:
     """An empty replay for the runs of a fleet.
 
     Args:
       fleet: its agent reads the replay; its devices hold the frames if `frame_store` is 'device'.
       frame_store: 'host' or 'device', where frames are stored.
-      sampler: what draws contrastive samples.
     """
     agent, runs = fleet.agent, fleet.num_runs
     layout, capacity = agent.observations.stored, agent.replay.capacity
@@ -129,7 +125,7 @@ def make_replay(
         zeros = fleet.zeros((capacity + 2, frames.device_frame_size(layout)), layout.dtype)
         store = frames.DeviceFrameStore(runs, zeros, fleet.place, layout)
     seeds = np.asarray(fleet.seeds)
-    return SegmentReplay(store, seeds, agent.replay, agent.observations, agent.action, sampler)
+    return SegmentReplay(store, seeds, agent.replay, agent.observations, agent.action)
 
 
 def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:

@@ -95,7 +95,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             say(f"warning: {slower}")
         say("compiling, up to a minute")
 
-        replay = build.make_replay(fleet, plan.frame_store, plan.sampler)
+        replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
         store = CheckpointStore(plan.paths[0].checkpoints, say)
         stack.callback(store.close)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from rcrl_jax import types
 from rcrl_jax.config.presets import Config
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.return_contrast.sampling import ContrastSampler
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunId, RunPaths
 from rcrl_jax.training.evaluation import EnvironmentMaker
@@ -43,8 +42,6 @@ class Plan:
       batching: how the fleet computes, see `Fleet`.
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
-      sampler: what draws contrastive samples; another one needs a preset of its own name, because
-        manifests do not name it.
       observe: called at the start, and every `observe_period` agent steps, before the checkpoint
         of that step. A resumed run may call it again for the same step.
       observe_period: agent steps.
@@ -64,7 +61,6 @@ class Plan:
     batching: str = "auto"
     num_devices: int = 1
     frame_store: str = "host"
-    sampler: type[ContrastSampler] = ContrastSampler
     observe: Callable[[Moment], None] | None = None
     observe_period: int = 10_000
 

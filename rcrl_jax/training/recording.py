@@ -121,7 +121,6 @@ class Recording(contextlib.ExitStack):
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):
                     scalars[f"segment_length_p{percentile}"] = float(length)
                 scalars["positive_is_anchor"] = float(update.positive_is_anchor[run])
-                scalars |= self._replay.sampler.metrics(run)
             recorder.record(self._counters(step), scalars)
 
     def _steps_per_s(self, step: int) -> float:

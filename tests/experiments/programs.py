@@ -26,7 +26,6 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _LIBRARY = (
     "experiments.command_line",
     "experiments.representation",
-    "experiments.returns",
     "experiments.simple",
     "experiments.sweeps",
     "experiments.theory",

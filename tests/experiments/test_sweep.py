@@ -164,13 +164,12 @@ def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path):
 
 def test_the_defaults_are_those_of_the_programs():
     for name, experiment in EXPERIMENTS.items():
-        module = "atari100k" if name == "returns" else name  # which has the same flags
-        source = (ROOT / "experiments" / f"{module}.py").read_text()
+        source = (ROOT / "experiments" / f"{name}.py").read_text()
         found = {
             flag: int(value)
             for flag, value in re.findall(r'"(steps|eval_episodes)", ([\d_]+),', source)
         }
-        if module == "atari100k":
+        if name == "atari100k":
             found["steps"] = RainbowConfig.total_steps  # its default is the configuration's
         assert found == {"steps": experiment.steps, "eval_episodes": experiment.eval_episodes}
 

@@ -16,7 +16,7 @@ def arm(preset, game, config, *, has_format=True):
 
 @pytest.mark.parametrize(
     ("preset", "game"),
-    [*((p, "Pong") for p in [*ATARI, "rcrl_permuted"]), *((p, "cheetah_run") for p in DMC)],
+    [*((p, "Pong") for p in ATARI), *((p, "cheetah_run") for p in DMC)],
 )
 def test_every_preset_is_its_own_arm(preset, game):
     assert arm(preset, game, arms.presets_of(game)[preset]) == preset

@@ -1,1 +1,0 @@
-"""Which readings of the return-contrastive task learn returns: a pre-registered study."""
