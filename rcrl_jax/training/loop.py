@@ -49,8 +49,8 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the last one, which has been computed; None if it was an early one, unless
-    # all of them are.
+    # The update before the last one: reading its result does not wait. None at first, and after
+    # early updates, except with agents that make all of their updates early.
     finished: types.Update | None
 
 

@@ -390,8 +390,11 @@ def test_a_full_run_of_simple_adds_up_its_three_kinds_of_updates():
 def test_the_help_of_simple_has_the_counted_cost():
     root = pathlib.Path(__file__).parents[2]
     told = (root / "experiments" / "atari100k.py").read_text()
-    told_of = {"h200": " minutes of an H200", "h100": " of an H100", "a100": " of an A100"}
-    for device, said in (told_of | {"v5e": " of a TPU v5e"}).items():
+    told_of = {
+        "h200": " minutes of an H200", "h100": " of an H100", "a100": " of an A100",
+        "v5p": " of a TPU v5p", "v6e": " of a v6e", "v5e": " of a v5e",
+    }  # fmt: skip
+    for device, said in told_of.items():
         found = json.loads((root / "results" / "compiled" / f"{device}.json").read_text())
         (text, _) = pace.full_runs(device, found["programs"].values())
         minutes = float(re.search(r"79.8 PFLOP, at least ([\d.]+) minutes", text)[1])
