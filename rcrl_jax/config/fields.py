@@ -37,6 +37,22 @@ def setting(default: Any, meaning: str, source: str, check: Check | None = None)
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def with_default(config: type, name: str, default: Any) -> Any:
+    """The field `name` of another configuration with another default, and of the same source."""
+    return dataclasses.field(default=default, metadata=config.__dataclass_fields__[name].metadata)
+
+
+def precision(stored: str = "") -> Any:
+    """The field of the precision; `stored` says what else has it."""
+    return setting(
+        "tf32",
+        "inputs of products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7)"
+        f"{stored}; parameters and sums are float32; a CPU rounds less than TF32 or not at all",
+        "ours",
+        one_of("float32", "tf32", "bfloat16"),
+    )
+
+
 def one_of(*choices: str) -> Check:
     """The value is one of `choices`."""
     return lambda value: None if value in choices else f"one of {', '.join(choices)}"
@@ -74,6 +90,11 @@ def between(least: int, most: int) -> Check:
 def at_least(least: int) -> Check:
     """The value is `least` or more, and a 32-bit integer."""
     return between(least, LARGEST_INT)
+
+
+def frames(value: int) -> str | None:
+    """The value is a number of frames of a stack or a window."""
+    return between(1, 100)(value)
 
 
 def finite(value: float) -> str | None:

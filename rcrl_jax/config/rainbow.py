@@ -69,13 +69,7 @@ class RainbowConfig:
         fields.positive,
     )
     noisy_sigma: float = setting(0.1, "initial scale of the noisy layers", "K", fields.positive)
-    precision: str = setting(
-        "tf32",
-        "inputs of matrix products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); "
-        "parameters and sums are float32; a CPU rounds less than TF32 or not at all",
-        "ours",
-        fields.one_of("float32", "tf32", "bfloat16"),
-    )
+    precision: str = fields.precision()
 
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = setting(
@@ -136,7 +130,7 @@ class RainbowConfig:
     )
 
     # Environment protocol
-    frame_stack: int = setting(4, "frames in an observation", "K", fields.between(1, 100))
+    frame_stack: int = setting(4, "frames in an observation", "K", fields.frames)
     max_episode_steps: int = setting(
         27_000, "frame limit of one game [agent steps]", "K", fields.at_least(1)
     )

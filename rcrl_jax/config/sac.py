@@ -43,7 +43,7 @@ class SacConfig:
         "CURL / RCRL section 5.1",
         fields.one_of("pixels", "state"),
     )
-    frame_stack: int = setting(3, "frames in an observation", "CURL", fields.between(1, 100))
+    frame_stack: int = setting(3, "frames in an observation", "CURL", fields.frames)
     render_size: int = setting(
         100,
         "height and width of a rendered frame [pixels]",
@@ -79,13 +79,8 @@ class SacConfig:
     log_std_max: float = setting(
         2.0, "upper bound of the policy's log sigma", "CURL", fields.finite
     )
-    precision: str = setting(
-        "tf32",
-        "inputs of products and convolutions: 'float32', 'tf32' (10 bits of mantissa) or "
-        "'bfloat16' (7), in which accelerators also store the outputs of convolutions; parameters "
-        "and sums are float32; a CPU rounds less than TF32 or not at all",
-        "ours",
-        fields.one_of("float32", "tf32", "bfloat16"),
+    precision: str = fields.precision(
+        ", in which accelerators also store the outputs of convolutions"
     )
 
     # Auxiliary tasks

@@ -4,12 +4,10 @@ import dataclasses
 from typing import ClassVar
 
 from rcrl_jax.config import fields
-from rcrl_jax.config.fields import setting
+from rcrl_jax.config.fields import setting, with_default
 
 TEMPERATURES = 0.5, 0.0, 1.0
 """Of the policy in evaluations, in the order of the source; returns at the first are the scores."""
-
-_MOST_FRAMES = 100  # of a window, as of a stack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +34,7 @@ class FrameModelConfig:
         1,
         "predicted frames of a window",
         "SP (stochastic: 6)",
-        fields.between(1, _MOST_FRAMES),
+        fields.frames,
     )
     cutoff: float = setting(
         0.01,
@@ -56,12 +54,6 @@ class FrameModelConfig:
     )
 
 
-def _default(name: str, default: int | float) -> int | float:
-    """The field `name` with another default."""
-    metadata = FrameModelConfig.__dataclass_fields__[name].metadata
-    return dataclasses.field(default=default, metadata=metadata)
-
-
 @dataclasses.dataclass(frozen=True)
 class DeterministicModelConfig(FrameModelConfig):
     """The world model of pixels alone."""
@@ -75,13 +67,13 @@ class DeterministicModelConfig(FrameModelConfig):
 class StochasticModelConfig(FrameModelConfig):
     """The world model with bits."""
 
-    filters: int = _default("filters", 96)
-    double_steps: int = _default("double_steps", 3)
-    dropout: float = _default("dropout", 0.15)
-    target_frames: int = _default("target_frames", 6)
-    cutoff: float = _default("cutoff", 0.03)
-    learning_rate: float = _default("learning_rate", 0.002)
-    warmup: int = _default("warmup", 2000)
+    filters: int = with_default(FrameModelConfig, "filters", 96)
+    double_steps: int = with_default(FrameModelConfig, "double_steps", 3)
+    dropout: float = with_default(FrameModelConfig, "dropout", 0.15)
+    target_frames: int = with_default(FrameModelConfig, "target_frames", 6)
+    cutoff: float = with_default(FrameModelConfig, "cutoff", 0.03)
+    learning_rate: float = with_default(FrameModelConfig, "learning_rate", 0.002)
+    warmup: int = with_default(FrameModelConfig, "warmup", 2000)
     state_filters: int = setting(
         64, "channels of the state, which gates all frames so far", "SP", fields.at_least(1)
     )
@@ -128,9 +120,7 @@ class SimpleConfig:
     frame_width: int = setting(
         80, "pixels; half of the console's 160", "SP", fields.between(8, 1000)
     )
-    frame_stack: int = setting(
-        4, "frames that policy and model read", "SP", fields.between(1, _MOST_FRAMES)
-    )
+    frame_stack: int = setting(4, "frames that policy and model read", "SP", fields.frames)
     most_noops: int = setting(
         32,
         "the most random no-ops at the start of a game [emulated frames]; the source takes up to 8 "
@@ -141,13 +131,7 @@ class SimpleConfig:
     max_episode_steps: int = setting(
         27_000, "agent steps after which a game is cut", "ours", fields.at_least(1)
     )
-    precision: str = setting(
-        "tf32",
-        "inputs of products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); parameters "
-        "and sums are float32; a CPU rounds less than TF32 or not at all",
-        "ours",
-        fields.one_of("float32", "tf32", "bfloat16"),
-    )
+    precision: str = fields.precision()
 
     # Rounds: of data, model, policy
     rounds: int = setting(

@@ -4,10 +4,10 @@ Their schedules count environment steps, so that a preset means the same at ever
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rcrl_jax.config import fields
-from rcrl_jax.config.fields import setting
+from rcrl_jax.config.fields import setting, with_default
 from rcrl_jax.config.groups import (
     ControlReturnContrastConfig,
     UniformReplayConfig,
@@ -21,13 +21,6 @@ TASKS = {"return_contrast": {}}
 
 EPISODE = 1000
 """Environment steps of every episode of the suite."""
-
-_MOST_FRAMES = 100  # of a window, as of a stack
-
-
-def _default(config: type, name: str, default: Any) -> Any:
-    """The field `name` of another configuration with another default, and of the same source."""
-    return dataclasses.field(default=default, metadata=config.__dataclass_fields__[name].metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +38,7 @@ class WorldModelConfig:
         "DR (PlaNet's code: that of the task; SLAC's: 4)",
         fields.between(0, EPISODE),
     )
-    precision: str = setting(
-        "tf32",
-        "inputs of products: 'float32', 'tf32' (10 bits of mantissa) or 'bfloat16' (7); parameters "
-        "and sums are float32; a CPU rounds less than TF32 or not at all",
-        "ours",
-        fields.one_of("float32", "tf32", "bfloat16"),
-    )
+    precision: str = fields.precision()
 
     # Representation and contrastive samples
     return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
@@ -181,13 +168,11 @@ class RecurrentModelConfig(WorldModelConfig):
         "frames that are filtered for the representation of a state-action pair, for auxiliary "
         "tasks and measurements",
         "ours",
-        fields.between(1, _MOST_FRAMES),
+        fields.frames,
     )
 
     # Learning
-    sequence_length: int = setting(
-        50, "frames of a window", "DR / PL", fields.between(2, _MOST_FRAMES)
-    )
+    sequence_length: int = setting(50, "frames of a window", "DR / PL", fields.between(2, 100))
     free_nats: float = setting(
         3.0, "divergence that costs nothing [nats]", "DR / PL", fields.not_negative
     )
@@ -238,7 +223,7 @@ class DreamerConfig(RecurrentModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
-    horizon: int = setting(15, "imagined agent steps", "DR", fields.between(2, _MOST_FRAMES))
+    horizon: int = setting(15, "imagined agent steps", "DR", fields.between(2, 100))
     return_lambda: float = setting(0.95, "lambda of the lambda-returns", "DR", fields.fraction)
     value_learning_rate: float = setting(
         8e-5, "step size of Adam for the value", "DR", fields.positive
@@ -268,18 +253,16 @@ class PlanetConfig(RecurrentModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
-    action_repeat: int = _default(WorldModelConfig, "action_repeat", 0)
-    head_size: int = _default(RecurrentModelConfig, "head_size", 300)
-    model_learning_rate: float = _default(RecurrentModelConfig, "model_learning_rate", 1e-3)
-    adam_epsilon: float = _default(RecurrentModelConfig, "adam_epsilon", 1e-4)
-    max_gradient_norm: float = _default(RecurrentModelConfig, "max_gradient_norm", 1000.0)
-    first_updates: int = _default(RecurrentModelConfig, "first_updates", 101)
+    action_repeat: int = with_default(WorldModelConfig, "action_repeat", 0)
+    head_size: int = with_default(RecurrentModelConfig, "head_size", 300)
+    model_learning_rate: float = with_default(RecurrentModelConfig, "model_learning_rate", 1e-3)
+    adam_epsilon: float = with_default(RecurrentModelConfig, "adam_epsilon", 1e-4)
+    max_gradient_norm: float = with_default(RecurrentModelConfig, "max_gradient_norm", 1000.0)
+    first_updates: int = with_default(RecurrentModelConfig, "first_updates", 101)
     reward_scale: float = setting(
         10.0, "weight of the reward's log-likelihood", "PL", fields.not_negative
     )
-    horizon: int = setting(
-        12, "agent steps of a planned sequence", "PL", fields.between(1, _MOST_FRAMES)
-    )
+    horizon: int = setting(12, "agent steps of a planned sequence", "PL", fields.frames)
     iterations: int = setting(10, "fits of the planner", "PL", fields.at_least(1))
     candidates: int = setting(
         1000, "sequences that the planner draws for a fit", "PL", fields.at_least(1)
@@ -304,7 +287,7 @@ class SlacConfig(WorldModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
-    action_repeat: int = _default(WorldModelConfig, "action_repeat", 4)
+    action_repeat: int = with_default(WorldModelConfig, "action_repeat", 4)
     batch_size: int = setting(256, "windows of actor and critics", "SL", fields.at_least(1))
     learn_start: int = setting(
         10_000,
@@ -316,7 +299,7 @@ class SlacConfig(WorldModelConfig):
         1, "environment steps between updates, at least an agent step", "SL", fields.at_least(1)
     )
     updates: int = setting(1, "updates at a time", "SL", fields.at_least(1))
-    periodic_episodes: int = _default(WorldModelConfig, "periodic_episodes", 10)
+    periodic_episodes: int = with_default(WorldModelConfig, "periodic_episodes", 10)
 
     # Network
     filters: int = setting(
@@ -338,7 +321,10 @@ class SlacConfig(WorldModelConfig):
 
     # Learning
     sequence_length: int = setting(
-        8, "steps of a window, which has a frame more", "SL", fields.between(1, _MOST_FRAMES - 1)
+        8,
+        "steps of a window, which has a frame more",
+        "SL",
+        fields.between(1, 99),
     )
     model_batch_size: int = setting(
         32, "windows of the batch from which the model learns", "SL", fields.at_least(1)
