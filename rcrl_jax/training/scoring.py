@@ -325,8 +325,7 @@ def _report(paths: RunPaths, described: dict[str, Any]) -> str:
             paths.game, paths.preset, described["mean"], recorder.behind(described)
         ),
         f"seed {paths.seed}: mean of {words.count('episode', described['episodes'])} "
-        f"{described['mean']:.1f}{spread}, median {described['median']:.1f}; "
-        f"{described['episodes_cut']} cut at the limit",
+        f"{described['mean']:.1f}{spread}, median {described['median']:.1f}",
     ]
     if described["video"]:
         lines.append(f"the film shows an episode of return {described['video']['return']:g}")

@@ -15,7 +15,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
-from rcrl_jax.runs.recorder import Counters, RunRecorder
+from rcrl_jax.runs.recorder import Counters, RunRecorder, behind
 
 
 def _counters(agent_steps):
@@ -208,6 +208,13 @@ def test_scores_of_a_game_without_published_scores(tmp_path):
     with RunRecorder(paths, resume_at=None) as recorder:
         recorder.write_scores(_counters(1), np.array([1.0, 0.0]), episodes_cut=0)
     assert json.loads(paths.scores.read_text())["human_normalised_mean"] is None
+
+
+def test_cut_episodes_are_told_where_not_all_of_them_end_so():
+    scores = {"game": "Pong", "env_steps": 1000, "episodes": 2, "episodes_cut": 1}
+    assert behind(scores) == "1 seed, 1,000 steps, 2 episodes, 1 cut"
+    assert behind({**scores, "episodes_cut": 0}) == "1 seed, 1,000 steps, 2 episodes"
+    assert behind({**scores, "game": "cheetah_run"}) == "1 seed, 1,000 steps, 2 episodes"
 
 
 def test_an_evaluation_without_episodes_has_no_score(tmp_path):
