@@ -1,6 +1,5 @@
 """What Dreamer and PlaNet share: the world model in an agent, its loss, filtering while acting."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent, WorldModel
-from rcrl_jax.networks.strided_convolution import in_chunks
 
 # Numbers of a frame that an update keeps for its gradients, at 32 filters: blocks, spread products
 # and outputs of all convolutions, once forwards and once backwards.
@@ -135,7 +133,7 @@ def make_recurrent_model(
     def project(params: types.Params, frames: jax.Array) -> jax.Array:
         """`[N, L, 64, 64, 3] -> [L, N, hidden]`, all frames at once."""
         flat = frames.reshape(-1, *frames.shape[2:])
-        projected = in_chunks(functools.partial(network.apply, params, method="project"), flat)
+        projected = network.apply(params, flat, method="project")
         return projected.reshape(*frames.shape[:2], -1).swapaxes(0, 1)
 
     def feature(params: types.Params, context: types.Context) -> jax.Array:
@@ -202,8 +200,7 @@ def make_recurrent_model(
             network, params, windows.action.swapaxes(0, 1), project(params, images), noise
         )
         features = latents.feature.swapaxes(0, 1)  # [B, L, d]
-        decode = functools.partial(network.apply, params, method="decode")
-        decoded = in_chunks(decode, features.reshape(-1, feature_size))
+        decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
         of_image = losses.log_normal(images, decoded.reshape(images.shape)).sum((2, 3, 4))
         reward = network.apply(params, features, method="reward")
         of_reward = losses.log_normal(windows.reward, reward)

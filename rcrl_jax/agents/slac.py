@@ -19,7 +19,6 @@ model's batch is a part of that of actor and critics, with the same latents.
     critics              z7, a7 and z8
 """
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -40,7 +39,6 @@ from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm, slac
 from rcrl_jax.networks.slac import Latents
-from rcrl_jax.networks.strided_convolution import in_chunks
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
@@ -128,7 +126,7 @@ def make_agent(
     def encode(model: types.Params, frames: jax.Array) -> jax.Array:
         """`[N, L, 64, 64, 3] float32 -> [N, L, d]`, all frames at once."""
         flat = frames.reshape(-1, *frames.shape[2:])
-        features = in_chunks(functools.partial(network.apply, model, method="encode"), flat)
+        features = network.apply(model, flat, method="encode")
         return features.reshape(*frames.shape[:2], -1)
 
     def filter_(model, features, action, is_first, noise):
@@ -163,8 +161,7 @@ def make_agent(
         """The model's loss `[]` on windows `[M, L + 1, ...]`, and its metrics."""
         latents, posterior, prior = filtered
         joined = latents.joined.swapaxes(0, 1)  # [M, L + 1, d]
-        decode = functools.partial(network.apply, model, method="decode")
-        decoded = in_chunks(decode, joined.reshape(-1, latent_size))
+        decoded = network.apply(model, joined.reshape(-1, latent_size), method="decode")
         std = jnp.sqrt(jnp.float32(config.pixel_variance))
         of_image = losses.log_normal(images, decoded.reshape(images.shape), std).sum((1, 2, 3, 4))
         divergence = losses.kl_divergence(*posterior, *prior).sum(0)

@@ -18,16 +18,20 @@ def transposed_by_xla(x, kernel, bias):
     return lax.convolve(x, kernel[::-1, ::-1], bias, 1, around, lhs_dilation=(2, 2))
 
 
+def with_bias(convolve):
+    return lambda x, kernel, bias: convolve(x, kernel) + bias[None, None, None]
+
+
 @pytest.mark.parametrize(
-    "side, size", [(3, (7, 8)), (4, (6, 9)), (5, (7, 8)), (6, (6, 9))], ids=str
+    "side, size", [(3, (7, 8)), (4, (6, 9)), (5, (7, 8)), (6, (6, 9)), (6, (30, 30))], ids=str
 )
 @pytest.mark.parametrize(
     "mine, xla",
     [
         (strided_convolution.convolve, by_xla),
-        (strided_convolution.convolve_on_device, by_xla),
+        (with_bias(strided_convolution.convolve_on_device), by_xla),
         (strided_convolution.convolve_transposed, transposed_by_xla),
-        (strided_convolution.convolve_transposed_on_device, transposed_by_xla),
+        (with_bias(strided_convolution.convolve_transposed_on_device), transposed_by_xla),
     ],
     ids=["convolution", "on devices", "transposed", "transposed, on devices"],
 )
@@ -51,23 +55,39 @@ def test_a_pixel_becomes_the_kernel_in_a_transposed_convolution():
     np.testing.assert_array_equal(y[0, :, :, 0], expected)
 
 
-@pytest.mark.parametrize("number", [40, 20, 37])
-def test_chunks_change_neither_results_nor_gradients(number):
-    """Two chunks of 20; one; a prime number, which is not cut."""
+def test_a_single_pixel_becomes_the_kernel_without_blocks():
     rng = np.random.default_rng(0)
-    x, kernel = rng.normal(size=(number, 6, 6, 2)), rng.normal(size=(4, 4, 2, 3))
-    arguments = [a.astype(np.float32) for a in (x, kernel, np.zeros(3))]
-
-    def chunked(x, kernel, bias):
-        return strided_convolution.in_chunks(
-            lambda part: strided_convolution.convolve(part, kernel, bias), x
-        )
-
-    found = outputs_and_gradients(chunked, arguments)
-    expected = outputs_and_gradients(strided_convolution.convolve, arguments)
+    x, kernel = rng.normal(size=(3, 1, 1, 4)), rng.normal(size=(5, 5, 4, 2))
+    arguments = [a.astype(np.float32) for a in (x, kernel, np.ones(2))]
+    found, expected = (
+        outputs_and_gradients(f, arguments)
+        for f in (strided_convolution.convolve_transposed, transposed_by_xla)
+    )
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-    lowered = jax.jit(chunked).lower(*arguments).as_text()
-    assert ("while" in lowered) == (number == 40)
-    elsewhere = jax.jit(chunked).trace(*arguments).lower(lowering_platforms=("tpu",))
+
+
+@pytest.mark.parametrize(
+    "mine, xla, side",
+    [
+        (strided_convolution.convolve, by_xla, 12),
+        (strided_convolution.convolve_transposed, transposed_by_xla, 6),
+    ],
+    ids=["convolution", "transposed"],
+)
+@pytest.mark.parametrize("number, parts", [(12, 3), (4, 1), (7, 1)])
+def test_parts_of_a_batch_change_neither_results_nor_gradients(
+    monkeypatch, mine, xla, side, number, parts
+):
+    """Parts of 4 images: three; one; a prime number, which is not cut."""
+    monkeypatch.setattr(strided_convolution, "_MOST_BYTES", 4 * 4 * (4 * 2 * 2 * 2) * 6 * 6)
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(number, side, side, 2)), rng.normal(size=(4, 4, 2, 2))
+    arguments = [a.astype(np.float32) for a in (x, kernel, np.zeros(2))]
+    found, expected = (outputs_and_gradients(f, arguments) for f in (mine, xla))
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    lowered = jax.jit(mine).lower(*arguments).as_text()
+    assert ("while" in lowered) == (parts > 1)
+    elsewhere = jax.jit(mine).trace(*arguments).lower(lowering_platforms=("tpu",))
     assert "while" not in elsewhere.as_text()
