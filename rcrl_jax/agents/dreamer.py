@@ -39,6 +39,7 @@ from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
 _ACTOR_LAYERS, _VALUE_LAYERS, _REWARD_LAYERS = 4, 3, 2
+_LAYERS_KEPT = 30  # outputs that an update keeps of each imagined state, in layers of `head_size`
 
 
 class DreamerParams(NamedTuple):
@@ -211,6 +212,7 @@ def make_agent(
 
     schedule = training.schedule(config, spec.action_repeat, config.first_updates)
     learn_start = schedule.learn_start
+    imagined = config.batch_size * config.sequence_length * config.horizon
     return agent.Agent(
         init=init,
         act=act,
@@ -228,7 +230,7 @@ def make_agent(
         evaluation=training.evaluation_settings(
             config, f"the densest of {config.mode_samples} samples"
         ),
-        resources=world.resources(config),
+        resources=world.resources(config, behaviour=imagined * _LAYERS_KEPT * config.head_size),
         init_memory=world.remember,
     )
 

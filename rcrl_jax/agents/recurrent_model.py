@@ -17,9 +17,9 @@ from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent, WorldModel
 
-# Numbers of a frame that an update keeps for its gradients, at 32 filters: blocks, spread products
-# and outputs of all convolutions, once forwards and once backwards.
-NUMBERS_A_FRAME = 1_260_000
+# Numbers of a frame that an update keeps for its gradients, at 32 filters: what all convolutions
+# read and write, once forwards and once backwards.
+NUMBERS_A_FRAME = 370_000
 
 Preprocess = Callable[[jax.Array, chex.PRNGKey], jax.Array]
 """`(frames [..., 64, 64, 3] uint8, key) -> float32` around zero, of the same shape."""
@@ -73,15 +73,20 @@ class RecurrentModel(NamedTuple):
         """`[A] bool`, which action components are valid for the run."""
         return jnp.arange(self.max_num_actions) < run.num_valid_actions
 
-    def resources(self, config: RecurrentModelConfig) -> Resources:
-        """Memory of an update: of all frames of windows, and of contexts."""
+    def resources(self, config: RecurrentModelConfig, *, behaviour: int = 0) -> Resources:
+        """Memory of an update: of all frames of windows, and of contexts.
+
+        Args:
+          config: of the agent.
+          behaviour: numbers that are kept for what learns in the model's imagination.
+        """
         windows = config.batch_size * config.sequence_length
         contexts = 3 * self.needs.samples.number * config.context
         numbers = (windows + contexts) * NUMBERS_A_FRAME * config.filters // 32
         return Resources(
             batches_over_runs=False,
             logs_frames=config.replay.resumed_frames == "stored",
-            activation_bytes=4 * numbers,
+            activation_bytes=4 * (numbers + behaviour),
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.agents import planet
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.networks import rssm
@@ -397,3 +398,28 @@ def test_schedules_count_environment_steps_at_every_repeat(preset):
             assert updates == 95 * 100 + first - 100
         assert schedule.due(config.learn_start // repeat - 1) == 0
         assert schedule.due(config.learn_start // repeat) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "preset, batch",
+    [
+        ("dreamer", {"batch_size": 4}),
+        ("planet", {"batch_size": 4}),
+        ("slac", {"model_batch_size": 8, "batch_size": 64}),
+    ],
+)
+def test_predicted_memory_is_that_of_the_compiled_update(preset, batch):
+    """Of networks in their full size; a few windows stand for a batch."""
+    config = fields.replace(WORLD_MODEL_PRESETS[preset], batch)
+    agent = make_agent(config, SPEC)
+    run = run_of(agent)
+    state = jax.eval_shape(agent.init, run, jax.random.key(0))
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+        prediction.batch_shapes(agent, 1, "host"),
+    )
+    compiled = jax.jit(agent.update, donate_argnums=1).lower(run, state, shapes).compile()
+    needed = compiled.memory_analysis().temp_size_in_bytes
+    gradients = sum(4 * x.size for x in jax.tree.leaves(state.params))
+    assert agent.resources.activation_bytes + gradients == pytest.approx(needed, rel=0.25)
