@@ -1,8 +1,8 @@
 """A 3x3 convolution with bias and ReLU for the CPU, inside loops as well.
 
-The convolution and its gradients are kernels of our own (`kernels/convolution.cc`), or XLA's where
-those cannot run (`xla_cpu_convolution.py`). `jax.lax.conv_general_dilated` and its gradients take
-some thirty times as long inside a loop. Accelerators have `device_convolutions.py`.
+The convolution and its gradients are kernels of our own (`kernels/convolution.cc`), or products
+where those cannot run (`strided_convolution.py`). `jax.lax.conv_general_dilated` and its gradients
+take some thirty times as long inside a loop. Accelerators have `device_convolutions.py`.
 """
 
 import functools
@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import native
-from rcrl_jax.networks import xla_cpu_convolution
+from rcrl_jax.networks import strided_convolution
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def convolve(
     x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int, relu: bool
 ) -> jax.Array:
@@ -35,33 +34,37 @@ def convolve(
     chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
     chex.assert_shape(bias, kernel.shape[-1:])
 
-    if kernels := native.get("convolution"):
-        return kernels.convolve(x, kernel, bias, stride=stride, relu=relu)
-    y = xla_cpu_convolution.convolve(x, kernel, stride=stride) + bias[None, None, None]
+    if native.get("convolution"):
+        return _convolve_by_kernels(x, kernel, bias, stride, relu)
+    y = strided_convolution.convolve_on_cpu(x, kernel, stride) + bias[None, None, None]
     return jax.nn.relu(y) if relu else y
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _convolve_by_kernels(x, kernel, bias, stride, relu):
+    return native.get("convolution").convolve(x, kernel, bias, stride=stride, relu=relu)
+
+
 def _forward(x, kernel, bias, stride, relu):
-    y = convolve(x, kernel, bias, stride, relu)
+    y = _convolve_by_kernels(x, kernel, bias, stride, relu)
     return y, (x, kernel, y)
 
 
 def _backward(stride, relu, saved, gradient):
     x, kernel, y = saved
     kernels = native.get("convolution")
-    passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient  # before the ReLU
-    if kernels and stride == 1:
+    if stride == 1:
         by_images = kernels.image_gradient(kernel, y, gradient, relu=relu)
-    else:  # with the kernels only of the first layer, which nobody reads
-        by_images = xla_cpu_convolution.image_gradient(x, kernel, passed, stride=stride)
-    if kernels:
-        by_parameters = kernels.kernel_gradient(
-            x, y, gradient, side=len(kernel), stride=stride, relu=relu
+    else:  # of the first layer, which nobody reads
+        passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient  # before the ReLU
+        convolve_images = functools.partial(
+            strided_convolution.convolve_on_cpu, kernel=kernel, stride=stride
         )
-    else:
-        by_kernel = xla_cpu_convolution.kernel_gradient(x, kernel, passed, stride=stride)
-        by_parameters = by_kernel, passed.sum((0, 1, 2))
+        (by_images,) = jax.vjp(convolve_images, x)[1](passed)
+    by_parameters = kernels.kernel_gradient(
+        x, y, gradient, side=len(kernel), stride=stride, relu=relu
+    )
     return by_images, *by_parameters
 
 
-convolve.defvjp(_forward, _backward)
+_convolve_by_kernels.defvjp(_forward, _backward)

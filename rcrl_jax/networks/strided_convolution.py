@@ -1,4 +1,4 @@
-"""Convolutions of stride 2 and their transposes, for world models.
+"""Convolutions of stride 2 and their transposes, for world models; SAC's without kernels.
 
 On a CPU they are matrix products, gradients included. Blocks of 2 x 2 pixels become channels, so
 that the stride is 1. `_correlate` gathers the windows of a few images at a time, which then lie in
@@ -9,6 +9,7 @@ inside loops, and that of gathering adds padded arrays.
 Accelerators have convolutions of their own, which write neither gathered blocks nor what is added.
 """
 
+import functools
 from collections.abc import Callable
 
 import chex
@@ -69,13 +70,15 @@ def convolve_on_device(x: jax.Array, kernel: jax.Array) -> jax.Array:
     return jax.lax.conv_general_dilated(x, kernel, (2, 2), "VALID", dimension_numbers=order)
 
 
-def _convolve_on_cpu(x, kernel):
-    parts = (len(kernel) + 1) // 2  # blocks in a row of the kernel
-    rows, columns = ((side - len(kernel)) // 2 + parts for side in x.shape[1:3])
-    return _correlate(_blocks(x)[:, :rows, :columns], _block_kernel(kernel))
+def convolve_on_cpu(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """A convolution as products of windows, without padding and without a bias."""
+    rows, columns = (
+        (side - len(kernel)) // stride + -(-len(kernel) // stride) for side in x.shape[1:3]
+    )
+    return _correlate(_blocks(x, stride)[:, :rows, :columns], kernel)
 
 
-_convolve = _for_platforms(_convolve_on_cpu, convolve_on_device)
+_convolve = _for_platforms(functools.partial(convolve_on_cpu, stride=2), convolve_on_device)
 
 
 def convolve_transposed(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
@@ -105,8 +108,8 @@ def _convolve_transposed_on_cpu(x, kernel):
     if height == width == 1:
         y = x.reshape(n, channels) @ kernel.transpose(2, 0, 1, 3).reshape(channels, -1)
         return y.reshape(n, side, side, filters)
-    blocks = _spread(x, _block_kernel(kernel.swapaxes(2, 3)))
-    image = blocks.reshape(*blocks.shape[:3], 2, 2, filters).transpose(0, 1, 3, 2, 4, 5)
+    blocks = _spread(x, kernel.swapaxes(2, 3), 2)
+    image = blocks.transpose(0, 1, 3, 2, 4, 5)
     image = image.reshape(n, 2 * blocks.shape[1], 2 * blocks.shape[2], filters)
     return image[:, : 2 * (height - 1) + side, : 2 * (width - 1) + side]
 
@@ -114,98 +117,127 @@ def _convolve_transposed_on_cpu(x, kernel):
 _convolve_transposed = _for_platforms(_convolve_transposed_on_cpu, convolve_transposed_on_device)
 
 
-def _blocks(x):
-    """`[N, H, W, C] -> [N, (H + 1) // 2, (W + 1) // 2, 4 C]`."""
+def _blocks(x, size):
+    """`[N, H, W, C] -> [N, ceil(H / s), ceil(W / s), s, s, C]`."""
     n, height, width, channels = x.shape
-    even = jnp.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
-    rows, columns = even.shape[1] // 2, even.shape[2] // 2
-    blocks = even.reshape(n, rows, 2, columns, 2, channels).transpose(0, 1, 3, 2, 4, 5)
-    return blocks.reshape(n, rows, columns, 4 * channels)
-
-
-def _block_kernel(kernel):
-    """`[k, k, C, O] -> [(k + 1) // 2, (k + 1) // 2, 4 C, O]`, for the channels of `_blocks`."""
-    return _blocks(kernel.transpose(3, 0, 1, 2)).transpose(1, 2, 3, 0)
+    full = jnp.pad(x, ((0, 0), (0, -height % size), (0, -width % size), (0, 0)))
+    rows, columns = full.shape[1] // size, full.shape[2] // size
+    return full.reshape(n, rows, size, columns, size, channels).transpose(0, 1, 3, 2, 4, 5)
 
 
 @jax.custom_vjp
-def _correlate(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """`[N, H, W, C], [k, k, C, O] -> [N, H - k + 1, W - k + 1, O]`, of stride 1."""
-    return _in_parts(lambda x: (None, _multiply_windows(_windows(x, kernel), kernel)), kernel, x)[1]
+def _correlate(blocks: jax.Array, kernel: jax.Array) -> jax.Array:
+    """`[N, H, W, s, s, C], [k, k, C, O] -> [N, H', W', O]`, a convolution of stride s.
 
-
-@jax.custom_vjp
-def _spread(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """`[N, H, W, C], [k, k, O, C] -> [N, H + k - 1, W + k - 1, O]`, the transpose of `_correlate`.
-
-    Pixel (i, j) is multiplied by the whole kernel and added to the output from (i, j) on.
+    H' = H - ceil(k / s) + 1; W' follows from W in the same way.
     """
-    return _in_parts(lambda x: (None, _add_shifted(x, kernel)), kernel, x)[1]
+
+    def correlate(blocks):
+        return None, _windows(blocks, len(kernel)) @ _arrange(kernel, blocks.shape[3])
+
+    return _in_parts(correlate, kernel, blocks)[1]
 
 
-def _keep(function):
-    return lambda x, kernel: (function(x, kernel), (x, kernel))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _spread(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """`[N, H', W', O], [k, k, C, O] -> [N, H, W, s, s, C]`, the transpose of `_correlate`.
+
+    Pixel (i, j) is multiplied by the whole kernel and added to the output from block (i, j) on.
+    """
+    return _in_parts(lambda x: (None, _add_shifted(x, kernel, stride)), kernel, x)[1]
+
+
+def _keep_for_correlate(blocks, kernel):
+    return _correlate(blocks, kernel), (blocks, kernel)
 
 
 def _gradients_of_correlate(arguments, gradient):
+    blocks, kernel = arguments
+    stride = blocks.shape[3]
+
+    def of_part(blocks, gradient):
+        windows = _windows(blocks, len(kernel))
+        return _multiply_rows(gradient, windows), _add_shifted(gradient, kernel, stride)
+
+    of_kernel, of_blocks = _in_parts(of_part, kernel, blocks, gradient)
+    return of_blocks, _as_kernel(of_kernel, kernel, stride)
+
+
+def _keep_for_spread(x, kernel, stride):
+    return _spread(x, kernel, stride), (x, kernel)
+
+
+def _gradients_of_spread(stride, arguments, gradient):
     x, kernel = arguments
 
     def of_part(x, gradient):
-        return _multiply_rows(gradient, _windows(x, kernel)), _add_shifted(gradient, kernel)
+        windows = _windows(gradient, len(kernel))
+        return _multiply_rows(x, windows), windows @ _arrange(kernel, stride)
 
     of_kernel, of_x = _in_parts(of_part, kernel, x, gradient)
-    return of_x, _as_kernel(of_kernel, kernel)
+    return of_x, _as_kernel(of_kernel, kernel, stride)
 
 
-def _gradients_of_spread(arguments, gradient):
-    x, kernel = arguments
-
-    def of_part(x, gradient):
-        windows = _windows(gradient, kernel)
-        return _multiply_rows(x, windows), _multiply_windows(windows, kernel)
-
-    of_kernel, of_x = _in_parts(of_part, kernel, x, gradient)
-    return of_x, _as_kernel(of_kernel, kernel)
+_correlate.defvjp(_keep_for_correlate, _gradients_of_correlate)
+_spread.defvjp(_keep_for_spread, _gradients_of_spread)
 
 
-_correlate.defvjp(_keep(_correlate), _gradients_of_correlate)
-_spread.defvjp(_keep(_spread), _gradients_of_spread)
+def _places(side, stride):
+    """Of the blocks below a kernel: row, column, and how many rows and columns it reads of each.
+
+    A kernel whose side is no multiple of the stride reads a part of its last blocks.
+    """
+    starts = range(0, side, stride)
+    return [
+        (i // stride, j // stride, min(stride, side - i), min(stride, side - j))
+        for i in starts
+        for j in starts
+    ]
 
 
-def _windows(x, kernel):
-    """`[N, H, W, C] -> [N, H - k + 1, W - k + 1, k k C]`, what the kernel sees at each place."""
-    rows, columns = (side - len(kernel) + 1 for side in x.shape[1:3])
-    places = range(len(kernel))
-    return jnp.concatenate(
-        [x[:, i : i + rows, j : j + columns] for i in places for j in places], axis=-1
-    )
+def _windows(blocks, side):
+    """`[N, H, W, s, s, C] -> [N, H', W', k k C]`, what a kernel sees at each place."""
+    n, height, width, stride = blocks.shape[:4]
+    rows, columns = (size - -(-side // stride) + 1 for size in (height, width))
+    seen = [
+        blocks[:, i : i + rows, j : j + columns, :high, :wide].reshape(n, rows, columns, -1)
+        for i, j, high, wide in _places(side, stride)
+    ]
+    return jnp.concatenate(seen, axis=-1)
 
 
-def _multiply_windows(windows, kernel):
-    """`[N, H, W, k k C] -> [N, H, W, O]`."""
-    return windows @ kernel.reshape(-1, kernel.shape[3])
+def _arrange(kernel, stride):
+    """`[k, k, C, O] -> [k k C, O]`, in the order of `_windows`."""
+    return jnp.concatenate([
+        kernel[i * stride :, j * stride :][:high, :wide].reshape(-1, kernel.shape[3])
+        for i, j, high, wide in _places(len(kernel), stride)
+    ])  # fmt: skip
 
 
-def _add_shifted(x, kernel):
-    """`[N, H, W, O] -> [N, H + k - 1, W + k - 1, C]`, the transpose of windows and product."""
-    side, _, channels, filters = kernel.shape
-    products = (x @ kernel.reshape(-1, filters).T).reshape(*x.shape[:3], side, side, channels)
-    return sum(
-        jnp.pad(products[:, :, :, i, j], ((0, 0), (i, side - 1 - i), (j, side - 1 - j), (0, 0)))
-        for i in range(side)
-        for j in range(side)
-    )
+def _as_kernel(gradient, kernel, stride):
+    """`[O, k k C] -> [k, k, C, O]`, the reverse of `_arrange`."""
+    (arranged,) = jax.linear_transpose(lambda kernel: _arrange(kernel, stride), kernel)(gradient.T)
+    return arranged
+
+
+def _add_shifted(x, kernel, stride):
+    """`[N, H', W', O] -> [N, H, W, s, s, C]`, the transpose of `_windows` and the product."""
+    n, rows, columns, _ = x.shape
+    products, start, total = x @ _arrange(kernel, stride).T, 0, 0
+    last = -(-len(kernel) // stride) - 1
+    for i, j, high, wide in _places(len(kernel), stride):
+        number = high * wide * kernel.shape[2]
+        own = products[..., start : start + number].reshape(n, rows, columns, high, wide, -1)
+        around = (i, last - i), (j, last - j), (0, stride - high), (0, stride - wide)
+        total += jnp.pad(own, ((0, 0), *around, (0, 0)))
+        start += number
+    return total
 
 
 def _multiply_rows(x, windows):
-    """`[N, H, W, O], [N, H, W, k k C] -> [O, k k C]`: the smaller operand is the transposed one."""
+    """`[N, H', W', O], [N, H', W', k k C] -> [O, k k C]`; XLA transposes `x`, the smaller one."""
     pixels = (0, 1, 2)
     return jax.lax.dot_general(x, windows, ((pixels, pixels), ((), ())))
-
-
-def _as_kernel(gradient, kernel):
-    """`[O, k k C] -> [k, k, C, O]`."""
-    return gradient.T.reshape(kernel.shape)
 
 
 def _in_parts(function, kernel, *images):
@@ -214,9 +246,9 @@ def _in_parts(function, kernel, *images):
     Args:
       function: of images; returns a sum over them, or None, and a result `[N, ...]`.
       kernel: of the windows that it gathers.
-      *images: `[N, H, W, C]`.
+      *images: `[N, H, W, ...]`.
     """
-    n, height, width, _ = images[0].shape
+    n, height, width = images[0].shape[:3]
     image_bytes = 4 * height * width * kernel[..., 0].size
     most = max(1, _MOST_BYTES // image_bytes)
     size = max(d for d in range(1, min(n, most) + 1) if n % d == 0)
