@@ -216,7 +216,8 @@ class RunRecorder:
         Raises:
             OSError: it cannot be written.
         """
-        halves = {name: np.float16(array) for name, array in params.items()}
+        with np.errstate(over="ignore"):  # a diverged run's become infinite
+            halves = {name: np.float16(array) for name, array in params.items()}
         if sum(array.nbytes for array in halves.values()) <= _MOST_PARAMETER_BYTES:
             with files.replacing(self._paths.parameters) as partial:
                 np.savez_compressed(partial, **halves)
