@@ -131,11 +131,8 @@ def _correlate(blocks: jax.Array, kernel: jax.Array) -> jax.Array:
 
     H' = H - ceil(k / s) + 1; W' follows from W in the same way.
     """
-
-    def correlate(blocks):
-        return None, _windows(blocks, len(kernel)) @ _arrange(kernel, blocks.shape[3])
-
-    return _in_parts(correlate, kernel, blocks)[1]
+    weights = _arrange(kernel, blocks.shape[3])
+    return _in_parts(lambda x: (None, _windows(x, len(kernel)) @ weights), kernel, blocks)[1]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -144,7 +141,9 @@ def _spread(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
     Pixel (i, j) is multiplied by the whole kernel and added to the output from block (i, j) on.
     """
-    return _in_parts(lambda x: (None, _add_shifted(x, kernel, stride)), kernel, x)[1]
+    weights = _arrange(kernel, stride)
+    add_shifted = functools.partial(_add_shifted, weights=weights, side=len(kernel), stride=stride)
+    return _in_parts(lambda x: (None, add_shifted(x)), kernel, x)[1]
 
 
 def _keep_for_correlate(blocks, kernel):
@@ -153,11 +152,12 @@ def _keep_for_correlate(blocks, kernel):
 
 def _gradients_of_correlate(arguments, gradient):
     blocks, kernel = arguments
-    stride = blocks.shape[3]
+    side, stride = len(kernel), blocks.shape[3]
+    weights = _arrange(kernel, stride)
 
     def of_part(blocks, gradient):
-        windows = _windows(blocks, len(kernel))
-        return _multiply_rows(gradient, windows), _add_shifted(gradient, kernel, stride)
+        of_weights = _multiply_rows(gradient, _windows(blocks, side))
+        return of_weights, _add_shifted(gradient, weights, side, stride)
 
     of_kernel, of_blocks = _in_parts(of_part, kernel, blocks, gradient)
     return of_blocks, _as_kernel(of_kernel, kernel, stride)
@@ -169,10 +169,11 @@ def _keep_for_spread(x, kernel, stride):
 
 def _gradients_of_spread(stride, arguments, gradient):
     x, kernel = arguments
+    weights = _arrange(kernel, stride)
 
     def of_part(x, gradient):
         windows = _windows(gradient, len(kernel))
-        return _multiply_rows(x, windows), windows @ _arrange(kernel, stride)
+        return _multiply_rows(x, windows), windows @ weights
 
     of_kernel, of_x = _in_parts(of_part, kernel, x, gradient)
     return of_x, _as_kernel(of_kernel, kernel, stride)
@@ -220,13 +221,13 @@ def _as_kernel(gradient, kernel, stride):
     return arranged
 
 
-def _add_shifted(x, kernel, stride):
+def _add_shifted(x, weights, side, stride):
     """`[N, H', W', O] -> [N, H, W, s, s, C]`, the transpose of `_windows` and the product."""
     n, rows, columns, _ = x.shape
-    products, start, total = x @ _arrange(kernel, stride).T, 0, 0
-    last = -(-len(kernel) // stride) - 1
-    for i, j, high, wide in _places(len(kernel), stride):
-        number = high * wide * kernel.shape[2]
+    products, start, total = x @ weights.T, 0, 0
+    channels, last = len(weights) // side**2, -(-side // stride) - 1
+    for i, j, high, wide in _places(side, stride):
+        number = high * wide * channels
         own = products[..., start : start + number].reshape(n, rows, columns, high, wide, -1)
         around = (i, last - i), (j, last - j), (0, stride - high), (0, stride - wide)
         total += jnp.pad(own, ((0, 0), *around, (0, 0)))

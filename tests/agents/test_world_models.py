@@ -40,6 +40,13 @@ def run_of(agent, own=2):
     return types.RunSpec(np.int32(own), agent.run_constants("reach"))
 
 
+def batch_shapes_of(agent):
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+        prediction.batch_shapes(agent, 1, "host"),
+    )
+
+
 def batch_of(agent, own=2):
     """Random windows; components that the run lacks are zero, as in a replay."""
     rng = np.random.default_rng(0)
@@ -54,11 +61,7 @@ def batch_of(agent, own=2):
             values[..., own:] = 0.0
         return values
 
-    shapes = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
-        prediction.batch_shapes(agent, 1, "host"),
-    )
-    batch = jax.tree.map(fill, shapes)
+    batch = jax.tree.map(fill, batch_shapes_of(agent))
     t = batch.transitions
     batch = batch._replace(transitions=t._replace(discount=np.ones_like(t.discount)))
     if batch.contrast is not None:
@@ -415,11 +418,8 @@ def test_predicted_memory_is_that_of_the_compiled_update(preset, batch):
     agent = make_agent(config, SPEC)
     run = run_of(agent)
     state = jax.eval_shape(agent.init, run, jax.random.key(0))
-    shapes = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
-        prediction.batch_shapes(agent, 1, "host"),
-    )
-    compiled = jax.jit(agent.update, donate_argnums=1).lower(run, state, shapes).compile()
+    update = jax.jit(agent.update, donate_argnums=1)
+    compiled = update.lower(run, state, batch_shapes_of(agent)).compile()
     needed = compiled.memory_analysis().temp_size_in_bytes
     gradients = sum(4 * x.size for x in jax.tree.leaves(state.params))
     assert agent.resources.activation_bytes + gradients == pytest.approx(needed, rel=0.25)
