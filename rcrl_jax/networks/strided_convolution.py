@@ -253,7 +253,7 @@ def _in_parts(function, kernel, *images):
     image_bytes = 4 * height * width * kernel[..., 0].size
     most = max(1, _MOST_BYTES // image_bytes)
     size = max(d for d in range(1, min(n, most) + 1) if n % d == 0)
-    if size in (n, 1):
+    if size == n or size == 1 < most:  # one at a time only where the next would not fit
         return function(*images)
     parts = [x.reshape(n // size, size, *x.shape[1:]) for x in images]
     of_part = jax.eval_shape(function, *(x[0] for x in parts))[0]

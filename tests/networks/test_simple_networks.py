@@ -101,6 +101,37 @@ def test_units_are_dropped_in_training_alone():
     )
 
 
+def test_the_first_of_the_largest_logits_is_the_most_likely():
+    logits = np.random.default_rng(0).integers(-3, 3, (2, 5, 256)).astype(np.float32)
+    found = jax.jit(simple.most_likely)(logits)
+    np.testing.assert_array_equal(found, logits.argmax(-1))
+    on_tpu = jax.jit(simple.most_likely).trace(logits).lower(lowering_platforms=("tpu",))
+    assert "argmax" in on_tpu.as_text(debug_info=True)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 12])
+@pytest.mark.parametrize("most", [2, 256])
+def test_the_median_colour_is_the_upper_one_in_the_middle(number, most):
+    frames = np.random.default_rng(number).integers(0, most, (number, 1, 3))
+    expected = np.sort(frames, axis=0)[number // 2, 0]
+    found = jax.jit(simple.median_colour)(frames.astype(np.float32))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_layer_of_many_outputs_equals_a_dense_one_with_its_gradients():
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=(2, 3, 3, 4)), rng.normal(size=(4, 50))
+    weights = rng.normal(size=(2, 3, 3, 50))
+
+    def of(product):
+        return jax.value_and_grad(lambda *xs: jnp.sum(product(*xs) * weights), (0, 1))(x, kernel)
+
+    for a, b in zip(
+        jax.tree.leaves(of(simple._multiply)), jax.tree.leaves(of(jnp.matmul)), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_noisy_pixels_take_the_median_colour_of_the_batch():
     frames = jnp.tile(jnp.array([10.0, 20.0, 30.0]), (2, 4, 30, 30, 1))
     frames = frames.at[0, 0].set(200.0)  # an eighth of all pixels

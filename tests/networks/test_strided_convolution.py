@@ -75,12 +75,12 @@ def test_a_single_pixel_becomes_the_kernel_without_blocks():
     ],
     ids=["convolution", "transposed"],
 )
-@pytest.mark.parametrize("number, parts", [(12, 3), (4, 1), (7, 1)])
+@pytest.mark.parametrize("number, size, parts", [(12, 4, 3), (4, 4, 1), (7, 4, 1), (3, 1, 3)])
 def test_parts_of_a_batch_change_neither_results_nor_gradients(
-    monkeypatch, mine, xla, side, number, parts
+    monkeypatch, mine, xla, side, number, size, parts
 ):
-    """Parts of 4 images: three; one; a prime number, which is not cut."""
-    monkeypatch.setattr(strided_convolution, "_MOST_BYTES", 4 * 4 * (4 * 2 * 2 * 2) * 6 * 6)
+    """Parts of 4 images: three; one; a prime number, which is not cut. Images one at a time."""
+    monkeypatch.setattr(strided_convolution, "_MOST_BYTES", 4 * size * (4 * 2 * 2 * 2) * 6 * 6)
     rng = np.random.default_rng(0)
     x, kernel = rng.normal(size=(number, side, side, 2)), rng.normal(size=(4, 4, 2, 2))
     arguments = [a.astype(np.float32) for a in (x, kernel, np.zeros(2))]
