@@ -93,8 +93,8 @@ WORLD_MODEL_PRESETS: dict[str, WorldModelConfig] = {
 
 _SMALL = {
     "rounds": 3,
-    "model_updates": 1000,
-    "policy_updates": 5,
+    "model_updates": 750,
+    "policy_updates": 2,
     "periodic_episodes": 4,
     # The same largest step size as in `simple`, reached within the first round.
     "deterministic.learning_rate": 0.75,
