@@ -93,12 +93,12 @@ WORLD_MODEL_PRESETS: dict[str, WorldModelConfig] = {
 
 _SMALL = {
     "rounds": 3,
-    "model_updates": 750,
-    "policy_updates": 2,
+    "model_updates": 500,
+    "policy_updates": 1,
     "periodic_episodes": 4,
-    # The same largest step size as in `simple`, reached within the first round.
-    "deterministic.learning_rate": 0.75,
-    "deterministic.warmup": 2000,
+    # About the same largest step size as in `simple`, reached within the first round.
+    "deterministic.learning_rate": 0.5,
+    "deterministic.warmup": 1000,
     **{
         f"{model}.{name}": value
         for model in ("deterministic", "stochastic")
