@@ -37,6 +37,8 @@ _LSTM_DROPOUT = 0.1
 _BIT_NOISE = 0.2  # standard deviation of the noise on numbers that become bits
 
 _unit_scaling = jax.nn.initializers.variance_scaling(1.3, "fan_avg", "uniform")
+
+
 @jax.custom_vjp
 def _multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """`[..., I] @ [I, O]`, where I is much smaller than O."""
