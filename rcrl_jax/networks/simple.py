@@ -46,7 +46,7 @@ def _multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _keep(x, kernel):
-    return x @ kernel, (x, kernel)
+    return _multiply(x, kernel), (x, kernel)
 
 
 def _gradients(arguments, gradient):
@@ -505,10 +505,7 @@ class StochasticModel(nn.Module):
 
 
 def with_pixel_noise(frames: jax.Array, key: chex.PRNGKey, rate: float) -> jax.Array:
-    """Some pixels take the median colour of all frames: `[N, C, H, W, 3]`.
-
-    Of an even number of values, the median is one of the two in the middle.
-    """
+    """Some pixels take the median colour of all frames: `[N, C, H, W, 3]`."""
     noisy = jax.random.bernoulli(key, rate, (*frames.shape[:-1], 1))
     return jnp.where(noisy, median_colour(frames), frames)
 
@@ -517,7 +514,7 @@ def median_colour(frames: jax.Array) -> jax.Array:
     """The median of whole numbers from 0 to 255 `[..., 3]`, of each colour: `[3] float32`.
 
     Of an even number of values, the greater one of the two in the middle. It is found by halving
-    the range eight times; sorting takes fifty times as long.
+    the range eight times; on a CPU sorting takes fifty times as long.
     """
     values = frames.reshape(-1, frames.shape[-1])
     least = jnp.zeros((1, frames.shape[-1]))
