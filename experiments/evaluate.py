@@ -1,6 +1,6 @@
 r"""Scores and films trained agents, without a change to their work directory.
 
-    python -m experiments.evaluate --workdir=runs/rcrl-Pong-0 --episodes=100 --video
+    python -m experiments.evaluate --workdir=runs/rcrl-Pong-0 --episodes=100 --nulls --video
     python -m experiments.evaluate --workdir=runs/rcrl-Pong+Alien-0to5 --games=Alien --seeds=0,3
     python -m experiments.evaluate --workdir=results/base/curl/MsPacman/seed_0 --episodes=3 --video
 
@@ -48,6 +48,11 @@ _FIRST_EPISODE = flags.DEFINE_integer(
     lower_bound=0, upper_bound=1_000_000,
 )  # fmt: skip
 _VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of the first episode of each run")
+_NULLS = flags.DEFINE_bool(
+    "nulls", False,
+    "play without learning in the same episodes, too: uniform actions, the best constant one, the "
+    "untrained agent",
+)  # fmt: skip
 _OUTPUT = flags.DEFINE_string(
     "output", None,
     "where results go, outside the work directory [default: runs/evaluate-<workdir>-<step>]",
@@ -76,6 +81,7 @@ def main(argv: list[str]) -> None:
         episodes=_EPISODES.value,
         first_episode=_FIRST_EPISODE.value,
         film=_VIDEO.value,
+        nulls=_NULLS.value,
         output=_OUTPUT.value and pathlib.Path(_OUTPUT.value),
     )
     try:

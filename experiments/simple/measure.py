@@ -14,15 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.simple.rollouts import Nulls, Rollouts, Scripted, fit, log_likelihoods, play
+from experiments.simple.rollouts import Nulls, Rollouts, fit, log_likelihoods, play
 from rcrl_jax import types
 from rcrl_jax.agents import simple
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.losses import simple as losses
 from rcrl_jax.networks import precision
-from rcrl_jax.training import evaluation
+from rcrl_jax.training import evaluation, nulls
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.nulls import Scripted, uniform_player, with_error
 from rcrl_jax.training.plan import Plan
 
 LENGTH = 10
@@ -116,11 +117,6 @@ def compare(told: Told, nulls: Nulls, rollouts: Rollouts) -> dict[str, Any]:
     }
 
 
-def with_error(sample: np.ndarray) -> dict[str, float]:
-    """Mean and its standard error."""
-    return {"mean": sample.mean(), "standard_error": sample.std(ddof=1) / np.sqrt(len(sample))}
-
-
 def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, Any]:
     """Compares the model of a finished run with the predictors, in two kinds of play.
 
@@ -130,25 +126,18 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
       Play -> what `compare` returns. Plays: `policy`, that of training, whose frames are those that
       the policy meets in the model; `uniform`, of all actions alike, which no training changes.
     """
-    num_actions, scripted = _scripted(plan, fleet)
-    tell = make_model(plan.config, num_actions)
+    environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
+    environment.close()
+    tell = make_model(plan.config, environment.spec.max_num_actions)
     of_model = jax.tree.map(lambda x: x[0], params.model)
     found = {}
-    for name, player in (("policy", fleet), ("uniform", scripted)):
+    for name, player in (("policy", fleet), ("uniform", uniform_player(fleet))):
         held_out, fitted = (
             _gather(plan, player, params, plan.total_steps + 1 + i, number)
             for i, number in enumerate((HELD_OUT, FITTED))
         )
         found[name] = compare(tell(of_model, held_out), fit(fitted), held_out)
     return found
-
-
-def _scripted(plan: Plan, fleet: Fleet) -> tuple[int, Scripted]:
-    """The number of actions that the model knows, and a uniform policy."""
-    environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
-    environment.close()
-    valid = int(environment.num_valid_actions[0])
-    return environment.spec.max_num_actions, Scripted(fleet.agent, fleet.seeds, valid)
 
 
 def _gather(
@@ -165,35 +154,12 @@ def _gather(
 
 
 def measure_play(plan: Plan, fleet: Fleet, returns: np.ndarray) -> dict[str, Any]:
-    """Compares the policy of a finished run with play that learned nothing, in the same games.
+    """Compares the returns `[E]` of a finished run's final evaluation; see `nulls.measure`."""
 
-    Takes the returns `[E]` of its final evaluation.
+    def play_games(player, params, number):
+        return evaluation.evaluate(
+            params, player, plan.make_environment, plan.total_steps, range(number)
+        ).returns
 
-    Returns:
-      Play -> mean return and its standard error; the best without learning, and the difference to
-      it. Plays: `policy`, `uniform`, `constant` (the best action), `untrained`.
-    """
-    _, uniform = _scripted(plan, fleet)
-    constant = [uniform._replace(action=action) for action in range(uniform.num_actions)]
-    untrained = fleet.init().params.agent
-
-    def returns_of(player, params=None):
-        games = range(len(returns))
-        played = evaluation.evaluate(params, player, plan.make_environment, plan.total_steps, games)
-        return played.returns[0]
-
-    found = {
-        "policy": np.asarray(returns),
-        "uniform": returns_of(uniform),
-        "constant": max(map(returns_of, constant), key=np.mean),
-        "untrained": returns_of(fleet, untrained),
-    }
-    plays = {name: with_error(values) for name, values in found.items()}
-    best = max((name for name in plays if name != "policy"), key=lambda name: plays[name]["mean"])
-    difference = {
-        "mean": plays["policy"]["mean"] - plays[best]["mean"],
-        "standard_error": np.hypot(
-            plays["policy"]["standard_error"], plays[best]["standard_error"]
-        ),
-    }
-    return {"episodes": len(returns), **plays, "best_null": best, "difference": difference}
+    (found,) = nulls.measure(fleet, np.asarray(returns)[None], play_games)
+    return found

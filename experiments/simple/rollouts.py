@@ -6,36 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.networks.simple import VALUES
 from rcrl_jax.training.fleet import Fleet
-
-
-class Scripted(NamedTuple):
-    """Stands for a fleet of one run that knows nothing: uniform actions, or always the same one."""
-
-    agent: Agent
-    seeds: tuple[int, ...]
-    num_actions: int
-    action: int | None = None  # None: uniform
-    num_runs: int = 1
-
-    def act(
-        self,
-        params: None,
-        observation: np.ndarray,
-        memory: None,
-        *counters: int,
-        greedy: bool | str = False,
-    ) -> tuple[np.ndarray, None]:
-        """As `Fleet.act`."""
-        del params, memory, greedy
-        shape = observation.shape[:2]
-        if self.action is not None:
-            return np.full(shape, self.action, np.int32), None
-        rng = np.random.default_rng((*self.seeds, *counters))
-        return rng.integers(0, self.num_actions, shape, np.int32), None
+from rcrl_jax.training.nulls import Scripted
 
 
 class Rollouts(NamedTuple):

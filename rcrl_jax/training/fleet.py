@@ -67,6 +67,7 @@ class Fleet:
         self.agent = agent
         self.seeds = tuple(seeds)
         self.num_runs = len(seeds)
+        self.num_valid_actions = runs.num_valid_actions  # [R]
         self._copies = -self.num_runs % len(devices)
         self.num_devices = len(devices)
         self.batching = batching

@@ -1,6 +1,5 @@
 """Scores and films trained agents; writes to a directory of its own."""
 
-import math
 import pathlib
 import signal
 from collections.abc import Callable, Sequence
@@ -16,8 +15,9 @@ from rcrl_jax.runs import manifest, parameters, recorder, workdir
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
-from rcrl_jax.training import build, evaluation, loop, video
+from rcrl_jax.training import build, evaluation, loop, nulls, video
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.nulls import Scripted
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.progress import Progress
 
@@ -50,6 +50,7 @@ class Request(NamedTuple):
       episodes: games per run; None means as many as in the final evaluation of training.
       first_episode: number of the first game, see `evaluation.evaluate`.
       film: whether to film the first game of each run.
+      nulls: whether to play without learning, too, see `nulls`.
       output: where results go; None means `runs/evaluate-<name of workdir>-<step>`.
     """
 
@@ -61,6 +62,7 @@ class Request(NamedTuple):
     episodes: int | None = None
     first_episode: int = 0
     film: bool = False
+    nulls: bool = False
     output: pathlib.Path | None = None
 
 
@@ -108,7 +110,9 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         say(f"warning: not as in training: {changes}")
     runs = [found.runs[row] for row in rows]
     make_environment = build.environment_maker(found.config, runs, backend)
-    result = _play(params, fleet, make_environment, kept.step, num_episodes, request)
+    result, without_learning = _play(
+        params, fleet, make_environment, kept.step, num_episodes, request
+    )
 
     spec = environment.spec
     counters = recorder.Counters(
@@ -132,7 +136,8 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
         described = {
             "measured": "evaluation of a checkpoint",
             **recorder.describe_scores(paths, counters, returns, episodes_cut=result.cut[r]),
-            "standard_error": _standard_error(returns),
+            "standard_error": nulls.with_error(returns)["standard_error"],
+            "nulls": without_learning[r],
             "video": _describe_film(request, returns) if request.film else None,
             "run": found.manifests[row]["run"],
             "environment": environments[r],
@@ -263,32 +268,44 @@ def _play(
     step: int,
     episodes: int,
     request: Request,
-) -> evaluation.Evaluation:
-    """The games; shows progress, and ends at a signal."""
+) -> tuple[evaluation.Evaluation, list[dict[str, Any] | None]]:
+    """The games, and each run's comparison with play that learned nothing, if asked for.
+
+    Shows progress, and ends at a signal.
+    """
 
     def stop_if_told() -> None:
         if received:
             raise Stopped(received[0])
 
+    def play(player: Fleet | Scripted, params: types.Params, number: int, film: int = 0):
+        return evaluation.evaluate(
+            params,
+            player,
+            make_environment,
+            step,
+            range(request.first_episode, request.first_episode + number),
+            film=film,
+            before_step=stop_if_told,
+            after_step=_Counter(progress),
+        )
+
+    number = episodes + (nulls.count_games(fleet, episodes) if request.nulls else 0)
     with (
         stop_signals(ends_after_s=SAME_STOP_S) as received,
-        Progress(fleet.num_runs * episodes, unit="episodes") as progress,
+        Progress(fleet.num_runs * number, unit="episodes") as progress,
     ):
         try:
-            return evaluation.evaluate(
-                params,
-                fleet,
-                make_environment,
-                step,
-                range(request.first_episode, request.first_episode + episodes),
-                film=fleet.num_runs if request.film else 0,
-                before_step=stop_if_told,
-                after_step=_Counter(progress),
-            )
+            result = play(fleet, params, episodes, film=fleet.num_runs if request.film else 0)
         except FloatingPointError:
             raise Unusable(
                 f"an agent has diverged: its action is not finite at step {step}"
             ) from None
+        if not request.nulls:
+            return result, [None] * fleet.num_runs
+        return result, nulls.measure(
+            fleet, result.returns, lambda *arguments: play(*arguments).returns
+        )
 
 
 class _Counter:
@@ -303,13 +320,6 @@ class _Counter:
             self._playing = np.ones(len(actions), bool)
         self._progress.advance(int((self._playing & outcome.finished).sum()))
         self._playing &= ~outcome.finished
-
-
-def _standard_error(returns: np.ndarray) -> float | None:
-    """Of the mean over episodes of one agent; says nothing of how seeds differ."""
-    if len(returns) < 2:
-        return None
-    return float(np.std(returns, ddof=1) / math.sqrt(len(returns)))
 
 
 def _describe_film(request: Request, returns: np.ndarray) -> dict[str, Any]:
@@ -327,6 +337,8 @@ def _report(paths: RunPaths, described: dict[str, Any]) -> str:
         f"seed {paths.seed}: mean of {words.count('episode', described['episodes'])} "
         f"{described['mean']:.1f}{spread}, median {described['median']:.1f}",
     ]
+    if described["nulls"]:
+        lines.append(nulls.describe(described["nulls"]))
     if described["video"]:
         lines.append(f"the film shows an episode of return {described['video']['return']:g}")
     return "\n".join([*lines, f"results in {paths.directory}"])

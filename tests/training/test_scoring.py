@@ -135,6 +135,21 @@ def test_chosen_runs_score_as_in_the_whole_fleet(finished, tmp_path):
     assert own["video"] is None and not list(tmp_path.rglob("*.mp4"))
 
 
+def test_play_without_learning_stands_beside_the_scores(finished, tmp_path):
+    lines = []
+    request = Request(finished.workdir, seeds=(3,), nulls=True, output=tmp_path)
+    (paths,) = score(request, lines.append)
+    own = json.loads((paths.directory / "evaluation.json").read_text())
+    assert own["returns"] == scores_of(finished, 1)["returns"]
+    found = own["nulls"]
+    assert found["episodes"] == EPISODES and found["constant_action"] in (0, 1, 2)
+    assert found["policy"] == {"mean": own["mean"], "standard_error": own["standard_error"]}
+    null = max(("uniform", "constant", "untrained"), key=lambda name: found[name]["mean"])
+    assert found["best_null"] == null
+    assert found["difference"]["mean"] == own["mean"] - found[null]["mean"]
+    assert any("without learning" in line for line in lines)
+
+
 def test_later_episodes_continue_those_of_training(finished, tmp_path):
     (late,) = evaluate(finished, tmp_path / "late", seeds=(9,), episodes=10, first_episode=10)
     (more,) = evaluate(finished, tmp_path / "more", seeds=(9,), episodes=10, first_episode=20)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from experiments.simple import rollouts
-from experiments.simple.rollouts import Rollouts, Scripted
+from experiments.simple.rollouts import Rollouts
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs import catch
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.training.fleet import Fleet  # noqa: F401 - what `Scripted` stands for
+from rcrl_jax.training.nulls import Scripted
 from tests.training import toy_simple
 
 SIDE = 14
@@ -19,7 +19,8 @@ SIDE = 14
 def make_player(action=None, **overrides):
     config = toy_simple.make_config(overrides={"frame_width": SIDE, **overrides})
     agent = make_agent(config, catch.make_continuing_catch([0], 2).spec)
-    return Scripted(agent, (5,), 3, action)
+    always = None if action is None else np.full(1, action, np.int32)
+    return Scripted(agent, (5,), np.full(1, 3), always)
 
 
 def played(player, seeds, starts, length):

@@ -1,0 +1,172 @@
+"""Play that has learned nothing, beside which a score is read, in the same games.
+
+`uniform`: uniform actions. `constant`: always the same action, the best of some in ten games.
+`untrained`: the agent before its first update.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rcrl_jax import types
+from rcrl_jax.agents.agent import Agent
+from rcrl_jax.training.evaluation import GAMES_AT_ONCE
+from rcrl_jax.training.fleet import Fleet
+
+
+class Scripted(NamedTuple):
+    """Stands for a fleet whose agents know nothing: uniform actions, or always the same one."""
+
+    agent: Agent
+    seeds: tuple[int, ...]  # [R]
+    num_valid_actions: np.ndarray  # [R]
+    action: np.ndarray | None = None  # [R, *act], of each run; None: uniform
+
+    @property
+    def num_runs(self) -> int:
+        """R."""
+        return len(self.seeds)
+
+    def act(
+        self,
+        params: None,
+        observation: np.ndarray,
+        memory: None,
+        *counters: int,
+        greedy: bool | str = False,
+    ) -> tuple[np.ndarray, None]:
+        """As `Fleet.act`."""
+        del params, memory, greedy
+        games = observation.shape[1]
+        if self.action is not None:
+            return np.repeat(self.action[:, None], games, axis=1), None
+        drawn = [
+            self._draw(np.random.default_rng((seed, *counters)), games, valid)
+            for seed, valid in zip(self.seeds, self.num_valid_actions, strict=True)
+        ]
+        return np.stack(drawn), None
+
+    def _draw(self, rng: np.random.Generator, games: int, valid: int) -> np.ndarray:
+        action = self.agent.action
+        if not action.shape:
+            return rng.integers(0, valid, games, action.dtype)
+        drawn = rng.uniform(-1.0, 1.0, (games, *action.shape)).astype(action.dtype)
+        drawn[:, valid:] = 0.0
+        return drawn
+
+
+def constant_actions(agent: Agent, valid: int) -> list[np.ndarray]:
+    """What a constant action is chosen from: all actions of a game.
+
+    Of a task with A components: zero, and each of -1, -1/2, 1/2 and 1 in one component alone or in
+    all of them.
+    """
+    if not agent.action.shape:
+        return list(np.arange(valid, dtype=agent.action.dtype))
+    directions = np.zeros((valid + 1, *agent.action.shape), agent.action.dtype)
+    directions[:valid, :valid] = np.eye(valid)
+    directions[valid, :valid] = 1.0
+    scaled = np.concatenate([size * directions for size in (-1.0, -0.5, 0.0, 0.5, 1.0)])
+    return list(np.unique(scaled, axis=0) + 0.0)  # without -0
+
+
+Play = Callable[[Fleet | Scripted, types.Params | None, int], np.ndarray]
+"""`(who plays, agents' parameters, number of games E) -> returns [R, E]`, games 0 to E - 1."""
+
+
+def count_games(fleet: Fleet, num_games: int) -> int:
+    """How many games of each run `measure` plays."""
+    return len(_constant_players(fleet)) * min(num_games, GAMES_AT_ONCE) + 3 * num_games
+
+
+def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[str, Any]]:
+    """Compares the scores of agents with play that learned nothing, in the same games.
+
+    Args:
+      fleet: the agents.
+      returns: `[R, E]`, theirs in games 0 to E - 1.
+      play_games: plays.
+
+    Returns:
+      For each run: of `policy`, `uniform`, `constant` and `untrained` the mean return and its
+      standard error; the constant action; the best without learning, and the difference to it.
+    """
+    num_games = returns.shape[1]
+    tried = _constant_players(fleet)
+    few = min(num_games, GAMES_AT_ONCE)
+    means = [play_games(player, None, few).mean(axis=1) for player in tried]
+    best = np.argmax(means, axis=0)  # [R]
+    constant = np.stack([tried[i].action[run] for run, i in enumerate(best)])
+    played = {
+        "policy": returns,
+        "uniform": play_games(uniform_player(fleet), None, num_games),
+        "constant": play_games(tried[0]._replace(action=constant), None, num_games),
+        "untrained": play_games(fleet, fleet.init().params.agent, num_games),
+    }
+    return [
+        {
+            "episodes": num_games,
+            **_compare({name: of_runs[run] for name, of_runs in played.items()}),
+            "constant_action": constant[run],
+        }
+        for run in range(fleet.num_runs)
+    ]
+
+
+def _compare(returns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    plays = {name: with_error(values) for name, values in returns.items()}
+    best = max((name for name in plays if name != "policy"), key=lambda name: plays[name]["mean"])
+    policy, null = plays["policy"], plays[best]
+    error = None
+    if policy["standard_error"] is not None:
+        error = math.hypot(policy["standard_error"], null["standard_error"])
+    difference = {"mean": policy["mean"] - null["mean"], "standard_error": error}
+    return {**plays, "best_null": best, "difference": difference}
+
+
+def describe(measured: Mapping[str, Any]) -> str:
+    """What `measure` returns of a run, in a line."""
+    plays = ", ".join(
+        f"{name} {measured[key]['mean']:.1f}{_plus_minus(measured[key])}"
+        for key, name in (
+            ("uniform", "uniform actions"),
+            ("constant", "the best constant action"),
+            ("untrained", "the untrained agent"),
+        )
+    )
+    difference = measured["difference"]
+    return (
+        f"without learning, same episodes: {plays}; above the best of them "
+        f"{difference['mean']:+.1f}{_plus_minus(difference)}"
+    )
+
+
+def _plus_minus(estimate: Mapping[str, float | None]) -> str:
+    error = estimate["standard_error"]
+    return "" if error is None else f" ± {error:.1f}"
+
+
+def with_error(sample: np.ndarray) -> dict[str, float | None]:
+    """Mean, and its standard error, None of a single number."""
+    error = None
+    if len(sample) > 1:
+        error = float(np.std(sample, ddof=1) / math.sqrt(len(sample)))
+    return {"mean": float(np.mean(sample)), "standard_error": error}
+
+
+def uniform_player(fleet: Fleet) -> Scripted:
+    """Takes uniform actions in place of a fleet."""
+    return Scripted(fleet.agent, fleet.seeds, fleet.num_valid_actions)
+
+
+def _constant_players(fleet: Fleet) -> list[Scripted]:
+    candidates = [constant_actions(fleet.agent, valid) for valid in fleet.num_valid_actions]
+    # Runs with fewer actions repeat their last one while the others try theirs.
+    return [
+        uniform_player(fleet)._replace(
+            action=np.stack([of_run[min(i, len(of_run) - 1)] for of_run in candidates])
+        )
+        for i in range(max(map(len, candidates)))
+    ]
