@@ -28,7 +28,7 @@ RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
 COMPILER := $(shell command -v c++)
 
-.PHONY: trial watch atari dmc sweep test test-fast endurance compilers lock clean
+.PHONY: help trial watch atari dmc sweep test test-fast endurance compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -38,6 +38,9 @@ ONE_GAME = $(if $(findstring --games,$(ARGS)),,--game=$(GAME))
 ONE_TASK = $(if $(findstring --tasks,$(ARGS)),,--task=$(TASK))
 ONE_SEED = $(if $(findstring --seeds,$(ARGS)),,--seed=$(SEED))
 TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
+
+help:
+	@sed -n 's/^#   make/  make/p' $(firstword $(MAKEFILE_LIST))
 
 trial: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)

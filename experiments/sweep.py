@@ -8,7 +8,7 @@ r"""Trains many runs: presets x games x seeds, from flags or listed in a file.
 
 A spec is a TOML file:
 
-    experiment = "atari100k"      # or "dmc"; "returns": the same with one more preset
+    experiment = "atari100k"      # or "dmc"
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
     results = "results/claim"     # directory of finished runs
@@ -67,7 +67,9 @@ from rcrl_jax.runs import records
 
 _RUNS_ON_ACCELERATOR = 130  # 26 games x 5 seeds, the paper's table for one preset
 
-_SPEC = flags.DEFINE_string("spec", None, "TOML file that lists the runs, instead of the next six")
+_SPEC = flags.DEFINE_string(
+    "spec", None, "TOML file that lists the runs, instead of the flags that do"
+)
 _EXPERIMENT = flags.DEFINE_enum(
     "experiment", "atari100k", list(EXPERIMENTS), "the program that trains"
 )

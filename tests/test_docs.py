@@ -1,5 +1,6 @@
 """What the documents name exists: tests, files and configuration fields; shown code is tested."""
 
+import ast
 import collections
 import json
 import pathlib
@@ -101,6 +102,65 @@ def test_links_and_paths_exist(document):
         ):
             missing.append(path)
     assert not missing
+
+
+def anchors(document: pathlib.Path) -> set[str]:
+    """What GitHub makes of the headings: lower case, hyphens for spaces, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", read(document), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@of_each_document
+def test_links_lead_to_headings(document):
+    links = re.findall(r"\]\(([\w./-]*\.md)?#([^)\s]+)\)", read(document))
+    missing = [
+        (path, anchor)
+        for path, anchor in links
+        if anchor not in anchors(document.parent / path if path else document)
+    ]
+    assert not missing
+
+
+def folder_of(module: list[str]) -> str:
+    """The row of a module in the table of imports: `rcrl_jax.envs.atari` is of `envs`."""
+    if module[0] == "rcrl_jax":
+        return module[1]
+    return "/".join(module[:2]) if ROOT.joinpath(*module[:2]).is_dir() else module[0]
+
+
+def imports() -> dict[str, set[str]]:
+    """Folder -> the folders and modules of this project that it imports."""
+    found = collections.defaultdict(set)
+    for path in (
+        p for top in ("rcrl_jax", "experiments", "benchmarks") for p in (ROOT / top).rglob("*.py")
+    ):
+        module = path.relative_to(ROOT).with_suffix("").parts
+        if module == ("rcrl_jax", "__init__"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                named = [[*node.module.split("."), alias.name] for alias in node.names]
+            elif isinstance(node, ast.Import):
+                named = [alias.name.split(".") for alias in node.names]
+            else:
+                continue
+            found[folder_of(module)] |= {
+                folder_of(name)
+                for name in named
+                if name[0] in ("rcrl_jax", "experiments", "benchmarks") and len(name) > 1
+            }
+    return {folder: others - {folder} for folder, others in found.items()}
+
+
+def test_the_table_of_imports_is_true():
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## (e)")[2]
+    rows = dict(re.findall(r"^\| `([\w/]+)` \| (.*) \|$", text, re.MULTILINE))
+    told = {
+        folder: set(re.sub(r" \([^)]*\)", "", cell).split(", ")) for folder, cell in rows.items()
+    }
+    found = {folder: others for folder, others in imports().items() if others}
+    found.pop("benchmarks")  # "all that it measures"
+    assert told == found
 
 
 def test_the_guide_to_extending_shows_the_tested_tasks():

@@ -1,4 +1,4 @@
-"""Builds the agent of a configuration. The only module that tells agent families apart."""
+"""Builds the agent of a configuration. No other module of training tells agent families apart."""
 
 import dataclasses
 from collections import deque

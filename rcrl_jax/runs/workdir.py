@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rcrl_jax import files
-from rcrl_jax.config import fields
-from rcrl_jax.config.presets import WORLD_MODEL_PRESETS, Config
-from rcrl_jax.config.rainbow import RainbowConfig
-from rcrl_jax.config.sac import SacConfig
-from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.config import fields, presets
+from rcrl_jax.config.presets import Config
 from rcrl_jax.runs import checkpoints, manifest
 from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
 
@@ -158,7 +155,7 @@ def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -
 
 def _read_config(workdir: pathlib.Path, described: Mapping[str, Any]) -> Config:
     values = manifest.config_values(described)
-    for base in (RainbowConfig(), SacConfig(), SimpleConfig(), *WORLD_MODEL_PRESETS.values()):
+    for base in presets.all_presets().values():
         if values.keys() == fields.values(base).keys():
             return fields.replace(base, values)
     raise Unusable(f"{workdir} has other hyperparameters than this version of the program")

@@ -16,8 +16,8 @@ batch is drawn before the transition of its own step is in the replay, and befor
 the last update are.
 
 Where several updates are due at once, all but the last come before act(t), and each of them is
-yielded: a run can be saved between them. Of agents that learn from their newest actions alone, the
-last one comes before act(t), too, and those after the last action are made.
+yielded: a run can be saved between them. Agents that learn from their newest actions alone make the
+last update before act(t), too, and update once more after the last action.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ class LoopState(NamedTuple):
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
     pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
     memory: types.Memory | None = None  # of acting; None at the start, and if agents have none
-    early_updates: int = 0  # of those due at this step, how many were made before its action
+    early_updates: int = 0  # updates made at this step so far, before its action
 
 
 class Step(NamedTuple):
