@@ -18,8 +18,7 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import app, flags
 
@@ -76,6 +75,7 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         plan = make_plan(flags.FLAGS.preset, settings)
+        plan = dataclasses.replace(plan, film=launch.VIDEO.value)
     except ValueError as error:
         command_line.refuse(str(error))
     from experiments.simple import figure, measure
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> None:
         directory = paths.directory
         files.write_json_atomically(directory / "model.json", found)
         figure.draw(directory / "model.png", found)
-        print("\n".join(report(found)))
+        print("\n".join(measure.report(found)))
     print(f"results in {directory}")
 
 
@@ -116,6 +116,8 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
     if settings.model != "deterministic":
         raise ValueError("--config.model: only the deterministic model has a likelihood")
     game = atari100k.GAME.value
+    if preset == CATCH and atari100k.GAME.present:
+        raise ValueError(f"--game: {CATCH} plays {_GAME} alone; choose another --preset")
     if preset != CATCH:
         atari.check_game(game)
         return atari100k.make_plan(
@@ -137,27 +139,6 @@ def _make_catch(cell: int, seeds: "np.ndarray") -> protocol.VectorEnvironment:
 def _largest_spec(plan: "Plan") -> protocol.EnvironmentSpec:
     shape = plan.config.frame_shape
     return protocol.discrete_spec(shape, 3) if plan.preset == CATCH else atari.largest_spec(shape)
-
-
-def report(found: Mapping[str, Any]) -> list[str]:
-    """What was found, in lines for a terminal."""
-    lines = []
-    for name, one in found["model"].items():
-        for what, unit in (("pixels", "of the frames"), ("reward", "of the rewards")):
-            mean, error = one[what]["difference"].values()
-            null = one[what].get("best_null", "base rate")
-            lines.append(
-                f"{name} play, {one['rollouts']} rollouts: log-likelihood {unit} "
-                f"{mean:+.1f} ± {error:.1f} nats a rollout beside {null}"
-            )
-        lines.append(f"    pixels that change: {one['changing_pixels']['right']:.1%} right")
-    play = found["play"]
-    mean, error = play["difference"].values()
-    lines.append(
-        f"return {play['policy']['mean']:.1f}, {mean:+.1f} ± {error:.1f} beside "
-        f"{play['best_null']} ({play['episodes']} episodes)"
-    )
-    return lines
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ start and the actions. Predictors without dynamics give one for the same start: 
 true frame, or read a histogram that was fitted on other rollouts of the same kind of play.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.simple.rollouts import Nulls, Rollouts, fit, log_likelihoods, play
-from rcrl_jax import types
+from rcrl_jax import types, words
 from rcrl_jax.agents import simple
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
@@ -96,6 +96,9 @@ def compare(told: Told, nulls: Nulls, rollouts: Rollouts) -> dict[str, Any]:
     step, sign = np.arange(rollouts.reward.shape[1]), rollouts.reward + 1
     of_reward = {"model": told.reward, "base_rate": np.log(nulls.reward)[step, sign]}
     right = {"model": told.reward_right, "base_rate": sign == nulls.reward.argmax(1)}
+    with np.errstate(invalid="ignore"):  # where no pixel has changed, the share is not a number
+        changed_right = told.changed_right.sum() / told.changed.sum()
+        changed_right_by_step = told.changed_right.sum(0) / told.changed.sum(0)
     return {
         "rollouts": len(sign),
         "pixels": {
@@ -106,8 +109,8 @@ def compare(told: Told, nulls: Nulls, rollouts: Rollouts) -> dict[str, Any]:
         },
         "changing_pixels": {
             "share": told.changed.sum() / rollouts.frame.size,
-            "right": told.changed_right.sum() / told.changed.sum(),
-            "right_by_step": told.changed_right.sum(0) / told.changed.sum(0),
+            "right": changed_right,
+            "right_by_step": changed_right_by_step,
         },
         "reward": {
             "log_likelihood": {name: values.sum(1).mean() for name, values in of_reward.items()},
@@ -163,3 +166,22 @@ def measure_play(plan: Plan, fleet: Fleet, returns: np.ndarray) -> dict[str, Any
 
     (found,) = nulls.measure(fleet, np.asarray(returns)[None], play_games)
     return found
+
+
+def report(found: Mapping[str, Any]) -> list[str]:
+    """What `measure_model` and `measure_play` found, as JSON has it, in lines for a terminal."""
+    lines = []
+    for name, one in found["model"].items():
+        for what, unit in (("pixels", "of the frames"), ("reward", "of the rewards")):
+            mean, error = one[what]["difference"].values()
+            null = one[what].get("best_null", "base rate")
+            lines.append(
+                f"{name} play, {one['rollouts']} rollouts: log-likelihood {unit} "
+                f"{mean:+.1f} ± {error:.1f} nats a rollout beside {null}"
+            )
+        if (right := one["changing_pixels"]["right"]) is not None:
+            lines.append(f"    pixels that change: {right:.1%} right")
+    play = found["play"]
+    episodes = words.count("episode", play["episodes"])
+    lines.append(f"return {play['policy']['mean']:.1f} ({episodes}); {nulls.describe(play)}")
+    return lines

@@ -43,7 +43,8 @@ class UpdateView(NamedTuple):
     target_params: types.Params
     """The agent's target parameters."""
     psi: jax.Array
-    """[B, psi_size], `encode(params, batch.transitions.observation)`; gradients reach params."""
+    """[B, psi_size], `encode(params, batch.transitions.observation)`; of a world model the state at
+    the last frame of each window, a sample. Gradients reach params."""
     batch: types.Batch
     """Observations as the network reads them in this update: cropped, shifted or unchanged."""
     sampled: types.Batch

@@ -27,6 +27,7 @@ KEPT = 2
 """Checkpoints that are kept: if the newest is damaged, a run goes on from the one before."""
 
 _PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
+_REPLACED = ".replaced"  # ends that of a checkpoint whose successor takes its place
 _LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
 _DELETION_S = 1.0  # that another program may take to delete the directory
 
@@ -62,9 +63,14 @@ class CheckpointStore:
         """
         self._directory, self._say = directory.absolute(), say
         self._directory.mkdir(parents=True, exist_ok=True)
-        for path in self._directory.iterdir():
+        for path in list(self._directory.iterdir()):
             if _LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path)
+            elif re.fullmatch(rf"\d+{re.escape(_REPLACED)}", path.name):
+                if path.with_suffix("").exists():
+                    shutil.rmtree(path)
+                else:  # its successor had not taken its place yet
+                    path.rename(path.with_suffix(""))
         self._thread = futures.ThreadPoolExecutor(1, "checkpoints")
         self._write: futures.Future[None] | None = None
         self._newest: int | None = None  # step of the last one written or read
@@ -196,7 +202,7 @@ def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
     partial = path.with_name(f"{path.name}{_PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
     storage.write(partial, checkpoint.step, checkpoint.learner, _progress(checkpoint))
-    replaced = path.with_name(f"{path.name}.deleted")
+    replaced = path.with_name(f"{path.name}{_REPLACED}")
     if path.exists():
         path.rename(replaced)
     partial.rename(path)

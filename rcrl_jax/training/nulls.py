@@ -1,6 +1,6 @@
 """Play that has learned nothing, beside which a score is read, in the same games.
 
-`uniform`: uniform actions. `constant`: always the same action, the best of some in ten games.
+`uniform`: uniform actions. `constant`: always the same action, the best tried in ten games.
 `untrained`: the agent before its first update.
 """
 
@@ -14,6 +14,8 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.training.evaluation import GAMES_AT_ONCE
 from rcrl_jax.training.fleet import Fleet
+
+_DRAWN = 64  # constant actions of tasks with several components
 
 
 class Scripted(NamedTuple):
@@ -60,16 +62,20 @@ class Scripted(NamedTuple):
 def constant_actions(agent: Agent, valid: int) -> list[np.ndarray]:
     """What a constant action is chosen from: all actions of a game.
 
-    Of a task with A components: zero, and each of -1, -1/2, 1/2 and 1 in one component alone or in
-    all of them.
+    Of a task with one component -1, -0.9, ..., 1; of one with several zero, -1 and 1 in one of them
+    or in all, and uniform draws, the same for all.
     """
     if not agent.action.shape:
         return list(np.arange(valid, dtype=agent.action.dtype))
-    directions = np.zeros((valid + 1, *agent.action.shape), agent.action.dtype)
-    directions[:valid, :valid] = np.eye(valid)
-    directions[valid, :valid] = 1.0
-    scaled = np.concatenate([size * directions for size in (-1.0, -0.5, 0.0, 0.5, 1.0)])
-    return list(np.unique(scaled, axis=0) + 0.0)  # without -0
+    if valid == 1:
+        tried = np.linspace(-1.0, 1.0, 21)[:, None]
+    else:
+        one_or_all = np.concatenate([np.eye(valid), np.ones((1, valid))])
+        drawn = np.random.default_rng(0).uniform(-1.0, 1.0, (_DRAWN, valid))
+        tried = np.concatenate([np.zeros((1, valid)), one_or_all, -one_or_all, drawn])
+    actions = np.zeros((len(tried), *agent.action.shape), agent.action.dtype)
+    actions[:, :valid] = tried
+    return list(actions)
 
 
 Play = Callable[[Fleet | Scripted, types.Params | None, int], np.ndarray]
@@ -132,7 +138,7 @@ def describe(measured: Mapping[str, Any]) -> str:
         f"{name} {measured[key]['mean']:.1f}{_plus_minus(measured[key])}"
         for key, name in (
             ("uniform", "uniform actions"),
-            ("constant", "the best constant action"),
+            ("constant", "the best constant action tried"),
             ("untrained", "the untrained agent"),
         )
     )

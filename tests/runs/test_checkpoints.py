@@ -107,6 +107,20 @@ def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
+def test_a_kill_between_two_states_of_a_step_loses_none(tmp_path):
+    """The later state takes the place of the earlier one, by two renamings."""
+    saved = make_checkpoint(7)
+    save(tmp_path, saved)
+    (tmp_path / "7").rename(tmp_path / "7.replaced")  # killed before the second
+    (tmp_path / "7.partial").mkdir()
+    store = checkpoints.CheckpointStore(tmp_path)
+    toy.assert_equal_trees(store.restore(like(saved)), saved)
+    store.close()
+    (tmp_path / "7.replaced").mkdir()  # killed after it
+    checkpoints.CheckpointStore(tmp_path).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+
+
 WRITER = """
 import pathlib, sys
 from rcrl_jax.runs import checkpoints

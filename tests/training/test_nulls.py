@@ -50,15 +50,20 @@ def test_constant_actions_of_a_game_are_all_of_them():
     assert nulls.constant_actions(player(DISCRETE, [4]).agent, 4) == [0, 1, 2, 3]
 
 
-def test_constant_actions_of_control_push_one_component_or_all():
-    agent = player(CONTROL, [2]).agent
-    sizes = (-1.0, -0.5, 0.5, 1.0)
-    expected = {(0.0, 0.0, 0.0)}
-    expected |= {(x, 0.0, 0.0) for x in sizes} | {(0.0, x, 0.0) for x in sizes}
-    expected |= {(x, x, 0.0) for x in sizes}
-    found = nulls.constant_actions(agent, 2)
-    assert {tuple(action) for action in found} == expected and len(found) == len(expected)
-    assert len(nulls.constant_actions(agent, 1)) == 5
+def test_constant_actions_of_one_component_are_a_grid():
+    found = np.array(nulls.constant_actions(player(CONTROL, [1]).agent, 1))
+    np.testing.assert_allclose(found[:, 0], np.arange(-10, 11) / 10, atol=1e-7)
+    assert found.dtype == np.float32 and not found[:, 1:].any()
+
+
+def test_constant_actions_of_several_push_one_or_all_or_are_drawn():
+    found = np.array(nulls.constant_actions(player(CONTROL, [2]).agent, 2))
+    assert found.shape == (7 + 64, 3) and not found[:, 2].any()
+    pushes = [(0, 0), (1, 0), (0, 1), (1, 1), (-1, 0), (0, -1), (-1, -1)]
+    assert [tuple(action) for action in found[:7, :2]] == pushes
+    drawn = found[7:, :2]
+    assert np.abs(drawn).max() <= 1 and np.abs(drawn).max(axis=1).min() > 0
+    assert drawn.var() == pytest.approx(1 / 3, rel=0.3) and len(np.unique(drawn)) == 128
 
 
 class Recorder:
@@ -100,7 +105,7 @@ def test_a_comparison_is_with_the_best_play_of_each_run():
     assert second["constant"]["mean"] == 1.5 and second["best_null"] == "constant"
     assert nulls.describe(first) == (
         "without learning, same episodes: uniform actions 3.0 ± 0.0, the best constant action "
-        "11.5 ± 1.3, the untrained agent 1.0 ± 0.0; above the best of them -2.0 ± 1.9"
+        "tried 11.5 ± 1.3, the untrained agent 1.0 ± 0.0; above the best of them -2.0 ± 1.9"
     )
 
 

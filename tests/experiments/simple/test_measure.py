@@ -6,7 +6,9 @@ import pytest
 
 from experiments.simple import measure, rollouts
 from experiments.simple.rollouts import Rollouts
+from rcrl_jax import files
 from rcrl_jax.agents import simple
+from rcrl_jax.training import nulls as nulls_of_training
 from tests.experiments.simple.test_rollouts import FITTED
 from tests.training import toy_simple
 
@@ -64,6 +66,20 @@ def told_of(pixels, reward):
         reward=np.full(shape, reward),
         reward_right=np.array([[1, 1], [1, 0], [1, 1], [1, 0]], bool),
     )
+
+
+def test_a_still_screen_has_no_share_of_changing_pixels():
+    nulls = rollouts.fit(FITTED)
+    told = told_of([0.0, 0.0, 0.0, 0.0], -0.5)
+    told = told._replace(changed=0 * told.changed, changed_right=0 * told.changed_right)
+    found = measure.compare(told, nulls, FITTED)
+    assert found["changing_pixels"]["share"] == 0 and np.isnan(found["changing_pixels"]["right"])
+    play = nulls_of_training.with_error(np.ones(1))
+    play = {"policy": play, "uniform": play, "constant": play, "untrained": play}
+    play |= {"difference": {"mean": 0.0, "standard_error": None}, "episodes": 1}
+    found = files.to_json_value({"model": {"policy": found}, "play": play})
+    lines = measure.report(found)
+    assert not any("change" in line for line in lines) and "1 episode)" in lines[-1]
 
 
 def test_a_comparison_is_with_the_best_predictor_and_has_its_standard_error():

@@ -21,7 +21,7 @@ def test_the_command_writes_what_it_measures(tmp_path, monkeypatch):
     for name, value in (("HELD_OUT", 4), ("FITTED", 6), ("LENGTH", 3), ("_STARTS", 12)):
         monkeypatch.setattr(measure, name, value)
     result = programs.call(
-        PROGRAM, "--seed=1", "--eval_episodes=2", f"--workdir={tmp_path}",
+        PROGRAM, "--seed=1", "--eval_episodes=1", f"--workdir={tmp_path}",
         *(f"--config.{name}={value}" for name, value in TINY.items()),
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -32,7 +32,8 @@ def test_the_command_writes_what_it_measures(tmp_path, monkeypatch):
     for play in ("policy", "uniform"):
         assert found["model"][play]["rollouts"] == 4
         assert len(found["model"][play]["pixels"]["by_step"]["model"]) == 3
-    assert found["play"]["episodes"] == 2
+    assert found["play"]["episodes"] == 1
+    assert found["play"]["difference"]["standard_error"] is None
     scores = json.loads((directory / "scores.json").read_text())
     assert found["play"]["policy"]["mean"] == pytest.approx(scores["mean"])
     assert {"uniform", "constant", "untrained"} <= found["play"].keys()
@@ -43,6 +44,7 @@ def test_the_command_writes_what_it_measures(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["--game=Pong"], "simple_catch plays ContinuingCatch alone"),
         (["--seeds=0,1"], "one --game and one --seed at a time"),
         (["--config.model=stochastic"], "only the deterministic model has a likelihood"),
         (["--config.frame_height=15"], "a multiple of 7 pixels"),
