@@ -146,7 +146,12 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             if received:  # before anything is printed: after SIGHUP, the terminal may be gone
                 saves.save(state)
                 stop_if_told(state)
-            progress.advance(int(step.outcome is not None), last_score=score)
+            made = state.early_updates
+            progress.advance(
+                int(step.outcome is not None),
+                last_score=score,
+                updates=(made, schedule.due(state.step)) if made else None,
+            )
             saves.save_if_due(state)
         saves.save(state)
 

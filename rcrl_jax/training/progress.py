@@ -20,7 +20,8 @@ _BAR_EVERY_S = 0.1
 class Progress:
     """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
 
-    Both count agent steps and show steps/s, the time left and the last score.
+    Both count agent steps and show steps/s, the time left and the last score. The rate is a mean
+    over all that was measured: where many updates follow many steps, a short mean says nothing.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class Progress:
         """
         self._file = file or sys.stderr
         self._unit, self._measured_from = unit, measured_from
-        self._last_score = ""
+        self._last_score = self._updates = ""
+        self._origin = start, time.monotonic()  # of the rate: steps, seconds
         console = _Console(file=self._file)
         self._is_drawn = _has_room(self._file) and not console.is_dumb_terminal
         self._bar = Bar(
@@ -61,19 +63,27 @@ class Progress:
             self._bar.start()
         self._show()
 
-    def advance(self, steps: int = 1, *, last_score: float | None = None) -> None:
+    def advance(
+        self,
+        steps: int = 1,
+        *,
+        last_score: float | None = None,
+        updates: tuple[int, int] | None = None,
+    ) -> None:
         """Counts `steps` more agent steps.
 
         Args:
             steps: agent steps since the last call.
             last_score: a score to show from now on, if there is a new one.
+            updates: of the updates before the next step, how many are made, and how many there are.
         """
         if last_score is not None:
             self._last_score = f", last score {last_score:.1f}"
+        self._updates = "update {} of {} at this step, ".format(*updates) if updates else ""
         self._bar.update(self._task, advance=steps)
         (task,) = self._bar.tasks
         if self._measured_from and task.completed >= self._measured_from:
-            self._bar.reset(self._task, completed=int(task.completed))
+            self._origin = task.completed, time.monotonic()
             self._measured_from = 0
         if time.monotonic() - self._shown_s >= (_BAR_EVERY_S if self._is_drawn else _LINE_EVERY_S):
             self._show()
@@ -82,12 +92,14 @@ class Progress:
         """Shows the present state."""
         self._shown_s = time.monotonic()
         (task,) = self._bar.tasks
-        is_measured = not self._measured_from
-        rate = f"{task.speed:.2f}" if is_measured and task.speed is not None else "?"
-        seconds = task.time_remaining if is_measured else None
-        left = "?" if seconds is None else str(datetime.timedelta(seconds=seconds))
+        done = task.completed - self._origin[0]
+        rate = left = "?"
+        if done and not self._measured_from:
+            per_s = done / (self._shown_s - self._origin[1])
+            seconds = round((task.total - task.completed) / per_s)
+            rate, left = f"{per_s:.2f}", str(datetime.timedelta(seconds=seconds))
         text = (
-            f"{task.completed}/{task.total} {self._unit}, {task.percentage:.1f} %, "
+            f"{task.completed}/{task.total} {self._unit}, {task.percentage:.1f} %, {self._updates}"
             f"{rate} {self._unit}/s, {left} left{self._last_score}"
         )
         if self._is_drawn:

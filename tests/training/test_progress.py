@@ -37,6 +37,28 @@ def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
     ]
 
 
+def test_updates_between_two_steps_are_counted_and_the_rate_is_of_all_the_time(monkeypatch):
+    """Ten steps of a tenth of a second, then ten updates of five seconds, and again."""
+    clock = _Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    file = io.StringIO()
+    with Progress(40, file=file) as shown:
+        for _ in range(2):
+            for _ in range(10):
+                clock.now += 0.1
+                shown.advance()
+            for update in range(9):
+                clock.now += 5.0
+                shown.advance(0, updates=(update + 1, 10))
+    assert file.getvalue().rstrip().splitlines() == [
+        "0/40 steps, 0.0 %, ? steps/s, ? left",
+        "10/40 steps, 25.0 %, update 6 of 10 at this step, 0.32 steps/s, 0:01:33 left",
+        "20/40 steps, 50.0 %, update 3 of 10 at this step, 0.32 steps/s, 0:01:02 left",
+        "20/40 steps, 50.0 %, update 9 of 10 at this step, 0.22 steps/s, 0:01:32 left",
+        "20/40 steps, 50.0 %, update 9 of 10 at this step, 0.22 steps/s, 0:01:32 left",
+    ]
+
+
 def test_the_time_left_is_measured_on_steps_that_train(monkeypatch):
     """Of 400 steps, 100 are free, the next compiles for 40 seconds, each after it takes 2."""
     clock = _Clock()
