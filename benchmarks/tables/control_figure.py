@@ -14,6 +14,7 @@ from rcrl_jax import reference, words
 # Okabe and Ito's palette, readable with every common colour blindness. A published agent has the
 # colour of our preset of the same kind, in thin strokes; the others are grey or muted.
 _CURL, _SAC, _SAC_AE, _STATE = "#0072b2", "#56b4e9", "#e69f00", "#000000"
+_SLAC, _DREAMER, _PLANET = "#999933", "#882255", "#777777"
 _OURS = {
     "rcrl_sac": "#d55e00",
     "curl_sac": _CURL,
@@ -22,24 +23,32 @@ _OURS = {
     "pixel_sac": _SAC,
     "sac_ae": _SAC_AE,
     "state_sac": _STATE,
+    "slac": _SLAC,
+    "dreamer": _DREAMER,
+    "planet": _PLANET,
 }
 _OTHERS = ("#44aa99", "#332288", "#aa4499", "#117733")
 """For a second arm of a preset."""
 PUBLISHED_CURVES = {
-    "SLAC [decoder var 0.1]": ("SLAC", "#999933", (0, (1, 1))),
-    "Dreamer v1 [repo, 100k-bin means]": ("Dreamer (means of bins)", "#882255", (0, (6, 2))),
+    "SLAC [decoder var 0.1]": ("SLAC", _SLAC, (0, (1, 1))),
+    "Dreamer v1 [repo, 100k-bin means]": ("Dreamer (means of bins)", _DREAMER, (0, (6, 2))),
     "DrQ": ("DrQ", "#999999", "solid"),
     "DrQ-v2": ("DrQ-v2", "#444444", (0, (6, 2, 1, 2))),
     "CURL [DreamerV3-repo baseline curves]": ("CURL (re-run)", _CURL, (0, (4, 1.5))),
     "Pixel SAC [DreamerV3-repo baseline curves]": ("Pixel SAC (re-run)", _SAC, (0, (4, 1.5))),
 }
 """Agent of `published.dmc_curves` -> name, colour and dashes."""
+_SAME_SYSTEM = {
+    "slac": "SLAC [decoder var 0.1]",
+    "dreamer": "Dreamer v1 [repo, 100k-bin means]",
+}
+"""Preset -> the agent whose published runs are drawn one by one beside its own."""
 PUBLISHED_POINTS = {
     "State SAC": ("*", _STATE),
     "CURL": ("s", _CURL),
     "SAC+AE": ("D", _SAC_AE),
-    "PlaNet": ("^", "#777777"),
-    "Dreamer": ("v", "#882255"),
+    "PlaNet": ("^", _PLANET),
+    "Dreamer": ("v", _DREAMER),
     "Pixel SAC": ("o", _SAC),
 }
 """Agents of `reference.dmc_scores` that the paper's figure shows; only two points are known."""
@@ -50,6 +59,7 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
     points instead of a shade. Published curves are thin means, published scores are open markers.
+    Beside our runs of SLAC and Dreamer, each published run of the same system is a hairline.
 
     Args:
         frame: runs of DMControl of one pool; those without evaluations are left out.
@@ -67,6 +77,8 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
         for task, of_task in own.groupby("game"):
             curve = average(of_task, points[points.run.isin(of_task.index)])
             _draw_curve(of_panel[task], curve, color, label)
+            if published_runs := _SAME_SYSTEM.get(own.preset.iloc[0]):
+                _draw_published_runs(of_panel[task], published_runs, task)
     for task, panel in of_panel.items():
         _draw_published(panel, task, end)
         panel.set_title(task.replace("_", " "), loc="left", fontsize=10)
@@ -142,6 +154,16 @@ def _draw_curve(panel: Axes, curve: pd.DataFrame, color: str, label: str) -> Non
     if not is_single:
         low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
         panel.fill_between(curve.index, low, high, color=color, alpha=0.2, linewidth=0, zorder=3)
+
+
+def _draw_published_runs(panel: Axes, agent: str, task: str) -> None:
+    name, color, _ = PUBLISHED_CURVES[agent]
+    curves = published.dmc_curves().query("agent == @agent and task == @task")
+    for _, run in curves.groupby("seed"):
+        panel.plot(
+            run.env_steps, run.score, color=color, linewidth=0.5, alpha=0.5, zorder=1.5,
+            label=f"{name}, single runs, published",
+        )  # fmt: skip
 
 
 def _draw_published(panel: Axes, task: str, end: int) -> None:

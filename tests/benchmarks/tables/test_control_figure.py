@@ -83,3 +83,16 @@ def test_a_name_from_a_file_is_no_formula(tmp_path):
     figure = draw(tmp_path)
     figure.savefig(tmp_path / "figure.png")
     assert any("<b>" in label for label in ours_of(figure))
+
+
+def test_published_runs_of_the_same_system_are_drawn_one_by_one(tmp_path):
+    finish(tmp_path, preset="slac")
+    (panel,) = (p for p in draw(tmp_path).axes if p.get_title("left") == "cheetah run")
+    singles = [line for line in panel.get_lines() if "single runs" in line.get_label()]
+    assert len(singles) == 10
+    scores = np.array([line.get_ydata() for line in singles])
+    mean = control_figure.published_curve("SLAC [decoder var 0.1]", TASK)
+    np.testing.assert_allclose(scores.mean(axis=0), mean, rtol=1e-6)
+    assert "slac, 1 seed" in lines_of(draw(tmp_path))
+    finish(tmp_path / "other")
+    assert not any("single" in label for label in lines_of(draw(tmp_path / "other")))
