@@ -1,7 +1,7 @@
 r"""Trains SimPLe and measures its model and its policy against what knows nothing of the game.
 
     python -m experiments.simple --seed=0
-    python -m experiments.simple --preset=simple_small --game=Freeway --seed=0 --eval_episodes=10
+    python -m experiments.simple --preset=simple_small --game=Pong --seed=0 --eval_episodes=10
 
 `simple_catch`, the default, is a small SimPLe on continuing Catch, made for this test: ours, not
 SimPLe. The other presets play a game of Atari. The same command in the same work directory resumes.
