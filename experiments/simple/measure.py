@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.simple.rollouts import Nulls, Rollouts, fit, log_likelihoods, play
+from experiments.simple.rollouts import Predictors, Rollouts, fit, log_likelihoods, play
 from rcrl_jax import types, words
 from rcrl_jax.agents import simple
 from rcrl_jax.config.simple import SimpleConfig
@@ -84,18 +84,18 @@ def make_model(config: SimpleConfig, num_actions: int) -> Callable[..., Told]:
     return of_all
 
 
-def compare(told: Told, nulls: Nulls, rollouts: Rollouts) -> dict[str, Any]:
+def compare(told: Told, predictors: Predictors, rollouts: Rollouts) -> dict[str, Any]:
     """What a model knows beyond the predictors without dynamics, of the same rollouts.
 
     Log-likelihoods are means over rollouts [nats]: of all steps, or by step. A difference is that
     to the best predictor, with the standard error over rollouts.
     """
-    pixels = {"model": told.pixels, **log_likelihoods(nulls, rollouts)}
+    pixels = {"model": told.pixels, **log_likelihoods(predictors, rollouts)}
     totals = {name: values.sum(1) for name, values in pixels.items()}
     best = max((name for name in totals if name != "model"), key=lambda name: totals[name].mean())
     step, sign = np.arange(rollouts.reward.shape[1]), rollouts.reward + 1
-    of_reward = {"model": told.reward, "base_rate": np.log(nulls.reward)[step, sign]}
-    right = {"model": told.reward_right, "base_rate": sign == nulls.reward.argmax(1)}
+    of_reward = {"model": told.reward, "base_rate": np.log(predictors.reward)[step, sign]}
+    right = {"model": told.reward_right, "base_rate": sign == predictors.reward.argmax(1)}
     with np.errstate(invalid="ignore"):  # where no pixel has changed, the share is not a number
         changed_right = told.changed_right.sum() / told.changed.sum()
         changed_right_by_step = told.changed_right.sum(0) / told.changed.sum(0)

@@ -73,7 +73,7 @@ def play(
     return Rollouts(*(field[is_whole] for field in kept))
 
 
-class Nulls(NamedTuple):
+class Predictors(NamedTuple):
     """Predictors that know no dynamics; each reads the last frame before a rollout at most."""
 
     error_rate: np.ndarray  # [K], of copying that frame, after so many steps
@@ -82,7 +82,7 @@ class Nulls(NamedTuple):
     reward: np.ndarray  # [K, 3], probability of -1, 0 and 1
 
 
-def fit(rollouts: Rollouts) -> Nulls:
+def fit(rollouts: Rollouts) -> Predictors:
     """Fits the predictors by maximum likelihood; rates have one pseudo-count over all values."""
     same = rollouts.frame == rollouts.stack[:, -1:]
     by_step = (0, 2, 3, 4)
@@ -94,34 +94,38 @@ def fit(rollouts: Rollouts) -> Nulls:
     counts = np.bincount(index.reshape(-1), minlength=pixels * VALUES)
     histogram = (counts + 1 / VALUES) / (len(frames) + 1)
     signs = np.stack([(rollouts.reward == sign).sum(0) for sign in (-1, 0, 1)], axis=1)
-    nulls = Nulls(
+    predictors = Predictors(
         error_rate,
         histogram.reshape(*frames.shape[1:], VALUES),
         np.zeros(len(error_rate)),
         (signs + 1 / 3) / (len(rollouts.reward) + 1),
     )
-    weights = [_best_weight(*_probabilities(nulls, rollouts, k)) for k in range(len(error_rate))]
-    return nulls._replace(copy_weight=np.array(weights))
+    weights = [
+        _best_weight(*_probabilities(predictors, rollouts, k)) for k in range(len(error_rate))
+    ]
+    return predictors._replace(copy_weight=np.array(weights))
 
 
-def log_likelihoods(nulls: Nulls, rollouts: Rollouts) -> dict[str, np.ndarray]:
+def log_likelihoods(predictors: Predictors, rollouts: Rollouts) -> dict[str, np.ndarray]:
     """Predictor -> log-likelihood `[N, K]` of all pixels of each frame [nats]."""
     of_steps = []
-    for k, weight in enumerate(nulls.copy_weight):
-        copied, known = _probabilities(nulls, rollouts, k)
-        predictors = copied, known, weight * copied + (1 - weight) * known
-        of_steps.append([np.log(p).sum((1, 2, 3)) for p in predictors])
+    for k, weight in enumerate(predictors.copy_weight):
+        copied, known = _probabilities(predictors, rollouts, k)
+        told = copied, known, weight * copied + (1 - weight) * known
+        of_steps.append([np.log(p).sum((1, 2, 3)) for p in told])
     names = "copy", "histogram", "mixture"
     return dict(zip(names, np.transpose(of_steps, (1, 2, 0)), strict=True))
 
 
-def _probabilities(nulls: Nulls, rollouts: Rollouts, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _probabilities(
+    predictors: Predictors, rollouts: Rollouts, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Of each true value after step k: by copying, and by the histograms; `[N, H, W, 3]`."""
     frame = rollouts.frame[:, k]
-    error = nulls.error_rate[k]
+    error = predictors.error_rate[k]
     copied = np.where(frame == rollouts.stack[:, -1], 1 - error, error / (VALUES - 1))
     chosen = frame[..., None].astype(np.int64)
-    return copied, np.take_along_axis(nulls.histogram[None], chosen, axis=-1)[..., 0]
+    return copied, np.take_along_axis(predictors.histogram[None], chosen, axis=-1)[..., 0]
 
 
 def _best_weight(one: np.ndarray, other: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from experiments.simple import measure, rollouts
 from experiments.simple.rollouts import Rollouts
 from rcrl_jax import files
 from rcrl_jax.agents import simple
-from rcrl_jax.training import nulls as nulls_of_training
+from rcrl_jax.training import nulls
 from tests.experiments.simple.test_rollouts import FITTED
 from tests.training import toy_simple
 
@@ -69,12 +69,12 @@ def told_of(pixels, reward):
 
 
 def test_a_still_screen_has_no_share_of_changing_pixels():
-    nulls = rollouts.fit(FITTED)
+    predictors = rollouts.fit(FITTED)
     told = told_of([0.0, 0.0, 0.0, 0.0], -0.5)
     told = told._replace(changed=0 * told.changed, changed_right=0 * told.changed_right)
-    found = measure.compare(told, nulls, FITTED)
+    found = measure.compare(told, predictors, FITTED)
     assert found["changing_pixels"]["share"] == 0 and np.isnan(found["changing_pixels"]["right"])
-    play = nulls_of_training.with_error(np.ones(1))
+    play = nulls.with_error(np.ones(1))
     play = {"policy": play, "uniform": play, "constant": play, "untrained": play}
     play |= {"difference": {"mean": 0.0, "standard_error": None}, "episodes": 1}
     found = files.to_json_value({"model": {"policy": found}, "play": play})
@@ -83,11 +83,11 @@ def test_a_still_screen_has_no_share_of_changing_pixels():
 
 
 def test_a_comparison_is_with_the_best_predictor_and_has_its_standard_error():
-    nulls = rollouts.fit(FITTED)
-    totals = {name: x.sum(1) for name, x in rollouts.log_likelihoods(nulls, FITTED).items()}
+    predictors = rollouts.fit(FITTED)
+    totals = {name: x.sum(1) for name, x in rollouts.log_likelihoods(predictors, FITTED).items()}
     best = max(totals, key=lambda name: totals[name].mean())
     assert best == "mixture"
-    found = measure.compare(told_of(totals[best] + [1.0, 2.0, 3.0, 6.0], -0.5), nulls, FITTED)
+    found = measure.compare(told_of(totals[best] + [1.0, 2.0, 3.0, 6.0], -0.5), predictors, FITTED)
     assert found["pixels"]["best_null"] == best and found["rollouts"] == 4
     # Deviations from 3 are -2, -1, 0 and 3: their squares sum to 14.
     assert found["pixels"]["difference"] == pytest.approx(

@@ -78,27 +78,27 @@ FITTED = by_hand([0, 0, 9, 9], [[0, 0], [0, 9], [9, 9], [0, 0]], [[0, 1], [0, 1]
 
 
 def test_predictors_are_fitted_by_counting():
-    nulls = rollouts.fit(FITTED)
+    predictors = rollouts.fit(FITTED)
     spread = 255 / 256
-    np.testing.assert_allclose(nulls.error_rate, [(3 + spread) / 13, (6 + spread) / 13])
-    assert nulls.histogram.shape == (1, 1, 3, 256)
-    np.testing.assert_allclose(nulls.histogram[0, 0, :, 0], (5 + 1 / 256) / 9)
-    np.testing.assert_allclose(nulls.histogram[0, 0, :, 9], (3 + 1 / 256) / 9)
-    np.testing.assert_allclose(nulls.histogram[0, 0, :, 7], 1 / 256 / 9)
+    np.testing.assert_allclose(predictors.error_rate, [(3 + spread) / 13, (6 + spread) / 13])
+    assert predictors.histogram.shape == (1, 1, 3, 256)
+    np.testing.assert_allclose(predictors.histogram[0, 0, :, 0], (5 + 1 / 256) / 9)
+    np.testing.assert_allclose(predictors.histogram[0, 0, :, 9], (3 + 1 / 256) / 9)
+    np.testing.assert_allclose(predictors.histogram[0, 0, :, 7], 1 / 256 / 9)
     third = 1 / 3
     np.testing.assert_allclose(
-        nulls.reward * 5, [[third, 4 + third, third], [1 + third, 1 + third, 2 + third]]
+        predictors.reward * 5, [[third, 4 + third, third], [1 + third, 1 + third, 2 + third]]
     )
 
 
 def test_log_likelihoods_equal_those_by_hand_and_the_mixture_s_weight_is_the_best():
-    nulls = rollouts.fit(FITTED)
-    found = rollouts.log_likelihoods(nulls, FITTED)
+    predictors = rollouts.fit(FITTED)
+    found = rollouts.log_likelihoods(predictors, FITTED)
     for n, k in itertools.product(range(4), range(2)):
         same = FITTED.frame[n, k, 0, 0, 0] == FITTED.stack[n, 0, 0, 0, 0]
-        copied = 1 - nulls.error_rate[k] if same else nulls.error_rate[k] / 255
-        known = nulls.histogram[0, 0, 0, FITTED.frame[n, k, 0, 0, 0]]
-        weight = nulls.copy_weight[k]
+        copied = 1 - predictors.error_rate[k] if same else predictors.error_rate[k] / 255
+        known = predictors.histogram[0, 0, 0, FITTED.frame[n, k, 0, 0, 0]]
+        weight = predictors.copy_weight[k]
         for name, p in (
             ("copy", copied), ("histogram", known),
             ("mixture", weight * copied + (1 - weight) * known),
@@ -106,17 +106,17 @@ def test_log_likelihoods_equal_those_by_hand_and_the_mixture_s_weight_is_the_bes
             np.testing.assert_allclose(found[name][n, k], 3 * np.log(p), rtol=1e-12)
 
     def of_weight(weight):
-        other = nulls._replace(copy_weight=np.full(2, weight))
+        other = predictors._replace(copy_weight=np.full(2, weight))
         return rollouts.log_likelihoods(other, FITTED)["mixture"].sum(0)
 
     by_grid = np.array([of_weight(weight) for weight in np.linspace(0, 1, 101)])
     assert 0 < by_grid[:, 0].argmax() < 100
-    np.testing.assert_allclose(nulls.copy_weight, by_grid.argmax(0) / 100, atol=0.01)
+    np.testing.assert_allclose(predictors.copy_weight, by_grid.argmax(0) / 100, atol=0.01)
 
 
 def test_predictors_are_distributions():
     """Over all values of a pixel, whatever the last frame is."""
-    nulls = rollouts.fit(FITTED)
+    predictors = rollouts.fit(FITTED)
     every = by_hand([9] * 256, [[value, value] for value in range(256)], [[0, 0]] * 256)
-    for values in rollouts.log_likelihoods(nulls, every).values():
+    for values in rollouts.log_likelihoods(predictors, every).values():
         np.testing.assert_allclose(np.exp(values / 3).sum(0), 1.0, rtol=1e-9)
