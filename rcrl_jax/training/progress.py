@@ -92,10 +92,10 @@ class Progress:
         """Shows the present state."""
         self._shown_s = time.monotonic()
         (task,) = self._bar.tasks
-        done = task.completed - self._origin[0]
+        done, elapsed_s = task.completed - self._origin[0], self._shown_s - self._origin[1]
         rate = left = "?"
-        if done and not self._measured_from:
-            per_s = done / (self._shown_s - self._origin[1])
+        if done and elapsed_s and not self._measured_from:
+            per_s = done / elapsed_s
             seconds = round((task.total - task.completed) / per_s)
             rate, left = f"{per_s:.2f}", str(datetime.timedelta(seconds=seconds))
         text = (
