@@ -12,7 +12,8 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.training.evaluation import GAMES_AT_ONCE
+from rcrl_jax.envs.protocol import VectorEnvironment
+from rcrl_jax.training.evaluation import GAMES_AT_ONCE, EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 
 _DRAWN = 64  # constant actions of tasks with several components
@@ -160,6 +161,17 @@ def with_error(sample: np.ndarray) -> dict[str, float | None]:
     if len(sample) > 1:
         error = float(np.std(sample, ddof=1) / math.sqrt(len(sample)))
     return {"mean": float(np.mean(sample)), "standard_error": error}
+
+
+def without_frames(make_environment: EnvironmentMaker) -> EnvironmentMaker:
+    """Environments for `Scripted`, which looks at no frame; those that render slowly are fast."""
+
+    def make(seeds: np.ndarray) -> VectorEnvironment:
+        environment = make_environment(seeds)
+        environment.renders = False
+        return environment
+
+    return make
 
 
 def uniform_player(fleet: Fleet) -> Scripted:

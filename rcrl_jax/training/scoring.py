@@ -278,11 +278,13 @@ def _play(
         if received:
             raise Stopped(received[0])
 
+    unrendered = nulls.without_frames(make_environment)
+
     def play(player: Fleet | Scripted, params: types.Params, number: int, film: int = 0):
         return evaluation.evaluate(
             params,
             player,
-            make_environment,
+            make_environment if player is fleet else unrendered,
             step,
             range(request.first_episode, request.first_episode + number),
             film=film,

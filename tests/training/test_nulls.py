@@ -5,7 +5,9 @@ import types
 import numpy as np
 import pytest
 
+from rcrl_jax.config import presets
 from rcrl_jax.training import build, evaluation, nulls
+from rcrl_jax.training.plan import RunId
 from tests.training import toy, toy_control
 
 
@@ -132,3 +134,21 @@ def test_a_fleet_of_control_plays_them(tmp_path):
         assert found["policy"] == found["untrained"]
         assert found["constant"]["mean"] > 0 and found["uniform"]["mean"] > 0
         assert not found["constant_action"][valid:].any()
+
+
+@pytest.mark.usefixtures("renderer")
+def test_play_that_sees_nothing_needs_no_frames():
+    """The same returns, and frames stay black."""
+    make = build.environment_maker(
+        presets.DMC_PRESETS["pixel_sac"], [RunId("cartpole_swingup", 0)], "dm_control"
+    )
+    returns, frames = [], []
+    for maker in (make, nulls.without_frames(make)):
+        environment = maker(np.array([[7]]))
+        first = environment.reset()
+        step = environment.step(np.full((1, 6), [[0.4, 0, 0, 0, 0, 0]], np.float32))
+        environment.close()
+        returns.append(step.reward)
+        frames += [first.frame.max(), step.frame.max()]
+    np.testing.assert_array_equal(*returns)
+    assert min(frames[:2]) > 0 and max(frames[2:]) == 0
