@@ -12,7 +12,6 @@ least 9 minutes of an H200, 13 of an H100, 23 of an A100, 26 of a TPU v5p, 35 of
 counted by hand: months of a few CPU cores.
 """
 
-import dataclasses
 import functools
 import itertools
 import pathlib
@@ -65,7 +64,6 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        plan = dataclasses.replace(plan, film=launch.VIDEO.value)
         if preset == "simple":
             print(_COST_OF_SIMPLE, flush=True)
         launch.run(plan, atari.largest_spec(settings.frame_shape))
@@ -95,6 +93,7 @@ def make_plan(
         total_steps=steps,
         workdir=workdir,
         eval_episodes=_EVAL_EPISODES.value,
+        film=launch.VIDEO.value,
         make_environment=functools.partial(
             atari.make_games,
             games,
