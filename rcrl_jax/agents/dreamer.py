@@ -139,18 +139,23 @@ def make_agent(
             )  # fmt: skip
         return action, Memory(latent, action)
 
-    def imagine(params: DreamerParams, start: Latent, mask: jax.Array, key) -> jax.Array:
-        """Features `[H, N, d]` of the states that follow `start [N]` under the policy."""
+    def imagine(params: DreamerParams, start: Latent, mask: jax.Array, key):
+        """What follows the states `start [N]` under the policy.
+
+        Returns:
+          Features of the states `[H, N, d]`; log-densities of the actions that led to them
+          `[H, N]`, which pass no gradient.
+        """
         fixed = jax.lax.stop_gradient
 
         def step(latent: Latent, key):
             action_key, latent_key = jax.random.split(key)
             policy = policy_of(params.actor, fixed(latent.feature))
             noise = jax.random.normal(action_key, policy.mean.shape)
-            action, _ = sample_action(policy, noise, mask)
+            action, log_density = sample_action(policy, noise, mask)
             noise = jax.random.normal(latent_key, latent.sample.shape)
             latent = network.apply(fixed(params.model), latent, action, noise, method="imagine")
-            return latent, latent.feature
+            return latent, (latent.feature, fixed(log_density))
 
         return jax.lax.scan(step, start, jax.random.split(key, config.horizon))[1]
 
@@ -159,7 +164,7 @@ def make_agent(
         fixed, own = jax.lax.stop_gradient, params.agent
         model = world.loss(own.model, params.auxiliary, state.task_state, run, batch, model_key)
         start = jax.tree.map(lambda x: fixed(x).reshape(-1, x.shape[-1]), model.latents)
-        features = imagine(own, start, world.action_mask(run), behaviour_key)
+        features, log_density = imagine(own, start, world.action_mask(run), behaviour_key)
         reward = network.apply(fixed(own.model), features, method="reward")
         values = value_of(fixed(own.value), features)
         returns = losses.lambda_returns(
@@ -177,6 +182,7 @@ def make_agent(
             "loss_value": loss_value,
             "imagined_reward": jnp.mean(reward),
             "imagined_return": jnp.mean(returns),
+            "entropy": -jnp.mean(log_density),
         }
         return model.total + loss_actor + loss_value, (model.window_loss, metrics)
 
