@@ -139,7 +139,9 @@ def make_agent(
             )  # fmt: skip
         return action, Memory(latent, action)
 
-    def imagine(params: DreamerParams, start: Latent, mask: jax.Array, key):
+    def imagine(
+        params: DreamerParams, start: Latent, mask: jax.Array, key
+    ) -> tuple[jax.Array, jax.Array]:
         """What follows the states `start [N]` under the policy.
 
         Returns:
