@@ -256,7 +256,7 @@ class WorldModel(nn.Module):
         deter = self._advance(last, action)
         joined = deter @ self.posterior_kernel[: self.deter] + projected
         bias = self.posterior_bias.reshape(*[1] * (joined.ndim - 1), -1)
-        posterior = _gaussian(self.posterior_stats(self.activation(joined + bias)))
+        posterior = gaussian(self.posterior_stats(self.activation(joined + bias)), _LEAST_STD)
         latent = Latent(posterior.mean + posterior.std * noise, deter)
         return latent, posterior, self._prior(deter)
 
@@ -279,29 +279,26 @@ class WorldModel(nn.Module):
         return self.gru(last.deter, self.activation(self.transition(joined)))
 
     def _prior(self, deter: jax.Array) -> Gaussian:
-        return _gaussian(self.prior_stats(self.activation(self.prior_hidden(deter))))
+        stats = self.prior_stats(self.activation(self.prior_hidden(deter)))
+        return gaussian(stats, _LEAST_STD)
 
 
-def _gaussian(stats: jax.Array) -> Gaussian:
+def gaussian(stats: jax.Array, least_std: float) -> Gaussian:
+    """The distribution of a layer's output `[..., 2 S]`: means, and deviations before softplus."""
     mean, raw = jnp.split(stats, 2, axis=-1)
-    return Gaussian(mean, nn.softplus(raw) + _LEAST_STD)
+    return Gaussian(mean, nn.softplus(raw) + least_std)
 
 
 def filter_window(
-    model: WorldModel,
-    params: types.Params,
-    actions: jax.Array,
-    projected: jax.Array,
-    noise: jax.Array,
-) -> tuple[Latent, Gaussian, Gaussian]:
-    """Filters windows of consecutive frames from the zero state, in one loop over time.
+    model: nn.Module, params: types.Params, actions: jax.Array, *inputs: Any
+) -> tuple[Any, Gaussian, Gaussian]:
+    """Filters windows of consecutive frames from the state `start`, in one loop over time.
 
     Args:
-      model: the networks.
+      model: the networks, with methods `start` and `observe`.
       params: its parameters.
       actions: `[L, B, A]`, the action that led to each frame.
-      projected: `[L, B, hidden]`, of the frames, by `WorldModel.project`.
-      noise: standard normal, `[L, B, S]`.
+      *inputs: `[L, B, ...]`, what else `observe` reads of each step, in its order.
 
     Returns:
       States, posteriors and priors, `[L, B, ...]`.
@@ -312,4 +309,4 @@ def filter_window(
         return results[0], results
 
     start = model.start(actions.shape[1])
-    return jax.lax.scan(step, start, (actions, projected, noise))[1]
+    return jax.lax.scan(step, start, (actions, *inputs))[1]

@@ -15,6 +15,7 @@ Weights are Glorot uniform, biases zero. Convolutions of the model have a leaky 
 last one too, as the authors' code (alexlee-gk/slac) has it.
 """
 
+import functools
 from typing import NamedTuple
 
 import chex
@@ -24,12 +25,13 @@ import jax.numpy as jnp
 
 from rcrl_jax import types
 from rcrl_jax.losses.sac import Policy
+from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
 from rcrl_jax.networks.strided_convolution import convolve, convolve_transposed
 
 _KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
 _LAST_SIDE = 4  # of the last convolution, which makes one vector
-_LEAST_STD = 1e-5
+_gaussian = functools.partial(rssm.gaussian, least_std=1e-5)
 
 
 def leaky_relu(x: jax.Array) -> jax.Array:
@@ -179,11 +181,6 @@ class LatentModel(nn.Module):
         return _gaussian(self.reward_head(jnp.concatenate([latent, action, following], axis=-1)))
 
 
-def _gaussian(stats: jax.Array) -> Gaussian:
-    mean, raw = jnp.split(stats, 2, axis=-1)
-    return Gaussian(mean, nn.softplus(raw) + _LEAST_STD)
-
-
 def _standard(like: jax.Array) -> Gaussian:
     return Gaussian(jnp.zeros_like(like), jnp.ones_like(like))
 
@@ -213,14 +210,8 @@ def filter_window(
     Returns:
       Latents, posteriors and priors of z1, `[L, B, ...]`.
     """
-
-    def step(last, inputs):
-        results = model.apply(params, last, *inputs, method="observe")
-        return results[0], results
-
     is_first = is_first.at[0].set(True)
-    start = model.start(actions.shape[1])
-    return jax.lax.scan(step, start, (actions, features, is_first, noise))[1]
+    return rssm.filter_window(model, params, actions, features, is_first, noise)
 
 
 def from_first(
