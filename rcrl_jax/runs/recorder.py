@@ -93,6 +93,8 @@ class RunRecorder:
         last_step = -1 if resume_at is None else resume_at
         both = (paths.metrics, records.check_metrics), (paths.evaluations, records.check_evaluation)
         kept = [_read_up_to(last_step, path, check) for path, check in both]
+        if written is not None:  # the rest is of updates at `last_step` after the checkpoint
+            del kept[0][written[0].count :]
         for (path, _), lines, before in zip(both, kept, written or (), strict=written is not None):
             self._compare(path, [record for _, record in lines], before, last_step)
         for (path, _), lines in zip(both, kept, strict=True):

@@ -137,8 +137,8 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
             total_steps=plan.total_steps,
         ):
             state, score = step.state, None
+            recording.record_step(step)
             if step.outcome is not None:
-                recording.record_step(step)
                 if plan.observe is not None and state.step % plan.observe_period == 0:
                     plan.observe(Moment(state.step, fleet, state.learner.params, replay))
                 with contextlib.suppress(Interrupted):  # raised again below, once it is saved

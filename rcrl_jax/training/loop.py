@@ -49,8 +49,8 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the last one: reading its result does not wait. None at first, and after
-    # early updates, except with agents that make all of their updates early.
+    # The update before the last one: reading its result does not wait. None at first, and at the
+    # action after early updates, except with agents that make all of their updates early.
     finished: types.Update | None
 
 
@@ -88,7 +88,7 @@ def train(
             state = _update_early(
                 state, fleet, replay, importance_exponent(agent, step, total_steps)
             )
-            yield Step(state, None, finished=None)
+            yield Step(state, None, finished=pending)
             continue
         if step == total_steps:  # the last updates of an agent that learns before it acts
             return

@@ -84,14 +84,20 @@ class Recording(contextlib.ExitStack):
     def record_step(self, step: loop.Step) -> None:
         """Records the episodes that a step ended, and the first finished update of each period.
 
+        Before an action, a period is as many updates.
+
         Raises:
           NotFinite: a recorded metric of the update is not finite.
         """
-        number = step.state.step
-        self._record_episodes(number, step.outcome)
-        period, update_period = self._plan.record_period, self._agent.schedule.update_period
-        if step.finished is not None and number % period < update_period:
-            self._record_metrics(number, step.finished)
+        number, early_updates = step.state.step, step.state.early_updates
+        period = self._plan.record_period
+        if step.outcome is None:
+            is_first = early_updates % period == 0
+        else:
+            self._record_episodes(number, step.outcome)
+            is_first = number % period < self._agent.schedule.update_period
+        if step.finished is not None and is_first:
+            self._record_metrics(number, early_updates, step.finished)
             if diverged := loop.not_finite(step.finished.result.metrics.values()):
                 raise loop.NotFinite("a loss", step.state, diverged)
 
@@ -105,9 +111,12 @@ class Recording(contextlib.ExitStack):
                 },
             )
 
-    def _record_metrics(self, step: int, update: types.Update) -> None:
+    def _record_metrics(self, step: int, early_updates: int, update: types.Update) -> None:
         metrics = jax.tree.map(np.asarray, update.result.metrics)
-        steps_per_s = self._steps_per_s(step)
+        if early_updates:
+            of_all = {"early_updates": early_updates}
+        else:
+            of_all = {"steps_per_s": self._steps_per_s(step)}
         replay = self._agent.replay
         for run, recorder in enumerate(self._recorders):
             scalars = {name: float(value[run]) for name, value in metrics.items()}
@@ -115,7 +124,7 @@ class Recording(contextlib.ExitStack):
                 total = self._plan.total_steps
                 # The finished update was dispatched a step before the last one.
                 scalars["beta"] = loop.importance_exponent(self._agent, step - 2, total)
-            scalars["steps_per_s"] = steps_per_s
+            scalars |= of_all
             if replay.contrast.number:
                 lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):

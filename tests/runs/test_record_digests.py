@@ -58,6 +58,18 @@ def test_a_digest_is_that_of_the_records_without_times():
     assert records.Digest([one]).value != records.Digest([{**one, "loss": 0.25}]).value
 
 
+def test_updates_at_the_step_of_a_checkpoint_after_it_are_recorded_once(paths):
+    """A run that is killed between updates before an action repeats those after the checkpoint."""
+    own, counters = paths[0], count(10)
+    with RunRecorder(own, resume_at=None) as recorder:
+        recorder.record(counters, {"early_updates": 200})
+        written = recorder.written
+        recorder.record(counters, {"early_updates": 400})
+    with RunRecorder(own, resume_at=10, written=written) as recorder:
+        recorder.record(counters, {"early_updates": 400})
+    assert [x["early_updates"] for x in records.read_metrics(own.metrics)] == [200, 400]
+
+
 @pytest.mark.parametrize("name", ["metrics", "evaluations"])
 @pytest.mark.parametrize("change", ["exchanged", "edited", "emptied", "deleted"])
 def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):

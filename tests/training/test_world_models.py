@@ -26,7 +26,7 @@ def test_a_run_is_saved_between_the_updates_of_a_step(tmp_path, monkeypatch):
     starts = []
     whole = toy_world_models.make_plan(
         tmp_path / "whole", "dreamer_rcrl", observe_period=toy_world_models.STEPS,
-        observe=lambda moment: starts.append(moment.fleet.to_host(moment.params)),
+        observe=lambda moment: starts.append(moment.fleet.to_host(moment.params)), record_period=2,
     )  # fmt: skip
     toy.run(whole)
     test_golden.assert_trained(*starts, whole.config)
@@ -42,7 +42,11 @@ def test_a_run_is_saved_between_the_updates_of_a_step(tmp_path, monkeypatch):
     assert all(line["env_steps"] == 2 * line["agent_steps"] for line in lines)
     losses = [line for line in lines if "loss_model" in line]
     # The updates of step 20 are finished at step 22, and so on, every ten agent steps.
-    assert [line["agent_steps"] for line in losses] == list(range(22, 90, 10))
+    after = [line["agent_steps"] for line in losses if "early_updates" not in line]
+    assert after == list(range(22, 90, 10))
+    # The first of two updates before an action is finished when the second one is dispatched.
+    before = [(x["agent_steps"], x["early_updates"]) for x in losses if "early_updates" in x]
+    assert before == [(step, 2) for step in range(20, 84, 10)]
     assert all(np.isfinite(list(line.values())).all() for line in losses)
     evaluations = records.read_records(whole.paths[0].evaluations)
     assert [line["agent_steps"] for line in evaluations] == [50, 84]
