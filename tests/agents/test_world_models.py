@@ -12,10 +12,12 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.agents import planet
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.networks import rssm
+from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.training import prediction
 from tests.training import toy_world_models
 
@@ -270,6 +272,39 @@ def test_acting_filters_as_the_update_does(preset):
     for t, latent in enumerate(latents):
         for mine, theirs in zip(latent, filtered, strict=True):
             np.testing.assert_allclose(mine, theirs[t], rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_of_planet_equals_slow_loops():
+    """Candidate after candidate, step after step, from a latent that is not zero."""
+    config, agent, params = config_of("planet"), agent_of("planet"), state_of("planet").params.agent
+    network = rssm.WorldModel(2, 6, 3, 5, 3, 6, jax.nn.relu, rssm.BlockGru, False)
+    rng, key = np.random.default_rng(0), jax.random.key(3)
+    before = Memory(
+        Latent(*(rng.normal(size=(1, size)).astype(np.float32) for size in (3, 6))),
+        np.float32([[0.3, -0.8, 0.0]]),
+    )
+    frames = np.repeat(observations(1, 1), agent.observations.frame_stack, axis=1)
+    act = jax.jit(agent.act, static_argnums=5)
+    found, after = act(run_of(agent), params, frames, before, key, True, np.int32(0))
+
+    (plan_key,) = jax.random.split(jax.random.split(key, 3)[1], 1)
+    mean, std = np.zeros((3, 3)), np.ones((3, 3))
+    for iteration_key in jax.random.split(plan_key, config.iterations):
+        draw_key, model_key = jax.random.split(iteration_key)
+        drawn = np.asarray(jax.random.normal(draw_key, (config.candidates, 3, 3)))
+        noise = np.asarray(jax.random.normal(model_key, (3, config.candidates, 3)))
+        actions = np.float32(np.clip(mean + std * drawn, -1, 1) * [1, 1, 0])
+        returns = np.zeros(config.candidates)
+        for candidate in range(config.candidates):
+            latent = after.latent
+            for t in range(3):
+                inputs = actions[candidate, t][None], noise[t, candidate][None]
+                latent = network.apply(params, latent, *inputs, method="imagine")
+                reward = network.apply(params, latent.feature, method="reward")
+                returns[candidate] += float(reward[0])
+        best = actions[np.argsort(-returns)[: config.best_candidates]]
+        mean, std = best.mean(0), np.sqrt(best.var(0) + 1e-6)
+    np.testing.assert_allclose(found[0], mean[0], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
