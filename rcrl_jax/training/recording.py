@@ -84,7 +84,7 @@ class Recording(contextlib.ExitStack):
     def record_step(self, step: loop.Step) -> None:
         """Records the episodes that a step ended, and the first finished update of each period.
 
-        Before an action, a period is as many updates.
+        Among the updates before an action, a period counts updates in place of agent steps.
 
         Raises:
           NotFinite: a recorded metric of the update is not finite.
