@@ -44,7 +44,7 @@ _BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how 
 _FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
-_CONTROL = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
+_CONTROL = presets.control_presets()
 _PRESETS = {**presets.ATARI_PRESETS, **_CONTROL}
 _MOST_RUNS = 1000
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults

@@ -3,8 +3,10 @@ r"""Trains the systems of the paper's DMControl figure: one run, or a fleet in o
     python -m experiments.dmc --task=cheetah_run --seed=0
     python -m experiments.dmc --tasks=reacher_easy,ball_in_cup_catch --seeds=0:5
 
-The same command in the same work directory resumes. Every hyperparameter of the preset is a flag:
---config.batch_size=128.
+The same command in the same work directory resumes. Every hyperparameter of the preset is a flag,
+--config.batch_size=128; --preset=dreamer --help lists those of `dreamer`.
+
+Where --steps is not set, a world model costs two CPU cores three days (slac) to a week (dreamer).
 """
 
 import itertools
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> None:
         tasks, seeds = launch.read_names(_TASK, _TASKS), launch.read_seeds()
         for task in tasks:
             dmc.check_task(task)
-        settings = command_line.read_config(presets.control_presets_of(tasks[0]))
+        settings = command_line.read_config(presets.control_presets(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from rcrl_jax.training import build
@@ -111,6 +113,5 @@ def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
 
 
 if __name__ == "__main__":
-    known = {**presets.DMC_PRESETS, **presets.WORLD_MODEL_PRESETS}
-    command_line.define_config(known, "rcrl_sac", sys.argv)
+    command_line.define_config(presets.control_presets(), "rcrl_sac", sys.argv)
     app.run(main, flags_parser=command_line.parse)

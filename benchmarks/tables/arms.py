@@ -75,7 +75,7 @@ def presets_of(game: str) -> Mapping[str, presets.Config]:
     """The presets that can train on `game`, a game or task of `family_of`."""
     if family_of(game) == "atari":
         return presets.atari_presets() | _CLOSED
-    return presets.control_presets_of(game)
+    return presets.control_presets(game)
 
 
 def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: bool) -> str:

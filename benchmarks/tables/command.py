@@ -38,6 +38,8 @@ class Kind(NamedTuple):
         make: makes it of the chosen runs and their budgets; Table 1 also of `others`.
         draw: a figure beside it, of the same and the largest budget.
         budgets: environment steps, where the table has several.
+        within: which runs must have equal conditions, as in `pools.largest`. Systems of DMControl
+            differ in how they are measured, in print as here, so each arm has its own there.
     """
 
     family: str
@@ -46,6 +48,7 @@ class Kind(NamedTuple):
     make: Callable[..., Table]
     draw: Callable[[pd.DataFrame, int], Figure] | None = None
     budgets: tuple[int, ...] = ()
+    within: str = "family"
 
 
 PAPER = {
@@ -65,9 +68,10 @@ PAPER = {
     "figure_dmc": Kind(
         "dmc",
         claims.DMC_CLAIMS,
-        known.DMC_PRESETS,
+        known.control_presets(),
         lambda frame, _: scores.control_table(frame),
         draw=control_figure.draw,
+        within="arm",
     ),
 }
 """Name of the program and of its files -> what it shows."""
@@ -106,12 +110,14 @@ def fill(
             shown.
         presets: those that are shown, whatever fields a run changes; empty for all. Claims are
             judged that compare two of them.
-        budgets: in environment steps; empty for those of the table, or of `pools.budget`.
+        budgets: in environment steps; empty for those of the table, or of `pools.budget`, or where
+            each arm has its own conditions, for that of its largest set.
     """
+    is_free = not budgets and kind.within == "arm"
     budgets = tuple(budgets) or kind.budgets or (pools.budget(frame, kind.family),)
     own = frame[(frame.family == kind.family) & frame.score.notna()]
     chosen = own.arm.map(arms.preset_of).isin(presets or kind.presets)
-    of_budget = own.env_steps.isin(budgets)
+    of_budget = own.env_steps.isin(budgets) | is_free
     lines = []
     others = own.arm[~chosen].value_counts(sort=False)
     if len(others):
@@ -128,7 +134,8 @@ def fill(
     own = own[chosen & of_budget]
     found = {*own.arm.map(arms.preset_of)}
     lines += [f"no finished run of {name} has these steps" for name in presets if name not in found]
-    shown = [pools.largest(own[own.env_steps == steps]) for steps in budgets]
+    sets = [own] if is_free else [own[own.env_steps == steps] for steps in budgets]
+    shown = [pools.largest(runs_of, kind.within) for runs_of in sets]
     lines += [line for pool in shown for line in pool.left_out]
     runs_shown = pd.concat([pool.runs for pool in shown])
     judged = [

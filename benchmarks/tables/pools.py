@@ -35,20 +35,25 @@ class Pool(NamedTuple):
     others: tuple[pd.DataFrame, ...] = ()
 
 
-def largest(frame: pd.DataFrame) -> Pool:
-    """Keeps the largest set of runs with equal conditions; one set of each family.
+def largest(frame: pd.DataFrame, within: str = "family") -> Pool:
+    """Keeps the largest set of runs with equal conditions; one set of each family, or of each arm.
 
-    The budget is a condition, so a table of one budget passes runs of that budget. Of sets of one
-    size, the one with longer runs is kept, then the one with the higher algorithm number.
+    The budget is a condition, so a table of one budget passes runs of that budget. Sets of a
+    published budget come before all others. Of sets of one size, the one with longer runs is kept,
+    then the one with the higher algorithm number.
+
+    Args:
+        frame: any runs.
+        within: `family`, where the scores of arms are compared; `arm`, where each arm stands alone.
     """
     kept, left_out, rest = [], [], []
-    for _, family in frame.groupby("family", sort=False):
-        sets = [own for _, own in family.groupby("pool", sort=False)]
+    for _, whole in frame.groupby(within, sort=False):
+        sets = [own for _, own in whole.groupby("pool", sort=False)]
         best, *others = sorted(sets, key=_rank, reverse=True)
-        kept.append(best.pool.iloc[0])
+        kept += [*best.index]
         left_out += [_describe(own, best) for own in others]
         rest += others
-    return Pool(frame[frame.pool.isin(kept)], tuple(left_out), tuple(rest))
+    return Pool(frame[frame.index.isin(kept)], tuple(left_out), tuple(rest))
 
 
 def budget(frame: pd.DataFrame, family: str) -> int:
@@ -57,9 +62,7 @@ def budget(frame: pd.DataFrame, family: str) -> int:
     Those of the largest set of finished runs with equal conditions; sets of a published budget come
     before all others.
     """
-    own = frame[(frame.family == family) & frame.score.notna()]
-    of_published = own[own.env_steps.isin(published.BUDGETS[family])]
-    chosen = largest(own if of_published.empty else of_published).runs
+    chosen = largest(frame[(frame.family == family) & frame.score.notna()]).runs
     return published.BUDGETS[family][0] if chosen.empty else int(chosen.env_steps.iloc[0])
 
 
@@ -120,9 +123,11 @@ def unclear_commits(frame: pd.DataFrame) -> list[str]:
     return [f"Made at a dirty or unknown commit: {places}."]
 
 
-def _rank(runs: pd.DataFrame) -> tuple[int, int, int]:
+def _rank(runs: pd.DataFrame) -> tuple[bool, int, int, int]:
     first = runs.iloc[0]
-    return len(runs), first.env_steps, first.algorithm if type(first.algorithm) is int else 0
+    is_published = first.env_steps in published.BUDGETS[first.family]
+    algorithm = first.algorithm if type(first.algorithm) is int else 0
+    return is_published, len(runs), first.env_steps, algorithm
 
 
 def _describe(runs: pd.DataFrame, kept: pd.DataFrame) -> str:

@@ -29,15 +29,7 @@ PRINTED_MEDIANS = {
     "RCRL": 18.5, "RCRL+CURL": 19.6,
 }  # fmt: skip
 """Median human-normalised score as the paper's Table 1 prints it, in percent."""
-DMC_COLUMN = {
-    "state_sac": "State SAC",
-    "pixel_sac": "Pixel SAC",
-    "sac_ae": "SAC+AE",
-    "curl_sac": "CURL",
-    "sac_aug": "RAD [rliable run data]",
-}
-"""Preset -> the same system on DMControl, published by others; RCRL's paper prints only curves."""
-DMC_OTHERS = ("PlaNet", "Dreamer", "SLACv1", "DrQ")
+DMC_OTHERS = ("SLACv1", "DrQ")
 """Published systems on DMControl that are no preset."""
 
 _AGGREGATES: dict[str, Callable[[statistics.Scores], np.ndarray]] = {
@@ -190,8 +182,8 @@ def control_table(frame: pd.DataFrame) -> Table:
     """DMControl: six tasks at 100,000 and 500,000 environment steps.
 
     Args:
-        frame: finished runs of one pool, of any budget: an evaluation at 100,000 or 500,000 counts
-            as the score there.
+        frame: finished runs of any budget, those of an arm of one pool: an evaluation at 100,000 or
+            500,000 counts as the score there.
     """
     budgets, tasks = sorted(published.BUDGETS["dmc"]), reference.tasks()
     places = [(steps, task) for steps in budgets for task in tasks]
@@ -213,7 +205,7 @@ def control_table(frame: pd.DataFrame) -> Table:
         return _Filled(Column(arm, "ours"), cells, "ours" * (not reads_state))
 
     filled = [theirs(agent) for agent in DMC_OTHERS]
-    filled += _beside_published(frame.arm.unique(), DMC_COLUMN, theirs, ours)
+    filled += _beside_published(frame.arm.unique(), reference.CONTROL_COLUMN, theirs, ours)
     labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
     missed = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(budgets)]})
     notes = [
@@ -223,6 +215,7 @@ def control_table(frame: pd.DataFrame) -> Table:
         "The paper prints no figure of RCRL on DMControl, only curves.",
         *([f"Not evaluated at these steps: {', '.join(missed)}."] if missed else []),
         *_protocol_notes("dmc", filled),
+        *_condition_notes(frame),
         *_warnings(frame),
         *control_figure.published_notes(),
     ]
@@ -377,6 +370,19 @@ def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:
             note = published.note(benchmark, column.column.name)
             agents.setdefault(note, []).append(column.column.name)
     return [f"{', '.join(names)} (published): {note}." for note, names in agents.items()]
+
+
+def _condition_notes(frame: pd.DataFrame) -> list[str]:
+    """The conditions that are stated, and differ between arms of ours."""
+    notes = []
+    for name in pools.differing(frame):
+        if frame[name].nunique() > 1:
+            values = ", ".join(
+                f"{value} ({', '.join(own.arm.unique())})"
+                for value, own in frame.groupby(name, sort=False)
+            )
+            notes.append(f"Ours differ in {name}: {values}.")
+    return notes
 
 
 def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0) -> list[str]:

@@ -58,7 +58,7 @@ EXPERIMENTS = {
         "experiments.dmc",
         games_flag="tasks",
         games=tuple(dmc.DMC_TASKS),
-        presets_of=presets.control_presets_of,
+        presets_of=presets.control_presets,
         action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
         steps=500_000,
         eval_episodes=10,

@@ -134,11 +134,11 @@ def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
     return {**ATARI_PRESETS, **ATARI_WORLD_MODEL_PRESETS}
 
 
-def control_presets_of(task: str) -> dict[str, SacConfig | WorldModelConfig]:
-    """All presets that train on a task of DMControl."""
+def control_presets(task: str = "") -> dict[str, SacConfig | WorldModelConfig]:
+    """All presets that train on DMControl, with a task's own learning rate where one is given."""
     return {**dmc_presets_of(task), **WORLD_MODEL_PRESETS}
 
 
 def all_presets() -> dict[str, Config]:
     """All presets."""
-    return {**atari_presets(), **DMC_PRESETS, **WORLD_MODEL_PRESETS}
+    return {**atari_presets(), **control_presets()}

@@ -19,6 +19,18 @@ PAPER_COLUMN: dict[str, str] = {
 }
 """Preset name -> column of the RCRL paper's Table 1."""
 
+CONTROL_COLUMN: dict[str, str] = {
+    "state_sac": "State SAC",
+    "pixel_sac": "Pixel SAC",
+    "sac_ae": "SAC+AE",
+    "curl_sac": "CURL",
+    "sac_aug": "RAD [rliable run data]",
+    "slac": "SLAC [rliable run data]",
+    "dreamer": "Dreamer",
+    "planet": "PlaNet",
+}
+"""Preset -> the same system on DMControl in `dmc_scores`; RCRL's paper prints only curves."""
+
 # Only three columns are the paper's own runs. Its text says 5 seeds, and the granularity of the
 # printed means implies 10 episodes per seed. The other columns equal Table 2 of CURL's paper in all
 # 26 games.
@@ -128,7 +140,7 @@ def normalised(game: str, score: float) -> float:
 def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
     """Compares one run's mean score with random play, the human tester and the paper's score.
 
-    A DMControl score is compared with those of CURL's paper: RCRL's paper prints only curves.
+    A DMControl score is compared with four systems of CURL's paper and with the preset's own.
 
     Args:
         game: any game or task; one outside the tables gets a sentence that says so.
@@ -140,7 +152,7 @@ def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
         A table of several lines, without a newline at its end.
     """
     if game in tasks():
-        rows = [(game, "100k steps", "500k steps"), *_control_rows(game)]
+        rows = [(game, "100k steps", "500k steps"), *_control_rows(game, preset)]
         width = max(len(label) for label, *_ in rows)
         lines = [f"{label:<{width}}  {first:<10}  {last}" for label, first, last in rows]
         return "\n".join(
@@ -168,21 +180,17 @@ def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
     return "\n".join(lines)
 
 
-def _control_rows(task: str) -> list[tuple[str, str, str]]:
-    """Label and scores at both budgets of the systems of CURL's paper that are presets here."""
-    found = {
-        (row.agent, row.env_steps): _spread(row)
-        for row in dmc_scores()
-        if row.task == task and row.source.startswith("CURL paper")
-    }
-    return [
-        (
-            f"{agent} (published by CURL's paper)",
-            found.get((agent, 100_000), "-"),
-            found.get((agent, 500_000), "-"),
-        )
-        for agent in ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
-    ]
+def _control_rows(task: str, preset: str) -> list[tuple[str, str, str]]:
+    """Label and scores at both budgets of four systems of CURL's paper and of the preset's own."""
+    usual = ("State SAC", "Pixel SAC", "SAC+AE", "CURL")
+    found = {(row.agent, row.env_steps): row for row in dmc_scores() if row.task == task}
+    rows = []
+    for agent in dict.fromkeys((*usual, CONTROL_COLUMN.get(preset, usual[0]))):
+        own = [found.get((agent, steps)) for steps in (100_000, 500_000)]
+        is_of_curl = all(row is None or row.source.startswith("CURL paper") for row in own)
+        label = f"{agent} (published by CURL's paper)" if is_of_curl else f"{agent} (published)"
+        rows.append((label, *("-" if row is None else _spread(row) for row in own)))
+    return rows
 
 
 def _spread(row: DmcScore) -> str:

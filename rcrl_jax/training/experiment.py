@@ -13,7 +13,7 @@ import numpy as np
 from rcrl_jax import files, native, reference, types, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import atari_presets, control_presets_of
+from rcrl_jax.config.presets import atari_presets, control_presets
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
@@ -223,7 +223,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
 
 def _changed_fields(plan: Plan, game: str) -> str:
     """Where the configuration is not its preset's, as flags have it; empty for one of one's own."""
-    preset = {**atari_presets(), **control_presets_of(game)}.get(plan.preset)
+    preset = {**atari_presets(), **control_presets(game)}.get(plan.preset)
     if preset is None:
         return ""
     usual = fields.values(preset)

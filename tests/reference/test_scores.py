@@ -123,3 +123,10 @@ def test_comparison_on_a_control_task():
         "(returns after that many environment steps; RCRL's paper prints none)",
         "this run, rcrl_sac (1 seed): 512.3",
     ]
+
+
+def test_comparison_on_a_control_task_has_the_published_system_of_the_preset():
+    *_, dreamer, _, _ = reference.comparison("walker_walk", "dreamer", 1.0, "1 seed").splitlines()
+    assert dreamer.split() == "Dreamer (published by CURL's paper) 277 +- 12 897 +- 49".split()
+    *_, slac, _, _ = reference.comparison("walker_walk", "slac", 1.0, "1 seed").splitlines()
+    assert slac.split() == "SLAC [rliable run data] (published) 529 952".split()

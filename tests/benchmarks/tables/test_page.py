@@ -122,24 +122,35 @@ def test_contents_link_to_every_section_in_order(built):
     assert re.findall(r'href="#([^"]+)"', nav) == titles and len(titles) == 5
 
 
-def test_runs_of_the_budget_of_most_runs_are_in_table_and_verdict(tmp_path):
-    """Those of 100,000 steps, though there is a run of the paper's 500,000."""
+def test_arms_of_dmcontrol_have_their_own_conditions_and_verdicts_the_budget_of_most_runs(tmp_path):
     root = tmp_path / "results"
     changes = {"batch_size": 128}
     for preset in ("rcrl_sac", "sac_aug"):
         synthetic.write_run(root, preset, "cheetah_run", 0, 5.0, steps=25_000, changes=changes)
     synthetic.write_run(root / "long", "state_sac", "cheetah_run", 0, 5.0, steps=125_000)
     synthetic.write_run(root / "short", "state_sac", "cheetah_run", 0, 5.0, steps=300)
-    shown = command.fill(command.PAPER["figure_dmc"], read(root))
+    for preset, steps, episodes in (("dreamer", 250, 10), ("planet", 1000, 4)):
+        synthetic.write_run(root, preset, "walker_walk", 0, 5.0, steps=steps, episodes=episodes)
+    frame = read(root)
+    shown = command.fill(command.PAPER["figure_dmc"], frame)
     assert [c.name for c in shown.table.columns if c.source == "ours"] == [
+        "state_sac",
         "sac_aug(batch_size=128)",
+        "dreamer",
+        "planet",
         "rcrl_sac(batch_size=128)",
     ]
+    assert 1200 not in {*shown.runs.env_steps}
+    (note,) = [line for line in shown.table.notes if "differ in final_episodes" in line]
+    assert note.endswith(" 4 (planet).") and note.count("dreamer") == 1
     (verdict, _) = shown.judged
     assert verdict.pairs == 1
     assert "with batch_size=128 after 100,000" in verdict.sentence
     (line,) = shown.left_out
-    assert line.startswith("runs of other budgets left out, 1 of 1,200, 1 of 500,000 steps")
+    assert line.startswith("1 run left out: env_steps is 1200, not 500000 as in the 1 run kept")
+    of_budget = command.fill(command.PAPER["figure_dmc"], frame, budgets=[1200])
+    assert [*of_budget.runs.preset] == ["state_sac"]
+    assert of_budget.left_out[0].startswith("runs of other budgets left out, ")
 
 
 def test_a_run_is_drawn_in_one_figure(tmp_path):
