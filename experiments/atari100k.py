@@ -3,8 +3,8 @@ r"""Trains rows of the paper's Atari table: one run, or a whole fleet in one pro
     python -m experiments.atari100k --game=Pong --seed=0
     python -m experiments.atari100k --games=Pong,Alien --seeds=0:5
 
-The same command in the same work directory resumes. Every hyperparameter of the preset is a flag:
---config.batch_size=64.
+The same command in the same work directory resumes. Every hyperparameter of the preset is a flag,
+--config.batch_size=64; --preset=simple --help lists those of `simple`.
 
 --preset=simple was not trained in full yet. A game with the deterministic model costs 80 PFLOP: at
 least 9 minutes of an H200, 13 of an H100, 23 of an A100, 26 of a TPU v5p, 35 of a v6e, 67 of a v5e
@@ -28,6 +28,7 @@ from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
+_ALL = "all"
 _COST_OF_SIMPLE = __doc__.rstrip().rsplit("\n\n", maxsplit=1)[1]
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 flags.adopt_module_key_flags(launch)
 
 GAME = flags.DEFINE_string("game", "Pong", f"game to train on: {', '.join(atari.ATARI_GAMES)}")
-_GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all26")
+_GAMES = flags.DEFINE_list("games", None, "games of a fleet, e.g. Pong,Alien, or all")
 _STEPS = flags.DEFINE_integer(
     "steps", None,
     "agent steps to train for (4 emulator frames each) [default: 100000; of simple: all rounds]",
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(presets.atari_presets())
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         preset = flags.FLAGS.preset
-        what = "+".join(games) if len(games) < 26 else "all26"
+        what = "+".join(games) if len(games) < len(atari.ATARI_GAMES) else _ALL
         plan = make_plan(preset, settings, games, seeds, launch.workdir(f"{preset}-{what}"))
     except ValueError as error:
         command_line.refuse(str(error))
@@ -107,7 +108,7 @@ def make_plan(
 
 def _read_games() -> tuple[str, ...]:
     games = launch.read_names(GAME, _GAMES)
-    if games == ("all26",):
+    if games == (_ALL,):
         return atari.ATARI_GAMES
     for game in games:
         atari.check_game(game)

@@ -62,7 +62,9 @@ _PARSERS = {
 
 def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) -> None:
     """Defines --preset, and a flag for every field of the preset that `argv` names."""
-    flags.DEFINE_enum("preset", default, list(presets), "row of the paper's table")
+    flags.DEFINE_enum(
+        "preset", default, list(presets), "which agent; docs/contents.md describes each"
+    )
     # The preset must be known before its fields can be flags.
     ahead = flags.FlagValues()
     flags.DEFINE_string("preset", default, "", flag_values=ahead)

@@ -20,12 +20,13 @@ _SEED = flags.DEFINE_integer(
 )
 _SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
 WORKDIR = flags.DEFINE_string(
-    "workdir", None, "where everything is written [default: runs/<what>-<seeds>]"
+    "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
 _BATCHING = flags.DEFINE_enum(
     "batching", "auto", ["auto", "map", "vmap"],
-    "how a fleet computes: one run after the other, or batched; auto: map on a CPU, else vmap",
+    "one run after the other, or all in batched products; auto: vmap on an accelerator, but for "
+    "SAC from pixels and world models",
 )  # fmt: skip
 _DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
 _FRAME_STORE = flags.DEFINE_enum(
