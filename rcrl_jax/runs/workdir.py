@@ -18,15 +18,23 @@ class Unusable(ValueError):  # noqa: N818 (the name says what is the matter)
 
 
 class Trained(NamedTuple):
-    """The fleet that a work directory belongs to, finished or not; or one run of a list."""
+    """The fleet that a work directory belongs to, finished or not; or a run with its parameters.
+
+    Attributes:
+      runs: `[R]`, in their order in the checkpoints.
+      trained_with: for a run alone, one run of each other game of its fleet: the shapes of its
+        parameters are those of the largest set of actions among them.
+      manifests: `[R]`.
+    """
 
     workdir: pathlib.Path
     preset: str
     config: Config
-    runs: tuple[RunId, ...]  # [R], in their order in the checkpoints
+    runs: tuple[RunId, ...]
+    trained_with: tuple[RunId, ...]
     total_steps: int
     backend: str
-    manifests: tuple[Mapping[str, Any], ...]  # [R]
+    manifests: tuple[Mapping[str, Any], ...]
 
 
 class Kept(NamedTuple):
@@ -65,8 +73,11 @@ def _read(workdir: pathlib.Path) -> Trained:
         found[RunId(described["run"]["game"], described["run"]["seed"])] = described
     if not found:
         raise Unusable(f"{workdir} is no work directory: {_near(workdir)}")
+    others: dict[str, RunId] = {}
     if alone:
         runs = tuple(found)
+        recorded = found[runs[0]]["launch"].get("runs", ())
+        others = {game: RunId(game, seed) for game, seed in recorded if game != runs[0].game}
     else:
         _check_checkpoints(workdir, found)
         runs = _in_order(workdir, found)
@@ -79,6 +90,7 @@ def _read(workdir: pathlib.Path) -> Trained:
         run["preset"],
         _read_config(workdir, run["config"]),
         runs,
+        tuple(others.values()),
         run["steps"],
         run["backend"],
         manifests,
@@ -89,7 +101,7 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     """A checkpoint of a work directory, the state of a fleet that diverged, or final parameters.
 
     Args:
-      trained: what the directory belongs to; one run of a list has its final parameters alone.
+      trained: what the directory belongs to.
       step: agent steps of the checkpoint; None means the newest, and the state of a fleet that
         diverged only if there is no other.
 

@@ -151,17 +151,20 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
 def _plan_of(found: Trained, backend: str) -> Plan:
     """The plan of a work directory's training, maybe on another backend.
 
+    A run alone comes first in it, before those that trained with it.
+
     Raises:
       Unusable: unknown game or backend, or a backend without this observation.
     """
+    runs = found.runs + found.trained_with
     return Plan(
         preset=found.preset,
         config=found.config,
-        runs=found.runs,
+        runs=runs,
         total_steps=found.total_steps,
         workdir=found.workdir,
         eval_episodes=found.manifests[0]["protocol"]["final_episodes"],
-        make_environment=build.environment_maker(found.config, found.runs, backend),
+        make_environment=build.environment_maker(found.config, runs, backend),
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import shutil
 
 import pytest
 
@@ -85,6 +86,18 @@ def test_one_game_of_a_fleet_is_played_on_another_backend(played, tmp_path):
     assert paths.game == "Breakout"
     assert read(paths.directory)["environment"]["backend"] == "ale"
     assert any("not as in training" in line and "backend envpool -> ale" in line for line in lines)
+
+
+def test_one_run_of_a_fleet_is_played_by_its_final_parameters_alone(played, tmp_path):
+    """Breakout's parameters have the actions of MsPacman."""
+    own = played.paths[1]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for path in (own.manifest, own.parameters):
+        shutil.copy(path, alone)
+    (paths,) = scoring.score(scoring.Request(alone, output=tmp_path / "out"))
+    assert paths.game == own.game == "Breakout"
+    assert read(paths.directory)["returns"] == json.loads(own.scores.read_text())["returns"]
 
 
 @pytest.mark.usefixtures("renderer")
