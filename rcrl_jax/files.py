@@ -277,6 +277,15 @@ def check_space(path: pathlib.Path, needed: int) -> None:
         )
 
 
+def bytes_below(path: pathlib.Path) -> int:
+    """Size of all files below a directory that may not exist; other programs may delete some."""
+    total = 0
+    for below in path.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += below.lstat().st_size
+    return total
+
+
 def free_bytes(path: pathlib.Path) -> int:
     """Free space on the disk that holds, or will hold, `path`."""
     while not path.exists():

@@ -64,6 +64,9 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
       The mean final score of each run.
 
     Raises:
+      DoesNotFit: too little memory.
+      Incompatible: the configuration, its tasks and the environments do not work together.
+      ImportError: the environments' backend is not installed.
       WorkdirMismatch: the work directory belongs to another configuration.
       InUse: another program works in it, or may do so because the lock was deleted.
       Damaged: a file in it does not hold what it should, and nothing intact replaces it.
@@ -81,9 +84,7 @@ def run(plan: Plan, say: Say = _print) -> list[float]:
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
-            memory = prediction.check_resources(
-                fleet, environment.spec, plan.frame_store, plan.total_steps, plan.workdir
-            )
+            memory = prediction.check_resources(plan, fleet, environment.spec)
             check_lock = stack.enter_context(files.locked(plan.workdir, "program"))
         described = _describe_runs(plan, fleet.agent, environment.description)
         manifest.claim(plan.paths, described, say)
@@ -188,7 +189,7 @@ def _describe_runs(
 def _report(plan: Plan, say: Say) -> list[float]:
     """Draws the curves and prints the scores; returns the mean final score of each run.
 
-    A disk that has become read-only keeps nobody from the scores.
+    Prints the scores even if the disk is read-only.
 
     Raises:
       Damaged: the files of a run are at odds with one another.

@@ -2,7 +2,6 @@
 
 import datetime
 import math
-import pathlib
 import time
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ import psutil
 
 from rcrl_jax import files, types, words
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
@@ -103,8 +101,7 @@ def check_plan(plan: Plan, spec: EnvironmentSpec) -> None:
       DoesNotFit: too little memory.
       OSError: too little space on the disk.
     """
-    fleet = fleet_of(plan, spec)
-    check_resources(fleet, spec, plan.frame_store, plan.total_steps, plan.workdir)
+    check_resources(plan, fleet_of(plan, spec), spec)
 
 
 def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
@@ -112,17 +109,15 @@ def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
     return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 
-def check_resources(
-    fleet: Fleet, spec: EnvironmentSpec, frame_store: str, total_steps: int, directory: pathlib.Path
-) -> Memory:
-    """Checks that a fleet fits on the disk and in memory; writes nothing.
+def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> Memory:
+    """Checks that a plan's fleet fits on the disk and in memory; writes nothing.
+
+    What the work directory holds already, checkpoints and all, needs no more space.
 
     Args:
-      fleet: the runs.
+      plan: the experiment.
+      fleet: its runs.
       spec: of their environments.
-      frame_store: 'host' or 'device', where frames will live.
-      total_steps: agent steps of each run.
-      directory: where the runs will write.
 
     Returns:
       The predicted memory.
@@ -131,10 +126,9 @@ def check_resources(
       DoesNotFit: too little memory.
       OSError: too little space on the disk.
     """
-    log = directory / FRAME_LOG
-    written = log.stat().st_size if log.exists() else 0
-    files.check_space(directory, predict_disk(fleet, total_steps) - written)
-    memory = predict_memory(fleet, spec, frame_store, total_steps)
+    needed = predict_disk(fleet, plan.total_steps) - files.bytes_below(plan.workdir)
+    files.check_space(plan.workdir, needed)
+    memory = predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
     check(memory, fleet.num_runs)
     return memory
 

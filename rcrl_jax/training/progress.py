@@ -46,6 +46,7 @@ class Progress:
         self._file = file or sys.stderr
         self._unit, self._measured_from = unit, measured_from
         self._last_score = self._updates = ""
+        self._is_closed = False
         self._origin = start, time.monotonic()  # of the rate: steps, seconds
         console = _Console(file=self._file)
         self._is_drawn = _has_room(self._file) and not console.is_dumb_terminal
@@ -108,9 +109,11 @@ class Progress:
             print(text, file=self._file, flush=True)
 
     def close(self) -> None:
-        """Shows the last state."""
-        self._show()
-        self._bar.stop()
+        """Shows the last state, once."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._show()
+            self._bar.stop()
 
     def __enter__(self) -> Progress:
         """Returns the progress itself."""

@@ -139,6 +139,7 @@ class Recording(contextlib.ExitStack):
 
     def is_evaluated(self, step: int) -> bool:
         """Whether every run's last recorded evaluation is the one after `step` agent steps."""
+        self.restore_deleted()
         last = map(records.last_evaluation, self._plan.paths)
         return all(line is not None and line["agent_steps"] == step for line in last)
 
@@ -154,6 +155,7 @@ class Recording(contextlib.ExitStack):
           result: their games.
           unseen: `[R]`, further metrics of the games, value by name.
         """
+        self.restore_deleted()
         for paths, recorder, returns, cut, measured in zip(
             self._plan.paths, self._recorders, result.returns, result.cut, unseen, strict=True
         ):

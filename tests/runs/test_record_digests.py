@@ -205,6 +205,19 @@ def test_a_finished_run_that_is_asked_for_other_episodes_records_them(copy):
     assert toy.paths_of(plan).evaluations.read_text() == before
 
 
+def test_evaluations_deleted_before_the_next_one_are_written_again(tmp_path):
+    def delete(moment):
+        if moment.step == 120:
+            toy.paths_of(plan).evaluations.unlink()
+
+    plan = toy.make_plan(tmp_path, observe=delete, observe_period=60, checkpoint_period=1000)
+    said = []
+    experiment.run(plan, said.append)
+    evaluations = records.read_evaluations(toy.paths_of(plan).evaluations)
+    assert [line["agent_steps"] for line in evaluations] == [60, 120, 180, 240]
+    assert any("has deleted" in line and "evaluations.jsonl" in line for line in said)
+
+
 def test_a_deleted_manifest_is_called_that(copy):
     toy.paths_of(copy).manifest.unlink()
     with pytest.raises(manifest.WorkdirMismatch, match=r"manifest.json is gone, .* restore it"):

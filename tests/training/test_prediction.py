@@ -1,6 +1,7 @@
 """The prediction of memory, disk space and time, and which fleets are refused."""
 
 import datetime
+import shutil
 import tracemalloc
 
 import jax
@@ -19,6 +20,7 @@ from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay import frames
 from rcrl_jax.training import build, prediction
 from rcrl_jax.training.fleet import Fleet
+from tests.training import toy
 
 
 def fleet_of(agent, runs: int, **options) -> Fleet:
@@ -76,6 +78,20 @@ def test_the_disk_holds_logged_frames_only_where_they_are_stored():
         agent = make_agent(config, control_spec((100, 100, 3), 6))
         needed[source] = prediction.predict_disk(fleet_of(agent, 2), 1000)
     assert needed["stored"] - needed["rendered"] == 2 * 1000 * 100 * 100 * 3 * 3 // 10
+
+
+def test_space_that_a_run_has_filled_is_not_needed_again(tmp_path, monkeypatch):
+    plan = toy.make_plan(tmp_path)
+    spec = toy.make_catch(np.zeros((1, 1), np.int64)).spec
+    needed = prediction.predict_disk(prediction.fleet_of(plan, spec), plan.total_steps)
+    disk = shutil.disk_usage("/")._replace(free=needed - 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
+    with pytest.raises(OSError, match="no space left"):
+        prediction.check_plan(plan, spec)
+    saved = tmp_path / "checkpoints" / "60" / "arrays"
+    saved.parent.mkdir(parents=True)
+    saved.write_bytes(bytes(1000))
+    prediction.check_plan(plan, spec)
 
 
 def test_predicting_memory_allocates_nothing_of_what_it_predicts():

@@ -29,6 +29,8 @@ def test_progress_in_a_file_is_a_line_every_30_seconds(monkeypatch):
         for step in range(80):
             clock.now += 1.0
             shown.advance(last_score=12.5 if step == 40 else None)
+        shown.close()
+        clock.now += 60.0  # the final evaluation, which counts no steps
     assert file.getvalue().rstrip("\n").split("\n") == [
         "20/100 steps, 20.0 %, ? steps/s, ? left",
         "50/100 steps, 50.0 %, 1.00 steps/s, 0:00:50 left",
