@@ -61,10 +61,15 @@ def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
         TPU would copy the states of all steps in every update to gather it.
 
     Raises:
-      ValueError: a flag's value is out of range, or would store states on the device.
+      ValueError: a flag's value is out of range, or would store states on the device; or JAX finds
+        no device.
     """
     import jax  # late: a program sets up the host's memory before JAX starts its threads
 
+    try:
+        available = jax.device_count()
+    except RuntimeError as error:  # JAX_PLATFORMS names one that is not there
+        raise ValueError(f"JAX: {error}") from error
     frame_store = _FRAME_STORE.value
     if frame_store == "device" and not pixels:
         raise ValueError("--frame_store=device: only pixels are stored on the device, not states")
@@ -72,7 +77,7 @@ def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
         frame_store = "device" if pixels and jax.default_backend() != "cpu" else "host"
     return {
         "batching": _BATCHING.value,
-        "num_devices": _read_devices(jax.device_count()),
+        "num_devices": _read_devices(available),
         "frame_store": frame_store,
     }
 

@@ -53,14 +53,22 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags
 
 from experiments import command_line
 from experiments.sweeps import driver, local, ray_launcher, work
-from experiments.sweeps.spec import EXPERIMENTS, Fleet, Spec, SweepError, make_spec, read_spec
+from experiments.sweeps.spec import (
+    EXPERIMENTS,
+    Experiment,
+    Fleet,
+    Spec,
+    SweepError,
+    make_spec,
+    read_spec,
+)
 from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.runs import records
@@ -142,6 +150,19 @@ def main(argv: list[str]) -> None:
     _exit(summary)
 
 
+def _usual_steps(experiment: Experiment, names: Sequence[str]) -> int:
+    """What `--steps` of the program is for these presets; unknown names are refused elsewhere.
+
+    Raises:
+      SweepError: they differ.
+    """
+    known = experiment.presets_of(experiment.games[0])
+    found = {experiment.steps(known[name]) for name in names if name in known}
+    if len(found) > 1:
+        raise SweepError("--steps is missing: these presets differ in their usual number")
+    return found.pop() if found else 1
+
+
 def _read_flags() -> Spec:
     """The sweep that the flags describe.
 
@@ -159,16 +180,15 @@ def _read_flags() -> Spec:
         if not flag.value:
             raise SweepError(f"--{flag.name} or --spec is missing; --help shows examples")
     experiment = EXPERIMENTS[_EXPERIMENT.value]
-    every = _GAMES.value in (["all"], [f"all{len(experiment.games)}"])
     table = {
         "experiment": _EXPERIMENT.value,
-        "steps": _STEPS.value or experiment.steps,
+        "steps": _STEPS.value or _usual_steps(experiment, _PRESETS.value),
         "eval_episodes": _EVAL_EPISODES.value or experiment.eval_episodes,
         "results": _RESULTS.value,
         "blocks": [
             {
                 "presets": _PRESETS.value,
-                "games": list(experiment.games) if every else _GAMES.value,
+                "games": list(experiment.games) if _GAMES.value == ["all"] else _GAMES.value,
                 "seeds": _SEEDS.value,
             }
         ],

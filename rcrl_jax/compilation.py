@@ -40,11 +40,11 @@ def keep_programs() -> None:
 
     if jax.config.jax_compilation_cache_dir is not None:
         return
-    caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    own = folder(caches / "rcrl_jax")
     try:
+        caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        own = folder(caches / "rcrl_jax")
         own.mkdir(parents=True, exist_ok=True)
-    except OSError:  # as without a home: every start compiles
+    except (OSError, RuntimeError):  # no home, or none to write to: every start compiles
         return
     jax.config.update("jax_compilation_cache_dir", str(own))
     jax.config.update("jax_compilation_cache_max_size", 2**30)

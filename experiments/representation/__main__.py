@@ -25,6 +25,7 @@ from absl import app, flags
 
 from experiments import atari100k, command_line, launch
 from rcrl_jax.config import fields, presets
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
@@ -54,19 +55,22 @@ _BASE = "erainbow_sa"  # the preset whose fields --config shows
 def main(argv: list[str]) -> None:
     """Trains, then analyses."""
     del argv
-    host_memory.keep_freed_memory(large_blocks=presets.ATARI_PRESETS[_BASE].needs_large_blocks)
-    from experiments.representation import analysis
-    from rcrl_jax.training import experiment
-
     game = atari100k.GAME.value
     workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
     try:
         if flags.FLAGS.games is not None or flags.FLAGS.video:
             raise ValueError("one --game at a time, and no --video")
         atari.check_game(game)
-        if len(set(_PRESETS.value)) < len(_PRESETS.value):
-            raise ValueError(f"--presets: a preset is named twice in {','.join(_PRESETS.value)}")
-        plans = [_make_plan(preset, game, workdir / preset) for preset in _PRESETS.value]
+        settings = _read_settings()
+        large_blocks = any(config.needs_large_blocks for config in settings.values())
+        host_memory.keep_freed_memory(large_blocks=large_blocks)
+        # Imported late: the line above must come before JAX starts its threads.
+        from experiments.representation import analysis
+
+        plans = [
+            _make_plan(preset, config, game, workdir / preset)
+            for preset, config in settings.items()
+        ]
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
@@ -74,20 +78,28 @@ def main(argv: list[str]) -> None:
             if not plan.is_finished():
                 launch.check(plan, atari.LARGEST_SPEC)
         for plan in plans:
-            experiment.run(plan)
+            launch.run(plan, atari.LARGEST_SPEC)
         analysis.analyse(
             plans, workdir / game, num_pairs=_PAIRS.value, probe_steps=_PROBE_STEPS.value
         )
     print(f"representation in {workdir / game}")
 
 
-def _make_plan(preset: str, game: str, workdir: pathlib.Path) -> "Plan":
+def _read_settings() -> dict[str, RainbowConfig]:
+    """The configurations of the presets that the flags name."""
+    if len(set(_PRESETS.value)) < len(_PRESETS.value):
+        raise ValueError(f"--presets: a preset is named twice in {','.join(_PRESETS.value)}")
+    for preset in _PRESETS.value:
+        if preset not in presets.ATARI_PRESETS:
+            raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
+    changed = command_line.changed_fields()
+    return {name: fields.replace(presets.ATARI_PRESETS[name], changed) for name in _PRESETS.value}
+
+
+def _make_plan(preset: str, config: RainbowConfig, game: str, workdir: pathlib.Path) -> "Plan":
     from experiments.representation import similarity
 
-    if preset not in presets.ATARI_PRESETS:
-        raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
-    settings = fields.replace(presets.ATARI_PRESETS[preset], command_line.changed_fields())
-    plan = atari100k.make_plan(preset, settings, (game,), launch.read_seeds(), workdir)
+    plan = atari100k.make_plan(preset, config, (game,), launch.read_seeds(), workdir)
     return dataclasses.replace(
         plan,
         observe=similarity.Observer(plan, _PAIRS.value),

@@ -123,8 +123,13 @@ class Sweep:
     def _start(self, fleet: Fleet) -> None:
         self._attempts[fleet] += 1
         command, log = self._make_command(fleet, self._directory / fleet.name), self._log(fleet)
-        self._jobs[fleet] = self._start_job(command, log)
-        self._say(f"start {fleet.name}, log {log}")
+        try:
+            self._jobs[fleet] = self._start_job(command, log)
+        except (files.Damaged, OSError) as error:
+            self._failed.append(fleet)
+            self._say(f"failed {fleet.name}, which cannot start: {words.one_line(str(error))}")
+        else:
+            self._say(f"start {fleet.name}, log {log}")
 
     def _end(self, fleet: Fleet, ending: int | str, *, stopping: bool) -> None:
         """Collects the runs of a command that has ended, or lets the fleet wait for another try."""

@@ -32,7 +32,8 @@ class Experiment(NamedTuple):
         games: its valid values.
         presets_of: game -> its presets by name.
         action_repeat: (game, configuration) -> how much of `--steps` one agent step counts.
-        steps, eval_episodes: the program's defaults.
+        steps: configuration -> the program's default of `--steps`.
+        eval_episodes: the program's default.
     """
 
     module: str
@@ -40,7 +41,7 @@ class Experiment(NamedTuple):
     games: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
     action_repeat: Callable[[str, Config], int]
-    steps: int
+    steps: Callable[[Config], int]
     eval_episodes: int
 
 
@@ -51,7 +52,7 @@ EXPERIMENTS = {
         games=atari.ATARI_GAMES,
         presets_of=lambda game: presets.atari_presets(),
         action_repeat=lambda game, config: 1,
-        steps=100_000,
+        steps=lambda config: config.total_steps,
         eval_episodes=100,
     ),
     "dmc": Experiment(
@@ -60,7 +61,7 @@ EXPERIMENTS = {
         games=tuple(dmc.DMC_TASKS),
         presets_of=presets.control_presets,
         action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
-        steps=500_000,
+        steps=lambda config: 500_000,
         eval_episodes=10,
     ),
 }

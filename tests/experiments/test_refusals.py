@@ -4,6 +4,7 @@ import functools
 import pathlib
 import shutil
 
+import jax
 import numpy as np
 import psutil
 import pytest
@@ -41,6 +42,15 @@ def machine():
 
 class Trained(Exception):  # noqa: N818
     """A program has accepted its command line."""
+
+
+def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    def fail():
+        raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    monkeypatch.setattr(jax, "device_count", fail)
+    result = programs.call(ATARI, directory=tmp_path)
+    assert_mistake(result, ["JAX: Unable", "'cuda'"], tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -169,9 +169,20 @@ def test_the_defaults_are_those_of_the_programs():
             flag: int(value)
             for flag, value in re.findall(r'"(steps|eval_episodes)", ([\d_]+),', source)
         }
+        config = next(iter(experiment.presets_of(experiment.games[0]).values()))
         if name == "atari100k":
             found["steps"] = RainbowConfig.total_steps  # its default is the configuration's
-        assert found == {"steps": experiment.steps, "eval_episodes": experiment.eval_episodes}
+        usual = {"steps": experiment.steps(config), "eval_episodes": experiment.eval_episodes}
+        assert found == usual
+
+
+def test_presets_have_their_own_number_of_steps(spec, tmp_path):
+    games = ("--games=Pong", f"--results={tmp_path}/results", "--dry_run")
+    result = command(*games, "--presets=simple_small", "--seeds=0", directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    result = command(*games, "--presets=simple_small,rcrl", directory=tmp_path)
+    assert_refused(result)
+    assert "--steps is missing: these presets differ" in result.stderr
 
 
 def test_the_campaign_of_the_claim_holds_all_games_in_pairs():

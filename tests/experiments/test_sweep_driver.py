@@ -108,6 +108,15 @@ def test_fleets_that_fail_are_named_with_their_log_and_stop_no_other(tmp_path):
     assert_complete(longer, tmp_path, map(alone, longer.units))
 
 
+def test_a_fleet_that_cannot_start_stops_no_other(tmp_path):
+    spec = toy_sweep.make_spec(tmp_path)
+    (tmp_path / "runs" / f"{alone(spec.units[0]).name}.log").mkdir(parents=True)
+    summary, lines = carry_out(spec, tmp_path)
+    assert summary == (5, 1, 0, None)
+    (failed,) = [line for line in lines if line.startswith("failed")]
+    assert failed.startswith(f"failed {alone(spec.units[0]).name}, which cannot start: ")
+
+
 def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path):
     spec = toy_sweep.make_spec(tmp_path, seeds="0:2", steps=60)
     stopped = start(tmp_path, "--max_runs=4", "--step_s=0.1")
