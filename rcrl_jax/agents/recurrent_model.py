@@ -51,7 +51,6 @@ class RecurrentModel(NamedTuple):
       remember: `N -> Memory` at the start of an episode.
       filter: `(params, memory, observation [N, C, *frame] uint8, key) -> Latent` of the newest
         frame.
-      feature: `(params, context [N]) -> [N, d]`, of contexts filtered with the posteriors' means.
       embed: `(params, pairs) -> phi [N, d + A]`.
       tasks: auxiliary tasks, by name.
       needs: what the tasks need of the replay.
@@ -63,7 +62,6 @@ class RecurrentModel(NamedTuple):
     loss: Callable[..., ModelLoss]
     remember: Callable[[int], Memory]
     filter: Callable[[types.Params, Memory, jax.Array, chex.PRNGKey], Latent]
-    feature: Callable[[types.Params, types.Context], jax.Array]
     embed: Callable[[types.Params, types.Pairs], jax.Array]
     tasks: Mapping[str, task.AuxiliaryTask]
     needs: task.Needs
@@ -116,6 +114,9 @@ def make_recurrent_model(
       preprocess: of frames.
       free_nats: divergences `[L, B] -> []`, their part of the loss.
       reward_scale: weight of the reward's log-likelihood.
+
+    Raises:
+      Incompatible: a task is weighted by importance.
     """
     max_num_actions = spec.max_num_actions
     network = WorldModel(
@@ -148,10 +149,9 @@ def make_recurrent_model(
 
         def step(last, inputs):
             action, of_frame, exists = inputs
-            latent, posterior, _ = network.apply(
+            latent, *_ = network.apply(
                 params, last, action, of_frame, jnp.zeros_like(last.sample), method="observe"
             )
-            del posterior
             keep = exists[:, None]
             return jax.tree.map(lambda new, old: jnp.where(keep, new, old), latent, last), None
 
@@ -178,6 +178,8 @@ def make_recurrent_model(
         batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
+    if weighted := [name for name, one in tasks.items() if one.importance_weighted]:
+        raise types.Incompatible(f"windows have no importance weights: {', '.join(weighted)}")
 
     def encode_images(params: types.Params, images: Any) -> Any:
         """The features of the contexts in a tree, all filtered at once."""
@@ -248,7 +250,6 @@ def make_recurrent_model(
         loss,
         remember,
         filter_,
-        feature,
         embed,
         tasks,
         task.needs_of(tasks, parts),

@@ -234,6 +234,13 @@ class SimpleConfig:
                 f"max_episode_steps: must be at least round_steps = {self.round_steps}; "
                 f"got {self.max_episode_steps}"
             )
+        shortest = self.frame_stack + self.world.target_frames
+        # Ten elevenths of the frames (`replay/sequences.py`); an episode has a final one.
+        if (learned := (self.round_steps + 1) // 11 * 10) < shortest:
+            raise ValueError(
+                f"round_steps: the model learns from {learned} frames of a round of "
+                f"{self.round_steps} steps; a window needs {shortest}"
+            )
         for name, steps in (
             ("real_rollout", self.real_rollout // self.real_agents),
             ("model_rollout", self.model_rollout),

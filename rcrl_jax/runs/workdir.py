@@ -33,6 +33,7 @@ class Trained(NamedTuple):
     runs: tuple[RunId, ...]
     trained_with: tuple[RunId, ...]
     total_steps: int
+    final_episodes: int
     backend: str
     manifests: tuple[Mapping[str, Any], ...]
 
@@ -85,6 +86,9 @@ def _read(workdir: pathlib.Path) -> Trained:
     run = manifests[0]["run"]
     if any(m["run"] | {"game": "", "seed": 0} != run | {"game": "", "seed": 0} for m in manifests):
         raise Unusable(f"{workdir} holds runs of several experiments: move all but one away")
+    final_episodes = manifests[0]["protocol"]["final_episodes"]
+    if type(final_episodes) is not int or final_episodes < 1:
+        raise ValueError(f"protocol.final_episodes is {final_episodes!r}")
     return Trained(
         workdir,
         run["preset"],
@@ -92,6 +96,7 @@ def _read(workdir: pathlib.Path) -> Trained:
         runs,
         tuple(others.values()),
         run["steps"],
+        final_episodes,
         run["backend"],
         manifests,
     )

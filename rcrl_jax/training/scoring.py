@@ -163,7 +163,7 @@ def _plan_of(found: Trained, backend: str) -> Plan:
         runs=runs,
         total_steps=found.total_steps,
         workdir=found.workdir,
-        eval_episodes=found.manifests[0]["protocol"]["final_episodes"],
+        eval_episodes=found.final_episodes,
         make_environment=build.environment_maker(found.config, runs, backend),
     )
 
@@ -256,7 +256,7 @@ def _changes(described: dict[str, Any], environment: dict[str, Any]) -> str:
             "algorithm": of["run"].get("algorithm"),
             **of["versions"],
             "git_commit": None,
-            "device": of["device"]["platform"],
+            "device": of["device"].get("platform"),
             "environment": of["environment"],
         }
         for of in (described, here)

@@ -13,6 +13,7 @@ from rcrl_jax import types
 from rcrl_jax.agents import planet
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
+from rcrl_jax.auxiliary.task import AuxiliaryTask
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
@@ -423,6 +424,14 @@ def test_a_context_represents_the_newest_frame_and_what_exists_before_it(preset)
     np.testing.assert_array_equal(phi()[1], first[1])
     frames[0, 0] = 255 - frames[0, 0]
     assert np.any(phi()[0] != first[0])
+
+
+def test_a_task_that_is_weighted_by_importance_is_refused():
+    def make_task(parts):
+        return AuxiliaryTask(lambda key: {}, lambda *arguments: (0.0, {}), importance_weighted=True)
+
+    with pytest.raises(types.Incompatible, match="no importance weights: mine"):
+        make_agent(config_of("planet"), SPEC, {"mine": make_task})
 
 
 @pytest.mark.parametrize("preset", WORLD_MODEL_PRESETS)

@@ -31,6 +31,14 @@ def test_bad_values_are_refused_by_name(name, value):
         fields.replace(SimpleConfig(), {name: value})
 
 
+def test_a_round_holds_a_window_that_the_model_learns_from():
+    """Ten elevenths of a round of 10 steps and a final frame are 10 frames; a window has 5."""
+    short = {"real_agents": 1, "minibatch_steps": 1, "round_steps": 10, "real_rollout": 10}
+    fields.replace(SimpleConfig(), short)
+    with pytest.raises(ValueError, match=r"^round_steps: .* from 0 frames .* a window needs 5$"):
+        fields.replace(SimpleConfig(), short | {"round_steps": 9, "real_rollout": 9})
+
+
 def test_windows_of_the_model_differ_in_length_from_rollouts():
     changes = {"model": "stochastic", "real_agents": 1, "minibatch_steps": 1}
     changes |= {"round_steps": 14, "real_rollout": 7}

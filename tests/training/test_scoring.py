@@ -285,6 +285,10 @@ def edit_all(workdir, change) -> None:
             lambda at: (at / "erainbow/Catch/seed_3/manifest.json").write_text('{"run": {"see'),
             "manifest.json is damaged: Unterminated",
         ),
+        (
+            lambda at: edit_all(at, lambda m: m["protocol"].update(final_episodes=None)),
+            "protocol.final_episodes is None",
+        ),
     ],
 )
 def test_what_cannot_be_scored_is_refused_in_one_line(copy, tmp_path, spoil, says):
