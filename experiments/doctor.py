@@ -3,8 +3,8 @@
     python -m experiments.doctor
 
 One line a check: ok or missing. Exit code 0 if Atari training can run, with or without a GPU, else
-1. Lines that end with "(DMControl)" or "(videos)" name what only these need; they leave the exit
-code alone.
+1. Lines that end with "(DMControl)", "(videos)" or "(speed)" name what only these need; they leave
+the exit code alone.
 """
 
 # The standard library alone: packages may be missing. Each check imports what it needs.

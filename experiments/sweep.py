@@ -69,7 +69,7 @@ from experiments.sweeps.spec import (
     make_spec,
     read_spec,
 )
-from rcrl_jax import files
+from rcrl_jax import files, words
 from rcrl_jax.config import fields
 from rcrl_jax.runs import records
 
@@ -135,7 +135,7 @@ def main(argv: list[str]) -> None:
             work.tidy(spec, directory)
             planned = work.plan(spec, directory, max_runs)  # nobody else changes them now
             runs = sum(len(fleet.units) for fleet in planned)
-            _say(f"{runs} runs to do in {len(planned)} fleets, process group {os.getpgrp()}")
+            words.say(f"{runs} runs to do in {len(planned)} fleets, process group {os.getpgrp()}")
             summary = driver.Sweep(
                 spec,
                 planned,
@@ -143,7 +143,7 @@ def main(argv: list[str]) -> None:
                 start=start,
                 workers=_workers(accelerated),
                 make_command=lambda *of: [*spec.make_command(*of), *_device_flags(accelerated)],
-                say=_say,
+                say=words.say,
             ).run()
     except (SweepError, files.InUse, files.Damaged, OSError) as error:
         command_line.refuse(str(error))
@@ -197,10 +197,6 @@ def _read_flags() -> Spec:
         return make_spec(table)
     except ValueError as error:
         raise SweepError(str(error).replace("block 1: ", "--", 1)) from None
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # into a file as well: the process may be killed
 
 
 def _has_accelerator() -> bool:

@@ -6,6 +6,11 @@ def count(noun: str, number: int) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def say(line: str) -> None:
+    """Prints a line at once, into a file too: the process may be killed."""
+    print(line, flush=True)
+
+
 def one_line(what: object, longest: int = 300) -> str:
     """Text, or the message of an exception, as one line that a terminal can show.
 

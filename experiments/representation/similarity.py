@@ -66,7 +66,7 @@ class Observer:
         self._pairs = pairs
 
     def __call__(self, moment: Moment) -> None:
-        """See `experiment.Plan.observe`."""
+        """See `plan.Plan.observe`."""
         params = moment.fleet.to_host(params_to_keep(moment.params))
         scalars = {}
         # Earlier, the replay may hold no anchor to draw.

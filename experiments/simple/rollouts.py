@@ -51,10 +51,10 @@ def play(
         np.zeros((games, length, *observation.shape[2:]), np.uint8),
         np.zeros((games, length), np.int64),
     )
-    is_whole, memory = np.ones(games, bool), None
+    is_whole = np.ones(games, bool)
     for t in range(starts.max() + length):
         stacks = fleet.agent.observations.stack(observation)[None]
-        actions, memory = fleet.act(params, stacks, memory, *counters, t)
+        actions, _ = fleet.act(params, stacks, None, *counters, t)  # SimPLe has no memory
         actions = np.asarray(actions)[0]
         first = starts == t
         kept.stack[first] = observation[first]
@@ -66,8 +66,6 @@ def play(
         kept.reward[within, place] = np.sign(step.reward[within])
         # A game must not end between the first frame of a stack and the last step.
         is_whole &= ~(step.finished & (starts - stack < t) & (t < starts + length))
-        if memory is not None:
-            memory = memory._replace(restart=step.finished[None])
         observation = step.observation
     environment.close()
     return Rollouts(*(field[is_whole] for field in kept))

@@ -68,8 +68,8 @@ class Sweep:
     def run(self) -> Summary:
         """Carries out the fleets, until all have ended or a signal comes.
 
-        A fleet that fails is named, and the others continue. SIGTERM and SIGINT are passed on to
-        the running fleets, which save their state; this call waits for them.
+        A fleet that fails is named, and the others continue. SIGTERM, SIGINT and SIGHUP are passed
+        on to the running fleets, which save their state; this call waits for them.
         """
         passed_on, said_s = 0, time.monotonic()
         with stop_signals() as received:

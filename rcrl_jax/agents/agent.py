@@ -111,7 +111,7 @@ class Agent:
 
     init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
     act: Callable[
-        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool, jax.Array], jax.Array
+        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool | str, jax.Array], jax.Array
     ]
     update: Callable[
         [types.RunSpec, types.LearnerState, types.Batch],

@@ -25,7 +25,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import native, types
-from rcrl_jax.agents import agent, recurrent_model, sac_training
+from rcrl_jax.agents import agent, control_training, recurrent_model
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.auxiliary import task
@@ -230,12 +230,12 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,
-        protocol=sac_training.environment_protocol(config.context),
-        replay=sac_training.replay_settings(
+        protocol=control_training.environment_protocol(config.context),
+        replay=control_training.replay_settings(
             config, world.needs.samples, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=schedule,
-        evaluation=training.evaluation_settings(
+        evaluation=control_training.evaluation_settings(
             config, f"the densest of {config.mode_samples} samples"
         ),
         resources=world.resources(config, behaviour=imagined * _LAYERS_KEPT * config.head_size),

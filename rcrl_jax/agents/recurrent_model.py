@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
-from rcrl_jax.agents import sac_training
+from rcrl_jax.agents import control_training
 from rcrl_jax.agents.agent import Resources
 from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.world_models import RecurrentModelConfig
@@ -69,7 +69,7 @@ class RecurrentModel(NamedTuple):
 
     def action_mask(self, run: types.RunSpec) -> jax.Array:
         """`[A] bool`, which action components are valid for the run."""
-        return jnp.arange(self.max_num_actions) < run.num_valid_actions
+        return control_training.action_mask(run, self.max_num_actions)
 
     def resources(self, config: RecurrentModelConfig, *, behaviour: int = 0) -> Resources:
         """Memory of an update: of all frames of windows, and of contexts.
@@ -159,22 +159,18 @@ def make_recurrent_model(
         last, _ = jax.lax.scan(step, network.start(len(context.exists)), inputs)
         return last.feature
 
-    def join(params: types.Params, psi: jax.Array, action: jax.Array) -> jax.Array:
-        """phi(s, a) = [feature, a]."""
-        del params
-        return jnp.concatenate([psi, action], axis=-1)
-
     def embed(params: types.Params, pairs: types.Pairs) -> jax.Array:
-        return join(params, feature(params, pairs.observation), pairs.action)
+        psi = feature(params, pairs.observation)
+        return control_training.join(params, psi, pairs.action)
 
     parts = task.AgentParts(
         encode=feature,
         encode_target=feature,
-        join=join,
+        join=control_training.join,
         augment=lambda key, observation: observation,
         psi_size=feature_size,
         phi_size=feature_size + max_num_actions,
-        samples=sac_training.contrast_rule(config, spec.action_repeat),
+        samples=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
@@ -276,6 +272,6 @@ def explore(
     """
     noise_key, random_key = jax.random.split(key)
     noisy = jnp.clip(action + std * jax.random.normal(noise_key, action.shape), -1.0, 1.0)
-    uniform = jax.random.uniform(random_key, action.shape, minval=-1.0, maxval=1.0)
-    chosen = jnp.where(at_random, uniform, noisy)
-    return jnp.where(jnp.broadcast_to(mask, action.shape), chosen, 0.0)
+    valid = jnp.where(jnp.broadcast_to(mask, action.shape), noisy, 0.0)
+    uniform = control_training.uniform_action(random_key, len(action), mask)
+    return jnp.where(at_random, uniform, valid)

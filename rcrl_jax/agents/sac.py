@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import augmentation, native, types
-from rcrl_jax.agents import agent, sac_model
+from rcrl_jax.agents import agent, control_training, sac_model
 from rcrl_jax.agents import sac_training as training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
 from rcrl_jax.auxiliary import registry, task
@@ -62,10 +62,6 @@ def make_agent(
     max_num_actions = spec.max_num_actions
     model = sac_model.make_model(config, formats, max_num_actions)
 
-    def action_mask_of(run: types.RunSpec) -> jax.Array:
-        """`[A] bool`, which action components are valid for the run."""
-        return jnp.arange(max_num_actions) < run.num_valid_actions
-
     def crop(key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
         """Crops observations for an update, as configured."""
         if not pixels:
@@ -77,19 +73,14 @@ def make_agent(
     def encode(params: SacParams, observation: jax.Array) -> jax.Array:
         return model.psi(params.critic, observation)
 
-    def join(params: SacParams, psi: jax.Array, action: jax.Array) -> jax.Array:
-        """The state-action embedding phi(s, a) = [psi(s), a]."""
-        del params
-        return jnp.concatenate([psi, action], axis=-1)
-
     parts = task.AgentParts(
         encode,
         model.psi,
-        join,
+        control_training.join,
         crop,
         psi_size=model.psi_size,
         phi_size=model.psi_size + max_num_actions,
-        samples=training.contrast_rule(config, spec.action_repeat),
+        samples=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
@@ -127,15 +118,14 @@ def make_agent(
         policy = model.policy(
             params.actor, model.actor_psi(params.critic, params.actor, observation)
         )
-        action_mask = action_mask_of(run)
+        action_mask = control_training.action_mask(run, max_num_actions)
         if greedy:
             return losses.mean_action(policy, action_mask)
         noise_key, random_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = losses.sample_action(policy, noise, action_mask)
         # Uniform before learning: samples of an untrained policy hardly vary.
-        uniform = jax.random.uniform(random_key, policy.mean.shape, minval=-1.0, maxval=1.0)
-        at_random = jnp.where(jnp.broadcast_to(action_mask, uniform.shape), uniform, 0.0)
+        at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
         return jnp.where(step < config.learn_start, at_random, sampled)
 
     def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
@@ -143,14 +133,15 @@ def make_agent(
         observation = pairs.observation
         if pixels:
             observation = augmentation.center_crop(observation, config.crop_size)
-        return join(params, encode(params, observation), pairs.action)
+        return control_training.join(params, encode(params, observation), pairs.action)
 
     def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, sampled, key):
         next_key, actor_key, tasks_key = jax.random.split(key, 3)
         critic, actor_params, log_temperature = params.agent
         target: CriticParams = state.target_params
         fixed = jax.lax.stop_gradient
-        temperature, action_mask = fixed(jnp.exp(log_temperature)), action_mask_of(run)
+        temperature = fixed(jnp.exp(log_temperature))
+        action_mask = control_training.action_mask(run, max_num_actions)
         t = batch.transitions
 
         policy_t = model.policy(
@@ -257,9 +248,9 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, tasks),
         action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
         observations=formats,
-        protocol=training.environment_protocol(config.frame_stack),
-        replay=training.replay_settings(config, needs.samples),
+        protocol=control_training.environment_protocol(config.frame_stack),
+        replay=control_training.replay_settings(config, needs.samples),
         schedule=agent.Schedule(config.learn_start, config.update_period),
-        evaluation=training.evaluation_settings(config),
+        evaluation=control_training.evaluation_settings(config, "squashed mean"),
         resources=training.resources(config, needs),
     )

@@ -29,7 +29,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import native, types
-from rcrl_jax.agents import agent, sac_training
+from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import NUMBERS_A_FRAME
 from rcrl_jax.auxiliary import task
@@ -96,10 +96,6 @@ def make_agent(
     feature_size, latent_size = 8 * config.filters, config.z1_size + config.z2_size
     fixed = jax.lax.stop_gradient
 
-    def action_mask_of(run: types.RunSpec) -> jax.Array:
-        """`[A] bool`, which action components are valid for the run."""
-        return jnp.arange(num_actions) < run.num_valid_actions
-
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         del run  # the networks do not depend on the run
         keys = jax.random.split(key, 4)
@@ -142,7 +138,7 @@ def make_agent(
 
     def act(run, params: SlacParams, observation, memory: Memory, key, greedy: bool, step):
         noise_key, random_key = jax.random.split(key)
-        mask = action_mask_of(run)
+        mask = control_training.action_mask(run, num_actions)
         is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
         features = encode(params.model, _scaled(observation))
         policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
@@ -151,8 +147,7 @@ def make_agent(
         if greedy:  # the published curves are of the sampled policy, too
             action = sampled
         else:
-            uniform = jax.random.uniform(random_key, sampled.shape, minval=-1.0, maxval=1.0)
-            at_random = jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
+            at_random = control_training.uniform_action(random_key, len(sampled), mask)
             action = jnp.where(step < schedule.learn_start, at_random, sampled)
         actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
         return action, Memory(actions, memory.age + 1)
@@ -185,7 +180,8 @@ def make_agent(
           Their sum `[]`, the squared errors `[B]`, metrics.
         """
         next_key, actor_key = jax.random.split(key)
-        mask, temperature = action_mask_of(run), fixed(jnp.exp(params.log_temperature))
+        mask = control_training.action_mask(run, num_actions)
+        temperature = fixed(jnp.exp(params.log_temperature))
         before, after = latents.joined[-2], latents.joined[-1]
 
         def policy_of(actor_params, at: slice, actions: slice):
@@ -304,7 +300,7 @@ def make_agent(
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 
     schedule = training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
-    samples = sac_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
+    samples = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
     return agent.Agent(
         init=init,
         act=act,
@@ -314,12 +310,12 @@ def make_agent(
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,
-        protocol=sac_training.environment_protocol(length),
-        replay=sac_training.replay_settings(
+        protocol=control_training.environment_protocol(length),
+        replay=control_training.replay_settings(
             config, samples, SequenceRule(config.window_frames, "follows")
         ),
         schedule=schedule,
-        evaluation=training.evaluation_settings(config, "sampled"),
+        evaluation=control_training.evaluation_settings(config, "sampled"),
         resources=_resources(config),
         init_memory=remember,
     )

@@ -1,9 +1,9 @@
-"""Training settings of agents with a world model: observations, schedule, evaluation."""
+"""Training settings of agents with a world model: observations and schedule."""
 
 import numpy as np
 
 from rcrl_jax import observations
-from rcrl_jax.agents.agent import EvaluationSettings, Schedule
+from rcrl_jax.agents.agent import Schedule
 from rcrl_jax.config.world_models import WorldModelConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import ObservationFormat
@@ -30,11 +30,4 @@ def schedule(config: WorldModelConfig, action_repeat: int, first_updates: int) -
         config.agent_steps(config.update_period, action_repeat),
         config.updates,
         first_updates,
-    )
-
-
-def evaluation_settings(config: WorldModelConfig, policy: str) -> EvaluationSettings:
-    """How an agent is evaluated; `policy` says by which of its policies, for the manifest."""
-    return EvaluationSettings(
-        config.evaluation_period, config.periodic_episodes, {"policy": policy}
     )

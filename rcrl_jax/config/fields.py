@@ -92,9 +92,8 @@ def at_least(least: int) -> Check:
     return between(least, LARGEST_INT)
 
 
-def frames(value: int) -> str | None:
-    """The value is a number of frames of a stack or a window."""
-    return between(1, 100)(value)
+frames = between(1, 100)
+"""The value is a number of frames of a stack or a window."""
 
 
 def finite(value: float) -> str | None:

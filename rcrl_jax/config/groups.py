@@ -74,9 +74,8 @@ class ReturnContrastConfig:
 class ControlReturnContrastConfig(ReturnContrastConfig):
     """The return-contrastive task where rewards are dense, as on DMControl."""
 
-    discriminator_input: str = dataclasses.field(
-        default="concatenation",
-        metadata=ReturnContrastConfig.__dataclass_fields__["discriminator_input"].metadata,
+    discriminator_input: str = fields.with_default(
+        ReturnContrastConfig, "discriminator_input", "concatenation"
     )
     segment_threshold: float = setting(
         1.0,

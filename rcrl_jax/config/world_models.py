@@ -75,7 +75,8 @@ class WorldModelConfig:
         """Checks every value, so that a bad one is reported before anything is built."""
         fields.check_fields(self)
         check_anchors(self.return_contrast, self.batch_size)
-        # The last frame of an episode has no step, and what led to a window's first is kept.
+        # Two more slots: the final frame, which has no step, and the step that led to a window's
+        # first frame.
         least = self.window_frames + 2
         if self.replay.capacity < least:
             raise ValueError(

@@ -98,8 +98,7 @@ def make_atari(
         ImportError: the chosen backend is not installed.
     """
     check_game(game)
-    if backend not in ATARI_BACKENDS:
-        raise ValueError(f"unknown Atari backend '{backend}': choose from {ATARI_BACKENDS}")
+    check_backend(backend)
     seeds = validate_seeds(seeds)
     if backend == "auto":
         backend = _default_backend()
@@ -152,6 +151,12 @@ def make_games(
         for game, game_seeds in zip(games, by_game, strict=True)
     ]
     return made[0] if len(made) == 1 else pools.concatenate(made)
+
+
+def check_backend(backend: str) -> None:
+    """Raises ValueError unless `backend` is one of `ATARI_BACKENDS`."""
+    if backend not in ATARI_BACKENDS:
+        raise ValueError(f"unknown Atari backend '{backend}': choose from {ATARI_BACKENDS}")
 
 
 def check_game(game: str) -> None:

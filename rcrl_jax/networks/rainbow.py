@@ -46,8 +46,8 @@ class RainbowNetwork(nn.Module):
     hidden_size: int
     noisy_sigma: float
     head: str
-    encoder_name: str = "data_efficient"
-    embedding_init: str = "normal"
+    encoder_name: str
+    embedding_init: str
 
     @property
     def embedding_size(self) -> int:

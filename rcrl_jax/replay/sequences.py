@@ -19,8 +19,8 @@ Three more are for an agent that learns in rounds of data (SimPLe); what followe
 beside it:
 
     'within'    windows of one episode, from any round; uniform over all such windows
-    'starts'    windows of one episode of the newest round: an episode first, all alike, then a
-                window in it. The first one is the start of the round's first episode.
+    'starts'    windows of one episode of the newest round: an episode is drawn uniformly, then a
+                window in it. The first one drawn is the start of the round's first episode.
     'newest'    one window of the newest steps, whatever their episodes, without final frames
 
 The windows of 'within' and 'starts' lie within the first ten elevenths of a round; the rest is held

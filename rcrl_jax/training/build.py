@@ -38,8 +38,8 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
             dmc.check_task(game) if is_control else atari.check_game(game)
         if is_control:
             dmc.check_backend(backend, config.observation)
-        elif backend not in atari.ATARI_BACKENDS:
-            raise ValueError(f"unknown Atari backend '{backend}': choose envpool or ale")
+        else:
+            atari.check_backend(backend)
     except ValueError as error:
         raise Unusable(str(error)) from error
     if not is_control:

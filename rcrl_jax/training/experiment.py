@@ -49,11 +49,7 @@ class NotReproduced(Exception):  # noqa: N818
     """The emulators did not repeat the frames of a checkpoint."""
 
 
-def _print(line: str) -> None:
-    print(line, flush=True)  # into a file as well: the process may be killed
-
-
-def run(plan: Plan, say: Say = _print) -> list[float]:
+def run(plan: Plan, say: Say = words.say) -> list[float]:
     """Trains, or resumes training, and evaluates; writes everything to the work directory.
 
     Args:

@@ -121,8 +121,8 @@ def train(
 def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
     """One update before the action of a step.
 
-    At most one update runs while the next batch is drawn: a third batch takes the memory of the
-    first.
+    The replay draws into two buffers in turn, so the running update ends before the next one
+    starts: no update's batch is overwritten.
     """
     sample = replay.sample(beta, fleet.agent.schedule.kind(state.step, state.early_updates))
     if (pending := state.pending_update) is not None:  # waits for it

@@ -80,7 +80,7 @@ def constant_actions(agent: Agent, valid: int) -> list[np.ndarray]:
 
 
 Play = Callable[[Fleet | Scripted, types.Params | None, int], np.ndarray]
-"""`(who plays, agents' parameters, number of games E) -> returns [R, E]`, games 0 to E - 1."""
+"""`(who plays, agents' parameters, games E) -> returns [R, E]`, the same games each time."""
 
 
 def count_games(fleet: Fleet, num_games: int) -> int:
@@ -93,7 +93,7 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
 
     Args:
       fleet: the agents.
-      returns: `[R, E]`, theirs in games 0 to E - 1.
+      returns: `[R, E]`, theirs in the games that `play_games` plays.
       play_games: plays.
 
     Returns:

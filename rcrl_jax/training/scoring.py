@@ -66,7 +66,7 @@ class Request(NamedTuple):
     output: pathlib.Path | None = None
 
 
-def score(request: Request, say: Say = print) -> list[RunPaths]:
+def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     """Plays games with the agents of a checkpoint; writes scores and films.
 
     Nothing below the work directory changes. Training may go on there.
@@ -84,7 +84,7 @@ def score(request: Request, say: Say = print) -> list[RunPaths]:
       ImportError: the backend is not installed, or does not render.
       VideoFailed: there is no ffmpeg, or it failed.
       SimulatorFailed: a simulator has ended or hangs.
-      Stopped: SIGTERM or SIGINT came.
+      Stopped: SIGTERM, SIGINT or SIGHUP came.
       OSError: a file cannot be read or written.
     """
     found = workdir.read(request.workdir)

@@ -130,8 +130,9 @@ def patches_of(observation) -> np.ndarray:
 def total_loss(config, params, target_params, momentum, batch, key):
     """The joint loss of one run, computed from parts that have their own tests."""
     network = RainbowNetwork(
-        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
-    )
+        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head,
+        config.encoder, config.embedding_init,
+    )  # fmt: skip
     online_key, target_key, *task_keys = jax.random.split(key, 2 + len(config.auxiliary))
 
     def forward(params, observation, key):
@@ -345,8 +346,9 @@ ACT_OBSERVATIONS = observations_of(np.random.default_rng(5), 3)
 
 def best_actions(config, params) -> np.ndarray:
     network = RainbowNetwork(
-        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head
-    )
+        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head,
+        config.encoder, config.embedding_init,
+    )  # fmt: skip
     logits = network.apply(params, ACT_OBSERVATIONS, ACTIONS)
     q = c51.expected_return(logits, c51.support(config.v_max, config.num_atoms))
     return np.asarray(q).argmax(axis=1)

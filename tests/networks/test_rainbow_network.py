@@ -17,7 +17,7 @@ ACTIONS, ATOMS, HIDDEN, SIGMA = 3, 5, 6, 0.1
 @functools.cache
 def make(head: str):
     """A network and its parameters."""
-    network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, head)
+    network = RainbowNetwork(ACTIONS, ATOMS, HIDDEN, SIGMA, head, "data_efficient", "normal")
     return network, init(network)
 
 
@@ -124,7 +124,7 @@ def test_with_a_state_head_the_embedding_is_psi():
 )
 def test_initial_action_embeddings_have_their_distribution(embedding_init, lowest, mean, spread):
     network = RainbowNetwork(
-        40, ATOMS, HIDDEN, SIGMA, "state_action", embedding_init=embedding_init
+        40, ATOMS, HIDDEN, SIGMA, "state_action", "data_efficient", embedding_init
     )
     params = init(network, 40)
     embedding = np.asarray(params["params"]["action_embedding"])
@@ -138,7 +138,9 @@ def test_logits_of_valid_actions_do_not_depend_on_padding(head):
     """So initial values and noise do not depend on it either."""
 
     def run(max_num_actions):
-        network = RainbowNetwork(max_num_actions, ATOMS, HIDDEN, 0.5, head)
+        network = RainbowNetwork(
+            max_num_actions, ATOMS, HIDDEN, 0.5, head, "data_efficient", "normal"
+        )
         params, obs = network.init(jax.random.key(1), observation(1), ACTIONS), observation(2)
         noise = network.draw_noise(jax.random.key(2))
         samples = (None, noise)

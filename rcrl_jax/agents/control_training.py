@@ -1,0 +1,81 @@
+"""What agents with continuous actions share: replay, protocol, evaluation, actions, phi(s, a)."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rcrl_jax import types
+from rcrl_jax.agents.agent import EvaluationSettings
+from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.config.world_models import EPISODE, WorldModelConfig
+from rcrl_jax.envs.protocol import EnvironmentProtocol
+from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
+from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
+from rcrl_jax.return_contrast.segments import closes_above
+
+
+def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
+    """Raw rewards, and no time limit but the suite's own."""
+    return EnvironmentProtocol(
+        frame_stack=frame_stack,
+        life_loss_ends_episode=False,
+        clip_rewards=False,
+        max_episode_steps=EPISODE,  # environment steps, so no episode has more agent steps
+    )
+
+
+def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> ContrastRule:
+    """Contrastive samples: the returns of a segment differ by at most its threshold.
+
+    Args:
+      config: of the agent.
+      action_repeat: environment steps of an agent step.
+    """
+    contrast = config.return_contrast
+    # Rewards are sums over the action repeat. For 'mean' the threshold is scaled instead: means add
+    # up to more than it if sums add up to more than action_repeat times it.
+    scale = action_repeat if contrast.segment_reward == "mean" else 1
+    return make_rule(contrast, tolerance=contrast.segment_threshold * scale)
+
+
+def replay_settings(
+    config: SacConfig | WorldModelConfig,
+    samples: ContrastRule,
+    sequence: SequenceRule | None = None,
+) -> ReplaySettings:
+    """A uniform replay of single steps or windows, with the contrastive samples that tasks need."""
+    return ReplaySettings(
+        capacity=config.replay.capacity,
+        n_step=1,
+        discount=config.discount,
+        priority_exponent=0.0,
+        importance_exponent=1.0,
+        batch_size=config.batch_size,
+        closes_segment=closes_above(samples.tolerance),
+        contrast=samples,
+        sequence=sequence,
+    )
+
+
+def evaluation_settings(config: SacConfig | WorldModelConfig, policy: str) -> EvaluationSettings:
+    """How an agent is evaluated; `policy` says by which of its policies, for the manifest."""
+    return EvaluationSettings(
+        config.evaluation_period, config.periodic_episodes, {"policy": policy}
+    )
+
+
+def action_mask(run: types.RunSpec, max_num_actions: int) -> jax.Array:
+    """`[A] bool`, which action components are valid for the run."""
+    return jnp.arange(max_num_actions) < run.num_valid_actions
+
+
+def uniform_action(key: chex.PRNGKey, number: int, mask: jax.Array) -> jax.Array:
+    """`[N, A]` in [-1, 1), zero where `mask [A] bool` is false."""
+    uniform = jax.random.uniform(key, (number, len(mask)), minval=-1.0, maxval=1.0)
+    return jnp.where(jnp.broadcast_to(mask, uniform.shape), uniform, 0.0)
+
+
+def join(params: types.Params, psi: jax.Array, action: jax.Array) -> jax.Array:
+    """The state-action embedding phi(s, a) = [psi(s), a]."""
+    del params  # other agents embed actions
+    return jnp.concatenate([psi, action], axis=-1)
