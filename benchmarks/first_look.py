@@ -2,10 +2,10 @@ r"""The first command for a lent machine: checks in minutes whether the rest is 
 
     python -m benchmarks.first_look
 
-Prints the device, versions and memory; checks one update of each agent family against the CPU's
-numbers; times ten steps of a fleet, with its frames on the host and on the device. The last line
-says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The game is Catch, which needs
-no emulator. Without an accelerator all checks run on the CPU.
+Prints the device, versions and memory; checks one update of `rcrl` and of `rcrl_sac`, not of world
+models, against the CPU's numbers; times ten steps of a fleet, with its frames on the host and on
+the device. The last line says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The
+game is Catch, which needs no emulator. Without an accelerator all checks run on the CPU.
 """
 
 import pathlib

@@ -149,7 +149,10 @@ class UniformReplayConfig:
     """A replay that samples uniformly."""
 
     capacity: int = setting(
-        100_000, "transitions kept in one run's replay", "CURL", fields.at_least(1)
+        100_000,
+        "transitions kept in one run's replay; frames of a world model",
+        "CURL / SL / ours (Dreamer and PlaNet)",
+        fields.at_least(1),
     )
     resumed_frames: str = setting(
         "stored",
