@@ -25,6 +25,7 @@ LARGEST_SEED = 2**31 - 1
 MOST_EPISODES = 10_000  # of an evaluation
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
 _FIELD = "config."  # begins the name of a field's flag
+_GROUP = "hyperparameters of the preset"  # a heading of --help
 
 Config = TypeVar("Config")
 
@@ -78,10 +79,11 @@ def define_fields(preset: Config) -> None:
     for field in fields.named_fields(preset):
         kind = typing.get_origin(field.type) or field.type
         meaning = f"{field.metadata['meaning']} (source: {field.metadata['source']})"
+        name = _FIELD + field.name
         if kind is bool:  # which has a --no form
-            flags.DEFINE_bool(_FIELD + field.name, field.value, meaning)
+            flags.DEFINE_bool(name, field.value, meaning, module_name=_GROUP)
         else:
-            flags.DEFINE(_PARSERS[kind](), _FIELD + field.name, field.value, meaning)
+            flags.DEFINE(_PARSERS[kind](), name, field.value, meaning, module_name=_GROUP)
 
 
 def changed_fields() -> dict[str, Any]:
@@ -147,8 +149,10 @@ def parse(argv: list[str]) -> list[str]:
     """A flags parser for `absl.app.run`: --help exits with 0, a mistake with 2."""
     asked = {argument.lstrip("-") for argument in argv[1:]}
     if asked & {"help", "helpshort", "helpfull", "?"}:
-        app.usage(shorthelp="helpfull" not in asked, writeto_stdout=True)
-        if any(name.startswith(_FIELD) for name in flags.FLAGS):
+        in_full = "helpfull" in asked
+        app.usage(shorthelp=not in_full, writeto_stdout=True)
+        if _GROUP in flags.FLAGS.flags_by_module_dict():
+            print("" if in_full else f"{flags.FLAGS.module_help(_GROUP)}\n")
             print(fields.describe_sources())
         sys.exit(0)
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):

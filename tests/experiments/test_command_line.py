@@ -25,6 +25,9 @@ def test_help_lists_every_flag_and_every_field():
         "--[no]video",
     ):  # fmt: skip
         assert f" {flag}: " in text, flag
+    program, fields_of_preset = text.split(" hyperparameters of the preset: ")
+    assert "--workdir" in program and "--config" not in program.partition(" flags: ")[2]
+    assert fields_of_preset.startswith("--config.")
     chosen = presets.ATARI_PRESETS["erainbow"]
     for field in fields.named_fields(chosen):
         meaning, source = field.metadata["meaning"], field.metadata["source"]
