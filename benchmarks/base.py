@@ -173,7 +173,7 @@ def sentence(places: Mapping[str, int]) -> str:
 
 def page(frame: pd.DataFrame) -> str:
     """The outcome and the ranks of each look, and the powers, as Markdown."""
-    pool = pools.largest(frame)
+    pool = pools.of_list(frame, frame.seed.isin(LOOKS))
     others = published.curl_runs()
     lines = []
     for seed in LOOKS:

@@ -80,7 +80,7 @@ def sentence(frame: pd.DataFrame) -> str:
 
 def page(frame: pd.DataFrame) -> str:
     """The sentence and the tables, as Markdown."""
-    pool = pools.largest(frame)
+    pool = pools.of_list(frame, registered.listed(frame))
     listed = registered.listed(pool.runs)
     lines = [sentence(pool.runs), "", _table(GAMES, pool.runs[listed])]
     diverged = frame[frame.diverged]

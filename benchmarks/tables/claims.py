@@ -15,7 +15,8 @@ The rule:
   Further seeds change no verdict: judged again at every added pair, equal arms would be called
   different far more often than the level says.
 * **The level of each test is 5 % divided by the number of claims** judged here (Bonferroni), so
-  that 5 % bounds the chance of one wrong decision among all of them.
+  that 5 % bounds the chance that any two arms that score alike are called different, at the budgets
+  of `CLAIMS`. That two arms score alike rests on the two intervals, without a test.
 * **A claim that one arm scores higher** is *supported* if three things agree in its direction: the
   stratified rank test finds a difference, and the 95 % intervals of the probability of improvement
   and of the difference of the interquartile means both exclude "no effect". It is *contradicted* if

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from benchmarks.tables import published, runs
+from benchmarks.tables import arms, published, runs
 from rcrl_jax import reference, words
 
 # Okabe and Ito's palette, readable with every common colour blindness. A published agent has the
@@ -58,8 +58,9 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     """Learning curves on the six tasks: ours over published ones.
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
-    points instead of a shade. Published curves are thin means, published scores are open markers.
-    Beside our runs of SLAC and Dreamer, each published run of the same system is a hairline.
+    points instead of a shade. A diverged run is left out where another is left. Published curves
+    are thin means, published scores are open markers. Beside our runs of SLAC and Dreamer, each
+    published run of the same system is a hairline.
 
     Args:
         frame: runs of DMControl, those of an arm of one pool; those without evaluations are left
@@ -74,11 +75,12 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     free, others = dict(_OURS), itertools.cycle(_OTHERS)
     of_panel = dict(zip(reference.tasks(), panels.flat, strict=True))
     for arm, own in evaluated.groupby("arm", sort=False):
-        color, label = free.pop(own.preset.iloc[0], None) or next(others), _label(arm, own)
+        preset = arms.preset_of(arm)
+        color, label = free.pop(preset, None) or next(others), _label(arm, own)
         for task, of_task in own.groupby("game"):
             curve = average(of_task, points[points.run.isin(of_task.index)])
             _draw_curve(of_panel[task], curve, color, label)
-            if published_runs := _SAME_SYSTEM.get(own.preset.iloc[0]):
+            if published_runs := _SAME_SYSTEM.get(preset):
                 _draw_published_runs(of_panel[task], published_runs, task)
     for task, panel in of_panel.items():
         _draw_published(panel, task, end)
@@ -143,7 +145,8 @@ def _label(arm: str, own: pd.DataFrame) -> str:
     """The name of an arm in the legend, with the number of its runs on a task."""
     low, high = own.groupby("game").size().agg(["min", "max"])
     seeds = f"{low} to {high} seeds" if low < high else words.count("seed", low)
-    return f"{arm}, {seeds}".replace("$", r"\$")  # no formula
+    diverged = f", {own.diverged.sum()} diverged" if own.diverged.any() else ""
+    return f"{arm}, {seeds}{diverged}".replace("$", r"\$")  # no formula
 
 
 def _draw_curve(panel: Axes, curve: pd.DataFrame, color: str, label: str) -> None:

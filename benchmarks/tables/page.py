@@ -196,6 +196,7 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
         last = run.evaluations[-1]["agent_steps"] if run.evaluations else 0
         state = "finished" if run.score == run.score else f"unfinished, evaluated at {last:,}"
         path = os.path.relpath(run.directory, start)
+        worth = "random play" if run.family == "atari" else "return 0"
         device = run.manifest["device"]
         cores = f", {device['host_cores']} cores" if "host_cores" in device else ""
         rows.append(
@@ -203,7 +204,7 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
                 "run": run,
                 "episodes": len(run.returns) if run.returns is not None else None,
                 "texts": (
-                    "diverged, counted as random play" if run.diverged else state,
+                    f"diverged, counted as {worth}" if run.diverged else state,
                     pools.text(run.backend),
                     str(run.algorithm),
                     f"{device.get('kind', '–')}{cores}",

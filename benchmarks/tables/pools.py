@@ -35,6 +35,21 @@ class Pool(NamedTuple):
     others: tuple[pd.DataFrame, ...] = ()
 
 
+def of_list(frame: pd.DataFrame, listed: pd.Series) -> Pool:
+    """The set of equal conditions that holds most runs of a list, with its other runs.
+
+    Args:
+        frame: any runs of one family.
+        listed: which of them are on the list; with none, the largest set is kept.
+    """
+    if not listed.any():
+        return largest(frame)
+    kept = largest(frame[listed]).runs.pool.iloc[0]
+    others = [own for number, own in frame.groupby("pool", sort=False) if number != kept]
+    runs = frame[frame.pool == kept]
+    return Pool(runs, tuple(_describe(own, runs) for own in others), tuple(others))
+
+
 def largest(frame: pd.DataFrame, within: str = "family") -> Pool:
     """Keeps the largest set of runs with equal conditions; one set of each family, or of each arm.
 

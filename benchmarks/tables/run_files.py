@@ -12,7 +12,7 @@ from rcrl_jax import files, reference
 from rcrl_jax.runs import manifest, records
 
 ATTEMPTS = 2
-"""A run that diverges this often has a result: random play (docs/preregistration.md)."""
+"""A run that diverges this often has a result: random play (docs/preregistration.md), or 0."""
 
 _RESTORE = "restore the file or repeat the run"
 _NOT_MEASURED = ("agent_steps", "env_steps", "frames", "returns", "mean", "episodes_cut")
@@ -200,10 +200,12 @@ def _check_last(
 
 
 def _digest(path: pathlib.Path) -> str | None:
+    """What tells runs apart; None while nothing is recorded, which all new runs share."""
     if not path.exists():
         return None
     with _reading(path):
-        return hashlib.sha256(files.read_bytes(path)).hexdigest()
+        content = files.read_bytes(path)
+    return hashlib.sha256(content).hexdigest() if content else None
 
 
 def _check_place(path: pathlib.Path, described: Mapping[str, Any]) -> None:

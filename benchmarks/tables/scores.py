@@ -327,7 +327,7 @@ def _median_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[str]:
     notes = []
     for column in filled:
         printed = PRINTED_MEDIANS.get(column.column.name)
-        if printed is not None:
+        if printed is not None and column.column.source == "published":
             median = 100 * statistics.median_of_game_means(_normalised(column, games)).item()
             if abs(round(median, 1) - printed) > 0.01:
                 notes.append(
@@ -394,5 +394,9 @@ def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0)
             "comparable."
         )
     if frame.diverged.any():
-        notes.append(f"{frame.diverged.sum()} of our runs diverged and count as random play.")
+        is_atari = (frame.family == "atari").all()
+        worth = (
+            "random play" if is_atari else "return 0; curves leave them out where others are left"
+        )
+        notes.append(f"{frame.diverged.sum()} of our runs diverged and count as {worth}.")
     return notes

@@ -105,6 +105,17 @@ def test_runs_outside_the_list_do_not_change_the_verdict(tmp_path):
     ]
 
 
+def test_more_runs_outside_the_list_on_another_device_hide_no_pair(tmp_path):
+    for preset in registered.PRESETS:
+        finish(tmp_path, preset, "Hero", 0, 5000.0)
+    for seed in range(9, 12):
+        directory = finish(tmp_path, SECOND, "Hero", seed, 4000.0)
+        edit(directory / "manifest.json", "device", platform="gpu")
+    found = text(tmp_path)
+    assert found.startswith("undecided: 1 of 36 pairs finished.")
+    assert "3 runs left out: device.platform is gpu, not cpu as in the 2 runs kept" in found
+
+
 def test_a_run_that_diverged_twice_counts_as_random_play(tmp_path):
     finish_all(tmp_path)
     directory = tmp_path / FIRST / "Hero" / "seed_3"

@@ -331,6 +331,13 @@ def test_two_seeds_with_the_same_metrics_count_neither(tmp_path):
 # Trees
 
 
+def test_runs_without_records_yet_are_not_taken_for_one(tmp_path):
+    for seed in range(2):
+        directory = write_run(tmp_path, seed=seed, score=None)
+        (directory / "metrics.jsonl").write_text("")
+    assert runs.read(tmp_path, unfinished=True).problems == ()
+
+
 def test_a_link_to_a_directory_is_one_line(tmp_path):
     directory = write_run(tmp_path)
     (tmp_path / "rcrl" / "loop").symlink_to(tmp_path)
