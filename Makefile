@@ -3,7 +3,7 @@
 #   make watch                          plays and films an agent that was trained before
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
-#   make test                           runs the linter and every test
+#   make test                           runs the linter and every test but make endurance's
 PYTHON ?= python3
 BIN := .venv/bin
 # Python compiles a module when it is first imported; few of the installed ones ever are.
@@ -26,7 +26,10 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-COMPILER := $(shell command -v c++)
+COMPILER := $(shell command -v c++ 2>/dev/null)
+
+# Two recipes may install system packages, one after the other.
+.NOTPARALLEL:
 
 .PHONY: help trial watch atari dmc sweep test test-fast endurance compilers lock clean
 
@@ -144,4 +147,4 @@ lock:
 	@touch $@
 
 clean:
-	rm -rf .venv .compilers build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .compilers build *.egg-info .pytest_cache .ruff_cache .hypothesis rcrl_jax/kernels/*.so

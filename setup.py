@@ -11,13 +11,13 @@ COMMANDS = re.findall('"(rcrl-.+)":', (ROOT / "experiments/commands.py").read_te
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
 
 # All are optional: without a compiler, or without JAX at the time of the build for those in C++,
-# NumPy and XLA do the same more slowly. So they do without this folder.
-ROOM = "rcrl_jax/kernels"
-HEADERS = [str(path.relative_to(ROOT)) for path in (ROOT / ROOM).glob("*.h")]
+# NumPy and XLA do the same more slowly. They also do so if this folder is deleted.
+FOLDER = "rcrl_jax/kernels"
+HEADERS = [str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).glob("*.h")]
 KERNELS = [
     Extension(
         f"rcrl_jax.kernels.{name}",
-        [f"{ROOM}/{name}.c"],
+        [f"{FOLDER}/{name}.c"],
         depends=HEADERS,
         # No fused multiply-add: the kernels give the same bits as NumPy.
         extra_compile_args=["-O2", "-ffp-contract=off"],
@@ -30,7 +30,7 @@ if jaxlib := importlib.util.find_spec("jaxlib"):
     KERNELS += [
         Extension(
             f"rcrl_jax.kernels._{name}",
-            [f"{ROOM}/{name}.cc"],
+            [f"{FOLDER}/{name}.cc"],
             depends=HEADERS,
             include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
             extra_compile_args=["-O3", "-std=c++17", "-fno-math-errno", "-Wno-psabi", contraction],
@@ -73,6 +73,7 @@ setup(
         "envpool>=1.2.5,<1.2.6",
         "filelock>=3,<5",  # bounds the folder of compiled programs
         "flax>=0.12,<0.13",
+        "gymnasium>=1.1,<2",  # ale-py's vector of environments needs it
         "imageio-ffmpeg>=0.6,<1",
         "jax>=0.10,<0.11",
         "matplotlib>=3.9,<4",
@@ -92,7 +93,7 @@ setup(
         "cuda13": ["jax[cuda13]>=0.10,<0.11"],
         "ray": ["ray>=2.60,<3"],
         # Tables, figures and the page of benchmarks/.
-        "tables": ["jinja2>=3.1,<4", "pandas>=3,<4"],
+        "tables": ["jinja2>=3.1,<4", "markupsafe>=3,<4", "pandas>=3,<4"],
         "tpu": ["jax[tpu]>=0.10,<0.11"],
         "test": ["hypothesis", "pytest", "pytest-xdist", "ruff", "selenium"],
     },

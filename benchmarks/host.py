@@ -276,6 +276,8 @@ def main(argv: list[str]) -> None:
     try:
         settings = command_line.read_config(presets.ATARI_PRESETS)
         settings = fields.replace(settings, {"replay.capacity": flags.FLAGS.capacity})
+        if settings.update_period > 1:
+            raise ValueError("--config.update_period: only steps with an update each are timed")
         runs = command_line.read_numbers("runs", 10_000)
         if wrong := [r for r in runs if r > 26 and r % 26]:
             raise ValueError(f"--runs: from 26 on multiples of 26, got {wrong[0]}")

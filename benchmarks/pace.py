@@ -59,7 +59,7 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     measured = _read_host()
     if measured is None:
         return []
-    processor, fleets = measured
+    processor, preset, fleets = measured
     kind = devices.parse(device)[1]
     cells, columns = [], []
     for row in rows:
@@ -93,8 +93,9 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"## What sets the pace on {device}\n",
         markdown.table(head, cells, numbers=True),
         f"""
-* **thread**, **emulators**: CPU time, measured by `benchmarks.host` with emulators on {processor};
-  that of the emulators is divided by the cores, or by the runs where there are fewer.
+* **thread**, **emulators**: CPU time of `{preset}`, in all rows, measured by `benchmarks.host` with
+  emulators on {processor}; that of the emulators is divided by the cores, or by the runs where
+  there are fewer.
 * **transfers**: a bound, bytes of a step by the link's {kind.link / 1e9:g} GB/s one way.
 * **device**: a bound, see above. **step**: a bound, the largest of thread and emulators (which wait
   for each other), transfers and device.""",
@@ -140,12 +141,12 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _read_host() -> tuple[str, dict[int, Mapping[str, float]]] | None:
-    """The processor and, by number of runs, the CPU time of a step with emulators."""
+def _read_host() -> tuple[str, str, dict[int, Mapping[str, float]]] | None:
+    """The processor, the preset and, by number of runs, the CPU time of a step with emulators."""
     for path in sorted(_HOST.glob("*.json")):
         found = json.loads(path.read_text())
         fleets = {
             fleet["runs"]: fleet["with"][max(fleet["with"], key=int)] for fleet in found["fleets"]
         }
-        return found["processor"], fleets
+        return found["processor"], found["preset"], fleets
     return None

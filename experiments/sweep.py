@@ -71,6 +71,7 @@ from experiments.sweeps.spec import (
 )
 from rcrl_jax import files, words
 from rcrl_jax.config import fields
+from rcrl_jax.envs import pools
 from rcrl_jax.runs import records
 
 _RUNS_ON_ACCELERATOR = 130  # 26 games x 5 seeds, the paper's table for one preset
@@ -234,8 +235,7 @@ def _workers(accelerated: bool) -> int | None:
     """How many fleets may run at a time; None where Ray decides."""
     if _RAY.value:
         return None
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count())
-    return 1 if accelerated else len(usable)
+    return 1 if accelerated else pools.usable_cores()
 
 
 def _print_states(spec: Spec, directory: pathlib.Path, planned: list[Fleet]) -> None:

@@ -7,7 +7,10 @@ import os
 import pathlib
 import platform
 
-_IDENTITY = ("model name", "cpu family", "model", "stepping", "flags")
+_IDENTITY = (
+    "model name", "cpu family", "model", "stepping", "flags",  # x86
+    "CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features",  # ARM
+)  # fmt: skip
 
 
 def processor() -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""What of `rcrl_jax/kernels` can run here.
+"""Which compiled kernels of `rcrl_jax/kernels` can run on this processor.
 
 The kernels are optional: without a compiler, on another processor, or without that folder, XLA and
-NumPy do the same more slowly. Whoever has a kernel asks for it by name, and does without it.
+NumPy do the same more slowly. Callers ask for a kernel by name and fall back if it is missing.
 """
 
 import functools
@@ -13,7 +13,7 @@ import types
 
 import jax
 
-ROOM = pathlib.Path(__file__).with_name("kernels")
+FOLDER = pathlib.Path(__file__).with_name("kernels")
 
 # Kernel -> what computes in its place.
 KERNELS = {
@@ -55,9 +55,9 @@ def advice() -> str | None:
     None if all were, or if the folder is gone: then nobody wants them.
     """
     missing = [name for name in KERNELS if load(name) is None]
-    if not missing or not ROOM.exists():
+    if not missing or not FOLDER.exists():
         return None
-    root = ROOM.parents[1]
+    root = FOLDER.parents[1]
     source = shlex.quote(str(root)) if (root / "setup.py").exists() else "<its sources>"
     return (
         f"{', '.join(missing)} not compiled, so training is slower: install a C++ compiler and "
@@ -69,5 +69,6 @@ def advice() -> str | None:
 
 def wrap_key(key_data: jax.Array) -> jax.Array:
     """The key of `[..., 2] uint32`, for all functions of `jax.random`, with JAX's numbers."""
+    # In the kernels' folder because it serves the CPU alone; it is plain Python.
     threefry = get("threefry")
     return threefry.wrap(key_data) if threefry else jax.random.wrap_key_data(key_data)

@@ -55,7 +55,6 @@ SLOW = {
         "test_rssm", "test_simple_networks", "test_slac_networks",
     ),
     "representation": ("test_analysis", "test_program"),
-    "returns": ("test_training",),
     "runs": ("test_checkpoints", "test_record_digests"),
     "simple": ("test_program",),
     "tables": ("test_browser", "test_claims", "test_commands", "test_page", "test_statistics"),

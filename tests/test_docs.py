@@ -94,7 +94,7 @@ def test_links_and_paths_exist(document):
         # Modules may be named without the folders above them, and kernels may be deleted.
         if (
             is_path
-            and (native.ROOM.exists() or not path.startswith("rcrl_jax/kernels"))
+            and (native.FOLDER.exists() or not path.startswith("rcrl_jax/kernels"))
             and not (ROOT / path).exists()
             and not any(
                 own for folder in ("rcrl_jax", "benchmarks") for own in (ROOT / folder).rglob(path)

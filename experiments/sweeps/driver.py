@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from experiments import command_line
 from experiments.sweeps import work
 from experiments.sweeps.spec import Fleet, Spec, SweepError
 from rcrl_jax import files, words
@@ -19,7 +20,6 @@ _SIGNAL_LAG_S = 1.0
 _LINE_EVERY_S = 60.0
 _ATTEMPTS = 2  # that a fleet has before it counts as failed
 _STOPPED = {code for s in STOP_SIGNALS for code in (-s, 128 + s)}
-_REFUSED = 2
 
 
 class Summary(NamedTuple):
@@ -147,7 +147,7 @@ class Sweep:
                 self._say(f"finished {fleet.name}, {finished}")
                 return
         # A mistake or a full disk would be refused again.
-        again = ending != _REFUSED and self._attempts[fleet] < _ATTEMPTS
+        again = ending != command_line.USAGE_ERROR and self._attempts[fleet] < _ATTEMPTS
         (self._waiting if again else self._failed).append(fleet)
         line = f"failed {fleet.name}: {words.one_line(why)}; see {self._log(fleet)}"
         self._say(line + "; it is tried again after the others" * again)

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import dm_env
 import numpy as np
 
 from rcrl_jax import signals
-from rcrl_jax.envs import dmc_rendering, dmc_worker
+from rcrl_jax.envs import dmc_rendering, dmc_worker, pools
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
     SimulatorFailed,
@@ -94,7 +93,7 @@ def make_dmc(
         render_size: height and width of a frame.
         action_repeat: environment steps of an agent step; 0 for that of the tasks, which must then
             share one.
-        num_workers: processes; None for one per core, at most one per environment.
+        num_workers: processes; None for one per usable core, at most one per environment.
 
     Raises:
         ValueError: unknown task, backend or observation, tasks of different action repeats, a
@@ -122,7 +121,7 @@ def make_dmc(
             else dmc_rendering.find_envpool_renderer()
         )
     spec = make_spec(tasks[0], observation, render_size, action_repeat)
-    workers = min(num_workers or os.cpu_count() or 1, len(tasks))
+    workers = min(num_workers or pools.usable_cores(), len(tasks))
     return _ControlSuite(tasks, seeds, spec, backend, renderer, workers)
 
 

@@ -22,11 +22,10 @@ def check_installed(backend: str) -> None:
     try:
         importlib.metadata.version(backend)
     except importlib.metadata.PackageNotFoundError:
-        raise ImportError(
-            f"{backend} is not installed: run 'pip install --no-deps -r requirements.txt' in the "
-            "repository ('pip install .' leaves dm_control out on Python 3.13), or take Python "
-            "3.11 or 3.12"
-        ) from None
+        advice = "run 'pip install --no-deps -r requirements.txt' in the repository"
+        if backend == "dm_control":
+            advice += " ('pip install .' leaves it out on Python 3.13), or take Python 3.11 or 3.12"
+        raise ImportError(f"{backend} is not installed: {advice}") from None
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Several vectors of environments as one, so that one loop can train on many games."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,13 @@ from rcrl_jax.envs.protocol import (
     validate_actions,
     validate_mask,
 )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, fewer than the machine's where it is bound to some."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _ConcatenatedEnvironments(VectorEnvironment):

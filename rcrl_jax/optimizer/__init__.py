@@ -1,1 +1,1 @@
-"""Adam, with a kernel for the CPU."""
+"""Adam, with a kernel for the CPU; TensorFlow's Adam; Adafactor."""

@@ -55,7 +55,7 @@ class AtariScore(NamedTuple):
 
 
 class DmcScore(NamedTuple):
-    """Mean return, and its standard deviation where printed, after `env_steps` physics steps."""
+    """Mean return after `env_steps` environment steps; its standard deviation where printed."""
 
     task: str
     agent: str

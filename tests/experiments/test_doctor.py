@@ -54,7 +54,7 @@ def test_what_atari_training_can_do_without_leaves_the_exit_code_alone(run, monk
     unavailable = dmc_rendering.RendererUnavailable("nothing renders: run 'apt-get install x'")
     monkeypatch.setattr(dmc_rendering, "find_renderer", raising(unavailable))
     monkeypatch.setattr(video, "find_ffmpeg", raising(video.VideoFailed("no ffmpeg: reinstall")))
-    monkeypatch.setattr(native, "ROOM", tmp_path)  # the tests pass without kernels
+    monkeypatch.setattr(native, "FOLDER", tmp_path)  # the tests pass without kernels
     monkeypatch.setattr(native, "load", lambda name: None if name == "convolution" else native)
     code, lines = run()
     assert code == 0
