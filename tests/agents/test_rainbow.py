@@ -1,5 +1,6 @@
 """The agent: one update by hand, its target network, determinism, and its two policies."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -17,7 +18,7 @@ from rcrl_jax.auxiliary.task import AgentParts, UpdateView
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.config.rainbow import RainbowConfig
-from rcrl_jax.envs.protocol import discrete_spec
+from rcrl_jax.envs.protocol import EnvironmentProtocol, discrete_spec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
@@ -319,6 +320,27 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
     np.testing.assert_allclose(logit, expected, rtol=1e-4, atol=1e-5)
     base = agent_of("erainbow_sa")[0].compare(fresh("erainbow_sa").params, first, second)
     assert base.logit is None
+
+
+def test_each_of_the_two_states_has_its_own_shift():
+    agent, _ = agent_of("der_plus")
+    t = batch_of(0, "der_plus").transitions
+    t = t._replace(next_observation=t.observation)
+    read = rainbow._read_transitions(
+        config_of("der_plus"), agent.observations, t, jax.random.key(0)
+    )
+    assert np.any(read.observation != read.next_observation)
+
+
+@pytest.mark.parametrize("flag", ["life_loss_ends_episode", "clip_rewards"])
+def test_the_protocol_is_that_of_the_configuration(flag):
+    usual = EnvironmentProtocol(
+        frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=27_000
+    )
+    spec, config = discrete_spec((84, 84), ACTIONS), ATARI_PRESETS["rcrl"]
+    assert make_agent(config, spec).protocol == usual
+    changed = make_agent(fields.replace(config, {flag: False}), spec)
+    assert changed.protocol == dataclasses.replace(usual, **{flag: False})
 
 
 # --- state -------------------------------------------------------------------------------------

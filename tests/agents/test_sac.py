@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from rcrl_jax import types
+from rcrl_jax.agents import control_training
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import DMC_PRESETS
-from rcrl_jax.envs.protocol import control_spec
+from rcrl_jax.envs.protocol import EnvironmentProtocol, control_spec
 from rcrl_jax.networks import sac as networks
 from rcrl_jax.return_contrast import discriminator
 from tests.agents.trees import flattened
@@ -83,16 +85,17 @@ def moved(before, after) -> bool:
 # --- gradients ---------------------------------------------------------------------------------
 
 
-def test_each_preset_updates_only_parameters_that_its_losses_reach():
+@pytest.mark.parametrize("preset", ["state_sac", "sac_ae", "rcrl_curl_sac"])
+def test_each_preset_updates_only_parameters_that_its_losses_reach(preset):
     """The first update moves critic and auxiliary tasks; the second one everything."""
-    preset = "rcrl_curl_sac"
     _, update = agent_of(preset)
     start = fresh(preset)
     first, result = update(RUN, start, batch_of(preset))
     second, _ = update(RUN, first, batch_of(preset, seed=1))
     assert moved(start.params.agent.critic.critics, first.params.agent.critic.critics)
-    assert moved(start.params.agent.critic.convolutions, first.params.agent.critic.convolutions)
-    assert moved(start.params.agent.critic.embedding, first.params.agent.critic.embedding)
+    for part in ("convolutions", "embedding") if preset != "state_sac" else ():
+        before, after = (getattr(s.params.agent.critic, part) for s in (start, first))
+        assert moved(before, after), part
     for name, params in start.params.auxiliary.items():
         assert moved(params, first.params.auxiliary[name]), name
     assert not moved(start.params.agent.actor, first.params.agent.actor)
@@ -284,7 +287,49 @@ def test_targets_follow_every_second_update_the_encoder_faster_than_the_critics(
         )  # fmt: skip
 
 
+# --- what training is told ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ["sac_aug", "state_sac"])
+def test_rewards_are_raw_and_no_time_limit_but_the_suites_cuts_an_episode(preset):
+    config = toy_control.make_config(preset)
+    assert agent_of(preset)[0].protocol == EnvironmentProtocol(
+        frame_stack=config.frame_stack, life_loss_ends_episode=False, clip_rewards=False,
+        max_episode_steps=1000,
+    )  # fmt: skip
+
+
+def test_pairs_are_embedded_from_their_middle_and_compared():
+    agent, _ = agent_of("rcrl_sac")
+    params = fresh("rcrl_sac").params
+    first, second = batch_of("rcrl_sac").contrast[:2]
+    critic = params.agent.critic
+
+    def phi(pairs):
+        features = networks.Convolutions(4).apply(
+            critic.convolutions, pairs.observation[:, :, 1:18, 1:18]
+        )
+        psi = networks.Embedding(6).apply(critic.embedding, features)
+        return np.concatenate([psi, pairs.action], axis=-1)
+
+    x, y = phi(first), phi(second)
+    np.testing.assert_allclose(agent.embed(params.agent, first), x, rtol=1e-4, atol=1e-5)
+    cosine, logit = agent.compare(params, first, second)
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
+    w = discriminator.Discriminator(16).apply(params.auxiliary["return_contrast"], x, y)
+    np.testing.assert_allclose(logit, w, rtol=1e-4, atol=1e-5)
+
+
 # --- acting -------------------------------------------------------------------------------------
+
+
+def test_uniform_actions_are_uniform():
+    mask = jnp.array([True, False, True])
+    drawn = np.asarray(control_training.uniform_action(jax.random.key(0), 4000, mask))
+    assert not drawn[:, 1].any()
+    for component in (0, 2):
+        assert stats.kstest(drawn[:, component], "uniform", args=(-1, 2)).pvalue > 1e-3
 
 
 def test_actions_are_greedy_sampled_or_uniform_and_masked():
@@ -345,3 +390,11 @@ def test_anchors_positives_and_negatives_are_cropped_at_random(kind):
         for s in (state, state._replace(key=other_key))
     )
     assert one != other
+
+
+def test_anchor_and_positive_are_cropped_apart():
+    _, update = agent_of("rcrl_curl_sac")
+    batch = batch_of("rcrl_curl_sac")
+    same = batch._replace(contrast=batch.contrast._replace(positive=batch.contrast.anchor))
+    metrics = update(RUN, fresh("rcrl_curl_sac"), same)[1].metrics
+    assert metrics["cosine_positive"] < 1 - 1e-5

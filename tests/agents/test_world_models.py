@@ -7,16 +7,19 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from scipy import stats
 
 from rcrl_jax import types
-from rcrl_jax.agents import planet
+from rcrl_jax.agents import planet, recurrent_model
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.auxiliary.task import AuxiliaryTask
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
+from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.training import prediction
@@ -190,6 +193,67 @@ def test_dreamers_losses_equal_slow_loops():
     assert metrics["entropy"] == pytest.approx(-np.mean(log_densities), rel=1e-3)
 
 
+def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
+    """Neither reaches the other's parameters, nor the policy's gradient its own input."""
+    state, batch, horizon = state_of("dreamer"), batch_of(agent_of("dreamer")), 3
+    assert config_of("dreamer").horizon == horizon
+    model, actor_params, value_params = state.params.agent
+    actor, critic = rssm.Mlp(6, 4, 6, jax.nn.elu), rssm.Mlp(6, 3, 1, jax.nn.elu)
+    network = rssm.WorldModel(2, 6, 3, 5, 2, 6, jax.nn.elu, rssm.KerasGru, True)
+    model_key, behaviour_key = jax.random.split(
+        jax.random.split(jax.random.wrap_key_data(state.key))[1]
+    )
+    images = batch.transitions.observation.reshape(4, 64, 64, 3) / np.float32(255) - 0.5
+    projected = network.apply(model, images, method="project").reshape(2, 2, -1).swapaxes(0, 1)
+    noise = jax.random.normal(jax.random.split(model_key, 3)[1], (2, 2, 3))
+    latents, _, _ = rssm.filter_window(
+        network, model, batch.transitions.action.swapaxes(0, 1), projected, noise
+    )
+
+    def returns_of(actor_params):
+        """Features of imagined states, and their returns `[horizon - 1][4]`."""
+        latent, features = jax.tree.map(lambda x: x.reshape(4, -1), latents), []
+        for key in jax.random.split(behaviour_key, horizon):
+            action_key, latent_key = jax.random.split(key)
+            raw = actor.apply(actor_params, jax.lax.stop_gradient(latent.feature))
+            mean = 5 * jnp.tanh(raw[:, :3] / 5)
+            std = jax.nn.softplus(raw[:, 3:] + np.log(np.expm1(5)))
+            action = jnp.tanh(mean + (std + 1e-4) * jax.random.normal(action_key, (4, 3)))
+            action *= jnp.array([[1.0, 1.0, 0.0]])
+            noise = jax.random.normal(latent_key, (4, 3))
+            latent = network.apply(model, latent, action, noise, method="imagine")
+            features.append(latent.feature)
+        value = [critic.apply(value_params, f)[:, 0] for f in features]
+        following, returns = value[-1], []
+        for t in reversed(range(horizon - 1)):
+            reward = network.apply(model, features[t], method="reward")
+            following = reward + 0.99 * (0.05 * value[t + 1] + 0.95 * following)
+            returns.insert(0, following)
+        return features, returns
+
+    weights = [0.99**t for t in range(horizon - 1)]
+    features, returns = returns_of(actor_params)
+
+    def of_actor(actor_params):
+        each = returns_of(actor_params)[1]
+        return -sum(w * jnp.mean(r) for w, r in zip(weights, each, strict=True)) / len(weights)
+
+    def of_value(value_params):
+        errors = [
+            jnp.mean((r - critic.apply(value_params, f)[:, 0]) ** 2)
+            for r, f in zip(returns, features, strict=False)
+        ]
+        return 0.5 * sum(w * e for w, e in zip(weights, errors, strict=True)) / len(weights)
+
+    after = updated("dreamer")[0].opt_state
+    for own, loss, params in (
+        (after.actor, of_actor, actor_params), (after.value, of_value, value_params)
+    ):  # fmt: skip
+        expected, moment = jax.jit(jax.grad(loss))(params), optax.tree.get(own, "mu")
+        for g, m in zip(jax.tree.leaves(expected), jax.tree.leaves(moment), strict=True):
+            np.testing.assert_allclose(10 * np.asarray(m), g, rtol=2e-3, atol=1e-6)
+
+
 def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
     state, batch = state_of("planet"), batch_of(agent_of("planet"))
     metrics = updated("planet")[1].metrics
@@ -327,8 +391,40 @@ def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
         assert not action[:, 1:].any() and np.abs(action).max() <= 1
         found[name] = np.asarray(action[:, 0])
     assert abs(found["random"].std() - 1 / math.sqrt(3)) < 0.1
-    assert np.any(found["train"] != found["test"]) or preset == "slac"
     np.testing.assert_array_equal(found["untrained"], found["test"])  # never at random
+    other, _ = act(
+        run, params, observation, agent.init_memory(many), jax.random.key(1), True, np.int32(0)
+    )
+    if preset == "slac":  # samples, as in the published curves
+        assert np.any(np.asarray(other[:, 0]) != found["test"])
+    else:
+        assert np.any(found["train"] != found["test"])
+
+
+def test_dreamer_is_evaluated_by_its_most_likely_action():
+    agent, params = agent_of("dreamer"), state_of("dreamer").params.agent
+    observation = np.repeat(observations(5, 1)[0][:, None], agent.observations.frame_stack, axis=1)
+    act = jax.jit(agent.act, static_argnums=5)
+    key, mask = jax.random.key(4), np.array([True, True, False])
+    action, memory = act(
+        run_of(agent), params, observation, agent.init_memory(5), key, True, np.int32(999)
+    )
+    policy = losses.dreamer_policy(
+        rssm.Mlp(6, 4, 6, jax.nn.elu).apply(params.actor, memory.latent.feature), 5.0, 5.0
+    )
+    samples = config_of("dreamer").mode_samples
+    noise = jax.random.normal(jax.random.split(key, 3)[1], (samples, 5, 3))
+    expected = losses.most_likely_action(policy, noise, mask)
+    np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_exploration_has_its_standard_deviation():
+    mask = jnp.array([True, False])
+    explored = recurrent_model.explore(
+        jnp.zeros((4000, 2)), mask, jax.random.key(0), std=0.3, at_random=jnp.bool_(False)
+    )
+    assert not explored[:, 1].any()
+    assert stats.kstest(np.asarray(explored[:, 0]), "norm", args=(0, 0.3)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])

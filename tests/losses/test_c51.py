@@ -1,10 +1,9 @@
-"""The distributional loss equals numbers by hand, slow loops and rlax's projection."""
+"""The distributional loss equals numbers by hand and slow loops."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import rlax
 
 from rcrl_jax.losses import c51
 
@@ -120,18 +119,6 @@ def test_loss_equals_slow_loops(arguments):
     loss = LOSS(*arguments, ACTIONS)
     assert loss.shape == (BATCH,)
     np.testing.assert_allclose(loss, slow_loss(*map(np.asarray, arguments)), rtol=1e-5)
-
-
-def test_loss_equals_rlax_s_projection(arguments):
-    logits, action, reward, discount, target, selector, atoms = arguments
-    best = np.argmax(c51.expected_return(selector, atoms), axis=-1)
-    rows = np.arange(BATCH)
-    projected = jax.jit(jax.vmap(rlax.categorical_l2_project, in_axes=(0, 0, None)))(
-        reward[:, None] + discount[:, None] * atoms[None], jax.nn.softmax(target[rows, best]), atoms
-    )
-    log_p = jax.nn.log_softmax(logits[rows, action])
-    expected = -jnp.sum(projected * log_p, axis=-1)
-    np.testing.assert_allclose(LOSS(*arguments, ACTIONS), expected, rtol=1e-5)
 
 
 def test_only_the_logits_of_the_action_taken_get_a_gradient(arguments):

@@ -65,6 +65,8 @@ def test_minibatches_are_shuffled_passes(steps, passes, size, number):
     for start in range(0, len(flat) - steps + 1, steps):
         assert sorted(flat[start : start + steps]) == list(range(steps))
     assert not np.array_equal(flat[:steps], np.arange(min(steps, len(flat))))
+    if len(flat) >= 2 * steps:  # each pass has its own order
+        assert np.any(flat[:steps] != flat[steps : 2 * steps])
 
 
 def one_step(probability, old, advantage, value=0.0, target=0.0):

@@ -190,7 +190,7 @@ def counts(indices, values) -> list[int]:
     return [int(np.sum(indices == v)) for v in values]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # of each test: every draw advances its counters
 def mixed() -> Pair:
     """A ring that has wrapped, with cut segments, truncation frames and uneven priorities."""
     pair = play("..+....T.C.C.C..-...C......+...C....T.....+..", capacity=40, n_step=3)
@@ -317,9 +317,9 @@ def test_priority_updates_of_lost_transitions_are_ignored():
 
 
 def flat(sample):
-    t, c, _ = sample.batch
+    t, *contrast = sample.batch
     arrays = [sample.index, sample.positive_is_anchor, *t]
-    return arrays + jax.tree.leaves(c)
+    return arrays + jax.tree.leaves(contrast)
 
 
 def test_samples_are_independent_of_fleet_composition():

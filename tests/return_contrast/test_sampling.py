@@ -254,6 +254,7 @@ def test_negative_return_differs_by_more_than_the_tolerance():
 RULES = [
     {}, {"differs_in_return": True}, {"anchors": "uniform"}, {"anchors": "rl_batch"},
     {"equal_return_positives": True},
+    {"equal_return_positives": True, "another_episode": True, "differs_in_return": True},
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcrl_jax import observations
+from rcrl_jax import observations, types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import TimeStep, after_reset, discrete_spec, validate_mask
 from rcrl_jax.training import evaluation
@@ -71,11 +71,14 @@ class Spy:
     agent = AGENT
 
     def __init__(self, seeds):
-        self.seeds, self.num_runs, self.calls = seeds, len(seeds), []
+        self.seeds, self.num_runs, self.calls, self.memories = seeds, len(seeds), [], []
 
     def act(self, params, observation, memory, *counters, greedy=False):
         self.calls.append((params, observation, counters, greedy))
-        return np.zeros(observation.shape[:2], np.int32), memory
+        self.memories.append(memory)
+        games = observation.shape[:2]
+        number = 0 if memory is None else memory.state + 1
+        return np.zeros(games, np.int32), types.Memory(number, np.zeros(games, bool))
 
 
 ENDLESS = [[(1.0, 3)] * 20]
@@ -132,6 +135,19 @@ def test_the_policy_is_greedy_and_sees_stacks_that_a_lost_life_does_not_cut():
     assert seen[:5] == [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 5], [0, 5, 6]]
     # Run by run: the second run's first game is the third environment's.
     assert _frame_numbers(spy.calls[1][1])[1, 0] == [0, 0, 3]
+
+
+def test_an_agent_remembers_from_step_to_step_until_its_game_ends():
+    call, spy, _ = _evaluate()
+    call()
+    first, *later = spy.memories
+    assert first is None and [memory.state for memory in later] == list(range(LIMIT - 1))
+    # The first game ends in the third step, after a lost life; the third one in the first step, and
+    # the game that follows it in the third.
+    restarts = [memory.restart.tolist() for memory in later[:3]]
+    assert restarts == [
+        [[False, False], [True, False]], [[False, False]] * 2, [[True, False], [True, False]]
+    ]  # fmt: skip
 
 
 def _frame_numbers(observation: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """A run's result is independent of fleet composition."""
 
+import dataclasses
 import re
 
 import jax
@@ -42,6 +43,22 @@ def together():
 def last_alone():
     """The last of the runs, in a fleet without the others."""
     return train(SEEDS[2:])
+
+
+def test_memory_starts_over_where_an_episode_starts():
+    def act(run, params, observation, memory, key, greedy, step):
+        return jnp.zeros(len(observation), jnp.int32), memory + 1
+
+    _, plain = toy.make_fleet(CONFIG, SEEDS[:2])
+    agent = dataclasses.replace(plain.agent, init_memory=lambda n: jnp.full(n, 10), act=act)
+    runs = types.RunSpec(np.full(2, 3, np.int32), None)
+    fleet = fleets.Fleet(agent, SEEDS[:2], runs)
+    observation = np.zeros((2, 2, 1), np.float32)
+    _, memory = fleet.act((), observation, None, 0)
+    assert memory.state.tolist() == [[11, 11], [11, 11]] and not memory.restart.any()
+    memory = memory._replace(restart=np.array([[True, False], [False, False]]))
+    _, memory = fleet.act((), observation, memory, 1)
+    assert memory.state.tolist() == [[11, 12], [12, 12]]
 
 
 def test_run_is_independent_of_fleet_composition(together, last_alone):

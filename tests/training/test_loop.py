@@ -26,16 +26,19 @@ class ScriptedFleet:
         return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
     def act(self, params, observation, memory, *counters, greedy=False):
-        self._log.append(("act", params, observation, counters, greedy))
+        self._log.append(("act", params, observation, counters, greedy, memory))
         rng = np.random.default_rng(counters)
-        return rng.integers(0, 3, observation.shape[:2]).astype(np.int32), memory
+        action = rng.integers(0, 3, observation.shape[:2]).astype(np.int32)
+        return action, types.Memory(counters[0], np.zeros(observation.shape[:2], bool))
 
     def update(self, state, batch):
         self._log.append(("update", state.updates, batch))
         shape = batch.transitions.action.shape
         transition_loss = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
         result = types.UpdateResult(transition_loss.astype(np.float32), {})
-        return state._replace(updates=state.updates + 1), result
+        updates = state.updates + 1
+        params = types.TrainableParams(f"agent {updates}", {})
+        return state._replace(params=params, updates=updates), result
 
 
 class Spy:
@@ -115,10 +118,20 @@ def test_priorities_are_written_one_update_later_for_their_own_transitions():
 
 def test_each_step_acts_with_its_own_counter_and_the_newest_parameters():
     log, _ = _train(toy.make_config("rcrl", learn_start=LEARN_START))
-    assert [counters for _, _, _, counters, _ in _events(log, "act")] == [
-        (t,) for t in range(STEPS)
-    ]
-    assert all(params == "agent" and not greedy for _, params, _, _, greedy in _events(log, "act"))
+    _, params, _, counters, greedy, _ = zip(*_events(log, "act"), strict=True)
+    assert counters == tuple((t,) for t in range(STEPS)) and not any(greedy)
+    learned = [f"agent {n}" for n in range(1, STEPS - LEARN_START)]
+    assert [*params] == ["agent"] * (LEARN_START + 1) + learned
+
+
+def test_an_agent_remembers_from_step_to_step_until_an_episode_ends():
+    log, steps = _train(toy.make_config("rcrl", learn_start=LEARN_START))
+    first, *memories = (event[5] for event in _events(log, "act"))
+    assert first is None and [memory.state for memory in memories] == list(range(STEPS - 1))
+    ended = [step.outcome.terminated | step.outcome.truncated for step in steps]
+    assert np.any(ended)
+    for memory, of_step in zip(memories, ended, strict=False):
+        np.testing.assert_array_equal(memory.restart[:, 0], of_step)
 
 
 def test_the_replay_gets_the_frame_acted_on_and_what_followed():
