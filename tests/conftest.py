@@ -43,7 +43,7 @@ SLOW = {
         "test_base", "test_benchmarks", "test_claim", "test_compiled", "test_first_look",
         "test_peers", "test_report",
     ),
-    "endurance": ("test_kills", "test_soak"),
+    "endurance": ("test_exactness", "test_kills", "test_soak"),
     "envs": ("test_atari", "test_dmc"),
     "experiments": (
         "test_atari100k", "test_commands", "test_dmc", "test_doctor", "test_evaluate",

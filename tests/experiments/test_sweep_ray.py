@@ -34,11 +34,11 @@ def in_the_background():
 @pytest.fixture(scope="module")
 def cluster():
     """One node, which also keeps the cluster's state; tests add the second."""
-    # Half a second after its last sign of life a node counts as dead.
+    # Three seconds after its last sign of life a node counts as dead.
     quick = {
         "health_check_initial_delay_ms": 0,
         "health_check_period_ms": 100,
-        "health_check_timeout_ms": 500,
+        "health_check_timeout_ms": 3000,
         "health_check_failure_threshold": 3,
     }
     head = {**NODE, "include_dashboard": False, "_system_config": quick}

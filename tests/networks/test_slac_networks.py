@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax.networks import slac
-from tests.networks import lax
 
 MODEL = slac.LatentModel(filters=1, z1_size=2, z2_size=3, hidden=4)
 
@@ -59,73 +58,6 @@ def test_sizes_are_those_of_the_authors_code():
     assert shapes["params"]["Mlp_0"]["Dense_0"]["kernel"].shape == (2048 + 7 * 6, 256)
 
 
-def by_xla(x, kernel, bias, transposed):
-    if not transposed:
-        y = lax.convolve(x, kernel, None, 2, "SAME")
-    else:  # the gradient of that convolution
-        shape = (len(x), 2 * x.shape[1], 2 * x.shape[2], kernel.shape[3])
-
-        def forward(image):
-            return lax.convolve(image, kernel.swapaxes(2, 3), None, 2, "SAME")
-
-        (y,) = jax.linear_transpose(forward, jax.ShapeDtypeStruct(shape, jnp.float32))(x)
-    return slac.leaky_relu(y + bias[None, None, None])
-
-
-def test_convolutions_pad_as_tensorflow_does():
-    rng = np.random.default_rng(0)
-    image = rng.normal(size=(2, 64, 64, 3)).astype(np.float32)
-    kernels = PARAMS["params"]["encoder"]
-    x = image
-    for i in range(4):
-        x = by_xla(x, *(kernels[f"StridedKernel_{i}"][name] for name in ("kernel", "bias")), False)
-    last = kernels["StridedKernel_4"]
-    expected = slac.leaky_relu(jnp.einsum("nhwi,hwio->no", x, last["kernel"]) + last["bias"][None])
-    found = MODEL.apply(PARAMS, image, method="encode")
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-    latent = rng.normal(size=(2, 5)).astype(np.float32)
-    kernels = PARAMS["params"]["decoder"]
-    first = kernels["StridedKernel_0"]
-    x = jnp.einsum("ni,hwio->nhwo", latent, first["kernel"]) + first["bias"][None, None, None]
-    x = slac.leaky_relu(x)
-    for i in range(1, 5):
-        x = by_xla(x, *(kernels[f"StridedKernel_{i}"][name] for name in ("kernel", "bias")), True)
-    found = MODEL.apply(PARAMS, latent, method="decode")
-    assert found.shape == image.shape
-    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
-
-
-def head(name, x):
-    """Mean and standard deviation of a dense network, in double precision."""
-    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), PARAMS["params"][name])
-    for layer in ("Dense_0", "Dense_1"):
-        x = x @ p[layer]["kernel"] + p[layer]["bias"]
-        x = np.where(x > 0, x, 0.2 * x)
-    mean, raw = np.split(x @ p["Dense_2"]["kernel"] + p["Dense_2"]["bias"], 2)
-    return mean, np.log1p(np.exp(raw)) + 1e-5
-
-
-def slow_filter(actions, features, is_first, noise1, noise2):
-    z1 = z2 = None
-    steps = []
-    for t in range(len(features)):
-        first = t == 0 or is_first[t]
-        before = None if first else np.concatenate([z2, actions[t]])
-        if first:
-            prior, posterior = (np.zeros(2), np.ones(2)), head("posterior_z1_first", features[t])
-        else:
-            prior = head("prior_z1", before)
-            posterior = head("posterior_z1", np.concatenate([features[t], before]))
-        z1 = posterior[0] + posterior[1] * noise1[t]
-        of_z2 = (
-            head("prior_z2_first", z1) if first else head("prior_z2", np.concatenate([z1, before]))
-        )
-        z2 = of_z2[0] + of_z2[1] * noise2[t]
-        steps.append((z1, z2, *posterior, *prior))
-    return steps
-
-
 def window():
     rng = np.random.default_rng(1)
     length, batch = 4, 2
@@ -133,18 +65,6 @@ def window():
     is_first = np.zeros((length, batch), bool)
     is_first[2, 1] = True  # an episode starts within the second window
     return arrays[0], arrays[1], is_first, slac.Latents(*arrays[2:])
-
-
-def test_the_filter_equals_a_slow_reference_and_starts_over_at_first_frames():
-    actions, features, is_first, noise = window()
-    found = jax.jit(functools.partial(slac.filter_window, MODEL))(
-        PARAMS, actions, features, is_first, noise
-    )
-    for b in range(2):
-        slow = slow_filter(*(x[:, b] for x in (actions, features, is_first, *noise)))
-        for t, expected in enumerate(slow):
-            for x, y in zip(jax.tree.leaves(found), expected, strict=True):
-                np.testing.assert_allclose(x[t, b], y, rtol=1e-4, atol=1e-5)
 
 
 def test_nothing_passes_from_an_episode_to_the_next():

@@ -6,7 +6,7 @@ from tests.training import toy
 STEPS, EVALUATED_EVERY, GAMES = 3500, 250, 70
 # Mean of +1 caught and -1 missed; every ball can be caught. With the returns of other transitions,
 # an agent stays below 0.2.
-GOOD = 0.8
+GOOD, CONFIRMED = 0.8, 0.75
 LEARNING = {
     "hidden_size": 64,
     "num_atoms": 21,
@@ -29,14 +29,19 @@ def test_rcrl_learns():
     """Ends once the mean return of a seed is good; two seeds, because one alone may be slow."""
     config = toy.make_config("rcrl", LEARNING)
     environment, fleet = toy.make_fleet(config, (1, 2), batching="vmap")
-    best = -1.0
     for step in toy.training(fleet, environment, STEPS):
         now = step.state.step
         if now > config.learn_start and now % EVALUATED_EVERY == 0:
             returns = evaluation.evaluate(
                 step.state.learner.params.agent, fleet, toy.make_catch, now, range(GAMES)
             ).returns
-            best = max(best, returns.mean(axis=1).max())
-            if best >= GOOD:
+            means = returns.mean(axis=1)
+            if means.max() >= GOOD:
                 break
-    assert best >= GOOD
+    assert means.max() >= GOOD
+    # The best of many looks is partly luck; other games confirm it.
+    others = range(GAMES, GAMES + 300)
+    again = evaluation.evaluate(
+        step.state.learner.params.agent, fleet, toy.make_catch, now, others
+    ).returns.mean(axis=1)
+    assert again[means.argmax()] >= CONFIRMED
