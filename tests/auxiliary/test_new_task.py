@@ -1,4 +1,4 @@
-"""A task from outside the package trains with either agent; `docs/extending.md` explains it."""
+"""A task from outside the package trains with Rainbow and SAC; `docs/extending.md` explains it."""
 
 import jax
 import jax.numpy as jnp
