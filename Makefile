@@ -80,8 +80,8 @@ test-fast: .venv/tested
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
 
-# Kills and damages trainings at random, and watches one for leaks. For longer: KILLS=50
-# SOAK_MINUTES=120 make endurance.
+# Kills and damages trainings at random, watches one for leaks, and compares runs of optimised
+# programs, alone and in a fleet. For longer: KILLS=50 SOAK_MINUTES=120 make endurance.
 endurance: .venv/tested
 	$(PYTEST) -m endurance $(ARGS) tests/endurance
 

@@ -25,8 +25,8 @@ WORKDIR = flags.DEFINE_string(
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
 _BATCHING = flags.DEFINE_enum(
     "batching", "auto", ["auto", "map", "vmap"],
-    "one run after the other, or all in batched products; auto: vmap on an accelerator, but for "
-    "SAC from pixels and world models",
+    "one run after the other, or all in batched products; auto: map on a CPU, and for SAC from "
+    "pixels and world models; else vmap",
 )  # fmt: skip
 _DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
 _FRAME_STORE = flags.DEFINE_enum(

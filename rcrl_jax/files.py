@@ -277,12 +277,14 @@ def check_space(path: pathlib.Path, needed: int) -> None:
         )
 
 
-def bytes_below(path: pathlib.Path) -> int:
-    """Size of all files below a directory that may not exist; other programs may delete some."""
+def bytes_in(path: pathlib.Path) -> int:
+    """Size of a file, or of all files below a directory; 0 for what is not there, or no more."""
+    below = (pathlib.Path(at, name) for at, _, names in os.walk(path) for name in names)
     total = 0
-    for below in path.rglob("*"):
+    for place in (path, *below):
         with contextlib.suppress(FileNotFoundError):
-            total += below.lstat().st_size
+            found = place.lstat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
     return total
 
 

@@ -110,12 +110,18 @@ def fill(
             shown.
         presets: those that are shown, whatever fields a run changes; empty for all. Claims are
             judged that compare two of them.
-        budgets: in environment steps; empty for those of the table, or of `pools.budget`, or where
-            each arm has its own conditions, for that of its largest set.
+        budgets: in environment steps; empty for those of the table, or of `pools.budget`. Where
+            each arm has its own conditions, it then has its own budget, and claims are judged at
+            that of the arms which they compare.
     """
     is_free = not budgets and kind.within == "arm"
-    budgets = tuple(budgets) or kind.budgets or (pools.budget(frame, kind.family),)
     own = frame[(frame.family == kind.family) & frame.score.notna()]
+    if not budgets:
+        compared = own.arm.map(arms.preset_of).isin(
+            [preset for claim in kind.claims for preset in (claim.first, claim.second)]
+        )
+        of_claims = own[compared] if is_free and compared.any() else own
+        budgets = kind.budgets or (pools.budget(of_claims, kind.family),)
     chosen = own.arm.map(arms.preset_of).isin(presets or kind.presets)
     of_budget = own.env_steps.isin(budgets) | is_free
     lines = []
@@ -133,7 +139,8 @@ def fill(
         )
     own = own[chosen & of_budget]
     found = {*own.arm.map(arms.preset_of)}
-    lines += [f"no finished run of {name} has these steps" for name in presets if name not in found]
+    steps = "" if is_free else " has these steps"
+    lines += [f"no finished run of {name}{steps}" for name in presets if name not in found]
     sets = [own] if is_free else [own[own.env_steps == steps] for steps in budgets]
     shown = [pools.largest(runs_of, kind.within) for runs_of in sets]
     lines += [line for pool in shown for line in pool.left_out]
@@ -202,7 +209,8 @@ def start(name: str) -> None:
     flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
     flags.DEFINE_string("output", "runs/report", "directory to write to")
     number = max(len(PAPER[name].budgets), 1)
-    usual = ",".join(map(str, PAPER[name].budgets)) or "a published one, or that of most runs"
+    whose = "most runs" if PAPER[name].within == "family" else "most runs of each arm"
+    usual = ",".join(map(str, PAPER[name].budgets)) or f"a published one, or that of {whose}"
     noun = "budget" if number == 1 else f"{number} budgets"
     flags.DEFINE_list("steps", [], f"{noun} of our runs [environment steps]; without it {usual}")
     flags.DEFINE_list("presets", [], "our systems; without it all arms that have runs")

@@ -89,7 +89,8 @@ class Sweep:
                         del self._jobs[fleet]
                         self._end(fleet, ending, stopping=bool(received))
                 while self._waiting and not received and len(self._jobs) != self._workers:
-                    self._start(self._waiting.popleft())
+                    if not self._start(self._waiting.popleft()):
+                        break  # what kept it from starting may be over at the next look
                 if time.monotonic() - said_s >= _LINE_EVERY_S:
                     self._say(self.describe())
                     said_s = time.monotonic()
@@ -120,16 +121,16 @@ class Sweep:
             line += f", {rate:.1f} steps/s, about {left} left"
         return f"{line}; logs: {self._directory}/*.log"
 
-    def _start(self, fleet: Fleet) -> None:
+    def _start(self, fleet: Fleet) -> bool:
         self._attempts[fleet] += 1
         command, log = self._make_command(fleet, self._directory / fleet.name), self._log(fleet)
         try:
             self._jobs[fleet] = self._start_job(command, log)
         except (files.Damaged, OSError) as error:
-            self._failed.append(fleet)
-            self._say(f"failed {fleet.name}, which cannot start: {words.one_line(str(error))}")
-        else:
-            self._say(f"start {fleet.name}, log {log}")
+            self._fail(fleet, f"it cannot start: {error}", again=isinstance(error, OSError))
+            return False
+        self._say(f"start {fleet.name}, log {log}")
+        return True
 
     def _end(self, fleet: Fleet, ending: int | str, *, stopping: bool) -> None:
         """Collects the runs of a command that has ended, or lets the fleet wait for another try."""
@@ -147,7 +148,10 @@ class Sweep:
                 self._say(f"finished {fleet.name}, {finished}")
                 return
         # A mistake or a full disk would be refused again.
-        again = ending != command_line.USAGE_ERROR and self._attempts[fleet] < _ATTEMPTS
+        self._fail(fleet, why, again=ending != command_line.USAGE_ERROR)
+
+    def _fail(self, fleet: Fleet, why: str, *, again: bool) -> None:
+        again &= self._attempts[fleet] < _ATTEMPTS
         (self._waiting if again else self._failed).append(fleet)
         line = f"failed {fleet.name}: {words.one_line(why)}; see {self._log(fleet)}"
         self._say(line + "; it is tried again after the others" * again)

@@ -135,7 +135,7 @@ def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
 
 
 def control_presets(task: str = "") -> dict[str, SacConfig | WorldModelConfig]:
-    """All presets that train on DMControl, with a task's own learning rate where one is given."""
+    """All presets that train on DMControl, with the learning rate of `task` if it has its own."""
     return {**dmc_presets_of(task), **WORLD_MODEL_PRESETS}
 
 

@@ -1,10 +1,10 @@
 """What a work directory holds: its runs, their configuration, their checkpoints. Writes nothing."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rcrl_jax import files
+from rcrl_jax import files, reference
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.runs import checkpoints, manifest
@@ -74,11 +74,14 @@ def _read(workdir: pathlib.Path) -> Trained:
         found[RunId(described["run"]["game"], described["run"]["seed"])] = described
     if not found:
         raise Unusable(f"{workdir} is no work directory: {_near(workdir)}")
-    others: dict[str, RunId] = {}
+    others: Iterable[str] = ()
     if alone:
         runs = tuple(found)
-        recorded = found[runs[0]]["launch"].get("runs", ())
-        others = {game: RunId(game, seed) for game, seed in recorded if game != runs[0].game}
+        recorded = [game for game, _ in found[runs[0]]["launch"].get("runs", ())]
+        if not all(isinstance(game, str) for game in recorded):
+            raise ValueError("launch.runs holds a game that is no text")
+        if runs[0].game not in reference.tasks():  # where shapes are those of the suite
+            others = dict.fromkeys(game for game in recorded if game != runs[0].game)
     else:
         _check_checkpoints(workdir, found)
         runs = _in_order(workdir, found)
@@ -94,7 +97,7 @@ def _read(workdir: pathlib.Path) -> Trained:
         run["preset"],
         _read_config(workdir, run["config"]),
         runs,
-        tuple(others.values()),
+        tuple(RunId(game, runs[0].seed) for game in others),  # the seed means nothing
         run["steps"],
         final_episodes,
         run["backend"],

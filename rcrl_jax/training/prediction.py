@@ -11,11 +11,13 @@ import psutil
 
 from rcrl_jax import files, types, words
 from rcrl_jax.agents.agent import Agent
+from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast import instruments
+from rcrl_jax.runs.checkpoints import kept_steps
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -112,7 +114,7 @@ def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
 def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> Memory:
     """Checks that a plan's fleet fits on the disk and in memory; writes nothing.
 
-    What the work directory holds already, checkpoints and all, needs no more space.
+    What the runs have written already needs no more space.
 
     Args:
       plan: the experiment.
@@ -126,8 +128,7 @@ def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> Memory:
       DoesNotFit: too little memory.
       OSError: too little space on the disk.
     """
-    needed = predict_disk(fleet, plan.total_steps) - files.bytes_below(plan.workdir)
-    files.check_space(plan.workdir, needed)
+    files.check_space(plan.workdir, predict_disk(fleet, plan.total_steps) - _on_disk(plan))
     memory = predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
     check(memory, fleet.num_runs)
     return memory
@@ -162,6 +163,15 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
         layout = fleet.agent.observations.stored
         of_a_run += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
     return 3 * learner + fleet.num_runs * of_a_run
+
+
+def _on_disk(plan: Plan) -> int:
+    """Bytes that a plan's runs have written of what `predict_disk` counts."""
+    checkpoints = plan.paths[0].checkpoints
+    places = [plan.workdir / FRAME_LOG]
+    places += [checkpoints / str(step) for step in kept_steps(checkpoints)]
+    places += [file for paths in plan.paths for file in (paths.metrics, paths.evaluations)]
+    return sum(map(files.bytes_in, places))
 
 
 def check(memory: Memory, num_runs: int) -> None:

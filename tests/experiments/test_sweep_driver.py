@@ -113,8 +113,23 @@ def test_a_fleet_that_cannot_start_stops_no_other(tmp_path):
     (tmp_path / "runs" / f"{alone(spec.units[0]).name}.log").mkdir(parents=True)
     summary, lines = carry_out(spec, tmp_path)
     assert summary == (5, 1, 0, None)
-    (failed,) = [line for line in lines if line.startswith("failed")]
-    assert failed.startswith(f"failed {alone(spec.units[0]).name}, which cannot start: ")
+    first, second = [line for line in lines if line.startswith("failed")]
+    assert first == f"{second}; it is tried again after the others"
+    assert second.startswith(f"failed {alone(spec.units[0]).name}: it cannot start: ")
+
+
+def test_a_passing_error_at_the_start_of_a_fleet_costs_no_run(tmp_path):
+    spec, starts = toy_sweep.make_spec(tmp_path), []
+
+    def launch(command, log):
+        starts.append(log)
+        if len(starts) == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return local.start_process(command, log, cores=0, niceness=0)
+
+    summary, lines = carry_out(spec, tmp_path, start=launch)
+    assert summary == (6, 0, 0, None) and len(starts) == 7
+    assert "it cannot start: " in lines[0] and lines[0].endswith("tried again after the others")
 
 
 def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path):

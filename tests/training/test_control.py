@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 
 import jax
@@ -13,7 +12,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
-from rcrl_jax.envs import dmc
+from rcrl_jax.envs import dmc, pools
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import records
@@ -135,7 +134,8 @@ def test_a_run_that_diverges_stops_and_keeps_the_state(total_steps, what, tmp_pa
 
 def test_tasks_of_the_suite_train_stop_and_resume_exactly(tmp_path, monkeypatch):
     """Tasks of equal action repeat form a fleet: its runs take their agent steps together."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # one worker: each takes a second to start
+    # One worker: each takes a second to start.
+    monkeypatch.setattr(pools, "usable_cores", lambda: 1)
     tasks = tuple(name for name, task in dmc.DMC_TASKS.items() if task.action_repeat == 2)
     # The first update is at step 20; the ring wraps after the run is resumed.
     plan = toy_control.make_plan(tmp_path / "whole", "state_sac", overrides={"replay.capacity": 30})
