@@ -123,7 +123,7 @@ def make_agent(
 
     def act(run, params: DreamerParams, observation, memory: Memory, key, greedy: bool, step):
         filter_key, action_key, exploration_key = jax.random.split(key, 3)
-        mask = world.action_mask(run)
+        mask = control_training.action_mask(run, num_actions)
         latent = world.filter(params.model, memory, observation, filter_key)
         policy = policy_of(params.actor, latent.feature)
         if greedy:
@@ -166,7 +166,8 @@ def make_agent(
         fixed, own = jax.lax.stop_gradient, params.agent
         model = world.loss(own.model, params.auxiliary, state.task_state, run, batch, model_key)
         start = jax.tree.map(lambda x: fixed(x).reshape(-1, x.shape[-1]), model.latents)
-        features, log_density = imagine(own, start, world.action_mask(run), behaviour_key)
+        mask = control_training.action_mask(run, num_actions)
+        features, log_density = imagine(own, start, mask, behaviour_key)
         reward = network.apply(fixed(own.model), features, method="reward")
         values = value_of(fixed(own.value), features)
         returns = losses.lambda_returns(

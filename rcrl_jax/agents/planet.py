@@ -80,7 +80,7 @@ def make_agent(
 
     def act(run, params: types.Params, observation, memory: Memory, key, greedy: bool, step):
         filter_key, plan_key, exploration_key = jax.random.split(key, 3)
-        mask = world.action_mask(run)
+        mask = control_training.action_mask(run, num_actions)
         latent = world.filter(params, memory, observation, filter_key)
         keys = jax.random.split(plan_key, len(observation))
 

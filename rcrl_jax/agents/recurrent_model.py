@@ -54,7 +54,6 @@ class RecurrentModel(NamedTuple):
       embed: `(params, pairs) -> phi [N, d + A]`.
       tasks: auxiliary tasks, by name.
       needs: what the tasks need of the replay.
-      max_num_actions: A.
     """
 
     network: WorldModel
@@ -65,11 +64,6 @@ class RecurrentModel(NamedTuple):
     embed: Callable[[types.Params, types.Pairs], jax.Array]
     tasks: Mapping[str, task.AuxiliaryTask]
     needs: task.Needs
-    max_num_actions: int
-
-    def action_mask(self, run: types.RunSpec) -> jax.Array:
-        """`[A] bool`, which action components are valid for the run."""
-        return control_training.action_mask(run, self.max_num_actions)
 
     def resources(self, config: RecurrentModelConfig, *, behaviour: int = 0) -> Resources:
         """Memory of an update: of all frames of windows, and of contexts.
@@ -249,7 +243,6 @@ def make_recurrent_model(
         embed,
         tasks,
         task.needs_of(tasks, parts),
-        max_num_actions,
     )
 
 
