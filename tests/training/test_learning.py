@@ -5,8 +5,9 @@ from tests.training import toy
 
 STEPS, EVALUATED_EVERY, GAMES = 3500, 250, 70
 # Mean of +1 caught and -1 missed; every ball can be caught. With the returns of other transitions,
-# an agent stays below 0.2.
-GOOD, CONFIRMED = 0.8, 0.75
+# an agent stays below 0.2. The first good look is partly luck (its standard error is 0.07), so
+# other games confirm less: 0.5 is six of their standard errors (0.05) above what cannot learn.
+GOOD, CONFIRMED = 0.8, 0.5
 LEARNING = {
     "hidden_size": 64,
     "num_atoms": 21,
@@ -39,7 +40,6 @@ def test_rcrl_learns():
             if means.max() >= GOOD:
                 break
     assert means.max() >= GOOD
-    # The best of many looks is partly luck; other games confirm it.
     others = range(GAMES, GAMES + 300)
     again = evaluation.evaluate(
         step.state.learner.params.agent, fleet, toy.make_catch, now, others
