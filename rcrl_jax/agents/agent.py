@@ -18,6 +18,9 @@ from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast import losses
 
+TRAINING, EVALUATION = "training", "evaluation"
+"""Names of policies, of which every agent has these two."""
+
 
 class Schedule(NamedTuple):
     """When an agent learns; `simple.Rounds` is another one.
@@ -59,7 +62,7 @@ class EvaluationSettings(NamedTuple):
     period: int  # environment steps between evaluations
     episodes: int  # of one evaluation
     protocol: Mapping[str, Any]  # how scores are taken, for the manifest
-    others: tuple[str, ...] = ()  # further values of `greedy`, whose means stand beside the scores
+    others: tuple[str, ...] = ()  # names of further policies; their means stand beside the scores
 
 
 class Resources(NamedTuple):
@@ -86,10 +89,10 @@ class Agent:
 
     Attributes:
       init: `(run, key) -> LearnerState`.
-      act: `(run, params, observation [N, *obs], key, greedy, step) -> action [N, *act]`.
-        Not greedy: the training policy after `step []` agent steps. Greedy: the evaluation
-        policy. `greedy` is static, and may be one of `EvaluationSettings.others`. That of an agent
-        with a memory takes the memory after the observation, and returns `(action, memory)`.
+      act: `(run, params, observation [N, *obs], key, policy_name, step) -> action [N, *act]`.
+        `policy_name` is static: `TRAINING`, after `step []` agent steps, `EVALUATION`, or one of
+        `EvaluationSettings.others`. That of an agent with a memory takes the memory after the
+        observation, and returns `(action, memory)`.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss. Where there are several kinds, the shape of the batch tells which
         one it is.
@@ -111,7 +114,7 @@ class Agent:
 
     init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
     act: Callable[
-        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, bool | str, jax.Array], jax.Array
+        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, str, jax.Array], jax.Array
     ]
     update: Callable[
         [types.RunSpec, types.LearnerState, types.Batch],

@@ -121,12 +121,12 @@ def make_agent(
             task_state=task.init_states(world.tasks, params.auxiliary, own.model),
         )
 
-    def act(run, params: DreamerParams, observation, memory: Memory, key, greedy: bool, step):
+    def act(run, params: DreamerParams, observation, memory: Memory, key, policy_name: str, step):
         filter_key, action_key, exploration_key = jax.random.split(key, 3)
         mask = control_training.action_mask(run, num_actions)
         latent = world.filter(params.model, memory, observation, filter_key)
         policy = policy_of(params.actor, latent.feature)
-        if greedy:
+        if policy_name == agent.EVALUATION:
             shape = (config.mode_samples, *policy.mean.shape)
             noise = jax.random.normal(action_key, shape)
             action = losses.most_likely_action(policy, noise, mask)

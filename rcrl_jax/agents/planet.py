@@ -78,7 +78,7 @@ def make_agent(
             candidates=config.candidates, best=config.best_candidates,
         )[0]  # fmt: skip
 
-    def act(run, params: types.Params, observation, memory: Memory, key, greedy: bool, step):
+    def act(run, params: types.Params, observation, memory: Memory, key, policy_name: str, step):
         filter_key, plan_key, exploration_key = jax.random.split(key, 3)
         mask = control_training.action_mask(run, num_actions)
         latent = world.filter(params, memory, observation, filter_key)
@@ -87,7 +87,7 @@ def make_agent(
         def plan_each(latent: Latent) -> jax.Array:
             return jax.vmap(plan, (None, 0, None, 0))(params, latent, mask, keys)
 
-        if greedy:
+        if policy_name == agent.EVALUATION:
             action = plan_each(latent)
         else:
             at_random = step < schedule.learn_start  # when a plan would be costly and is not used

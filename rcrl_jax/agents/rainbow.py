@@ -96,16 +96,17 @@ def make_agent(
             task_state=task.init_states(tasks, params.auxiliary, agent_params),
         )
 
-    def act(run: types.RunSpec, params, observation, key, greedy: bool, step):
+    def act(run: types.RunSpec, params, observation, key, policy_name: str, step):
         chex.assert_rank(observation, 4)
         noise_key, epsilon_key, action_key = jax.random.split(key, 3)
-        noisy = explores_by_noise and not greedy
+        evaluated = policy_name == agent.EVALUATION
+        noisy = explores_by_noise and not evaluated
         psi = encode(params, observation)
         q = action_values(run, logits_of(run, params, psi, noise_key if noisy else None))
         action = best_action(q, jax.random.fold_in(key, _TIES))
         if noisy:
             return action
-        epsilon = config.evaluation_epsilon if greedy else exploration_epsilon(config, step)
+        epsilon = config.evaluation_epsilon if evaluated else exploration_epsilon(config, step)
         explore = jax.random.uniform(epsilon_key, action.shape) < epsilon
         random_action = jax.random.randint(action_key, action.shape, 0, run.num_valid_actions)
         return jnp.where(explore, random_action, action)

@@ -112,14 +112,14 @@ def make_agent(
             task_state=task.init_states(tasks, params.auxiliary, params.agent),
         )
 
-    def act(run: types.RunSpec, params: SacParams, observation, key, greedy: bool, step):
+    def act(run: types.RunSpec, params: SacParams, observation, key, policy_name: str, step):
         if pixels:
             observation = augmentation.center_crop(observation, config.crop_size)
         policy = model.policy(
             params.actor, model.actor_psi(params.critic, params.actor, observation)
         )
         action_mask = control_training.action_mask(run, max_num_actions)
-        if greedy:
+        if policy_name == agent.EVALUATION:
             return losses.mean_action(policy, action_mask)
         noise_key, random_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, policy.mean.shape)

@@ -311,7 +311,7 @@ def make_agent(
     )  # fmt: skip
     scored, *others = TEMPERATURES
     others = {f"temperature_{value}": value for value in others}
-    temperatures = {False: 1.0, True: scored, **others}
+    temperatures = {agent.TRAINING: 1.0, agent.EVALUATION: scored, **others}
     rules = {
         MODEL: SequenceRule(stack + config.world.target_frames, "within", config.model_batch_size),
         REAL: SequenceRule(config.real_rollout + stack - 1, "newest", 1),
@@ -350,10 +350,10 @@ def make_agent(
         valid = jnp.arange(num_actions)[None] < run.num_valid_actions
         return jax.nn.log_softmax(jnp.where(valid, logits, -jnp.inf)), value
 
-    def act(run, params: SimpleParams, observation, key, greedy, step):
+    def act(run, params: SimpleParams, observation, key, policy_name: str, step):
         del step
         log, _ = evaluate_policy(params.policy, run, observation)
-        temperature = temperatures[greedy]
+        temperature = temperatures[policy_name]
         if temperature == 0.0:
             action = jnp.argmax(log, axis=-1)
         else:

@@ -136,7 +136,7 @@ def make_agent(
     def remember(number: int) -> Memory:
         return Memory(jnp.zeros((number, length - 1, num_actions)), jnp.zeros(number, jnp.int32))
 
-    def act(run, params: SlacParams, observation, memory: Memory, key, greedy: bool, step):
+    def act(run, params: SlacParams, observation, memory: Memory, key, policy_name: str, step):
         noise_key, random_key = jax.random.split(key)
         mask = control_training.action_mask(run, num_actions)
         is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
@@ -144,7 +144,7 @@ def make_agent(
         policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = sac_losses.sample_action(policy, noise, mask)
-        if greedy:  # the published curves are of the sampled policy, too
+        if policy_name == agent.EVALUATION:  # the published curves are of the sampled policy, too
             action = sampled
         else:
             at_random = control_training.uniform_action(random_key, len(sampled), mask)

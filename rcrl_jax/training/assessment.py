@@ -91,7 +91,7 @@ class Assessor:
         try:
             result = play(film=film, after_step=recorder)
             others = {
-                name: play(policy=name).returns.mean(axis=1)
+                name: play(policy_name=name).returns.mean(axis=1)
                 for name in fleet.agent.evaluation.others
             }
         except FloatingPointError:

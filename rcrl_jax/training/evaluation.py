@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import EVALUATION
 from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.fleet import Fleet
@@ -17,7 +18,7 @@ EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
 # [R * E, *act], and what followed.
 Watcher = Callable[[np.ndarray, np.ndarray, AgentStep], None]
 
-_TRAINING, _EVALUATION = 0, 1  # purposes of environment seeds
+_TRAINING_SEEDS, _EVALUATION_SEEDS = 0, 1  # keep them apart
 
 
 class Evaluation(NamedTuple):
@@ -30,12 +31,12 @@ class Evaluation(NamedTuple):
 
 def training_seeds(seeds: Sequence[int]) -> np.ndarray:
     """Environment seeds `[R, 1]` for training."""
-    return np.stack([_seeds((seed, _TRAINING), 1) for seed in seeds])
+    return np.stack([_seeds((seed, _TRAINING_SEEDS), 1) for seed in seeds])
 
 
 def evaluation_seeds(seeds: Sequence[int], agent_steps: int, episodes: int) -> np.ndarray:
     """Environment seeds `[R, E]` for the evaluation after `agent_steps`."""
-    return np.stack([_seeds((seed, _EVALUATION, agent_steps), episodes) for seed in seeds])
+    return np.stack([_seeds((seed, _EVALUATION_SEEDS, agent_steps), episodes) for seed in seeds])
 
 
 def _seeds(entropy: tuple[int, ...], size: int) -> np.ndarray:
@@ -50,14 +51,14 @@ def evaluate(
     agent_steps: int,
     games: range,
     *,
-    policy: bool | str = True,
+    policy_name: str = EVALUATION,
     film: int = 0,
     before_step: Callable[[], None] = lambda: None,
     after_step: Watcher = lambda observation, actions, outcome: None,
 ) -> Evaluation:
     """Plays whole games of every run, ten at a time.
 
-    The agents act by `policy`, lives do not matter and rewards are raw. A game that is still
+    Lives do not matter and rewards are raw. A game that is still
     running at the frame limit counts with its return so far. The result depends only on the
     parameters, the seeds, `agent_steps`, and which games are played.
 
@@ -71,7 +72,7 @@ def evaluate(
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
       games: their numbers, E consecutive ones per run.
-      policy: `greedy` of `Fleet.act`.
+      policy_name: as of `Agent.act`.
       film: how many runs, the first ones, keep the frames of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
@@ -89,7 +90,7 @@ def evaluate(
                 make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]), protocol
             ),
             counters=(agent_steps, games.start + start),
-            policy=policy,
+            policy_name=policy_name,
             film=film if start == 0 else 0,
             before_step=before_step,
             after_step=after_step,
@@ -115,7 +116,7 @@ def _play(
     fleet: Fleet,
     environment: AgentEnvironment,
     counters: tuple[int, ...],
-    policy: bool | str,
+    policy_name: str,
     film: int,
     before_step: Callable[[], None],
     after_step: Watcher,
@@ -134,7 +135,9 @@ def _play(
             before_step()
             stacks = fleet.agent.observations.stack(observation)
             stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
-            actions, memory = fleet.act(params, stacks, memory, *counters, step, greedy=policy)
+            actions, memory = fleet.act(
+                params, stacks, memory, *counters, step, policy_name=policy_name
+            )
             actions = np.asarray(actions)
             actions = actions.reshape(games, *actions.shape[2:])
             if not np.isfinite(actions).all():

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from rcrl_jax import native, types
-from rcrl_jax.agents.agent import Agent
+from rcrl_jax.agents.agent import EVALUATION, TRAINING, Agent
 from rcrl_jax.replay.frames import detach_frames, resolve_references
 
 BATCHINGS = ("auto", "map", "vmap")
@@ -90,7 +90,7 @@ class Fleet:
         observation: np.ndarray,
         memory: types.Memory | None,
         *counters: int,
-        greedy: bool | str = False,
+        policy_name: str = TRAINING,
     ) -> tuple[jax.Array, types.Memory | None]:
         """Actions of all runs; returns before they are computed.
 
@@ -101,8 +101,7 @@ class Fleet:
             None if the agents have no memory.
           *counters: integers that fix the noise, the agent steps of the run first; equal counters
             draw equal noise.
-          greedy: the evaluation policy instead of the training policy, or one of the agent's
-            `EvaluationSettings.others`.
+          policy_name: as of `Agent.act`.
 
         Returns:
           `[R, N, *act]`, and the memory, whose episodes all go on.
@@ -111,7 +110,7 @@ class Fleet:
             memory = memory or self.start_memory(observation.shape[1])
             memory = memory._replace(restart=self.place(memory.restart))
         counters = tuple(np.int32(counter) for counter in counters)
-        actions, state = self.programs.act[greedy](
+        actions, state = self.programs.act[policy_name](
             self._runs_here, self._runs, params, self.place(observation), self._keys, counters,
             memory,
         )  # fmt: skip
@@ -203,7 +202,7 @@ class Programs(NamedTuple):
     """The agent's functions over a run axis; each compiles at its first call."""
 
     init: Callable
-    act: Mapping[bool | str, Callable]  # greedy -> function
+    act: Mapping[str, Callable]  # by the policy's name
     update: Callable
     embed: Callable
     compare: Callable
@@ -217,10 +216,10 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
     def init(run, key_data):
         return agent.init(run, _key(key_data, _INIT))
 
-    def act(run, params, observation, key_data, counters, memory, *, greedy):
+    def act(run, params, observation, key_data, counters, memory, *, policy_name):
         key = _key(key_data, _ACT, *counters)
         if memory is None:
-            return agent.act(run, params, observation, key, greedy, counters[0]), None
+            return agent.act(run, params, observation, key, policy_name, counters[0]), None
 
         def start_over(old, fresh):
             restart = memory.restart.reshape(-1, *[1] * (old.ndim - 1))
@@ -228,13 +227,13 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
 
         fresh = agent.init_memory(len(memory.restart))
         state = jax.tree.map(start_over, memory.state, fresh)
-        return agent.act(run, params, observation, state, key, greedy, counters[0])
+        return agent.act(run, params, observation, state, key, policy_name, counters[0])
 
     return Programs(
         init=jax.jit(over_runs(init)),
         act={
-            greedy: jax.jit(over_runs(functools.partial(act, greedy=greedy), shared=(4,)))
-            for greedy in (False, True, *agent.evaluation.others)
+            name: jax.jit(over_runs(functools.partial(act, policy_name=name), shared=(4,)))
+            for name in (TRAINING, EVALUATION, *agent.evaluation.others)
         },
         update=jax.jit(
             over_runs(agent.update, in_place=1, reads_frames=True),

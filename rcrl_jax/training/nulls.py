@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents.agent import Agent
+from rcrl_jax.agents.agent import TRAINING, Agent
 from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.evaluation import GAMES_AT_ONCE, EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
@@ -38,10 +38,10 @@ class Scripted(NamedTuple):
         observation: np.ndarray,
         memory: None,
         *counters: int,
-        greedy: bool | str = False,
+        policy_name: str = TRAINING,
     ) -> tuple[np.ndarray, None]:
         """As `Fleet.act`."""
-        del params, memory, greedy
+        del params, memory, policy_name
         games = observation.shape[1]
         if self.action is not None:
             return np.repeat(self.action[:, None], games, axis=1), None

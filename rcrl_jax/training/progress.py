@@ -46,6 +46,7 @@ class Progress:
         self._file = file or sys.stderr
         self._unit, self._measured_from = unit, measured_from
         self._last_score = self._updates = ""
+        self._first_update: tuple[int, float] | None = None  # shown at this step: number, seconds
         self._is_closed = False
         self._origin = start, time.monotonic()  # of the rate: steps, seconds
         console = _Console(file=self._file)
@@ -80,7 +81,9 @@ class Progress:
         """
         if last_score is not None:
             self._last_score = f", last score {last_score:.1f}"
-        self._updates = "update {} of {} at this step, ".format(*updates) if updates else ""
+        self._updates = self._text_of_updates(*updates) if updates else ""
+        if not updates:
+            self._first_update = None
         self._bar.update(self._task, advance=steps)
         (task,) = self._bar.tasks
         if self._measured_from and task.completed >= self._measured_from:
@@ -97,8 +100,7 @@ class Progress:
         rate = left = "?"
         if done and elapsed_s and not self._measured_from:
             per_s = done / elapsed_s
-            seconds = round((task.total - task.completed) / per_s)
-            rate, left = f"{per_s:.2f}", str(datetime.timedelta(seconds=seconds))
+            rate, left = f"{per_s:.2f}", _duration((task.total - task.completed) / per_s)
         text = (
             f"{task.completed}/{task.total} {self._unit}, {task.percentage:.1f} %, {self._updates}"
             f"{rate} {self._unit}/s, {left} left{self._last_score}"
@@ -107,6 +109,15 @@ class Progress:
             self._bar.update(self._task, description=text, refresh=True)
         else:
             print(text, file=self._file, flush=True)
+
+    def _text_of_updates(self, made: int, due: int) -> str:
+        """What alone tells the time while SLAC's model learns for hours before the next step."""
+        now = time.monotonic()
+        first, start_s = self._first_update = self._first_update or (made, now)
+        left = ""
+        if made > first:
+            left = f" ({_duration((due - made) * (now - start_s) / (made - first))} more)"
+        return f"update {made} of {due} at this step{left}, "
 
     def close(self) -> None:
         """Shows the last state, once."""
@@ -122,6 +133,10 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         """Shows the last state, after an exception too."""
         self.close()
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def _has_room(file: TextIO) -> bool:

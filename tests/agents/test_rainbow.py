@@ -12,6 +12,7 @@ from scipy import stats
 
 from rcrl_jax import augmentation, observations, types
 from rcrl_jax.agents import rainbow
+from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.auxiliary import curl
 from rcrl_jax.auxiliary.task import AgentParts, UpdateView
@@ -300,8 +301,8 @@ def test_equal_action_embeddings_give_uniform_actions_before_the_first_update():
     params = fresh("rcrl").params.agent
     observation = observations_of(np.random.default_rng(0), 400)
     act = jax.jit(agent.act, static_argnums=4)
-    for greedy in (False, True):
-        action = act(RUN, params, observation, jax.random.key(1), greedy, jnp.int32(0))
+    for name in (TRAINING, EVALUATION):
+        action = act(RUN, params, observation, jax.random.key(1), name, jnp.int32(0))
         counts = np.bincount(action, minlength=ACTIONS)
         assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -377,37 +378,37 @@ def best_actions(config, params) -> np.ndarray:
 
 
 @functools.cache
-def act_of(greedy: bool, preset: str, **changes):
+def act_of(policy_name: str, preset: str, **changes):
     """The actions of a policy for three observations, one row per key: compiled once."""
     agent, _ = agent_of(preset, **changes)
 
     @jax.jit
     def act(run, params, step, keys):
         return jax.lax.map(
-            lambda key: agent.act(run, params, ACT_OBSERVATIONS, key, greedy, step), keys
+            lambda key: agent.act(run, params, ACT_OBSERVATIONS, key, policy_name, step), keys
         )
 
     return act
 
 
-def actions(greedy: bool, preset="erainbow_sa", step=0, sigma=5.0, valid=ACTIONS, **changes):
+def actions(policy_name: str, preset="erainbow_sa", step=0, sigma=5.0, valid=ACTIONS, **changes):
     """`[600, 3]` actions for three observations with well separated values, and the best ones."""
     params = shaken(fresh(preset, noisy_sigma=sigma).params.agent)
     keys = jax.random.split(jax.random.key(3), 600)
-    act = act_of(greedy, preset, **changes)
+    act = act_of(policy_name, preset, **changes)
     result = np.asarray(act(RUN._replace(num_valid_actions=np.int32(valid)), params, step, keys))
     assert result.dtype == np.int32
     return result, best_actions(config_of(preset), params)
 
 
 def test_the_evaluation_policy_is_greedy_and_without_noise():
-    result, best = actions(True, evaluation_epsilon=0.0)
+    result, best = actions(EVALUATION, evaluation_epsilon=0.0)
     np.testing.assert_array_equal(result, np.broadcast_to(best, result.shape))
 
 
 def test_the_evaluation_policy_takes_a_share_epsilon_of_random_actions():
     epsilon = 0.4
-    result, best = actions(True, evaluation_epsilon=epsilon)
+    result, best = actions(EVALUATION, evaluation_epsilon=epsilon)
     for column, greedy_action in zip(result.T, best, strict=True):
         expected = np.full(ACTIONS, epsilon / ACTIONS)
         expected[greedy_action] += 1 - epsilon
@@ -420,9 +421,9 @@ def test_the_evaluation_policy_takes_a_share_epsilon_of_random_actions():
 
 
 def test_the_training_policy_explores_only_by_noise():
-    quiet, best = actions(False, sigma=QUIET["noisy_sigma"], evaluation_epsilon=0.4)
+    quiet, best = actions(TRAINING, sigma=QUIET["noisy_sigma"], evaluation_epsilon=0.4)
     np.testing.assert_array_equal(quiet, np.broadcast_to(best, quiet.shape))
-    noisy, _ = actions(False, evaluation_epsilon=0.4)
+    noisy, _ = actions(TRAINING, evaluation_epsilon=0.4)
     assert len({tuple(row) for row in noisy}) > 3
 
 
@@ -430,15 +431,15 @@ def test_epsilon_greedy_training_takes_random_actions_whose_share_decays():
     settings = {"preset": "der_plus", "epsilon": 0.2, "epsilon_decay": 100}
     learn_start = ATARI_PRESETS["der_plus"].learn_start
     for step, epsilon in ((0, 1.0), (learn_start, 1.0), (learn_start + 50, 0.6), (10**6, 0.2)):
-        result, best = actions(False, step=step, **settings)
+        result, best = actions(TRAINING, step=step, **settings)
         share = np.mean(result != best)  # no noise: what is not random is greedy
         expected = epsilon * (ACTIONS - 1) / ACTIONS
         assert abs(share - expected) < 5 * np.sqrt(0.25 / result.size)
 
 
-@pytest.mark.parametrize("greedy", [False, True])
-def test_invalid_actions_are_never_taken(greedy):
-    taken, _ = actions(greedy, valid=2, evaluation_epsilon=0.4)
+@pytest.mark.parametrize("policy_name", [TRAINING, EVALUATION])
+def test_invalid_actions_are_never_taken(policy_name):
+    taken, _ = actions(policy_name, valid=2, evaluation_epsilon=0.4)
     assert set(taken.ravel()) == {0, 1}
 
 

@@ -10,6 +10,7 @@ from scipy import stats
 
 from rcrl_jax import types
 from rcrl_jax.agents import control_training
+from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.envs.protocol import EnvironmentProtocol, control_spec
@@ -338,21 +339,25 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
     observation = observations_of(rng, "sac_aug", 5)
     act = jax.jit(agent.act, static_argnums=4)
     start = toy_control.SMALL["learn_start"]
-    greedy = act(RUN, params, observation, jax.random.key(0), True, 0)
-    np.testing.assert_array_equal(greedy, act(RUN, params, observation, jax.random.key(1), True, 9))
-    sampled = act(RUN, params, observation, jax.random.key(0), False, start)
-    assert moved(sampled, act(RUN, params, observation, jax.random.key(1), False, start))
+    greedy = act(RUN, params, observation, jax.random.key(0), EVALUATION, 0)
+    np.testing.assert_array_equal(
+        greedy, act(RUN, params, observation, jax.random.key(1), EVALUATION, 9)
+    )
+    sampled = act(RUN, params, observation, jax.random.key(0), TRAINING, start)
+    assert moved(sampled, act(RUN, params, observation, jax.random.key(1), TRAINING, start))
     for action in (greedy, sampled):
         assert action.shape == (5, ROOM) and action.dtype == np.float32
         assert not action[:, OWN:].any() and action[:, :OWN].all()
     # Actions depend only on the middle of a frame.
     margin = observation.copy()
     margin[:, :, 0], margin[:, :, -2:], margin[:, :, :, 0], margin[:, :, :, -2:] = 0, 0, 0, 0
-    np.testing.assert_array_equal(greedy, act(RUN, params, margin, jax.random.key(0), True, 0))
+    np.testing.assert_array_equal(
+        greedy, act(RUN, params, margin, jax.random.key(0), EVALUATION, 0)
+    )
 
     # Before the first update actions are uniform for any observation.
     many = np.repeat(observation[:1], 1000, axis=0)
-    at_random = np.array(act(RUN, params, many, jax.random.key(0), False, start - 1))
+    at_random = np.array(act(RUN, params, many, jax.random.key(0), TRAINING, start - 1))
     assert not at_random[:, OWN:].any()
     np.testing.assert_allclose(at_random[:, :OWN].mean(0), 0.0, atol=0.08)
     np.testing.assert_allclose(at_random[:, :OWN].std(0), 3**-0.5, atol=0.05)

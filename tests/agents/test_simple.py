@@ -9,6 +9,7 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.agents import simple
+from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.protocol import discrete_spec
@@ -289,13 +290,13 @@ def test_actions_are_drawn_at_their_temperature_and_never_invalid():
     log, _ = jax.jit(evaluate)(params.policy, one)
     log = np.asarray(log[0])
 
-    def act(greedy):
+    def act(policy_name):
         function = jax.jit(agent.act, static_argnums=4)
-        return function(RUN, params, observation, jax.random.key(3), greedy, 0)
+        return function(RUN, params, observation, jax.random.key(3), policy_name, 0)
 
-    for greedy, temperature in [(False, 1.0), (True, 0.5), ("temperature_1.0", 1.0)]:
+    for name, temperature in [(TRAINING, 1.0), (EVALUATION, 0.5), ("temperature_1.0", 1.0)]:
         expected = np.exp(log[1] / temperature) / np.exp(log / temperature).sum()
-        found = np.asarray(act(greedy))
+        found = np.asarray(act(name))
         assert found.max() == 1
         assert found.mean() == pytest.approx(expected, abs=0.04)
     assert (np.asarray(act("temperature_0.0")) == log.argmax()).all()

@@ -13,6 +13,7 @@ from scipy import stats
 
 from rcrl_jax import types
 from rcrl_jax.agents import planet, recurrent_model
+from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.auxiliary.task import AuxiliaryTask
@@ -326,7 +327,7 @@ def test_acting_filters_as_the_update_does(preset):
         images.append(planet.quantise(frames[t], image_key) if preset == "planet" else prepared)
         actions.append(memory.action)
         observation = np.repeat(frames[t][:, None], stack, axis=1)
-        action, memory = act(run, params, observation, memory, key, False, np.int32(1000))
+        action, memory = act(run, params, observation, memory, key, TRAINING, np.int32(1000))
         assert np.abs(action).max() <= 1 and not action[:, 2:].any()
         np.testing.assert_array_equal(memory.action, action)
         latents.append(memory.latent)
@@ -350,7 +351,7 @@ def test_a_plan_of_planet_equals_slow_loops():
     )
     frames = np.repeat(observations(1, 1), agent.observations.frame_stack, axis=1)
     act = jax.jit(agent.act, static_argnums=5)
-    found, after = act(run_of(agent), params, frames, before, key, True, np.int32(0))
+    found, after = act(run_of(agent), params, frames, before, key, EVALUATION, np.int32(0))
 
     (plan_key,) = jax.random.split(jax.random.split(key, 3)[1], 1)
     mean, std = np.zeros((3, 3)), np.ones((3, 3))
@@ -381,19 +382,26 @@ def test_actions_are_uniform_at_first_and_noise_free_in_evaluation(preset):
     observation = np.repeat(observation, agent.observations.frame_stack, axis=1)
     act = jax.jit(agent.act, static_argnums=5)
     found = {}
-    for name, greedy, step in (
-        ("random", False, 0), ("train", False, 999), ("test", True, 999), ("untrained", True, 0)
+    for name, policy_name, step in (
+        ("random", TRAINING, 0), ("train", TRAINING, 999), ("test", EVALUATION, 999),
+        ("untrained", EVALUATION, 0),
     ):  # fmt: skip
         action, _ = act(
-            run, params, observation, agent.init_memory(many), jax.random.key(0), greedy,
-            np.int32(step),
+            run, params, observation, agent.init_memory(many), jax.random.key(0),
+            policy_name, np.int32(step),
         )  # fmt: skip
         assert not action[:, 1:].any() and np.abs(action).max() <= 1
         found[name] = np.asarray(action[:, 0])
     assert abs(found["random"].std() - 1 / math.sqrt(3)) < 0.1
     np.testing.assert_array_equal(found["untrained"], found["test"])  # never at random
     other, _ = act(
-        run, params, observation, agent.init_memory(many), jax.random.key(1), True, np.int32(0)
+        run,
+        params,
+        observation,
+        agent.init_memory(many),
+        jax.random.key(1),
+        EVALUATION,
+        np.int32(0),
     )
     if preset == "slac":  # samples, as in the published curves
         assert np.any(np.asarray(other[:, 0]) != found["test"])
@@ -407,7 +415,7 @@ def test_dreamer_is_evaluated_by_its_most_likely_action():
     act = jax.jit(agent.act, static_argnums=5)
     key, mask = jax.random.key(4), np.array([True, True, False])
     action, memory = act(
-        run_of(agent), params, observation, agent.init_memory(5), key, True, np.int32(999)
+        run_of(agent), params, observation, agent.init_memory(5), key, EVALUATION, np.int32(999)
     )
     policy = losses.dreamer_policy(
         rssm.Mlp(6, 4, 6, jax.nn.elu).apply(params.actor, memory.latent.feature), 5.0, 5.0
@@ -488,10 +496,10 @@ def test_slac_remembers_its_actions_and_how_old_the_episode_is():
         for back in range(min(t + 1, 3)):
             stack[0, 2 - back] = frames[t - back]
         key = jax.random.key(t)
-        action, memory = act(run, params, stack, memory, key, False, np.int32(999))
+        action, memory = act(run, params, stack, memory, key, TRAINING, np.int32(999))
         if t == 0:  # frames before the first one are not read
             stack[0, :2] = 255
-            again, _ = act(run, params, stack, agent.init_memory(1), key, False, np.int32(999))
+            again, _ = act(run, params, stack, agent.init_memory(1), key, TRAINING, np.int32(999))
             np.testing.assert_array_equal(again, action)
         taken.append(np.asarray(action[0]))
     np.testing.assert_array_equal(memory.action[0], taken[-2:])

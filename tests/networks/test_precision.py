@@ -17,6 +17,7 @@ import pytest
 from jax.extend import core
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
@@ -56,7 +57,7 @@ def test_all_products_of_an_agent_have_its_precision():
 
     observation = batch.transitions.observation
     acting = jax.make_jaxpr(agent.act, static_argnums=4)(
-        run, state.params.agent, observation, key, False, np.int32(0)
+        run, state.params.agent, observation, key, TRAINING, np.int32(0)
     )
     assert set(products(acting.jaxpr)) == expected
 

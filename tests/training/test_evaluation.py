@@ -73,8 +73,8 @@ class Spy:
     def __init__(self, seeds):
         self.seeds, self.num_runs, self.calls, self.memories = seeds, len(seeds), [], []
 
-    def act(self, params, observation, memory, *counters, greedy=False):
-        self.calls.append((params, observation, counters, greedy))
+    def act(self, params, observation, memory, *counters, policy_name="training"):
+        self.calls.append((params, observation, counters, policy_name))
         self.memories.append(memory)
         games = observation.shape[:2]
         number = 0 if memory is None else memory.state + 1
@@ -128,7 +128,7 @@ def test_evaluation_stops_when_every_first_game_is_over():
 def test_the_policy_is_greedy_and_sees_stacks_that_a_lost_life_does_not_cut():
     call, spy, _ = _evaluate()
     call()
-    assert all(params == "parameters" and greedy for params, _, _, greedy in spy.calls)
+    assert all(params == "parameters" and name == "evaluation" for params, _, _, name in spy.calls)
     assert [counters for _, _, counters, _ in spy.calls] == [(70, 0, t) for t in range(LIMIT)]
     # Frames 1, 2 and 3 of the first game, a life lost at 3; then game over and 5, a new game's.
     seen = [_frame_numbers(observation)[0, 0] for _, observation, _, _ in spy.calls]

@@ -46,7 +46,7 @@ def last_alone():
 
 
 def test_memory_starts_over_where_an_episode_starts():
-    def act(run, params, observation, memory, key, greedy, step):
+    def act(run, params, observation, memory, key, policy_name, step):
         return jnp.zeros(len(observation), jnp.int32), memory + 1
 
     _, plain = toy.make_fleet(CONFIG, SEEDS[:2])

@@ -25,8 +25,8 @@ class ScriptedFleet:
     def init(self):
         return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
-    def act(self, params, observation, memory, *counters, greedy=False):
-        self._log.append(("act", params, observation, counters, greedy, memory))
+    def act(self, params, observation, memory, *counters, policy_name="training"):
+        self._log.append(("act", params, observation, counters, policy_name, memory))
         rng = np.random.default_rng(counters)
         action = rng.integers(0, 3, observation.shape[:2]).astype(np.int32)
         return action, types.Memory(counters[0], np.zeros(observation.shape[:2], bool))
@@ -118,8 +118,8 @@ def test_priorities_are_written_one_update_later_for_their_own_transitions():
 
 def test_each_step_acts_with_its_own_counter_and_the_newest_parameters():
     log, _ = _train(toy.make_config("rcrl", learn_start=LEARN_START))
-    _, params, _, counters, greedy, _ = zip(*_events(log, "act"), strict=True)
-    assert counters == tuple((t,) for t in range(STEPS)) and not any(greedy)
+    _, params, _, counters, names, _ = zip(*_events(log, "act"), strict=True)
+    assert counters == tuple((t,) for t in range(STEPS)) and set(names) == {"training"}
     learned = [f"agent {n}" for n in range(1, STEPS - LEARN_START)]
     assert [*params] == ["agent"] * (LEARN_START + 1) + learned
 

@@ -52,12 +52,13 @@ def test_updates_between_two_steps_are_counted_and_the_rate_is_of_all_the_time(m
             for update in range(9):
                 clock.now += 5.0
                 shown.advance(0, updates=(update + 1, 10))
+    here = "at this step"
     assert file.getvalue().rstrip().splitlines() == [
         "0/40 steps, 0.0 %, ? steps/s, ? left",
-        "10/40 steps, 25.0 %, update 6 of 10 at this step, 0.32 steps/s, 0:01:33 left",
-        "20/40 steps, 50.0 %, update 3 of 10 at this step, 0.32 steps/s, 0:01:02 left",
-        "20/40 steps, 50.0 %, update 9 of 10 at this step, 0.22 steps/s, 0:01:32 left",
-        "20/40 steps, 50.0 %, update 9 of 10 at this step, 0.22 steps/s, 0:01:32 left",
+        f"10/40 steps, 25.0 %, update 6 of 10 {here} (0:00:20 more), 0.32 steps/s, 0:01:33 left",
+        f"20/40 steps, 50.0 %, update 3 of 10 {here} (0:00:35 more), 0.32 steps/s, 0:01:02 left",
+        f"20/40 steps, 50.0 %, update 9 of 10 {here} (0:00:05 more), 0.22 steps/s, 0:01:32 left",
+        f"20/40 steps, 50.0 %, update 9 of 10 {here} (0:00:05 more), 0.22 steps/s, 0:01:32 left",
     ]
 
 
