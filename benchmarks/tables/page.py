@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 import rcrl_jax
 from benchmarks.tables import command, panels, pools, runs
+from benchmarks.tables.run_files import COUNTS_AS
 from benchmarks.tables.table import render
 from rcrl_jax import reference, words
 
@@ -196,7 +197,6 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
         last = run.evaluations[-1]["agent_steps"] if run.evaluations else 0
         state = "finished" if run.score == run.score else f"unfinished, evaluated at {last:,}"
         path = os.path.relpath(run.directory, start)
-        worth = "random play" if run.family == "atari" else "return 0"
         device = run.manifest["device"]
         cores = f", {device['host_cores']} cores" if "host_cores" in device else ""
         rows.append(
@@ -204,7 +204,7 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
                 "run": run,
                 "episodes": len(run.returns) if run.returns is not None else None,
                 "texts": (
-                    f"diverged, counted as {worth}" if run.diverged else state,
+                    f"diverged, counted as {COUNTS_AS[run.family]}" if run.diverged else state,
                     pools.text(run.backend),
                     str(run.algorithm),
                     f"{device.get('kind', '–')}{cores}",

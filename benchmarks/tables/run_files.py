@@ -12,7 +12,9 @@ from rcrl_jax import files, reference
 from rcrl_jax.runs import manifest, records
 
 ATTEMPTS = 2
-"""A run that diverges this often has a result: random play (docs/preregistration.md), or 0."""
+"""A run that diverges this often has a result (docs/preregistration.md)."""
+COUNTS_AS = {"atari": "random play", "dmc": "return 0"}
+"""This result in words, by family."""
 
 _RESTORE = "restore the file or repeat the run"
 _NOT_MEASURED = ("agent_steps", "env_steps", "frames", "returns", "mean", "episodes_cut")

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.tables import arms, control_figure, pools, published, runs, statistics
+from benchmarks.tables.run_files import COUNTS_AS
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from rcrl_jax import files, reference
 
@@ -394,9 +395,9 @@ def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0)
             "comparable."
         )
     if frame.diverged.any():
-        is_atari = (frame.family == "atari").all()
-        worth = (
-            "random play" if is_atari else "return 0; curves leave them out where others are left"
+        family = frame.family.iloc[0]  # a table has one
+        curves = "; curves leave them out where others are left" if family == "dmc" else ""
+        notes.append(
+            f"{frame.diverged.sum()} of our runs diverged and count as {COUNTS_AS[family]}{curves}."
         )
-        notes.append(f"{frame.diverged.sum()} of our runs diverged and count as {worth}.")
     return notes

@@ -1,7 +1,8 @@
 """Presets compute, bit for bit, the same as when their digests were recorded on this machine.
 
-`python -m tests.training.test_golden record` records new digests. Commit them separately, and say
-in the message what changes the results on purpose. On other machines `test_portable.py` compares.
+`python -m tests.training.test_golden record` adds the digests of another machine. On one that has
+some, it replaces them and removes all others, which it cannot renew: commit that separately, and
+say in the message what changes the results on purpose. Without digests `test_portable.py` compares.
 """
 
 import collections
@@ -89,13 +90,13 @@ def assert_trained(before, after, config) -> None:
 
 
 def recorded() -> dict[str, dict[str, dict[str, str]]]:
-    """The recorded digests of each preset by kind; none if another machine made them."""
-    made = json.loads(RECORDED.read_text())
-    return made if made["machine"] == machine() else {}
+    """The recorded digests of each preset by kind; none if other machines made them all."""
+    every = json.loads(RECORDED.read_text())
+    return next((made for made in every if made["machine"] == machine()), {})
 
 
 where_recorded = pytest.mark.skipif(
-    not recorded(), reason="the digests are of another machine; test_portable.py compares here"
+    not recorded(), reason="the digests are of other machines; test_portable.py compares here"
 )
 
 
@@ -157,7 +158,8 @@ if __name__ == "__main__":
         environment = {**os.environ, "XLA_FLAGS": ""}
         printed = json.loads(subprocess.check_output(again, env=environment))
         made["optimised"] = printed["digests"]
-        RECORDED.write_text(json.dumps(made, indent=1) + "\n")
+        others = [] if recorded() else json.loads(RECORDED.read_text())
+        RECORDED.write_text(json.dumps([*others, made], indent=1) + "\n")
     else:
         compilation.keep_programs()
         events = collections.Counter()
