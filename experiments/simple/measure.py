@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.simple.rollouts import Predictors, Rollouts, fit, log_likelihoods, play
 from rcrl_jax import types, words
-from rcrl_jax.agents import simple
+from rcrl_jax.agents import simple_model
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.losses import simple as losses
@@ -49,7 +49,7 @@ def make_model(config: SimpleConfig, num_actions: int) -> Callable[..., Told]:
 
     The stochastic one has no likelihood in closed form, since its bits are latent.
     """
-    world = simple.make_deterministic(config, num_actions)
+    world = simple_model.make_deterministic(config, num_actions)
 
     def tell(params: types.Params, rollouts: Rollouts) -> Told:
         def step(stacks, inputs):

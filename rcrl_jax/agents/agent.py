@@ -23,7 +23,7 @@ TRAINING, EVALUATION = "training", "evaluation"
 
 
 class Schedule(NamedTuple):
-    """When an agent learns; `simple.Rounds` is another one.
+    """When an agent learns; `simple_training.Rounds` is another one.
 
     All but the last of several updates come before the action of their step. `before_action` says
     whether the last one does, too, as an agent needs that learns from its newest actions alone.

@@ -15,8 +15,8 @@ All updates come before the next action, so that r learns from the actions of on
 lengths of the windows in a batch tell the three kinds apart.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import chex
 import jax
@@ -25,20 +25,19 @@ import numpy as np
 import optax
 
 from rcrl_jax import native, observations, types
-from rcrl_jax.agents import agent
+from rcrl_jax.agents import agent, simple_model
+from rcrl_jax.agents import simple_training as training
+from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
 from rcrl_jax.auxiliary import task
-from rcrl_jax.config.simple import TEMPERATURES, SimpleConfig, StochasticModelConfig
+from rcrl_jax.config.simple import TEMPERATURES, SimpleConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.losses import ppo
-from rcrl_jax.losses import simple as losses
 from rcrl_jax.networks import simple as networks
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.optimizer import adafactor, adam
 from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.segments import closes_at_reward
-
-MODEL, REAL, IN_MODEL = range(3)  # kinds of updates
 
 
 class SimpleParams(NamedTuple):
@@ -62,226 +61,6 @@ class Progress(NamedTuple):
     metrics: dict[str, jax.Array]  # of the last update of each kind
 
 
-class Rounds(NamedTuple):
-    """When SimPLe learns; stands for `Schedule`."""
-
-    config: SimpleConfig
-
-    before_action = True
-
-    @property
-    def learn_start(self) -> int:
-        """Agent steps before the first update."""
-        return self.config.real_rollout
-
-    @property
-    def update_period(self) -> int:
-        """Agent steps between updates."""
-        return self.config.real_rollout
-
-    def _by_kind(self, step: int) -> tuple[int, int, int]:
-        """Updates that are due at agent step `step`."""
-        config = self.config
-        if step == 0 or step % config.real_rollout:
-            return 0, 0, 0
-        number, within = divmod(step, config.round_steps)
-        if within or number > config.rounds:
-            return 0, 1, 0
-        model, in_model = config.updates_of_round(number - 1)
-        return model, 1, in_model
-
-    def due(self, step: int) -> int:
-        """How many updates are due at agent step `step`."""
-        return sum(self._by_kind(step))
-
-    def kind(self, step: int, made: int) -> int:
-        """The kind of the update that is due at `step` after `made` others."""
-        model, real, _ = self._by_kind(step)
-        if made < real:
-            return REAL
-        return MODEL if made < real + model else IN_MODEL
-
-    def counts(self, start: int, end: int) -> tuple[int, ...]:
-        """Updates of each kind from agent step `start` up to `end`, which counts."""
-        period = self.config.real_rollout
-        steps = range(-(-start // period) * period, end + 1, period)
-        return tuple(
-            np.sum([self._by_kind(step) for step in steps] or [(0, 0, 0)], axis=0).tolist()
-        )
-
-
-def model_rate(config: SimpleConfig) -> optax.Schedule:
-    """Step size of the model's optimiser: a linear warm-up, then an inverse root or a constant."""
-    world = config.world
-
-    def rate(updates):
-        warm = jnp.minimum(updates / world.warmup, 1.0)
-        if config.model == "stochastic":
-            return world.learning_rate * warm
-        return world.learning_rate * warm * jax.lax.rsqrt(jnp.maximum(1.0 * updates, world.warmup))
-
-    return rate
-
-
-class World(NamedTuple):
-    """A world model, deterministic or stochastic, as functions of its parameters.
-
-    Attributes:
-      init: `key -> params`.
-      loss: `(params, windows, updates, key) -> (loss [], metrics)`.
-      start: `(params, stacks [N, C, H, W, 3]) -> state` before the newest frame.
-      step: `(params, state, stacks, action [N], key) -> (Prediction, state)`.
-    """
-
-    init: Callable[[chex.PRNGKey], types.Params]
-    loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
-    start: Callable[[types.Params, jax.Array], Any]
-    step: Callable[..., tuple[networks.Prediction, Any]]
-
-
-def _unet(world, bits=None) -> networks.UNet:
-    return networks.UNet(
-        world.filters, world.compress_steps, world.double_steps, world.middle_layers,
-        world.dropout, world.middle_dropout, bits,
-    )  # fmt: skip
-
-
-def _labels(windows: types.SequenceBatch) -> tuple[jax.Array, jax.Array]:
-    """Frames `[B, L, H, W, 3]` and rewards `[B, L]` as labels; a reward is -1, 0 or 1."""
-    reward = jnp.round(jnp.clip(windows.reward, -1.0, 1.0)).astype(jnp.int32) + 1
-    return windows.observation.astype(jnp.int32), reward
-
-
-def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
-    """The model of stacks of frames, which learns to predict the frame after one."""
-    world, stack = config.deterministic, config.frame_stack
-    network = networks.DeterministicModel(max_num_actions, world.filters, _unet(world))
-
-    def init(key):
-        frames = jnp.zeros((1, stack, *config.frame_shape))
-        return network.init(key, frames, jnp.zeros(1, jnp.int32))
-
-    def loss(params, windows, updates, key):
-        del updates
-        frames, reward = _labels(windows)
-        keys = jax.random.split(key, world.target_frames + 1)
-        given = frames.astype(jnp.float32)
-        given = given.at[:, :stack].set(
-            networks.with_pixel_noise(given[:, :stack], keys[0], world.pixel_noise)
-        )
-        of_pixels, of_reward = [], []
-        seen = given[:, :stack]
-        for i in range(world.target_frames):
-            prediction = network.apply(
-                params, seen, windows.action[:, stack - 1 + i], True, rngs={"dropout": keys[i + 1]}
-            )
-            of_pixels.append(
-                losses.cut_cross_entropy(prediction.pixels, frames[:, stack + i], world.cutoff)
-            )
-            of_reward.append(
-                losses.cut_cross_entropy(prediction.reward, reward[:, stack - 1 + i], world.cutoff)
-            )
-            # The source's mode 'prediction_only'.
-            seen = jnp.concatenate([seen[:, 1:], prediction.frame[:, None]], axis=1)
-        metrics = {
-            "loss_pixels": jnp.mean(jnp.stack(of_pixels)),
-            "loss_reward": jnp.mean(jnp.stack(of_reward)),
-            "loss_bits": jnp.zeros(()),
-        }
-        return metrics["loss_pixels"] + metrics["loss_reward"], metrics
-
-    def step(params, state, stacks, action, key):
-        del key
-        return network.apply(params, stacks, action), state
-
-    return World(init, loss, lambda params, stacks: (), step)
-
-
-def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
-    """The model of a state and bits, which learns to predict several frames in a row.
-
-    While it learns, it reads frames or, more and more often, its own predictions. Every step of a
-    window teaches the next frame and its bits; the last given frame and those after it teach
-    rewards, too.
-    """
-    world: StochasticModelConfig = config.stochastic
-    stack = config.frame_stack
-    bits = networks.BitInjection(
-        world.filters, world.bits, world.flip_rate, world.ramp, world.most_predicted,
-        world.most_used, world.predictor_size,
-    )  # fmt: skip
-    network = networks.StochasticModel(
-        max_num_actions, world.filters, world.state_filters, _unet(world, bits)
-    )
-
-    def init(key):
-        frame = jnp.zeros((1, *config.frame_shape))
-        keys = jax.random.split(key, 3)
-        rngs = dict(zip(("params", "dropout", "noise"), keys, strict=True))
-        return network.init(
-            rngs, network.start(frame), frame, jnp.zeros(1, jnp.int32), True, frame, jnp.zeros(())
-        )
-
-    def loss(params, windows, updates, key):
-        frames, reward = _labels(windows)
-        updates = updates.astype(jnp.float32)
-        by_time = jax.tree.map(lambda x: x.swapaxes(0, 1), (frames, windows.action, reward))
-        frames, action, reward = by_time
-        length = len(frames) - 1
-        keys = jax.random.split(key, length)
-        own = losses.scheduled_sampling(updates, world.ramp)
-
-        def step(carried, inputs):
-            state, frame = carried
-            following, action, reward, is_target, key = inputs
-            dropout_key, noise_key, sampling_key = jax.random.split(key, 3)
-            label = following
-            following = following.astype(jnp.float32)
-            prediction, of_bits, state = network.apply(
-                params, state, frame, action, True, following, updates,
-                rngs={"dropout": dropout_key, "noise": noise_key},
-            )  # fmt: skip
-            takes_own = is_target & jax.random.bernoulli(sampling_key, own, (len(frame),))
-            following = jnp.where(takes_own[:, None, None, None], prediction.frame, following)
-            parts = (
-                losses.cut_cross_entropy(prediction.pixels, label, world.cutoff),
-                losses.cut_cross_entropy(prediction.reward, reward, world.cutoff),
-                of_bits,
-            )
-            return (state, following), parts
-
-        first = frames[0].astype(jnp.float32)
-        is_target = jnp.arange(length) >= stack - 1
-        _, (of_pixels, of_reward, of_bits) = jax.lax.scan(
-            step,
-            (network.start(first), first),
-            (frames[1:], action[:-1], reward[:-1], is_target, keys),
-        )
-        metrics = {
-            "loss_pixels": jnp.mean(of_pixels[stack - 1 :]),
-            "loss_reward": jnp.mean(of_reward[stack - 1 :]),
-            "loss_bits": jnp.mean(of_bits),
-        }
-        total = sum(metrics.values())
-        if stack > 1:
-            total += jnp.mean(of_pixels[: stack - 1])
-        return total, metrics
-
-    def start(params, stacks):
-        state = network.start(stacks[:, 0])
-        for i in range(stack - 1):
-            state = network.apply(params, state, stacks[:, i], method="advance")
-        return state
-
-    def step(params, state, stacks, action, key):
-        prediction, _, state = network.apply(
-            params, state, stacks[:, -1], action, rngs={"noise": key}
-        )
-        return prediction, state
-
-    return World(init, loss, start, step)
-
-
 def make_agent(
     config: SimpleConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
@@ -299,11 +78,14 @@ def make_agent(
         raise types.Incompatible(f"SimPLe has no auxiliary tasks: {', '.join(extra_tasks)}")
     observations.check_frames(spec.frame, config.frame_shape)
     stack, num_actions = config.frame_stack, spec.max_num_actions
-    makers = {"deterministic": make_deterministic, "stochastic": make_stochastic}
-    world: World = makers[config.model](config, num_actions)
+    makers = {
+        "deterministic": simple_model.make_deterministic,
+        "stochastic": simple_model.make_stochastic,
+    }
+    world: simple_model.World = makers[config.model](config, num_actions)
     policy = networks.Policy(num_actions)
     model_optimizer = adafactor.make_adafactor(
-        model_rate(config), max_norm=config.model_gradient_norm
+        simple_model.model_rate(config), max_norm=config.model_gradient_norm
     )
     policy_optimizer = adam.make_tensorflow_adam(
         config.policy_learning_rate, eps=config.adam_epsilon, b1=config.adam_b1, b2=config.adam_b2,
@@ -531,7 +313,7 @@ def make_agent(
             round_steps=config.round_steps,
             all_final_frames=True,
         ),
-        schedule=Rounds(config),
+        schedule=training.Rounds(config),
         evaluation=agent.EvaluationSettings(
             config.evaluation_period,
             config.periodic_episodes,
@@ -542,29 +324,5 @@ def make_agent(
             },
             tuple(others),
         ),
-        resources=_resources(config),
-    )
-
-
-def _resources(config: SimpleConfig) -> agent.Resources:
-    """Memory of the largest update.
-
-    The model keeps its logits three times, the blocks and outputs of its first and last layers
-    forwards and backwards; the policy the blocks and outputs of its convolutions.
-    """
-    pixels = config.frame_height * config.frame_width
-    world = config.world
-    passes = world.target_frames + (config.frame_stack - 1) * (config.model == "stochastic")
-    model = 4 * pixels * passes * (3 * 3 * networks.VALUES + 24 * world.filters)
-    rollouts = max(
-        config.model_agents * (config.model_rollout + config.frame_stack),
-        config.real_rollout,
-    )
-    minibatch = config.minibatch_steps * max(config.model_agents, config.real_agents)
-    policy = pixels * (3 * rollouts + 4 * minibatch * (10 * 3 * config.frame_stack + 60))
-    in_model = 4 * pixels * config.model_agents * (3 * networks.VALUES + 8 * world.filters)
-    return agent.Resources(
-        batches_over_runs=False,
-        logs_frames=False,
-        activation_bytes=max(model * config.model_batch_size, policy + in_model),
+        resources=training.resources(config),
     )

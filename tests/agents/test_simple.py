@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.agents import simple
+from rcrl_jax.agents import simple_model, simple_training
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.simple import SimpleConfig
@@ -52,7 +52,7 @@ def batch_of(agent, kind, seed=0, is_first=False):
 
 def test_a_full_run_has_the_published_numbers_of_updates():
     config = SimpleConfig()
-    rounds = simple.Rounds(config)
+    rounds = simple_training.Rounds(config)
     assert config.total_steps == 102_400
     assert rounds.counts(0, 102_400) == (255_000, 32, 19_000)
     assert 19_000 * config.model_agents * config.model_rollout == 15_200_000
@@ -63,9 +63,9 @@ def test_a_full_run_has_the_published_numbers_of_updates():
 
 
 def test_a_round_learns_from_the_real_game_then_the_model_then_in_it():
-    rounds = simple.Rounds(toy_simple.make_config())
+    rounds = simple_training.Rounds(toy_simple.make_config())
     kinds = [[rounds.kind(step, i) for i in range(rounds.due(step))] for step in range(73)]
-    real, model, within = simple.REAL, simple.MODEL, simple.IN_MODEL
+    real, model, within = simple_training.REAL, simple_training.MODEL, simple_training.IN_MODEL
     assert {step: own for step, own in enumerate(kinds) if own} == {
         12: [real],
         24: [real, *[model] * 6, within],
@@ -84,7 +84,7 @@ def test_the_model_s_step_size_warms_up_and_decays():
     ]:
         config = SimpleConfig(model=model)
         top = 1.5 / np.sqrt(8000) if model == "deterministic" else 0.002
-        rate = simple.model_rate(config)
+        rate = simple_model.model_rate(config)
         for updates, share in expected.items():
             assert rate(jnp.int32(updates)) == pytest.approx(share * top, rel=1e-5)
 
@@ -99,12 +99,12 @@ def test_each_kind_of_update_learns_its_own_parameters(kind):
     agent, state = agent_of("stochastic", **always), state_of("stochastic", **always)
     update = jax.jit(agent.update)
     # The model's first step has size 0; from the third one on, bits are always told.
-    for seed in range(3 if kind == simple.MODEL else 1):
+    for seed in range(3 if kind == simple_training.MODEL else 1):
         state, result = update(RUN, state, batch_of(agent, kind, seed))
     before = state_of("stochastic", **always).params.agent
     for name in ("model", "policy"):
         old, new = (jax.tree.leaves(getattr(p, name)) for p in (before, state.params.agent))
-        learns = (kind == simple.MODEL) == (name == "model")
+        learns = (kind == simple_training.MODEL) == (name == "model")
         changed = [np.any(a != b) for a, b in zip(old, new, strict=True)]
         assert all(changed) if learns else not any(changed), name
     assert np.isfinite(list(result.metrics.values())).all()
@@ -120,7 +120,7 @@ def evaluate(params, stacks, num_actions=2):
 def test_a_real_rollout_equals_a_slow_loop_over_its_agents():
     overrides = {**ONE_STEP, "minibatch_steps": 5, "model_rollout": 6}
     agent, state = agent_of(**overrides), state_of(**overrides)
-    batch = batch_of(agent, simple.REAL, is_first=True)
+    batch = batch_of(agent, simple_training.REAL, is_first=True)
     _, result = jax.jit(agent.update)(RUN, state, batch)
     windows = jax.tree.map(lambda x: x[0], batch.transitions)
     stacks = np.stack([
@@ -150,7 +150,7 @@ def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():
     model["params"]["unet"]["reward"]["kernel"] *= 100
     params = state.params.agent._replace(model=model)
     state = state._replace(params=types.TrainableParams(params, {}))
-    batch = batch_of(agent, simple.IN_MODEL)
+    batch = batch_of(agent, simple_training.IN_MODEL)
     _, result = jax.jit(agent.update)(RUN, state, batch)
 
     config = toy_simple.make_config()
@@ -178,7 +178,7 @@ def test_the_first_loss_of_the_policy_in_the_model_is_zero():
     """Before its first minibatch, ratios are 1 and advantages have mean 0."""
     overrides = {**ONE_STEP, "model_rollout": 4, "minibatch_steps": 3}
     _, result = jax.jit(agent_of(**overrides).update)(
-        RUN, state_of(**overrides), batch_of(agent_of(**overrides), simple.IN_MODEL)
+        RUN, state_of(**overrides), batch_of(agent_of(**overrides), simple_training.IN_MODEL)
     )
     assert result.metrics["loss_policy_in_model"] == pytest.approx(0.0, abs=1e-6)
 
@@ -199,9 +199,9 @@ def plain_model(model, **overrides):
         model,
         PLAIN | {f"{model}.dropout": 0.0, f"{model}.middle_dropout": 0.0} | overrides,
     )
-    world = getattr(simple, f"make_{model}")(config, 3)
+    world = getattr(simple_model, f"make_{model}")(config, 3)
     agent = make_agent(config, discrete_spec(config.frame_shape, 3))
-    windows = batch_of(agent, simple.MODEL).transitions
+    windows = batch_of(agent, simple_training.MODEL).transitions
     return config, world, jax.jit(world.init)(jax.random.key(0)), windows
 
 
@@ -261,7 +261,7 @@ def test_the_loss_of_the_stochastic_model_by_hand(reads_itself):
 def test_a_carried_state_equals_one_from_the_first_frame_of_the_stack_on():
     """A step in the stochastic model reads each frame once; the source reads a whole stack."""
     config = toy_simple.make_config("stochastic")
-    world = simple.make_stochastic(config, 3)
+    world = simple_model.make_stochastic(config, 3)
     params = jax.jit(world.init)(jax.random.key(0))
     frames = 255 * jax.random.uniform(jax.random.key(1), (1, 4, *config.frame_shape))
     key, action = jax.random.key(2), jnp.array([1])
@@ -275,7 +275,9 @@ def test_a_carried_state_equals_one_from_the_first_frame_of_the_stack_on():
 
     @jax.jit
     def anew(frames):
-        bound = simple.make_stochastic(toy_simple.make_config("stochastic", {"frame_stack": 4}), 3)
+        bound = simple_model.make_stochastic(
+            toy_simple.make_config("stochastic", {"frame_stack": 4}), 3
+        )
         state = bound.start(params, frames)
         return bound.step(params, state, frames, action, key)[0].pixels
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from rcrl_jax import native
-from rcrl_jax.agents import make_agent, simple
+from rcrl_jax.agents import make_agent
+from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
 from rcrl_jax.auxiliary import registry
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.losses import c51
@@ -54,7 +55,7 @@ def follow(preset: str) -> dict[str, list[float]]:
     if preset in SIMPLE:
         # The model's first step has size 0. Few steps in it: a pixel's value is a choice, which
         # rounding may turn.
-        kinds = (simple.MODEL,) * UPDATES + (simple.REAL, simple.IN_MODEL)
+        kinds = (MODEL,) * UPDATES + (REAL, IN_MODEL)
         overrides = {"precision": "float32", "model_rollout": 3}
         plan = toy_simple.make_plan("", SIMPLE[preset], overrides=overrides)
     elif preset in ATARI_PRESETS:

@@ -7,7 +7,7 @@ import pytest
 from experiments.simple import measure, rollouts
 from experiments.simple.rollouts import Rollouts
 from rcrl_jax import files
-from rcrl_jax.agents import simple
+from rcrl_jax.agents import simple_model
 from rcrl_jax.training import nulls
 from tests.experiments.simple.test_rollouts import FITTED
 from tests.training import toy_simple
@@ -30,7 +30,7 @@ def random_rollouts(number):
 def test_what_the_model_says_equals_a_slow_loop_that_feeds_it_its_own_frames(monkeypatch):
     monkeypatch.setattr(measure, "_AT_ONCE", 2)  # three rollouts, so that the last part is shorter
     config = toy_simple.make_config(overrides={"precision": "float32"})
-    world = simple.make_deterministic(config, 3)
+    world = simple_model.make_deterministic(config, 3)
     params = jax.jit(world.init)(jax.random.key(0))
     one = random_rollouts(3)
     told = measure.make_model(config, 3)(params, one)
