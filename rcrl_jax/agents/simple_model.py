@@ -12,6 +12,7 @@ from rcrl_jax import types
 from rcrl_jax.config.simple import SimpleConfig, StochasticModelConfig
 from rcrl_jax.losses import simple as losses
 from rcrl_jax.networks import simple as networks
+from rcrl_jax.networks import simple_bits
 
 
 class World(NamedTuple):
@@ -97,7 +98,7 @@ def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
     """
     world: StochasticModelConfig = config.stochastic
     stack = config.frame_stack
-    bits = networks.BitInjection(
+    bits = simple_bits.BitInjection(
         world.filters, world.bits, world.flip_rate, world.ramp, world.most_predicted,
         world.most_used, world.predictor_size,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.networks import simple as networks
+from rcrl_jax.networks import simple_bits
 from rcrl_jax.training import prediction
 from tests.training import toy_simple
 
@@ -235,7 +236,7 @@ def test_the_loss_of_the_stochastic_model_by_hand(reads_itself):
     # After the ramp a model always reads its own frames where it learns to predict them.
     updates, key = jnp.float32(8 if reads_itself else 0), jax.random.key(1)
     loss, metrics = jax.jit(world.loss)(params, windows, updates, key)
-    bits = networks.BitInjection(8, 16, 0.1, 8, 0.5, 0.0, 4)
+    bits = simple_bits.BitInjection(8, 16, 0.1, 8, 0.5, 0.0, 4)
     network = networks.StochasticModel(3, 8, 3, networks.UNet(8, 2, 1, 2, 0.0, 0.0, bits))
     frames, reward = windows.observation, windows.reward.astype(int) + 1
     frame = frames[:, 0].astype(np.float32)

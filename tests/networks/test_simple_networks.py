@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import simple
+from rcrl_jax.networks import simple, simple_bits, simple_layers
 
 KEY = jax.random.key(0)
 
@@ -23,7 +23,7 @@ def unet(bits=None):
 )
 def test_convolutions_equal_xla_s_with_padding_same(side, stride, height, width):
     x = jax.random.normal(KEY, (2, height, width, 3))
-    layer = simple.Convolution(4, side, stride)
+    layer = simple_layers.Convolution(4, side, stride)
     params = layer.init(KEY, x)
     params["params"]["bias"] = jnp.arange(4.0)
     expected = jax.lax.conv_general_dilated(
@@ -35,7 +35,7 @@ def test_convolutions_equal_xla_s_with_padding_same(side, stride, height, width)
 
 def test_transposed_convolutions_are_the_transposes_of_convolutions():
     x = jax.random.normal(KEY, (2, 3, 4, 5))
-    layer = simple.TransposedConvolution(6)
+    layer = simple_layers.TransposedConvolution(6)
     params = layer.init(KEY, x)
     kernel = params["params"]["kernel"].transpose(0, 1, 3, 2)
 
@@ -59,7 +59,9 @@ def test_frames_are_standardised_one_by_one_and_a_uniform_one_becomes_zero():
 
 
 def test_the_timing_signal_has_sines_and_cosines_of_row_and_column():
-    found = simple.timing_signal(3, 4, 9)  # two timescales: 1 and 10,000 pixels; a channel is left
+    found = simple_layers.timing_signal(
+        3, 4, 9
+    )  # two timescales: 1 and 10,000 pixels; a channel is left
     assert found.shape == (3, 4, 9)
     slow = 2 / 10_000
     row = [np.sin(2), np.sin(slow), np.cos(2), np.cos(slow)]
@@ -68,16 +70,16 @@ def test_the_timing_signal_has_sines_and_cosines_of_row_and_column():
 
 
 def test_an_action_gates_images_and_adds_to_them_and_action_0_is_the_zero_vector():
-    embedding = simple.ActionEmbedding(3, 4)
+    embedding = simple_layers.ActionEmbedding(3, 4)
     params = embedding.init(KEY, jnp.array([0]))
     vectors = embedding.apply(params, jnp.array([0, 2]))
     table = params["params"]["table"]
     assert not vectors[0].any()
     np.testing.assert_allclose(vectors[1], 2 * table[2], rtol=1e-6)  # times the root of 4
-    more = simple.ActionEmbedding(5, 4).init(KEY, jnp.array([0]))["params"]["table"]
+    more = simple_layers.ActionEmbedding(5, 4).init(KEY, jnp.array([0]))["params"]["table"]
     np.testing.assert_array_equal(more[:3], table)
 
-    injection = simple.Injection()
+    injection = simple_layers.Injection()
     x = jnp.ones((1, 1, 1, 2))
     params = injection.init(KEY, x, vectors[1:])["params"]
     params["multiply"] = {"kernel": jnp.zeros((4, 2)), "bias": jnp.array([0.0, 100.0])}
@@ -127,7 +129,7 @@ def test_a_layer_of_many_outputs_equals_a_dense_one_with_its_gradients():
         return jax.value_and_grad(lambda *xs: jnp.sum(product(*xs) * weights), (0, 1))(x, kernel)
 
     for a, b in zip(
-        jax.tree.leaves(of(simple._multiply)), jax.tree.leaves(of(jnp.matmul)), strict=True
+        jax.tree.leaves(of(simple_layers.multiply)), jax.tree.leaves(of(jnp.matmul)), strict=True
     ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
@@ -146,16 +148,16 @@ def test_noisy_pixels_take_the_median_colour_of_the_batch():
 
 def test_symbols_are_eight_bits_the_first_of_which_counts_one():
     bits = jnp.array([[1.0] + [-1.0] * 7 + [-1.0, 1.0] + [-1.0] * 5 + [1.0]])
-    symbols = simple.to_symbols(bits)
+    symbols = simple_bits.to_symbols(bits)
     np.testing.assert_array_equal(symbols, [[1, 2 + 128]])
-    np.testing.assert_array_equal(simple.to_bits(symbols), bits)
+    np.testing.assert_array_equal(simple_bits.to_bits(symbols), bits)
 
 
 def test_gradients_pass_bits_as_if_they_were_tanh():
     x = jnp.linspace(-2, 2, 9)[None]
 
     def bits(x, share, flips):
-        return simple.noisy_bits(x, KEY, flips, jnp.float32(share))
+        return simple_bits.noisy_bits(x, KEY, flips, jnp.float32(share))
 
     noise_key = jax.random.split(KEY, 3)[0]
     noise = 0.2 * jax.random.truncated_normal(noise_key, -2.0, 2.0, x.shape)
@@ -168,15 +170,15 @@ def test_gradients_pass_bits_as_if_they_were_tanh():
         np.testing.assert_allclose(found, slope, rtol=1e-5)
     np.testing.assert_array_equal(bits(x, 1.0, 1.0), -discrete)
     np.testing.assert_allclose(jax.grad(lambda x: bits(x, 1.0, 1.0).sum())(x), -slope, rtol=1e-5)
-    many = np.asarray(simple.noisy_bits(jnp.full((100, 100), 9.0), KEY, 0.1, jnp.float32(0.5)))
+    many = np.asarray(simple_bits.noisy_bits(jnp.full((100, 100), 9.0), KEY, 0.1, jnp.float32(0.5)))
     assert np.mean(many == -1) == pytest.approx(0.05, abs=0.01)
 
 
 def test_the_loss_of_bits_is_the_cross_entropy_of_each_symbol_given_those_before():
     """The LSTM in NumPy, with the biases of TensorFlow's cell; without dropped units."""
-    predictor = simple.BitPredictor(16, 5)
+    predictor = simple_bits.BitPredictor(16, 5)
     x = jax.random.normal(KEY, (1, 2, 2, 3))
-    bits = simple.to_bits(jnp.array([[7, 200]]))
+    bits = simple_bits.to_bits(jnp.array([[7, 200]]))
     rngs = {"params": KEY, "dropout": KEY, "noise": KEY}
     params = predictor.init(rngs, x, bits, method="loss")["params"]
     with pytest.MonkeyPatch.context() as patch:
@@ -209,7 +211,7 @@ def stochastic(**changes):
         "number": 8, "flip_rate": 0.0, "ramp": 10, "most_predicted": 0.0, "most_used": 1.0,
         "predictor_size": 4,
     }  # fmt: skip
-    bits = simple.BitInjection(hidden=8, **settings | changes)
+    bits = simple_bits.BitInjection(hidden=8, **settings | changes)
     return simple.StochasticModel(3, 8, 5, unet(bits))
 
 
@@ -237,7 +239,7 @@ def test_the_state_gates_frames_by_hand(frames):
     state = 0.5 * jnp.ones_like(start)
     found = model.apply(params, state, frames[0], method="advance")
     both = jnp.concatenate([state, simple.standardise(frames[0])], axis=-1)
-    gates = simple.Convolution(10, 3).apply({"params": params["params"]["gates"]}, both)
+    gates = simple_layers.Convolution(10, 3).apply({"params": params["params"]["gates"]}, both)
     keep = 1 / (1 + np.exp(-gates[..., :5]))
     expected = 0.5 * keep + np.tanh(gates[..., 5:]) * (1 - keep)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
@@ -318,7 +320,7 @@ def test_full_sizes_are_those_of_the_layers_of_the_source():
 
 def test_the_full_stochastic_model_has_the_layers_of_the_source():
     frame, action = jnp.zeros((1, 105, 80, 3)), jnp.zeros(1, int)
-    bits = simple.BitInjection(96, 128, 0.1, 40_000, 0.5, 0.8, 128)
+    bits = simple_bits.BitInjection(96, 128, 0.1, 40_000, 0.5, 0.8, 128)
     model = simple.StochasticModel(6, 96, 64, simple.UNet(96, 6, 3, 2, 0.15, 0.5, bits))
     state = jnp.zeros((1, 105, 80, 64))
 

@@ -1,0 +1,139 @@
+"""Layers of SimPLe's networks."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcrl_jax.networks import strided_convolution
+from rcrl_jax.networks.initializers import by_row
+
+_unit_scaling = jax.nn.initializers.variance_scaling(1.3, "fan_avg", "uniform")
+
+
+@jax.custom_vjp
+def multiply(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """`[..., I] @ [I, O]`, where I is much smaller than O."""
+    return x @ kernel
+
+
+def _keep(x, kernel):
+    return multiply(x, kernel), (x, kernel)
+
+
+def _gradients(arguments, gradient):
+    x, kernel = arguments
+    rows = tuple(range(x.ndim - 1))
+    # In this order XLA for CPUs transposes x. In that of its own gradient it transposes the greater
+    # array, which takes longer than both products.
+    return gradient @ kernel.T, jax.lax.dot_general(x, gradient, ((rows, rows), ((), ())))
+
+
+multiply.defvjp(_keep, _gradients)
+
+dense = functools.partial(nn.Dense, kernel_init=_unit_scaling)
+# Inputs may be uniform; a bias of zero would keep them so.
+embed = functools.partial(dense, bias_init=nn.initializers.normal(0.01))
+dense_to_many = functools.partial(
+    dense, dot_general=lambda x, kernel, *_, **__: multiply(x, kernel)
+)
+layer_norm = functools.partial(nn.LayerNorm, epsilon=1e-6, use_fast_variance=False)
+
+
+def timing_signal(height: int, width: int, channels: int) -> np.ndarray:
+    """`[H, W, c]`: sines and cosines of the row, then of the column, at channels // 4 timescales.
+
+    The timescales lie between 1 and 10,000 pixels at equal ratios; channels that are left are 0.
+    """
+    number = channels // 4
+    timescales = 10_000.0 ** (np.arange(number) / max(number - 1, 1))
+    signal = np.zeros((height, width, channels), np.float32)
+    for axis, size in enumerate((height, width)):
+        phase = np.arange(size)[:, None] / timescales
+        waves = np.concatenate([np.sin(phase), np.cos(phase)], axis=1)
+        own = signal[..., 2 * number * axis : 2 * number * (axis + 1)]
+        own += np.expand_dims(waves, 1 - axis)
+    return signal
+
+
+def with_timing(x: jax.Array) -> jax.Array:
+    """Images `[N, H, W, c]` plus the signal of their pixels."""
+    return x + timing_signal(*x.shape[1:])[None]
+
+
+def pad_same(x: jax.Array, side: int, stride: int) -> jax.Array:
+    """Zeros around images `[N, H, W, c]` as TensorFlow's padding 'SAME', the odd one at the end."""
+    missing = (max((-(-n // stride) - 1) * stride + side - n, 0) for n in x.shape[1:3])
+    return jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in missing), (0, 0)))
+
+
+class Convolution(nn.Module):
+    """A convolution with padding 'SAME', as a product of shifted images."""
+
+    filters: int
+    side: int
+    stride: int = 1
+    kernel_init: nn.initializers.Initializer = _unit_scaling
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """`[N, H, W, c] -> [N, ceil(H / stride), ceil(W / stride), filters]`."""
+        shape = (self.side, self.side, x.shape[-1], self.filters)
+        kernel = self.param("kernel", self.kernel_init, shape)
+        bias = self.param("bias", nn.initializers.zeros, (self.filters,))
+        rows, columns = (-(-n // self.stride) for n in x.shape[1:3])
+        x = pad_same(x, self.side, self.stride)
+        if self.stride == 2:
+            return strided_convolution.convolve(x, kernel, bias)
+        shifted = [
+            x[:, i : i + (rows - 1) * self.stride + 1, j : j + (columns - 1) * self.stride + 1][
+                :, :: self.stride, :: self.stride
+            ]
+            for i in range(self.side)
+            for j in range(self.side)
+        ]
+        return (
+            jnp.concatenate(shifted, axis=-1) @ kernel.reshape(-1, self.filters)
+            + bias[None, None, None]
+        )
+
+
+class TransposedConvolution(nn.Module):
+    """A transposed 4x4 convolution of stride 2 with padding 'SAME'."""
+
+    filters: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """`[N, H, W, c] -> [N, 2 H, 2 W, filters]`."""
+        kernel = self.param("kernel", _unit_scaling, (4, 4, x.shape[-1], self.filters))
+        bias = self.param("bias", nn.initializers.zeros, (self.filters,))
+        return strided_convolution.convolve_transposed(x, kernel, bias)[:, 1:-1, 1:-1]
+
+
+class Injection(nn.Module):
+    """Multiplies images by gates of a vector and adds a vector: `x sigmoid(W_m e) + W_a e`."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array, vector: jax.Array) -> jax.Array:
+        """Images `[N, H, W, c]` and vectors `[N, d]`."""
+        vector = vector[:, None, None]
+        gate = nn.sigmoid(dense(x.shape[-1], name="multiply")(vector))
+        return x * gate + dense(x.shape[-1], name="add")(vector)
+
+
+class ActionEmbedding(nn.Module):
+    """Vectors of actions; that of action 0 is zero."""
+
+    max_num_actions: int
+    size: int
+
+    @nn.compact
+    def __call__(self, action: jax.Array) -> jax.Array:
+        """`[N] int32 -> [N, size]`."""
+        init = by_row(nn.initializers.normal(self.size**-0.5))
+        table = self.param("table", init, (self.max_num_actions, self.size))
+        return table[action] * math.sqrt(self.size) * (action != 0)[:, None]
