@@ -182,7 +182,7 @@ def test_the_loss_of_bits_is_the_cross_entropy_of_each_symbol_given_those_before
     rngs = {"params": KEY, "dropout": KEY, "noise": KEY}
     params = predictor.init(rngs, x, bits, method="loss")["params"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simple, "_LSTM_DROPOUT", 0.0)
+        patch.setattr(simple_bits, "_LSTM_DROPOUT", 0.0)
         found = predictor.apply({"params": params}, x, bits, method="loss", rngs={"dropout": KEY})
 
     def dense(name, x):
@@ -217,7 +217,7 @@ def stochastic(**changes):
 
 @pytest.fixture
 def frames(monkeypatch):
-    monkeypatch.setattr(simple, "_SUMMARY_FILTERS", (2, 3))
+    monkeypatch.setattr(simple_bits, "_SUMMARY_FILTERS", (2, 3))
     return 255 * jax.random.uniform(KEY, (3, 2, 9, 8, 3))
 
 
