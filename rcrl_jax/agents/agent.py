@@ -23,10 +23,11 @@ TRAINING, EVALUATION = "training", "evaluation"
 
 
 class Schedule(NamedTuple):
-    """When an agent learns; `simple_training.Rounds` is another one.
+    """When an agent learns; `simple_training.Rounds` is another schedule.
 
-    All but the last of several updates come before the action of their step. `before_action` says
-    whether the last one does, too, as an agent needs that learns from its newest actions alone.
+    If several updates are due at a step, all but the last come before the action of that step.
+    `before_action` says whether the last one does, too: agents that learn only from their newest
+    actions need this.
     """
 
     before_action = False
@@ -90,9 +91,9 @@ class Agent:
     Attributes:
       init: `(run, key) -> LearnerState`.
       act: `(run, params, observation [N, *obs], key, policy_name, step) -> action [N, *act]`.
-        `policy_name` is static: `TRAINING`, after `step []` agent steps, `EVALUATION`, or one of
-        `EvaluationSettings.others`. That of an agent with a memory takes the memory after the
-        observation, and returns `(action, memory)`.
+        `policy_name` is static: `TRAINING`, `EVALUATION`, or one of `EvaluationSettings.others`;
+        `step []` is the number of agent steps so far. If the agent has a memory, `act` takes it
+        after the observation and returns `(action, memory)`.
       update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
         plus every auxiliary loss. Where there are several kinds, the shape of the batch tells which
         one it is.

@@ -32,8 +32,8 @@ def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> C
       action_repeat: environment steps of an agent step.
     """
     contrast = config.return_contrast
-    # Rewards are sums over the action repeat. For 'mean' the threshold is scaled instead: means add
-    # up to more than it if sums add up to more than action_repeat times it.
+    # Rewards are sums over the action repeat. For 'mean' the threshold is scaled instead: the means
+    # exceed the threshold exactly where the sums exceed action_repeat times the threshold.
     scale = action_repeat if contrast.segment_reward == "mean" else 1
     return make_rule(contrast, tolerance=contrast.segment_threshold * scale)
 

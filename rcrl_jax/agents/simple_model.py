@@ -92,9 +92,9 @@ def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
 def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
     """The model of a state and bits, which learns to predict several frames in a row.
 
-    While it learns, it reads frames or, more and more often, its own predictions. Every step of a
-    window teaches the next frame and its bits; the last given frame and those after it teach
-    rewards, too.
+    In training it reads true frames or, more and more often, its own predictions. Every step of a
+    window trains the prediction of the next frame and its bits; from the last given frame on, also
+    that of the reward.
     """
     world: StochasticModelConfig = config.stochastic
     stack = config.frame_stack

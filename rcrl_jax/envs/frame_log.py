@@ -21,7 +21,7 @@ from rcrl_jax import files
 from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment
 
 FRAME_LOG = "frames.log"
-"""Of the file in a work directory."""
+"""Name of the file in a work directory."""
 
 _HEADER = struct.Struct("<II")
 _LEVEL = 1  # of zlib; level 6 takes twice the time and saves a tenth
@@ -117,7 +117,7 @@ def _count_records(path: pathlib.Path, size: int) -> int:
 
 
 class LoggedEnvironment(VectorEnvironment):
-    """Environments whose frames come from a log as far as it goes, and are added to it then."""
+    """Environments whose frames come from a log while it lasts; later ones are added to it."""
 
     def __init__(self, environment: VectorEnvironment, log: FrameLog) -> None:
         """Takes ownership of both.

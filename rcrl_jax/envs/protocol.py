@@ -92,7 +92,7 @@ class EnvironmentProtocol:
     stack_start: str = "zeros"
     """What the stack holds before an episode's first frame: 'zeros', or the 'first_frame' again."""
     restart_period: int | None = None
-    """Agent steps of the run after each of which its game is cut."""
+    """The game is cut whenever the run has made a multiple of this many agent steps."""
 
     def for_evaluation(self) -> "EnvironmentProtocol":
         """The same settings with whole games and raw rewards."""
@@ -144,8 +144,8 @@ class VectorEnvironment(Protocol):
     description: dict[str, Any]
     """For the manifest: backend, versions and every setting that changes a frame or a score."""
     renders: bool = True
-    """Whether frames are wanted from now on. Without them a simulator that renders slowly is fast,
-    and the `frame` of its time steps means nothing. Others need not look at this."""
+    """Whether frames are wanted from now on. If not, a simulator that renders slowly skips
+    rendering, and the `frame` of its time steps means nothing. Others may ignore this."""
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """Starts the next game in the masked environments.

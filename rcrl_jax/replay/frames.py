@@ -128,9 +128,9 @@ _LANES = 128
 def device_frame_size(layout: FrameLayout) -> int:
     """L, the elements of a frame on a device: those of a stored frame, then zeros.
 
-    A TPU pads the last axis of an array to 128 and keeps other orders of its axes for gathers, so
-    it would copy a store of shaped frames whole in every update and every write. Flat frames of a
-    multiple of 128 it neither pads nor copies.
+    A TPU pads the last axis of an array to 128 and orders the axes differently for gathers. So it
+    would copy a whole store of shaped frames in every update and every write. It neither pads nor
+    copies flat frames whose length is a multiple of 128.
     """
     return -(-math.prod(layout.stored_shape) // _LANES) * _LANES
 

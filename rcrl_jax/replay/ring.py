@@ -215,7 +215,7 @@ class TransitionRing:
         return newest - (newest - slot) % self._capacity
 
     def holds(self, index: np.ndarray) -> np.ndarray:
-        """Whether the slots of `index [R, N]` have not been written again: `[R, N] bool`."""
+        """Whether the steps of `index [R, N]` are still stored: `[R, N] bool`."""
         return index >= self.count[:, None] - self._capacity
 
     def pairs(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +242,7 @@ class TransitionRing:
         return action.reshape(*at.shape, *action.shape[2:]), exists.reshape(at.shape)
 
     def ends(self, window: Window) -> np.ndarray:
-        """Slots of the stacks `[R, B, C] int32` to bootstrap from; zeros where it terminated."""
+        """Slots of the stacks `[R, B, C] int32` to bootstrap from; the zero slot if terminated."""
         stacks, _ = self.pairs(window.end)
         stacks[window.terminated] = self._zero_slot
         return stacks

@@ -16,11 +16,11 @@ labelled "different" gets a larger output than one labelled "same". Ties count h
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
-The clock is the null of every AUC of pairs: it sees no frame, and two steps of one segment are
-close in time, so it has far more than 0.5. Only what exceeds it, or what remains at matched time,
-can come from returns. Time is the step number in the game; the distance of two steps of different
-games is the difference of these. Returns are undiscounted, to the end of the training episode; in
-games without a reward all are equal, and there is nothing to measure.
+The clock is the null of every AUC of pairs: it sees no frame, but two steps of one segment are
+close in time, so its AUC is far above 0.5. Only an AUC above the clock's, or above 0.5 at matched
+time, can come from returns. Time is the step number in the game; the distance of two steps is the
+difference of their step numbers, also in different games. Returns are undiscounted, to the end of
+the training episode; in games without a reward all are equal, and there is nothing to measure.
 """
 
 from collections.abc import Callable, Sequence
@@ -282,9 +282,10 @@ def sharing_a_group(
 
 
 def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A uniform draw from the other steps of each anchor's group, which has two or more.
+    """A uniform draw from the other steps of each anchor's group.
 
-    Where it has one, as where `sharing_a_group` found no anchor, any step: it is in no pair.
+    If a group has no other step, as where `sharing_a_group` found no anchor, the result is
+    arbitrary: no pair uses it.
     """
     order = np.argsort(group, kind="stable")
     place = np.empty_like(order)

@@ -16,8 +16,8 @@ _UNIFORM_ANCHORS = 1 << 16
 _EQUAL_RETURNS = 1 << 17
 _MEASURING = 1 << 20  # added to the streams of samples that nothing learns from
 _DRAWS_FOR_ANOTHER_RETURN = 16
-# 32 draws for each of 64 anchors take 0.1 ms a run. They find a return that a share of 1/10 of the
-# live transitions have with probability 0.97, one of share 1/100 with probability 0.28.
+# 32 draws for each of 64 anchors take 0.1 ms a run. They find a return with probability 0.97 if
+# 1/10 of the live transitions have it, and with probability 0.28 if 1/100 have it.
 _DRAWS_FOR_AN_EQUAL_RETURN = 32
 
 
@@ -54,7 +54,7 @@ class ContrastSampler:
     ) -> np.ndarray:
         """Indices `[R, size]` of anchors.
 
-        Where the anchors to learn from are the RL batch, these are drawn as an RL batch is.
+        If the rule uses the RL batch as anchors, anchors to measure are drawn like an RL batch.
 
         Args:
           prioritised: `(stream, size) -> [R, size]`, indices in proportion to their priorities.

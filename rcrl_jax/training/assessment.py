@@ -68,7 +68,7 @@ class Assessor:
         self, state: loop.LoopState, num_episodes: int, *, film: int
     ) -> evaluation.Evaluation:
         fleet, plan = self._fleet, self._plan
-        # Metrics are checked now and then, and actions that are chosen among values are finite.
+        # Metrics are checked only now and then, and discrete actions are finite in any case.
         leaves = jax.tree.leaves(fleet.to_host(state.learner.params))
         if diverged := loop.not_finite(leaves):
             raise loop.NotFinite("a parameter", state, diverged)

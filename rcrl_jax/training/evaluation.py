@@ -58,13 +58,13 @@ def evaluate(
 ) -> Evaluation:
     """Plays whole games of every run, ten at a time.
 
-    Lives do not matter and rewards are raw. A game that is still
-    running at the frame limit counts with its return so far. The result depends only on the
-    parameters, the seeds, `agent_steps`, and which games are played.
+    Lives do not matter and rewards are raw. A game that is still running at the frame limit counts
+    with its return so far. The result depends only on the parameters, the seeds, `agent_steps`, and
+    which games are played.
 
-    The games of a run after `agent_steps` are numbered, and training plays those from 0 on. Two
-    calls for games 0 to 19 and 20 to 39 play the same games as one for 0 to 39, since both borders
-    are multiples of ten.
+    The games of an evaluation are numbered, and training plays those from 0 on. Two calls for games
+    0 to 19 and 20 to 39 play the same games as one call for 0 to 39, because all bounds are
+    multiples of ten.
 
     Args:
       params: agent parameters, leading axis R.

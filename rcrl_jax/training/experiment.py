@@ -219,7 +219,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
 
 
 def _changed_fields(plan: Plan, game: str) -> str:
-    """Where the configuration is not its preset's, as flags have it; empty for one of one's own."""
+    """Fields that differ from the preset, written as in flags; empty for an unknown preset."""
     preset = {**atari_presets(), **control_presets(game)}.get(plan.preset)
     if preset is None:
         return ""

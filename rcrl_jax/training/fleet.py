@@ -104,7 +104,7 @@ class Fleet:
           policy_name: as of `Agent.act`.
 
         Returns:
-          `[R, N, *act]`, and the memory, whose episodes all go on.
+          `[R, N, *act]`, and the next memory, which restarts no episode.
         """
         if self.agent.init_memory is not None:
             memory = memory or self.start_memory(observation.shape[1])

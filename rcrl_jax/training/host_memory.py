@@ -24,12 +24,13 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     arena cuts an update of `rainbow` from 64 to 40 ms, and raises one of `rcrl` from 12 to 16 ms.
 
     A thread's arena consists of heaps, and a heap goes back to the system when all of it is free,
-    whatever the threshold for trimming is. The padding forbids that. Without it, two of three runs
-    of `rcrl` began a heap in each update: 100,000 page faults and 9 to 15 steps a second, where it
-    now takes fewer than one and 17 (3,000 steps of Qbert, AVX2, the other core in use).
+    whatever the threshold for trimming is. The padding prevents that. Without it, two of three runs
+    of `rcrl` began a new heap in each update, with 100,000 page faults and 9 to 15 steps a second.
+    With it there is less than one page fault and there are 17 steps a second (3,000 steps of Qbert,
+    AVX2, the other core in use).
 
-    Call it before JAX starts its threads, with its first array or look for devices; importing JAX
-    starts none. Except on Linux with glibc it does nothing.
+    Call this function before JAX starts its threads, that is before the first array and the first
+    query of devices; importing JAX starts none. Except on Linux with glibc it does nothing.
 
     Args:
       large_blocks: whether an update allocates blocks above 64 MB.

@@ -1,4 +1,4 @@
-"""Play that has learned nothing, beside which a score is read, in the same games.
+"""Nulls of a score: players that have learned nothing, in the same games.
 
 `uniform`: uniform actions. `constant`: always the same action, the best tried in ten games.
 `untrained`: the agent before its first update.
@@ -61,10 +61,10 @@ class Scripted(NamedTuple):
 
 
 def constant_actions(agent: Agent, valid: int) -> list[np.ndarray]:
-    """What a constant action is chosen from: all actions of a game.
+    """The candidates for the best constant action.
 
-    Of a task with one component -1, -0.9, ..., 1; of one with several zero, -1 and 1 in one of them
-    or in all, and uniform draws, the same for all.
+    In a game: all actions. In a task with one action component: -1, -0.9, ..., 1. In a task with
+    several: zero; -1 or 1 in one component or in all; and uniform draws, the same for all runs.
     """
     if not agent.action.shape:
         return list(np.arange(valid, dtype=agent.action.dtype))
@@ -97,8 +97,8 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
       play_games: plays.
 
     Returns:
-      For each run: of `policy`, `uniform`, `constant` and `untrained` the mean return and its
-      standard error; the constant action; the best without learning, and the difference to it.
+      For each run: the mean return of `policy`, `uniform`, `constant` and `untrained`, each with
+      its standard error; the constant action; the best null, and the difference to it.
     """
     num_games = returns.shape[1]
     tried = _constant_players(fleet)

@@ -77,7 +77,7 @@ class Progress:
         Args:
             steps: agent steps since the last call.
             last_score: a score to show from now on, if there is a new one.
-            updates: of the updates before the next step, how many are made, and how many there are.
+            updates: how many updates before the next step are made, and how many are due.
         """
         if last_score is not None:
             self._last_score = f", last score {last_score:.1f}"
@@ -111,7 +111,7 @@ class Progress:
             print(text, file=self._file, flush=True)
 
     def _text_of_updates(self, made: int, due: int) -> str:
-        """What alone tells the time while SLAC's model learns for hours before the next step."""
+        """Progress within a step: SLAC's model learns for hours before the next agent step."""
         now = time.monotonic()
         first, start_s = self._first_update = self._first_update or (made, now)
         left = ""

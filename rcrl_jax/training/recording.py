@@ -84,7 +84,7 @@ class Recording(contextlib.ExitStack):
     def record_step(self, step: loop.Step) -> None:
         """Records the episodes that a step ended, and the first finished update of each period.
 
-        Among the updates before an action, a period counts updates in place of agent steps.
+        For updates before an action, the period counts updates instead of agent steps.
 
         Raises:
           NotFinite: a recorded metric of the update is not finite.
@@ -148,7 +148,7 @@ class Recording(contextlib.ExitStack):
     ) -> None:
         """Records an evaluation of all runs, except those that a killed process has recorded.
 
-        One of other episodes is another one: a finished run may be asked for more of them.
+        An evaluation of other episodes is recorded, too: a finished run may be asked for more.
 
         Args:
           step: agent steps of the agents.
