@@ -173,11 +173,12 @@ def sentence(places: Mapping[str, int]) -> str:
 
 def page(frame: pd.DataFrame) -> str:
     """The outcome and the ranks of each look, and the powers, as Markdown."""
-    pool = pools.of_list(frame, frame.seed.isin(LOOKS))
     others = published.curl_runs()
-    lines = []
-    for seed in LOOKS:
-        own, places = pool.runs[pool.runs.seed == seed], our_places(pool.runs, seed)
+    lines, left_out = [], []
+    for seed in LOOKS:  # each is judged alone, so conditions may differ between them
+        pool = pools.largest(frame[frame.seed == seed])
+        own, places = pool.runs, our_places(pool.runs, seed)
+        left_out += pool.left_out
         rows = [
             [
                 game,
@@ -192,10 +193,10 @@ def page(frame: pd.DataFrame) -> str:
         diverged = own.game[own.diverged]
         if len(diverged):
             lines += [f"Diverged, counted as random play: {', '.join(diverged)}.", ""]
-    later = (~pool.runs.seed.isin(LOOKS)).sum()
+    later = (~frame.seed.isin(LOOKS)).sum()
     if later:
         lines += [f"{later} runs of other seeds take no part in a look.", ""]
-    for line in (*pools.unclear_commits(frame), *pool.left_out):
+    for line in (*pools.unclear_commits(frame), *left_out):
         lines += [line, ""]
     lines += [
         f"Power: shares of {SIMULATIONS:,} simulated looks that reject at {LEVEL:g} each. A "

@@ -16,6 +16,7 @@ convolution) and exits with 1 if there is one.
 """
 
 import hashlib
+import importlib.metadata
 import itertools
 import json
 import math
@@ -74,7 +75,11 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     absent = devices.describe(job.device)
     fleet = programs.make_fleet(job.preset, job.runs, job.batching, absent)
     lowered = programs.PROGRAMS[job.program](fleet).lower(lowering_platforms=(kind.platform,))
-    digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
+    of_step = {
+        "updates_a_step": programs.updates_a_step(fleet),
+        "transfers": programs.transfers(fleet),
+    }
+    digest = hashlib.sha256(f"{lowered.as_text()}{of_step}".encode()).hexdigest()[:16]
     if digest == known_digest:
         return None
     row = {
@@ -82,7 +87,7 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
         "digest": digest,
         "batching": fleet.batching,
         "runs_on_each_device": fleet.runs_on_each_device,
-        "update_period": fleet.agent.schedule.update_period,
+        **of_step,
         "precision": config.precision,
         "own_loops": programs.own_loops(config, job.program),
     }
@@ -95,7 +100,6 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     row["activations"] = activations
     kind = programs.KINDS.get(job.program)
     row["least"] = None if kind is None else programs.least_bytes(fleet, activations, kind)
-    row["transfers"] = programs.transfers(fleet)
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
@@ -149,10 +153,12 @@ def compile_apart(job: Job, known_digest: str | None) -> dict[str, Any] | None:
 
 
 def counting_digest() -> str:
-    """Digest of the code that counts."""
-    digest = hashlib.sha256()
-    for name in ("compiled", "counting", "devices", "hlo", "programs"):
-        digest.update((_ROOT / "benchmarks" / f"{name}.py").read_bytes())
+    """Digest of what compiles and of the code that counts."""
+    compilers = sorted(_ROOT.glob("requirements-*.lock"))
+    names = ("compiled", "counting", "devices", "hlo", "programs")
+    digest = hashlib.sha256(importlib.metadata.version("jax").encode())
+    for path in (*compilers, *(_ROOT / "benchmarks" / f"{name}.py" for name in names)):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -46,15 +46,18 @@ def runs_that_fit(row: Mapping[str, Any]) -> int:
 
 
 def step_bound_s(programs: Sequence[Mapping[str, Any]], update: Mapping[str, Any]) -> float | None:
-    """Bound of an agent step of a fleet: its share of an update, acting, and a write of frames."""
+    """Bound of an agent step of a fleet: its updates, acting, and a write of frames.
+
+    None where a program is missing, or updates are of several kinds.
+    """
     own = {
         row["program"]: bound_s(row)
         for row in programs
         if all(row[k] == update[k] for k in ("preset", "runs", "batching")) and "failed" not in row
     }
-    if not {"update", "act", "write"} <= own.keys():
+    if update["updates_a_step"] is None or not {"update", "act", "write"} <= own.keys():
         return None
-    return own["update"] / update["update_period"] + own["act"] + own["write"]
+    return own["update"] * update["updates_a_step"] + own["act"] + own["write"]
 
 
 def table(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -110,7 +113,8 @@ whole fleet. Loops count as often as they run. One execution of each program.
 * **GFLOP**: matrix products and convolutions of the program before the compiler's passes.
 * **least GB**: {"; ".join(parts)}.
 * **bound ms** is a bound, not a time: the larger of FLOP by peak and GB of the memory by bandwidth.
-  Agent steps/s: an agent step is an update (or its share of one), acting and a write of frames.
+  Agent steps/s: an agent step is its updates (or its share of one), acting and a write of frames;
+  none where updates are of several kinds.
 * Peak TFLOP/s of products: {rates}. Memory {kind.memory / 1e9:g} GB, {kind.bandwidth / 1e9:g} GB/s.
   Source: {kind.source}.
 * Commits: {", ".join(commits)}."""

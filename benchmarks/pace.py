@@ -69,10 +69,12 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if bound is None or row["runs"] not in fleets:
             continue
         moved, runs = sum(row["transfers"].values()), row["runs"]
+        fits = compiled_table.needed(row) <= kind.memory
+        name = row["preset"] if fits else f"{row['preset']}, does not fit in memory"
         for cores in _CORES:
             step = step_of(fleets[runs], cores, runs, moved, bound, kind.link)
             cells.append([
-                row["preset"], str(runs), str(cores),
+                name, str(runs), str(cores),
                 *(f"{value:.3f}" for value in (*step, step.least)),
                 f"{1e3 * runs / step.least:,.0f}", step.pace,
             ])  # fmt: skip
@@ -80,7 +82,7 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 hours = step.least * _COLUMN_STEPS / 3.6e6
                 alone = bound * _COLUMN_STEPS / 3600
                 columns.append(
-                    f"* {row['preset']}, {cores} cores: {hours:.2f} h; the device's bound alone "
+                    f"* {name}, {cores} cores: {hours:.2f} h; the device's bound alone "
                     f"{alone:.2f} h; sets the pace: {step.pace}"
                 )
     if not cells:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import TRAINING, Schedule
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -55,7 +56,7 @@ class ShapedFleet(Fleet):
         return (self.num_runs + self._copies) // self.num_devices
 
     def act_arguments(self, observation: Any) -> tuple[Any, ...]:
-        """Arguments of `programs.act[False]`; see `Fleet.act`."""
+        """Arguments of `programs.act`; see `Fleet.act`."""
         params, memory = self.init().params.agent, None
         if self.agent.init_memory is not None:
             memory = self.place(self.start_memory(observation.shape[1]))
@@ -130,7 +131,7 @@ def _pixels(fleet):
 
 
 def _act(fleet):
-    return fleet.programs.act[False].trace(*fleet.act_arguments(_observations(fleet, 1)))
+    return fleet.programs.act[TRAINING].trace(*fleet.act_arguments(_observations(fleet, 1)))
 
 
 def _write(fleet):
@@ -223,17 +224,31 @@ def least_bytes(fleet: ShapedFleet, activations: float, kind: int) -> dict[str, 
     }
 
 
-def transfers(fleet: ShapedFleet) -> dict[str, float]:
-    """Bytes that a step moves between the host and each device, part by part."""
+def updates_a_step(fleet: ShapedFleet) -> float | None:
+    """Updates that an agent step takes on average; None where there are several kinds."""
+    schedule = fleet.agent.schedule
+    if not isinstance(schedule, Schedule):
+        return None
+    return schedule.updates / schedule.update_period
+
+
+def transfers(fleet: ShapedFleet) -> dict[str, float] | None:
+    """Bytes that an agent step moves between the host and each device, part by part, on average.
+
+    None where there are several kinds of updates.
+    """
+    updates = updates_a_step(fleet)
+    if updates is None:
+        return None
     size = fleet.agent.replay.batch_size
     runs, shared = fleet.runs_on_each_device, fleet.num_devices
     layout = fleet.agent.observations.stored
     frame = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
     return {
         "observations to act on": _bytes(fleet.place(_observations(fleet, 1))) / shared,
-        "batch": _bytes(fleet.place(batch_of(fleet))) / shared,
+        "batch": updates * _bytes(fleet.place(batch_of(fleet))) / shared,
         "new frames": runs * frame,
-        "losses, back": runs * size * 4,
+        "losses, back": updates * runs * size * 4,
         "actions, back": runs * fleet.agent.action.size * fleet.agent.action.dtype.itemsize,
     }
 

@@ -163,7 +163,7 @@ class Verdict(NamedTuple):
         state: `supported`, `contradicted` or `undecided`.
         games: number of games with pairs that count.
         pairs: number of these pairs.
-        evidence: None where a game has a single pair, which allows no interval.
+        evidence: None where a game has fewer than three pairs, which allow no interval.
         changed: fields that both arms change, `(batch_size=128)`; empty for the presets themselves.
         sentence: all of it but the state, in words.
     """
@@ -211,9 +211,10 @@ def published(claim: Claim) -> str:
         for arm in (first, second)
     ]
     names = [reference.PAPER_COLUMN[arm] for arm in (claim.first, claim.second)]
+    steps = 1_500_000 if claim.table == 2 else 100_000
     return (
-        f"Published: {names[0]} is higher in {np.sum(first > second)} and lower in "
-        f"{np.sum(first < second)} of {len(means)} games; interquartile mean of games "
+        f"Published, after {steps:,} steps: {names[0]} is higher in {np.sum(first > second)} and "
+        f"lower in {np.sum(first < second)} of {len(means)} games; interquartile mean of games "
         f"{iqm[0]:.1f} % against {iqm[1]:.1f} %."
     )
 
@@ -243,6 +244,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     own = frame[(frame.family == claim.family) & (frame.env_steps == claim.env_steps)]
     own = own.assign(
         listed=registered.listed(own),
+        larger=registered.in_larger(own),
         arm=own.arm.map(arms.preset_of),
         changed=own.arm.map(arms.changes_of),
     )
@@ -253,6 +255,9 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
         own = own[~own.listed]
         when = "" if claim.is_preregistered else " until it is complete"
         notes.append(f"Runs of the pre-registered list are set aside{when}.")
+    if own.larger.any():
+        own = own[~own.larger]
+        notes.append("Runs of the larger pre-registered experiment are set aside.")
     if not claim.is_preregistered:
         own = own[own.seed.isin(claim.seeds)]
     own = own.assign(pool=own.groupby(["pool", "changed"], sort=False).ngroup())
@@ -264,7 +269,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     counts = [*map(len, first)]
     is_judged = not claim.is_preregistered and sum(counts) >= len(games(claim)) * len(claim.seeds)
     evidence = None
-    if min(counts, default=0) > 1:
+    if min(counts, default=0) >= statistics.FEWEST_FOR_INTERVAL:
         evidence = compare(first, second, with_test=is_judged)
     if others := (len(paired) - len(pool)) // 2:
         notes.append(f"Not counted, under other conditions: {words.count('pair', others)}.")
@@ -363,7 +368,7 @@ def _start(verdict: Verdict, is_judged: bool, frame: pd.DataFrame) -> str:
 def _estimates(verdict: Verdict) -> list[str]:
     """The estimates in a sentence; none without pairs."""
     if verdict.evidence is None:
-        return ["A game with one pair allows no interval."] * bool(verdict.pairs)
+        return ["Fewer than three pairs of a game allow no interval."] * bool(verdict.pairs)
     improvement, difference, p_value = verdict.evidence
     unit = "human-normalised scores" if verdict.claim.family == "atari" else "returns / 1000"
     test = "" if p_value is None else f", rank test p = {p_value:.4f}, level {LEVEL:.4f}"

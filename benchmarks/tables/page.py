@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import rcrl_jax
-from benchmarks.tables import command, panels, pools, runs
+from benchmarks.tables import command, panels, pools, runs, statistics
 from benchmarks.tables.run_files import COUNTS_AS
 from benchmarks.tables.table import render
 from rcrl_jax import reference, words
@@ -119,7 +119,7 @@ def build(
             one.table._replace(notes=[*one.table.notes, *one.left_out]) for one in shown.values()
         ],
         rows=_rows(frame, output.absolute().parent),
-        fewest_for_interval=panels.FEWEST_FOR_INTERVAL,
+        fewest_for_interval=statistics.FEWEST_FOR_INTERVAL,
         **drawn,
     )
     return Page(html, len(frame), problems)

@@ -20,9 +20,6 @@ from matplotlib.ticker import EngFormatter
 
 from benchmarks.tables import runs, statistics
 
-FEWEST_FOR_INTERVAL = 3
-"""Seeds from which on a mean has an interval; with two, resamples take only three values."""
-
 _RESAMPLES = 2_000
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text
@@ -137,12 +134,13 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
         figure, axes = _panel("agent steps", title)
         for arm, own in points.groupby("arm", sort=False):
             for name, (dash, words) in lines.items():
-                if name in own and len(mean := _mean_of_runs(own, name)):
+                if name in own and len(values := _of_runs(own, name)):
+                    mean = values.mean(axis=1)
                     shown = mean.iloc[:: -(-len(mean) // 200)]  # a panel has no more pixels
                     axes.plot(
                         shown.index, shown, color=looks[arm].color, linestyle=dash, linewidth=1.2,
                         marker="o" if len(mean) < 15 else None, markersize=2.5,
-                        label=f"{arm} ({own.run.nunique()}), {words}",
+                        label=f"{arm} ({values.shape[1]}), {words}",
                     )  # fmt: skip
         if axes.lines:
             if "AUC" in title:
@@ -150,10 +148,11 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
             yield title, _finish(figure, axes)
 
 
-def _mean_of_runs(points: pd.DataFrame, measure: str) -> pd.Series:
+def _of_runs(points: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Values `[step, run]` of the runs that have the measure."""
     own = points[["run", "agent_steps", measure]].dropna()
     own = own.drop_duplicates(["run", "agent_steps"], keep="last")
-    return runs.at_common_steps(own, "agent_steps", measure).mean(axis=1)
+    return runs.at_common_steps(own, "agent_steps", measure)
 
 
 def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None:
@@ -177,7 +176,7 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
         return
     look |= {"linewidth": 2, "markersize": 3, "alpha": 1}
     axes.plot(scores.index, scores.mean(axis=1), **look)
-    if scores.shape[1] >= FEWEST_FOR_INTERVAL:
+    if scores.shape[1] >= statistics.FEWEST_FOR_INTERVAL:
         interval = statistics.bootstrap_intervals(
             {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},
             [list(scores.to_numpy(np.float64))],

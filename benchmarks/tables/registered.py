@@ -22,6 +22,8 @@ PRESETS = ("rcrl", "erainbow_sa")
 """The two arms; the claim is that the first scores higher."""
 GAMES = ("Hero", "UpNDown", "Asterix", "MsPacman")
 SEEDS = range(9)
+LARGER_SEEDS = range(100, 126)
+"""Of the larger experiment on all games: one look, when all of its pairs are finished."""
 PAIRS = len(GAMES) * len(SEEDS)
 STEPS = 100_000
 """Agent steps of a run, and environment steps."""
@@ -32,13 +34,17 @@ COMMAND = "python -m benchmarks.claim --results=results/claim"
 
 
 def listed(frame: pd.DataFrame) -> pd.Series:
-    """Whether the pre-registration lists each run, wherever it lies: equal runs are equal."""
-    return (
-        frame.arm.isin(PRESETS)
-        & (frame.env_steps == STEPS)
-        & frame.game.isin(GAMES)
-        & frame.seed.isin(SEEDS)
-    )
+    """Whether the list holds each run, wherever it lies: equal runs are equal."""
+    return _registered(frame) & frame.game.isin(GAMES) & frame.seed.isin(SEEDS)
+
+
+def in_larger(frame: pd.DataFrame) -> pd.Series:
+    """Whether the larger experiment holds each run."""
+    return _registered(frame) & frame.seed.isin(LARGER_SEEDS)
+
+
+def _registered(frame: pd.DataFrame) -> pd.Series:
+    return frame.arm.isin(PRESETS) & (frame.env_steps == STEPS)
 
 
 def paired_scores(frame: pd.DataFrame) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -86,7 +92,7 @@ def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
             if not is_listed:
                 raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
     for name in pools.differing(frame):
-        if name in ("algorithm", "backend") or name.startswith("protocol."):
+        if name in ("algorithm", "backend", "evaluation_period") or name.startswith("protocol."):
             values = frame[name].map(pools.text)
             other = frame[values != values.iloc[0]].iloc[0]
             raise ValueError(

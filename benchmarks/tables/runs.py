@@ -19,6 +19,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.tables import arms, run_files
@@ -178,7 +179,9 @@ def _without_contradictions(frame: pd.DataFrame, problems: list[str]) -> pd.Data
         # A finished run counts before the same run that is still under way.
         copies = copies.sort_values("score", key=pd.isna, kind="stable")
         first, others = copies.iloc[0], copies.iloc[1:]
-        differing = others[(others.returns != first.returns) & others.score.notna()]
+        # Of a diverged run both are None, which pandas would call different.
+        is_other = [returns != first.returns for returns in others.returns]
+        differing = others[others.score.notna() & np.array(is_other, bool)]
         if len(differing):
             problems.append(
                 f"{_places([first.directory, *differing.directory])} hold the same run ({arm}, "

@@ -93,6 +93,7 @@ def read_others(paths: Sequence[str | os.PathLike]) -> pd.DataFrame:
         if (
             not len(own)
             or not np.isfinite(own.score).all()
+            or own.seed.isna().any()
             or own.duplicated(["game", "seed"]).any()
         ):
             raise ValueError(f"{name}: one finite score is expected for each game and seed")
@@ -192,7 +193,14 @@ def control_table(frame: pd.DataFrame) -> Table:
     points = runs.evaluations(frame)
     # The final score of a run stands for its last evaluation, which old and diverged runs lack.
     before_end = points[points.env_steps < points.run.map(frame.env_steps)]
-    points = pd.concat([before_end, frame])[["arm", "game", "env_steps", "score"]]
+    # A run that diverged before a budget of its own counts there as at its end.
+    diverged = frame[frame.diverged]
+    last = diverged.evaluations.map(lambda lines: lines[-1]["env_steps"] if lines else 0)
+    missed = [
+        diverged[(last < steps) & (steps < diverged.env_steps)].assign(env_steps=steps)
+        for steps in budgets
+    ]
+    points = pd.concat([before_end, *missed, frame])[["arm", "game", "env_steps", "score"]]
 
     def theirs(agent: str) -> _Filled:
         found = [rows.get((agent, *place)) for place in places]
@@ -208,13 +216,13 @@ def control_table(frame: pd.DataFrame) -> Table:
     filled = [theirs(agent) for agent in DMC_OTHERS]
     filled += _beside_published(frame.arm.unique(), reference.CONTROL_COLUMN, theirs, ours)
     labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
-    missed = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(budgets)]})
+    unseen = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(budgets)]})
     notes = [
         "Mean return ± standard deviation over runs; in brackets the number of ours. At a step "
         "before their end, runs are scored by their evaluation there, which has fewer episodes.",
         f"{_OURS_NOTE} Agents that read the state do not compete.",
         "The paper prints no figure of RCRL on DMControl, only curves.",
-        *([f"Not evaluated at these steps: {', '.join(missed)}."] if missed else []),
+        *([f"Not evaluated at these steps: {', '.join(unseen)}."] if unseen else []),
         *_protocol_notes("dmc", filled),
         *_condition_notes(frame),
         *_warnings(frame),

@@ -20,6 +20,9 @@ from scipy import stats
 Scores = Sequence[np.ndarray]
 """One array per game, `[..., n_g]`: n_g runs on the last axis, data sets on the leading ones."""
 
+FEWEST_FOR_INTERVAL = 3
+"""Runs of a game from which on there are intervals; of two, resamples take only three values."""
+
 _CHUNK = 1 << 22
 """Permuted statistics in memory at once, over all data sets."""
 

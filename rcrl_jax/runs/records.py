@@ -140,6 +140,10 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
     digests = scores.get("record_digests")
     if digests is None:
         return False
+    if not (isinstance(digests, dict) and {"metrics", "evaluations"} <= digests.keys()):
+        raise files.Damaged(
+            directory / "scores.json", "record_digests is not a digest of each file"
+        )
     for name, read in (("metrics", read_metrics), ("evaluations", read_evaluations)):
         path = directory / f"{name}.jsonl"
         if not path.exists():

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import base
 from benchmarks.tables import published, registered
 from rcrl_jax import reference
+from tests.benchmarks.tables.synthetic import edit
 from tests.benchmarks.test_claim import finish
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
@@ -99,6 +100,15 @@ def test_no_p_value_before_the_last_game(tmp_path, monkeypatch):
     finish(tmp_path, "curl", reference.games()[25], 0, 6.0)
     with pytest.raises(AssertionError, match="p value"):
         base.page(read(tmp_path))
+
+
+def test_each_look_has_its_own_conditions(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "SIMULATIONS", 10)
+    finish_games(tmp_path, ["Alien", "Hero"])
+    edit(finish(tmp_path, "curl", "Alien", 1, 5.0) / "manifest.json", "device", platform="gpu")
+    text = base.page(read(tmp_path))
+    assert "Seed 0: undecided: 2 of 26" in text and "Seed 1: undecided: 1 of 26" in text
+    assert "left out" not in text
 
 
 @pytest.mark.parametrize(

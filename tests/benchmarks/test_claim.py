@@ -138,6 +138,10 @@ def change(name, section=None, **changes):
         (change("manifest.json", "run", algorithm=None), ["algorithm is 'none"]),
         (change("manifest.json", "run", config={"auxiliary": []}), ["agent is 'erainbow_sa'"]),
         (change("manifest.json", "run", algorithm=1), ["algorithm is 1, but 2", "Hero/seed_0"]),
+        (
+            change("manifest.json", "run", config={"evaluation_period": 5}),
+            ["evaluation_period is 5, but "],
+        ),
         (change("manifest.json", "run", backend="ale"), ["backend is ale, but envpool"]),
         (change("manifest.json", "protocol", noise="on"), ["protocol.noise is on, but not stated"]),
     ],

@@ -225,7 +225,7 @@ def test_grouped_convolutions_and_collectives_are_found():
 
 ROW = {
     "device": "h200", "preset": "rcrl", "runs": 2, "batching": "vmap", "program": "update",
-    "runs_on_each_device": 2, "update_period": 1, "precision": "tf32", "flops": 494.7e9,
+    "runs_on_each_device": 2, "updates_a_step": 1.0, "precision": "tf32", "flops": 494.7e9,
     "activations": 10 * 2**20, "commit": "0" * 40, "arguments": 1e9, "temporaries": 1e8,
     "results": 0, "kernels": 7, "copies": 2, "bytes": 4.8e9, "copied_bytes": 0.0,
     "memory_bytes": 4.8e9, "compiler": {"flops": None, "bytes accessed": None},
@@ -272,8 +272,10 @@ def test_bounds_by_hand():
     assert compiled_table.runs_that_fit(four) == 4 * int(141e9 / 0.55e9)
     rows = [ROW | {"program": name} for name in ("act", "write")]
     assert compiled_table.step_bound_s(rows, ROW) is None
-    every_fourth = ROW | {"update_period": 4}
-    assert compiled_table.step_bound_s([*rows, ROW], every_fourth) == pytest.approx(2.25e-3)
+    for updates, bound in ((0.25, 2.25e-3), (0.2, 2.2e-3), (100.0, 102e-3)):
+        row = ROW | {"updates_a_step": updates}
+        assert compiled_table.step_bound_s([*rows, ROW], row) == pytest.approx(bound)
+    assert compiled_table.step_bound_s([*rows, ROW], ROW | {"updates_a_step": None}) is None
 
 
 @pytest.mark.parametrize(

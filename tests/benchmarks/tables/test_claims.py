@@ -87,14 +87,14 @@ def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
 
 
 def test_the_estimates_are_those_of_the_scores(tmp_path):
-    """Two games, two seeds: 3 of the 4 comparisons of each game are won."""
+    """Two games, three seeds: 6 of the 9 comparisons of each game are won."""
     for game in ("Alien", "Amidar"):
-        for preset, levels in (("rcrl", (0.4, 0.2)), ("curl", (0.3, 0.1))):
+        for preset, levels in (("rcrl", (0.6, 0.4, 0.2)), ("curl", (0.5, 0.3, 0.1))):
             for seed, level in enumerate(levels):
                 write_run(tmp_path, preset, game, seed, score_at(game, level), steps=STEPS)
     evidence = judge(tmp_path, claim_of("rcrl > curl")).evidence
-    assert evidence.improvement.estimate == pytest.approx(0.75)
-    # The middle two of 0.4, 0.4, 0.2, 0.2 average 0.3; of the other arm 0.2.
+    assert evidence.improvement.estimate == pytest.approx(6 / 9)
+    # The middle four of each arm's six average 0.4 and 0.3.
     assert evidence.difference.estimate == pytest.approx(0.1)
 
 
@@ -114,12 +114,14 @@ def test_two_separated_pairs_of_one_game_decide_nothing():
     assert claims.decide(claim_of("rcrl > curl"), evidence) == UNDECIDED
 
 
-def test_one_pair_a_game_claims_no_interval(tmp_path):
+def test_two_pairs_a_game_claim_no_interval(tmp_path):
     finish(tmp_path, "rcrl", 0.9)
-    finish(tmp_path, "curl", 0.1, seeds=[0])
+    finish(tmp_path, "curl", 0.1, seeds=range(2))
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
-    assert (verdict.state, verdict.pairs, verdict.evidence) == (UNDECIDED, 4, None)
-    assert "one pair allows no interval" in verdict.sentence and "[" not in verdict.sentence
+    assert (verdict.state, verdict.pairs, verdict.evidence) == (UNDECIDED, 8, None)
+    assert "three pairs of a game allow no" in verdict.sentence and "[" not in verdict.sentence
+    finish(tmp_path, "curl", 0.1, seeds=[2])
+    assert judge(tmp_path, claim_of("rcrl > curl")).evidence is not None
 
 
 def test_the_larger_set_of_equal_conditions_counts(tmp_path):
@@ -136,15 +138,15 @@ def test_runs_that_change_the_same_fields_are_pairs(tmp_path):
     finish(tmp_path, "rcrl", 0.5, seeds=[0])
     finish(tmp_path, "curl", 0.2, seeds=[0])
     for preset, level in (("rcrl", 0.2), ("curl", 0.5)):
-        finish(tmp_path / "a", preset, level, seeds=range(2), changes={"n_step": 5})
+        finish(tmp_path / "a", preset, level, seeds=range(3), changes={"n_step": 5})
     finish(tmp_path / "b", "rcrl", 0.9, seeds=range(4), changes={"n_step": 3})
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
-    assert verdict.pairs == 2 * len(FREE_GAMES) and verdict.evidence.difference.estimate < 0
+    assert verdict.pairs == 3 * len(FREE_GAMES) and verdict.evidence.difference.estimate < 0
     assert verdict.sentence.startswith("rcrl > curl with n_step=5 after 500 environment steps")
     for preset, level in (("rcrl", 0.5), ("curl", 0.2)):
-        finish(tmp_path / "c", preset, level, seeds=[1])
+        finish(tmp_path / "c", preset, level, seeds=[1, 2])
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
-    assert verdict.pairs == 2 * len(FREE_GAMES) and verdict.evidence.difference.estimate > 0
+    assert verdict.pairs == 3 * len(FREE_GAMES) and verdict.evidence.difference.estimate > 0
 
 
 @pytest.mark.parametrize("shift, state", [(0.0, SUPPORTED), (0.5, CONTRADICTED), (0.02, UNDECIDED)])
@@ -198,6 +200,13 @@ class TestPreRegisteredClaim:
         self.finish_list(tmp_path / "rest", presets=("erainbow_sa",))
         verdict = judge(tmp_path, claim_of("rcrl > curl", 100_000))
         assert verdict.games == 8 and "set aside" not in verdict.sentence
+
+    def test_the_larger_experiment_is_not_looked_at(self, tmp_path):
+        for preset, level in (("rcrl", 0.9), ("erainbow_sa", 0.1)):
+            finish(tmp_path, preset, level, steps=100_000, seeds=range(97, 105))
+        verdict = judge(tmp_path, self.CLAIM)
+        assert verdict.pairs == 3 * len(FREE_GAMES)  # seeds 97 to 99
+        assert "larger pre-registered experiment are set aside" in verdict.sentence
 
     def test_another_budget_is_another_claim(self):
         assert self.CLAIM.is_preregistered and not claims.BUDGET_CLAIMS[0].is_preregistered

@@ -68,6 +68,7 @@ def test_an_agent_of_the_readers_stands_beside_the_others(tmp_path, capsys):
         ("game,seed,score\nAlice,0,1\n", "'Alice'"),
         ("game,seed,score\nAlien,0,nan\n", "finite"),
         ("game,seed,score\nAlien,0,1\nAlien,0,2\n", "each game and seed"),
+        ("game,seed,score\nAlien,,1\n", "each game and seed"),
         ("game,seed,score\nAlien,0,one\n", "mine.csv"),
         ("game,seed,score\n", "expected"),
         ("", "mine.csv"),

@@ -270,4 +270,4 @@ def test_measures_are_means_over_seeds_with_the_clock_beside_each_auc(built, tmp
     assert segments == {"rcrl (2), median": [20.5, 20.5]}
     assert [*cosines] == ["rcrl (2), positives"]  # `cosine_negative` is null in every file
     assert aucs["rcrl (2), the discriminator"] == [0.75, 0.75]
-    assert aucs["rcrl (2), a clock, on the same pairs"] == [0.625, 0.625]
+    assert aucs["rcrl (1), a clock, on the same pairs"] == [0.625, 0.625]

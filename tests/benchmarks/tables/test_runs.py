@@ -234,6 +234,8 @@ DAMAGE = {
                        "not a number"),
     "evaluation later": (put("evaluations.jsonl", b'{"agent_steps":2000,"returns":[1],"mean":1}\n'),
                          "agent_steps is 2000"),
+    "digests": (change("scores.json", record_digests={}), "record_digests is not a digest of each"),
+    "digest": (change("scores.json", record_digests=5), "record_digests is not a digest of each"),
     "both": (put("diverged.json", b'{"attempts": 2}'), "both scores.json and diverged.json"),
     "one attempt": (replace_by("scores.json", lambda path: write_json(
         path.with_name("diverged.json"), {"attempts": 1})), "attempts is 1, expected 2"),
@@ -288,6 +290,15 @@ def test_a_copy_counts_once(tmp_path):
     assert [*reading.frame.directory] == [first]
     (line,) = reading.problems
     assert line == f"{second} holds the same run as {first}, which counts; remove one"
+
+
+def test_a_copy_of_a_diverged_run_counts_once(tmp_path):
+    for name in ("a", "b"):
+        directory = write_run(tmp_path / name, score=None)
+        write_json(directory / "diverged.json", {"attempts": 2})
+    reading = runs.read(tmp_path)
+    assert [*reading.frame.diverged] == [True]
+    assert "holds the same run as" in reading.problems[0] and len(reading.problems) == 1
 
 
 def test_of_runs_with_different_results_none_counts(tmp_path):
