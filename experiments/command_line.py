@@ -116,6 +116,20 @@ def read_numbers(name: str, most: int) -> list[int]:
         ) from None
 
 
+def count_devices() -> int:
+    """The devices that JAX finds.
+
+    Raises:
+      ValueError: it finds none, as where JAX_PLATFORMS names one that is not there.
+    """
+    import jax  # late: a program sets up the host's memory before JAX starts its threads
+
+    try:
+        return jax.device_count()
+    except RuntimeError as error:
+        raise ValueError(f"JAX: {error}") from error
+
+
 def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
     """The seeds that a text like 0,1,2 or 0:5 (0 to 4) names, or that a list holds.
 

@@ -43,8 +43,8 @@ _EPISODES = flags.DEFINE_integer(
 )  # fmt: skip
 _FIRST_EPISODE = flags.DEFINE_integer(
     "first_episode", 0,
-    "number of the first episode. Training's evaluations play those from 0 on; a number above "
-    "theirs plays others",
+    "number of the first episode, a multiple of 10. Training's evaluations play those from 0 on; a "
+    "number above theirs plays others",
     lower_bound=0, upper_bound=1_000_000,
 )  # fmt: skip
 _VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of the first episode of each run")
@@ -66,10 +66,16 @@ def main(argv: list[str]) -> None:
         command_line.refuse("--workdir: name the work directory of a training command")
     # late: --help needs no JAX
     from rcrl_jax.runs import workdir
-    from rcrl_jax.training import scoring, video
+    from rcrl_jax.training import evaluation, scoring, video
 
     try:
         seeds = _SEEDS.value and command_line.parse_seeds(_SEEDS.value)
+        if _FIRST_EPISODE.value % evaluation.GAMES_AT_ONCE:
+            raise ValueError(
+                f"--first_episode: a multiple of {evaluation.GAMES_AT_ONCE}: so many are played "
+                "at a time, and random actions depend on an episode's place among them"
+            )
+        command_line.count_devices()
     except ValueError as error:
         command_line.refuse(str(error))
     request = scoring.Request(

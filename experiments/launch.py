@@ -64,12 +64,9 @@ def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
       ValueError: a flag's value is out of range, or would store states on the device; or JAX finds
         no device.
     """
-    import jax  # late: a program sets up the host's memory before JAX starts its threads
+    available = command_line.count_devices()
+    import jax  # late, as there
 
-    try:
-        available = jax.device_count()
-    except RuntimeError as error:  # JAX_PLATFORMS names one that is not there
-        raise ValueError(f"JAX: {error}") from error
     frame_store = _FRAME_STORE.value
     if frame_store == "device" and not pixels:
         raise ValueError("--frame_store=device: only pixels are stored on the device, not states")

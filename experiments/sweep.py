@@ -171,6 +171,9 @@ def _read_flags() -> Spec:
       SweepError: they describe none.
       Damaged, OSError: the spec cannot be read.
     """
+    for flag in (_CPUS, _GPUS):
+        if flag.present and not _RAY.value:
+            raise SweepError(f"--{flag.name} without --ray: only Ray reserves cores and GPUs")
     described = (_EXPERIMENT, _PRESETS, _GAMES, _SEEDS, _STEPS, _EVAL_EPISODES, _RESULTS)
     if _SPEC.value is not None:
         for flag in described:

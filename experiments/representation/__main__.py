@@ -46,7 +46,7 @@ _PAIRS = flags.DEFINE_integer(
 )
 _PROBE_STEPS = flags.DEFINE_integer(
     "probe_steps", 4000, "steps of evaluation episodes for the linear probe, half of them fitted",
-    lower_bound=4, upper_bound=1_000_000,
+    lower_bound=100, upper_bound=1_000_000,  # of fewer, one half may have no episode
 )  # fmt: skip
 
 _BASE = "erainbow_sa"  # the preset whose fields --config shows
@@ -108,5 +108,8 @@ def _make_plan(preset: str, config: RainbowConfig, game: str, workdir: pathlib.P
 
 
 if __name__ == "__main__":
+    flags.FLAGS["workdir"].help = "directory of all files [default: runs/representation-<game>]"
+    for name in ("games", "video"):
+        flags.FLAGS[name].help = "not here: one --game at a time, without a film"
     command_line.define_fields(presets.ATARI_PRESETS[_BASE])
     app.run(main, flags_parser=command_line.parse)

@@ -160,13 +160,15 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
     """Deletes the work directories that a killed sweep left although their runs are finished.
 
     Raises:
-        SweepError: the results hold another run in a unit's place.
+        SweepError: the results or a work directory hold another run in a unit's place.
         OSError: a file cannot be deleted.
     """
     for path in directory.glob(f"{_TRASH}*"):
         shutil.rmtree(path)
     for fleet in tuple(_begun(spec, directory)):
         if all(is_finished(spec, unit) for unit in fleet.units):
+            for unit in fleet.units:  # another sweep of this name may have begun it
+                _check_run(spec, unit, paths_of(directory, fleet, unit).manifest)
             _delete(directory / fleet.name)
 
 

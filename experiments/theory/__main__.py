@@ -53,7 +53,8 @@ def main(argv: list[str]) -> None:
     try:
         # Fail on a wrong folder or page before the studies run, which takes minutes.
         if _PAGE.value is not None:
-            page.check(pathlib.Path(_PAGE.value))
+            page.check(pathlib.Path(_PAGE.value), STUDIES)
+        command_line.count_devices()
         files.make_writable(output)
     except (OSError, ValueError) as error:
         command_line.refuse(str(error))

@@ -2,22 +2,30 @@
 
 import pathlib
 import re
+from collections.abc import Collection
 
 from experiments import markdown
 from rcrl_jax import files
 
+_SUMMARISED = "theorem", "rare_probe", "segment_sampling"  # studies of rows and single numbers
+_OTHERS = "rare_probe_proof", "segment_sampling_sizes", "manifest"  # further tables
 _MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
-def check(path: pathlib.Path) -> None:
-    """Checks that a page has a place for a table.
+def check(path: pathlib.Path, studies: Collection[str]) -> None:
+    """Checks that a page has places for tables of `studies` alone.
 
     Raises:
-      OSError: if the page cannot be read.
-      ValueError: if it has no markers.
+      OSError: if the page cannot be read, or its folder not written.
+      ValueError: if it has no markers, or one of no table.
     """
-    if not _MARKED.search(path.read_text()):
+    marked = {match[1] for match in _MARKED.finditer(path.read_text())}
+    if not marked:
         raise ValueError(f"{path} has no <!-- measured:NAME --> ... <!-- end -->")
+    known = {*studies, *(f"{name}_summary" for name in _SUMMARISED), *_OTHERS}
+    if unknown := sorted(marked - known):
+        raise ValueError(f"{path}: there is no table {', '.join(unknown)}")
+    files.make_writable(path.parent)
 
 
 def fill(path: pathlib.Path, report: dict) -> None:
@@ -51,7 +59,7 @@ def _cell(value) -> str:
 def _tables(results: dict, manifest: dict) -> dict[str, list[dict]]:
     """The rows of every table of the page, by its name."""
     tables = {name: rows for name, rows in results.items() if isinstance(rows, list)}
-    for name in ("theorem", "rare_probe", "segment_sampling"):
+    for name in _SUMMARISED:
         own = results[name]
         tables[name] = own["rows"]
         tables[f"{name}_summary"] = [{k: v for k, v in own.items() if not isinstance(v, list)}]

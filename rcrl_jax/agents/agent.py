@@ -70,9 +70,9 @@ class Resources(NamedTuple):
     """How an agent's functions use a machine.
 
     Attributes:
-      batches_over_runs: whether an accelerator updates all runs at once. False for convolutions,
-        which turn into slow grouped ones, and for updates that fill a device alone: each run would
-        need gigabytes of activations of its own.
+      batches_over_runs: whether an accelerator updates all runs at once. False where that would
+        turn convolutions into slow grouped ones (Rainbow computes them as products), and for
+        updates that fill a device alone: each run would need gigabytes of activations of its own.
       logs_frames: whether a training run keeps its frames on the disk, so that it need not render
         them again when it is resumed.
       activation_bytes: about how many bytes of activations one update of one run holds for its

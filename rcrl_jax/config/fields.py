@@ -62,7 +62,7 @@ def some_of(choices: Collection[str]) -> Check:
     """The value is a tuple of different `choices`, maybe empty."""
 
     def check(value: tuple[str, ...]) -> str | None:
-        if any(name not in choices for name in value):
+        if any(not isinstance(name, str) or name not in choices for name in value):
             return f"names out of {', '.join(choices)}"
         return names(value)
 

@@ -146,7 +146,9 @@ class SequenceSampler:
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         """Whether windows may start at `index [R, N]`: `[R, N] bool`."""
         ring, last = self._ring, index + self._rule.length - 1
-        held = index >= ring.oldest_slot[:, None]
+        # A window that leads may be an anchor, too, whose whole context must be held.
+        oldest = ring.oldest if self._rule.kind == "leads" else ring.oldest_slot
+        held = index >= oldest[:, None]
         age, last_age = ring.age(index), ring.age(last)
         if self._rule.kind == "follows":
             return held & (last < ring.count[:, None]) & (last_age > 0)

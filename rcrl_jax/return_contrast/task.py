@@ -1,4 +1,4 @@
-"""The return-contrastive task (RCRL, sections 4.2 and 4.3).
+"""The return-contrastive task (RCRL, section 4.3).
 
 A discriminator on the agent's state-action embedding learns whether two pairs have equal returns.
 The positive has the anchor's return: by default it comes from the anchor's segment. The negative is

@@ -99,7 +99,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         state, written, frame_log = _start_or_resume(
             plan, fleet, environment, replay, history, store, say
         )
-        say(prediction.forecast(memory, fleet, replay, state.step, plan.total_steps))
+        say(prediction.forecast(memory, fleet, replay, state, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)

@@ -74,7 +74,8 @@ def train(
 ) -> Iterator[Step]:
     """Trains from `state` to `total_steps` agent steps, yielding after each of them.
 
-    Where several updates are due at a step, it also yields after each but the last of them.
+    Where several updates are due at a step, it also yields after each of them that comes before the
+    action.
 
     Raises:
       NotFinite: an action is not finite; it has not been sent to the environment.

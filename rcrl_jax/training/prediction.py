@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 
 from rcrl_jax import files, types, words
-from rcrl_jax.agents.agent import Agent
+from rcrl_jax.agents.agent import Agent, Schedule
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
@@ -20,6 +20,7 @@ from rcrl_jax.return_contrast import instruments
 from rcrl_jax.runs.checkpoints import kept_steps
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.loop import LoopState
 from rcrl_jax.training.plan import Plan
 
 _BYTES_A_SLOT = 80  # of a replay without its frames: stack, action, window, segments, sum tree
@@ -135,16 +136,24 @@ def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> Memory:
 
 
 def forecast(
-    memory: Memory, fleet: Fleet, replay: SegmentReplay, step: int, total_steps: int
+    memory: Memory, fleet: Fleet, replay: SegmentReplay, state: LoopState, total_steps: int
 ) -> str:
-    """One line for the user about a fleet at `step`: memory and time, from timed updates."""
-    counts = fleet.agent.schedule.counts(step, total_steps)
+    """One line for the user about a fleet in `state`: memory and time, from timed updates."""
+    counts = updates_to_go(fleet.agent.schedule, state.step, state.early_updates, total_steps)
     seconds = sum(
         number * time_update(fleet, replay.example_batch(kind))
         for kind, number in enumerate(counts)
         if number
     )
     return describe(memory, seconds / max(sum(counts), 1), sum(counts), datetime.datetime.now())
+
+
+def updates_to_go(schedule: Schedule, step: int, made: int, total_steps: int) -> list[int]:
+    """Updates of each kind from agent step `step` on, of which `made` are made already."""
+    counts = list(schedule.counts(step, total_steps))
+    for number in range(made):
+        counts[schedule.kind(step, number)] -= 1
+    return counts
 
 
 def predict_disk(fleet: Fleet, total_steps: int) -> int:

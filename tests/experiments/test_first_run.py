@@ -110,6 +110,10 @@ def test_a_dry_run_checks_the_command_without_a_renderer_and_writes_nothing(tmp_
     small = ("--dry_run", "--steps=8000", "--config.replay.capacity=1000")
     ended = programs.call("experiments.dmc", *small, directory=tmp_path)
     assert ended.returncode == 0 and ended.stdout.startswith("this can run: 1 run of 2,000 ")
+    # Tasks of two learning rates share a fleet where a flag sets one.
+    both = ("--tasks=cheetah_run,reacher_easy", "--config.learning_rate=1e-4")
+    ended = programs.call("experiments.dmc", *small, *both, directory=tmp_path)
+    assert ended.returncode == 0 and ended.stdout.startswith("this can run: 2 runs of 2,000 ")
     assert not [*tmp_path.iterdir()]
     assert_mistake(
         programs.call("experiments.dmc", *small, "--steps=4", directory=tmp_path),

@@ -49,8 +49,9 @@ def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch):
         raise RuntimeError("Unable to initialize backend 'cuda'")
 
     monkeypatch.setattr(jax, "device_count", fail)
-    result = programs.call(ATARI, directory=tmp_path)
-    assert_mistake(result, ["JAX: Unable", "'cuda'"], tmp_path)
+    for program in ([ATARI], [EVALUATE, "--workdir=x"], [THEORY, "--quick"]):
+        result = programs.call(*program, directory=tmp_path)
+        assert_mistake(result, ["JAX: Unable", "'cuda'"], tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +116,8 @@ REFUSED = [
     (EVALUATE, [], ["--workdir"]),
     (EVALUATE, ["--workdir=nowhere"], ["no directory nowhere"]),
     (EVALUATE, ["--workdir=nowhere", "--seeds=1,1"], ["--seeds", "1,1"]),
+    (EVALUATE, ["--workdir=x", "--first_episode=7"], ["--first_episode", "multiple of 10"]),
+    (SWEEP, [*SHORT_SWEEP, "--gpus_per_fleet=1"], ["--gpus_per_fleet without --ray"]),
     (REPRESENTATION, ["--presets=rcrl,dqn"], ["dqn"]),
     (REPRESENTATION, ["--games=Pong,Alien"], ["one --game"]),
     (THEORY, ["--page=README.missing"], ["README.missing"]),
@@ -132,6 +135,7 @@ REFUSED = [
     (THROUGHPUT, ["--runs=1,1000"], ["1,000 runs: ", "memory needed"]),
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
+    (ATARI, ["--config.auxiliary=([1],)"], ["auxiliary", "return_contrast"]),
     (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),

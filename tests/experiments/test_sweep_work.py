@@ -106,6 +106,19 @@ def test_a_fleet_that_was_begun_keeps_its_runs(tmp_path, manifests):
         work.plan(make(tmp_path, steps=5000), directory, 130)
 
 
+def test_a_work_directory_of_another_sweep_is_not_deleted(tmp_path):
+    """It has the name of a fleet of ours, whose runs are finished."""
+    spec, directory = make(tmp_path, seeds=[0], games=["Pong"]), tmp_path / "runs"
+    (fleet,) = work.plan(spec, directory, 1)
+    (unit,) = fleet.units
+    write_work(spec, unit, directory)
+    work.collect(spec, fleet, directory)
+    begin(spec, fleet, directory, steps=9999)
+    with pytest.raises(SweepError, match="holds another run than rcrl-Pong-0: steps 9999"):
+        work.tidy(spec, directory)
+    assert (directory / fleet.name).exists()
+
+
 @pytest.mark.parametrize("launch", [{}, {"runs": []}, {"runs": [[3]]}, {"runs": 3}, 3])
 def test_a_manifest_that_lists_no_runs_is_refused(tmp_path, launch):
     spec = make(tmp_path)

@@ -23,14 +23,14 @@ class Counting:
     that follows is 100 e + t + 0.5.
     """
 
-    def __init__(self, capacity, kind, seeds=(0,), length=LENGTH, batch_size=200):
+    def __init__(self, capacity, kind, seeds=(0,), length=LENGTH, batch_size=200, stack=1):
         rule = SequenceRule(length, kind)
         settings = make_settings(
             capacity=capacity, n_step=1, priority_exponent=0.0, batch_size=batch_size,
             sequence=rule,
         )  # fmt: skip
         store = frames.HostFrameStore(len(seeds), capacity, TINY)
-        formats = ObservationFormat.uniform(1, TINY)
+        formats = ObservationFormat.uniform(stack, TINY)
         self.replay = SegmentReplay(store, np.array(seeds), settings, formats, DISCRETE)
         self.runs = len(seeds)
         self.time, self.episode = 0, 1
@@ -90,7 +90,7 @@ def test_actions_and_rewards_stand_beside_the_frames_that_they_belong_to(kind):
     np.testing.assert_array_equal(reward, expected)
 
 
-def valid_starts(counting, kind, length=LENGTH):
+def valid_starts(counting, kind, length=LENGTH, stack=1):
     """By walking through the log of what each index holds."""
     log, capacity = counting.log, counting.replay.settings.capacity
     starts = []
@@ -102,7 +102,9 @@ def valid_starts(counting, kind, length=LENGTH):
             continue
         within = len({episode for episode, _ in window}) == 1
         over = window[0][0] < counting.episode
+        # What led to it is held, and where it may be an anchor, all of a stack of frames.
         led = window[0][1] == 0 or i - 1 >= len(log) - capacity
+        led &= i >= len(log) - capacity + stack - 1 or len(log) <= capacity
         if within and over and led:
             starts.append(i)
     return starts
@@ -132,6 +134,14 @@ def test_windows_are_uniform_over_the_valid_starts(kind, end, capacity, lengths,
     assert set(drawn) == set(starts)
     if len(starts) > 1:
         assert stats.chisquare([drawn[i] for i in starts]).pvalue > 1e-4
+
+
+def test_windows_that_lead_start_where_a_whole_stack_is_held():
+    counting = Counting(25, "leads", stack=4)
+    counting.play(7, 12, 11)
+    index, _, _ = counting.windows()
+    starts = valid_starts(counting, "leads", stack=4)
+    assert set(index) == set(starts) != set(valid_starts(counting, "leads"))
 
 
 def test_the_last_window_of_an_episode_is_drawn():

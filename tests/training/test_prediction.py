@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Schedule
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.simple_training import Rounds
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.envs import dmc
@@ -20,7 +21,7 @@ from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay import frames
 from rcrl_jax.training import build, prediction
 from rcrl_jax.training.fleet import Fleet
-from tests.training import toy
+from tests.training import toy, toy_simple
 
 
 def fleet_of(agent, runs: int, **options) -> Fleet:
@@ -137,6 +138,15 @@ def test_updates_to_go_are_those_of_the_loop(learn_start, period, start, end):
     each = [several.due(step) for step in range(start, end)]
     assert [n for n in each if n] == [7 if step == first else 3 for step in in_loop]
     assert several.counts(start, end) == (sum(each),)
+
+
+def test_updates_that_are_made_are_not_to_go():
+    several = Schedule(10, 5, updates=3, first_updates=7)
+    assert prediction.updates_to_go(several, 10, 0, 16) == [10]
+    assert prediction.updates_to_go(several, 10, 6, 16) == [4]
+    rounds = Rounds(toy_simple.make_config())  # at 24 one in the real game, 6 and 1 of others
+    assert prediction.updates_to_go(rounds, 24, 0, 48) == [9, 3, 4]
+    assert prediction.updates_to_go(rounds, 24, 3, 48) == [7, 2, 4]
 
 
 def test_the_prediction_is_one_line():

@@ -10,7 +10,7 @@ PROGRAM = "experiments.representation"
 def test_the_command_writes_lines_and_draws_them(tmp_path):
     result = programs.call(
         PROGRAM, "--presets=rcrl", "--game=Breakout", "--seeds=0", "--steps=100", "--pairs=16",
-        "--eval_episodes=2", "--snapshot_period=50", "--probe_steps=60", f"--workdir={tmp_path}",
+        "--eval_episodes=2", "--snapshot_period=50", "--probe_steps=100", f"--workdir={tmp_path}",
         *(f"--config.{name}={value}" for name, value in SMALL.items()),
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

@@ -1,5 +1,6 @@
 """Tables in a Markdown page, the check for their markers, and the links of docs/theory.md."""
 
+import json
 import pathlib
 import re
 
@@ -7,7 +8,8 @@ import pytest
 
 from experiments.theory import page
 
-THEORY = (pathlib.Path(__file__).parents[3] / "docs" / "theory.md").read_text()
+ROOT = pathlib.Path(__file__).parents[3]
+THEORY = (ROOT / "docs" / "theory.md").read_text()
 
 
 def anchors():
@@ -32,6 +34,13 @@ def test_page_without_markers_raises(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("nothing here")
     with pytest.raises(ValueError, match="measured"):
-        page.check(path)
+        page.check(path, ["one"])
     path.write_text("<!-- measured:one -->\nold\n<!-- end -->")
-    page.check(path)
+    page.check(path, ["one"])
+    with pytest.raises(ValueError, match="no table one"):
+        page.check(path, ["two"])
+
+
+def test_the_page_of_the_repository_has_known_tables_alone():
+    results = json.loads((ROOT / "results" / "theory" / "theory.json").read_text())["results"]
+    page.check(ROOT / "docs" / "theory.md", results)
