@@ -369,12 +369,17 @@ def _estimates(verdict: Verdict) -> list[str]:
     """The estimates in a sentence; none without pairs."""
     if verdict.evidence is None:
         return ["Fewer than three pairs of a game allow no interval."] * bool(verdict.pairs)
-    improvement, difference, p_value = verdict.evidence
+    p_value = verdict.evidence.p_value
     unit = "human-normalised scores" if verdict.claim.family == "atari" else "returns / 1000"
     test = "" if p_value is None else f", rank test p = {p_value:.4f}, level {LEVEL:.4f}"
-    return [
+    return [f"{describe(verdict.evidence, unit)}{test}."]
+
+
+def describe(evidence: Evidence, unit: str) -> str:
+    """The two estimates in words, with their intervals; `unit` is that of the scores."""
+    improvement, difference, _ = evidence
+    return (
         f"Probability of improvement {improvement.estimate:.2f} "
         f"[{improvement.low:.2f}, {improvement.high:.2f}], difference of the interquartile means "
         f"of {unit} {difference.estimate:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-        f"{test}."
-    ]
+    )

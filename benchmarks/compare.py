@@ -1,0 +1,130 @@
+r"""Compares two arms of your runs on the games that both have, with 95 % intervals.
+
+    python -m benchmarks.compare --results=results/mine --first=rcrl --second=erainbow_sa
+    python -m benchmarks.compare --results=runs --first='rcrl(n_step=5)' --second=rcrl
+
+An arm is a preset, yours too, or one with the fields that a run changes. Runs of both arms that
+share game, seed and conditions form pairs, and only pairs count. Prints a table, with a line for
+each game and estimates over all of them, and writes it as `compare.{csv,md,tex,html}`.
+
+Exploratory: there is no test here, since a test repeated at every added pair decides too often. The
+paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
+"""
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from absl import flags
+
+from benchmarks.tables import claims, pools, runs, statistics, table
+from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell
+from experiments import command_line
+from rcrl_jax import files, words
+from rcrl_jax.config import fields
+
+flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
+flags.DEFINE_string("first", "rcrl", "an arm")
+flags.DEFINE_string("second", "erainbow_sa", "the other arm")
+flags.DEFINE_list("steps", [], "budget [environment steps]; without it that of most pairs")
+flags.DEFINE_string("output", "runs/report", "directory to write to")
+
+_RESAMPLES = 10_000
+_AGGREGATES = {
+    "mean": statistics.mean_of_game_means,
+    "IQM": statistics.interquartile_mean,
+}
+
+
+def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
+    """The largest set of pairs under equal conditions.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for arm in (first, second):
+        if not (frame.arm == arm).any():
+            there = ", ".join(sorted({*frame.arm})) or "none"
+            raise ValueError(f"no finished run of {arm}; the arms there are: {there}")
+    paired = pools.pairs(frame, first, second)
+    if paired.empty:
+        raise ValueError(f"no run of {first} has game, seed and conditions of one of {second}")
+    return pools.largest(paired)
+
+
+def to_table(frame: pd.DataFrame, first: str, second: str) -> Table:
+    """The comparison of two arms.
+
+    Args:
+        frame: pairs of runs, of one family and under equal conditions.
+        first: an arm.
+        second: the other one.
+    """
+    games = sorted({*frame.game}, key=runs.game_order)
+    raw = pools.paired_scores(frame, first, second, games)
+    normalised = pools.paired_scores(frame, first, second, games, normalised=True)
+    rows = [Row(game, [mean_cell(own[number]) for own in raw]) for number, game in enumerate(games)]
+    fewest = min(map(len, raw[0]))
+    has_intervals = fewest >= statistics.FEWEST_FOR_INTERVAL
+    unit = "HNS" if frame.family.iloc[0] == "atari" else "return / 1000"
+    for name, estimator in _AGGREGATES.items():
+        cells = [Cell(_estimate(estimator, own, has_intervals)) for own in normalised]
+        rows.append(Row(f"{name} {unit}", cells, separated=name == "mean"))
+    notes = [
+        "Mean of the final scores ± standard deviation over runs; in brackets the number of pairs. "
+        f"{unit}: over {words.count('game', len(games))}"
+        + (", with 95 % bootstrap intervals." * has_intervals or "."),
+    ]
+    if has_intervals:
+        evidence = claims.compare(*normalised, with_test=False)
+        notes.append(f"{first} against {second}: {claims.describe(evidence, unit)}.")
+        notes.append("Intervals of few runs are too narrow, and nothing is tested: exploratory.")
+    else:
+        notes.append(
+            f"No intervals: a game has {words.count('pair', fewest)}, fewer than "
+            f"{statistics.FEWEST_FOR_INTERVAL}."
+        )
+    steps = frame.env_steps.iloc[0]
+    title = f"{first} and {second} after {steps:,} environment steps"
+    return Table(title, "game", [Column(first), Column(second)], rows, notes)
+
+
+def _estimate(estimator, scores: statistics.Scores, has_interval: bool) -> str:
+    if not has_interval:
+        return f"{estimator(scores).item():.3f}"
+    found = statistics.bootstrap_intervals(
+        {"": estimator}, [scores], np.random.default_rng(0), resamples=_RESAMPLES
+    )[""]
+    return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def run(given: flags.FlagValues) -> None:
+    """Prints and writes what the flags ask for; what is left out goes to stderr.
+
+    Raises:
+        ValueError: there are no such runs, or a flag is wrong.
+        OSError: a file cannot be read or written.
+    """
+    if given.first == given.second:
+        raise ValueError(f"--second: {given.second} is the first arm, too")
+    budgets: Sequence[int] = command_line.read_numbers("steps", fields.LARGEST_INT)
+    files.make_writable(given.output)  # before the runs are read, which takes seconds
+    frame, problems = runs.read(*given.results)
+    for line in problems:
+        print(line, file=sys.stderr)
+    frame = frame[frame.score.notna()]
+    if budgets:
+        frame = frame[frame.env_steps.isin(budgets)]
+    pool = choose(frame, given.first, given.second)
+    for line in pool.left_out:
+        print(line, file=sys.stderr)
+    shown = to_table(pool.runs, given.first, given.second)
+    table.write(shown, given.output, "compare")
+    print(table.to_text(shown, shutil.get_terminal_size().columns))
+    print(f"\nwritten to {given.output}")
+
+
+if __name__ == "__main__":
+    command_line.run(run)
