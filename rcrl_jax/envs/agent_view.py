@@ -175,6 +175,10 @@ class AgentEnvironment:
         self.send(actions)
         return self.recv()
 
+    def retire(self, mask: np.ndarray) -> None:
+        """See `VectorEnvironment.retire`."""
+        self._environment.retire(mask)
+
     def close(self) -> None:
         """Ends the environments and their threads."""
         self._environment.close()

@@ -43,6 +43,8 @@ class _ConcatenatedEnvironments(VectorEnvironment):
             ]
         }
         self._last: TimeStep | None = None
+        # Of the vectors whose environments are all retired, what every step gives.
+        self._standing: list[TimeStep | None] = [None] * len(sizes)
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
         """See `VectorEnvironment.reset`."""
@@ -60,19 +62,44 @@ class _ConcatenatedEnvironments(VectorEnvironment):
         """See `VectorEnvironment.send`."""
         validate_actions(actions, self.spec, self.num_valid_actions)
         parts = np.split(actions, self._cuts)
-        for environment, part in zip(self._environments, parts, strict=True):
-            environment.send(part)
+        for environment, part, stands in zip(
+            self._environments, parts, self._standing, strict=True
+        ):
+            if stands is None:
+                environment.send(part)
 
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
-        steps = [environment.recv() for environment in self._environments]
+        steps = [
+            stands or environment.recv()
+            for environment, stands in zip(self._environments, self._standing, strict=True)
+        ]
         self._last = TimeStep(*map(np.concatenate, zip(*steps, strict=True)))
         return self._last
+
+    def retire(self, mask: np.ndarray) -> None:
+        """See `VectorEnvironment.retire`; a vector stands still once all of its games may."""
+        last = zip(*(np.split(array, self._cuts) for array in self._last), strict=True)
+        self._standing = [
+            _standing_still(TimeStep(*own)) if part.all() else None
+            for part, own in zip(np.split(mask, self._cuts), last, strict=True)
+        ]
 
     def close(self) -> None:
         """Ends all environments and their threads."""
         for environment in self._environments:
             environment.close()
+
+
+def _standing_still(last: TimeStep) -> TimeStep:
+    """The step of environments that do nothing."""
+    return TimeStep(
+        last.frame,
+        np.zeros_like(last.reward),
+        last.lives,
+        np.zeros_like(last.terminated),
+        np.zeros_like(last.truncated),
+    )
 
 
 def concatenate(environments: Sequence[VectorEnvironment]) -> VectorEnvironment:

@@ -188,6 +188,13 @@ class VectorEnvironment(Protocol):
         self.send(actions)
         return self.recv()
 
+    def retire(self, mask: np.ndarray) -> None:
+        """Says that the masked environments `[R] bool` are needed no more.
+
+        They may stand still from the next `send` on: their rows then repeat the last frames,
+        without reward or end. An environment that cannot stand still ignores this.
+        """
+
     def close(self) -> None:
         """Ends the environments and their threads."""
 

@@ -150,6 +150,8 @@ def _play(
                     frames.append(outcome.frame[game].copy())
             returns = np.where(first, outcome.episode_return, returns)
             cut |= first & outcome.truncated
+            if first.any():  # the emulators of long games need not wait for those of short ones
+                environment.retire(~np.isnan(returns))
             if memory is not None:
                 ended = outcome.terminated | outcome.truncated
                 memory = memory._replace(restart=ended.reshape(runs, -1))

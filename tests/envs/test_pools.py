@@ -54,6 +54,23 @@ def test_all_vectors_are_sent_before_any_is_received():
     assert calls == [*names, ("reset", 1), *(("close", i) for i in range(3))]
 
 
+def test_a_vector_stands_still_once_all_of_its_environments_are_retired():
+    calls = []
+    parts = [Recorded(make_catch(seeds), seeds, calls) for seeds in ([1, 2], [3])]
+    joined, whole = concatenate(parts), make_catch([1, 2, 3])
+    joined.reset(), whole.reset()
+    joined.retire(np.array([False, True, False]))
+    actions = np.ones(3, np.int32)
+    assert_steps_equal(joined.step(actions), whole.step(actions))  # none of them stands yet
+    joined.retire(np.array([False, True, True]))
+    calls.clear()
+    for _ in range(2):
+        step, expected = joined.step(actions), whole.step(actions)
+        np.testing.assert_array_equal(step.frame[:2], expected.frame[:2])
+        assert not step.reward[2] and not step.terminated[2] and not step.truncated[2]
+    assert [name for _, name in calls] == [[1, 2]] * 4
+
+
 def test_largest_action_set_is_the_spec_s():
     small, large = make_catch([1, 2]), make_catch([3])
     large.spec = discrete_spec((84, 84), 5)

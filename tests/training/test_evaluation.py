@@ -26,7 +26,7 @@ class ScriptedGames:
         self.spec = discrete_spec((84, 84), 3)
         self.num_valid_actions = np.full(self.num_envs, 3, np.int32)
         self.description = {"backend": "scripted"}
-        self.is_closed = False
+        self.is_closed, self.retired = False, None
         self._games = games
         self._game = np.full(self.num_envs, -1)
         self._step = np.zeros(self.num_envs, int)
@@ -56,6 +56,9 @@ class ScriptedGames:
 
     def recv(self):
         return self._last
+
+    def retire(self, mask):
+        self.retired = mask.tolist()
 
     def close(self):
         self.is_closed = True
@@ -120,9 +123,13 @@ def test_raw_return_of_the_first_game_of_each_environment():
 
 
 def test_evaluation_stops_when_every_first_game_is_over():
-    call, spy, _ = _evaluate([GAMES[0], GAMES[2]])
+    retired = []
+    call, spy, made = _evaluate(
+        [GAMES[0], GAMES[2]], before_step=lambda: retired.append(made[0][1].retired)
+    )
     np.testing.assert_array_equal(call().returns, [[2.0], [-7.0]])
     assert len(spy.calls) == 3
+    assert retired == [None, [False, True], [False, True]]  # the second game ends at once
 
 
 def test_the_policy_is_greedy_and_sees_stacks_that_a_lost_life_does_not_cut():
