@@ -18,7 +18,8 @@ TRAINER := .venv/installed $(if $(GPU),.venv/accelerator-$(GPU))
 GAME ?= Pong
 TASK ?= cheetah_run
 SEED ?= 0
-SPEC ?= campaigns/claim.toml
+# A list of runs; without it ARGS has --presets, --games, --seeds, --results.
+SPEC ?=
 ARGS ?=
 KERNELS := $(wildcard rcrl_jax/kernels/*.c rcrl_jax/kernels/*.cc rcrl_jax/kernels/*.h)
 # A browser for the tests of the report's page.
@@ -52,7 +53,8 @@ trial: $(TRAINER)
 RUN ?= results/base/curl/MsPacman/seed_0
 
 watch: .venv/installed
-	$(BIN)/python -m experiments.evaluate --workdir=$(RUN) --episodes=1 --video $(ARGS)
+	$(BIN)/python -m experiments.evaluate --workdir=$(RUN) --episodes=1 --video \
+	  --output=runs/watch/$$(date +%Y-%m-%d_%H.%M.%S) $(ARGS)
 
 atari: $(TRAINER)
 	$(BIN)/python -m experiments.atari100k $(ONE_GAME) $(ONE_SEED) --preset=$(PRESET) $(ARGS)
@@ -66,7 +68,7 @@ dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 
 # Carries out a list of runs, one on each core; the same command resumes.
 sweep: $(TRAINER)
-	$(BIN)/python -m experiments.sweep --spec=$(SPEC) $(ARGS)
+	$(BIN)/python -m experiments.sweep $(if $(SPEC),--spec=$(SPEC)) $(ARGS)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
 # and skips the tests that need one.
@@ -96,7 +98,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 # Rebuilt when requirements, setup.py or what it compiles change, when an earlier installation did
 # not finish, or when there is a compiler now and was none then. pip refuses every file whose hash is
 # not in the lock. The package is built with what is installed.
-.venv/installed: requirements.lock setup.py $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
+.venv/installed: requirements.lock setup.py experiments/commands.py $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	@echo "installing 2 GB of packages: one to three minutes"

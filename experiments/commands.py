@@ -16,6 +16,7 @@ PROGRAMS = {
     "rcrl-theory": "experiments.theory",
     "rcrl-doctor": "experiments.doctor",
     "rcrl-report": "benchmarks.report",
+    "rcrl-compare": "benchmarks.compare",
     "rcrl-table1": "benchmarks.table1",
     "rcrl-table2": "benchmarks.table2",
 }

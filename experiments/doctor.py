@@ -48,7 +48,7 @@ def find_device() -> str:
     devices = jax.devices()
     found = f"{jax.__version__}, {len(devices)} x {devices[0].device_kind}"
     if devices[0].platform == "cpu" and pathlib.Path("/dev/nvidia0").exists():
-        found += "; for the GPU here: pip install 'jax[cuda12]' (or cuda13)"
+        found += "; for the GPU here: make .venv/accelerator-cuda13 (or -cuda12)"
     return found
 
 

@@ -1,4 +1,4 @@
-"""Two arms on any games: only pairs count, estimates are those of the scores, mistakes are named."""
+"""Two arms on any games: only pairs count; estimates are those of the scores."""
 
 import numpy as np
 import pytest
