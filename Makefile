@@ -98,7 +98,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 # Rebuilt when requirements, setup.py or what it compiles change, when an earlier installation did
 # not finish, or when there is a compiler now and was none then. pip refuses every file whose hash is
 # not in the lock. The package is built with what is installed.
-.venv/installed: requirements.lock setup.py experiments/commands.py $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
+.venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
 	@echo "installing 2 GB of packages: one to three minutes"

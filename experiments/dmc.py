@@ -15,7 +15,6 @@ import sys
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax import words
 from rcrl_jax.config import fields, groups, presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import host_memory
@@ -39,9 +38,6 @@ _BACKEND = flags.DEFINE_enum(
     "backend", "dm_control", dmc.DMC_BACKENDS,
     "simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
 )  # fmt: skip
-_DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
-)
 
 
 def main(argv: list[str]) -> None:
@@ -83,14 +79,7 @@ def main(argv: list[str]) -> None:
         spec = dmc.make_spec(
             tasks[0], settings.observation, settings.render_size, settings.action_repeat
         )
-        if not _DRY_RUN.value:
-            launch.run(plan, spec)
-            return
-        launch.check(plan, spec)
-        print(
-            f"this can run: {words.count('run', len(runs))} of {agent_steps:,} agent steps, "
-            f"{plan.workdir}"
-        )
+        launch.run(plan, spec)
 
 
 def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from experiments import command_line
-from rcrl_jax import files, signals
+from rcrl_jax import files, signals, words
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
+_DRY_RUN = flags.DEFINE_bool(
+    "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
+)
 _BATCHING = flags.DEFINE_enum(
     "batching", "auto", ["auto", "map", "vmap"],
     "one run after the other, or all in batched products; auto: map on a CPU, and for SAC from "
@@ -108,7 +111,12 @@ def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
 
 
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
-    """Carries out a plan, if it fits; see `check`."""
+    """Carries out a plan, if it fits; see `check`. A dry run says that it fits, and ends."""
+    if _DRY_RUN.value:
+        check(plan, spec)
+        number = words.count("run", len(plan.runs))
+        print(f"this can run: {number} of {plan.total_steps:,} agent steps, {plan.workdir}")
+        sys.exit(0)
     from rcrl_jax import compilation
     from rcrl_jax.training import experiment
 

@@ -187,6 +187,8 @@ def run(
         kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
     files.make_writable(output)  # before the runs are read, which takes seconds
     frame, problems = runs.read(*results)
+    if frame.empty:
+        print(f"no finished run below {', '.join(map(str, results))}", file=sys.stderr)
     shown = fill(kind, frame, presets=presets, budgets=budgets)
     table.write(shown.table, output, name)
     if kind.draw:

@@ -98,7 +98,8 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
         )
     if not isinstance(preset, str) or preset not in arms.presets_of(game):
         raise ValueError(
-            f"{path}: preset is {preset!r}, none of config/presets.py for {game}; move the run away"
+            f"{path}: preset is {preset!r}, none of config/presets.py for {game}; read it with the "
+            "code that has this preset, or move the run away"
         )
     numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
     numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}

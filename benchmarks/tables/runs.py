@@ -76,7 +76,7 @@ def read(*roots: str | os.PathLike, unfinished: bool = False) -> Reading:
             last = run["evaluations"][-1]["agent_steps"] if run["evaluations"] else 0
             problems.append(
                 f"{directory} is not finished, its last evaluation is at agent step {last} of "
-                f"{run['agent_steps']}; repeat its command to resume it"
+                f"{run['agent_steps']}; repeat its command where its checkpoints are"
             )
             continue
         found.append(run)

@@ -138,7 +138,7 @@ def _play(
             actions, memory = fleet.act(
                 params, stacks, memory, *counters, step, policy_name=policy_name
             )
-            actions = np.asarray(actions)
+            actions = np.asarray(actions)[:runs]
             actions = actions.reshape(games, *actions.shape[2:])
             if not np.isfinite(actions).all():
                 raise FloatingPointError("an action is not finite")

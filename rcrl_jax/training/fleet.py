@@ -27,8 +27,9 @@ class Fleet:
     A run depends only on its own seed and `RunSpec`. Its keys are derived from the seed and from
     counters, so its result is independent of fleet composition and of interruptions.
 
-    When the number of devices does not divide R, the last run is repeated until it does. The
-    copies stay inside this class: results are cut to R runs.
+    When the number of devices does not divide R, the last run is repeated until it does: R' rows.
+    What `act` and `update` return has the copies, because a device would have to gather all rows to
+    cut them; who fetches a result takes its first R rows. All other results are cut.
     """
 
     def __init__(
@@ -48,7 +49,8 @@ class Fleet:
           runs: what differs between the runs; every array has the leading axis R.
           batching: 'map' or 'vmap'; 'auto' takes 'map' on the CPU, where batched products cost more
             than a loop over runs, and otherwise what `Resources.batches_over_runs` says.
-          devices: the devices that share the runs; None means only the first one.
+          devices: the devices that share the runs; None means only the first one. A single one
+            must be JAX's default device.
 
         Raises:
           ValueError: unknown batching, or the number of seeds differs from that of the runs.
@@ -103,7 +105,7 @@ class Fleet:
           policy_name: as of `Agent.act`.
 
         Returns:
-          `[R, N, *act]`, and the next memory, which restarts no episode.
+          `[R', N, *act]`, and the next memory, which restarts no episode.
         """
         if self.agent.init_memory is not None:
             memory = memory or self.start_memory(observation.shape[1])
@@ -115,7 +117,7 @@ class Fleet:
         )  # fmt: skip
         if memory is not None:
             memory = types.Memory(state, np.zeros(observation.shape[:2], bool))
-        return actions[: self.num_runs] if self._copies else actions, memory
+        return actions, memory
 
     def start_memory(self, number: int) -> types.Memory:
         """The memory of `number` environments a run, all at the start of an episode."""
@@ -134,12 +136,9 @@ class Fleet:
             references to frames on the device.
 
         Returns:
-          The new learner states, and the result of the update, leading axis R.
+          The new learner states, and the result of the update, leading axis R'.
         """
-        state, result = self.programs.update(*self.update_arguments(state, batch))
-        if self._copies:
-            result = jax.tree.map(lambda x: x[: self.num_runs], result)
-        return state, result
+        return self.programs.update(*self.update_arguments(state, batch))
 
     def update_arguments(self, state: types.LearnerState, batch: types.Batch) -> tuple[Any, ...]:
         """Arguments of `programs.update`, which can also be lowered and compiled with them.
@@ -181,12 +180,15 @@ class Fleet:
 
         A plain `asarray` would alias buffers that the next update reuses.
         """
-        return jax.tree.map(lambda x: np.array(x[: self.num_runs], copy=True), tree)
+        return jax.tree.map(lambda x: np.array(np.asarray(x)[: self.num_runs]), tree)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> jax.Array:
         """A device array `[R', *shape]` of zeros, R' with the copies, sharded like the runs."""
         full = (self.num_runs + self._copies, *shape)
-        return jax.jit(lambda: jnp.zeros(full, dtype), out_shardings=self._sharding)()
+        # On one device an array with a sharding differs from the others, which have none: programs
+        # would be compiled for their first call and again for what it returns.
+        sharding = self._sharding if self.num_devices > 1 else None
+        return jax.jit(lambda: jnp.zeros(full, dtype), out_shardings=sharding)()
 
     def place(self, tree: Any) -> Any:
         """Host arrays `[R, ...]` as this fleet's functions take them; the inverse of `to_host`."""

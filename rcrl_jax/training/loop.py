@@ -101,13 +101,13 @@ def train(
             learner, result = fleet.update(learner, sample.batch)
             update = types.Update(sample.index, result, sample.positive_is_anchor)
 
-        actions = np.asarray(actions)[:, 0]
+        actions = np.asarray(actions)[: fleet.num_runs, 0]
         if diverged := not_finite([actions]):
             # The update under way has consumed the learner of `state`: its successor is kept.
             raise NotFinite("an action", state._replace(learner=learner), diverged)
         environment.send(actions)
         if pending is not None:
-            replay.update_priorities(pending.index, np.asarray(pending.result.transition_loss))
+            _update_priorities(replay, pending)
         outcome = environment.recv()
         remember(replay, history, observation, actions, outcome)
 
@@ -122,17 +122,23 @@ def train(
 def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
     """One update before the action of a step.
 
-    The replay draws into two buffers in turn, so the running update ends before the next one
-    starts: no update's batch is overwritten.
+    The replay draws into two buffers in turn, so the last update ends before the next draw: no
+    update's batch is overwritten. The device does not wait for the host in between.
     """
     sample = replay.sample(beta, fleet.agent.schedule.kind(state.step, state.early_updates))
-    if (pending := state.pending_update) is not None:  # waits for it
-        replay.update_priorities(pending.index, np.asarray(pending.result.transition_loss))
     learner, result = fleet.update(state.learner, sample.batch)
+    if (pending := state.pending_update) is not None:
+        _update_priorities(replay, pending)
     update = types.Update(sample.index, result, sample.positive_is_anchor)
     return state._replace(
         learner=learner, pending_update=update, early_updates=state.early_updates + 1
     )
+
+
+def _update_priorities(replay: SegmentReplay, update: types.Update) -> None:
+    """Waits for an update, and gives its transitions their new priorities."""
+    runs = len(update.index)
+    replay.update_priorities(update.index, np.asarray(update.result.transition_loss)[:runs])
 
 
 def not_finite(arrays: Iterable[np.ndarray]) -> list[int]:

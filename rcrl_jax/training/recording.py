@@ -98,7 +98,9 @@ class Recording(contextlib.ExitStack):
             is_first = number % period < self._agent.schedule.update_period
         if step.finished is not None and is_first:
             self._record_metrics(number, early_updates, step.finished)
-            if diverged := loop.not_finite(step.finished.result.metrics.values()):
+            metrics = step.finished.result.metrics.values()
+            runs = len(self._recorders)
+            if diverged := loop.not_finite(np.asarray(value)[:runs] for value in metrics):
                 raise loop.NotFinite("a loss", step.state, diverged)
 
     def _record_episodes(self, step: int, outcome: AgentStep) -> None:

@@ -110,6 +110,9 @@ def test_a_dry_run_checks_the_command_without_a_renderer_and_writes_nothing(tmp_
     small = ("--dry_run", "--steps=8000", "--config.replay.capacity=1000")
     ended = programs.call("experiments.dmc", *small, directory=tmp_path)
     assert ended.returncode == 0 and ended.stdout.startswith("this can run: 1 run of 2,000 ")
+    fleet = ("--games=Pong,Alien", "--seeds=0:2", "--dry_run", "--config.replay.capacity=1000")
+    ended = programs.call("experiments.atari100k", *fleet, directory=tmp_path)
+    assert ended.stdout.startswith("this can run: 4 runs of 100,000 agent steps")
     # Tasks of two learning rates share a fleet where a flag sets one.
     both = ("--tasks=cheetah_run,reacher_easy", "--config.learning_rate=1e-4")
     ended = programs.call("experiments.dmc", *small, *both, directory=tmp_path)

@@ -163,6 +163,15 @@ def test_references_to_device_frames_give_the_results_of_arrays(together):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_with_frames_on_the_device_a_program_is_compiled_once():
+    config = toy.make_config("erainbow", learn_start=30)
+    environment, fleet = toy.make_fleet(config, SEEDS[:2])
+    replay = build.make_replay(fleet, "device")
+    assert len([*toy.training(fleet, environment, 36, replay=replay)]) == 36
+    assert fleet.programs.update._cache_size() == 1
+    assert fleet.programs.act["training"]._cache_size() == 1
+
+
 @pytest.mark.parametrize("num_runs", [1, 3])
 def test_an_update_replaces_its_state_in_place(num_runs):
     """XLA copies the row of a run into a loop and back, of a single run not even that."""

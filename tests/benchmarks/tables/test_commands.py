@@ -38,7 +38,8 @@ def test_an_empty_directory_gives_the_published_table(tmp_path, capsys):
     (tmp_path / "results").mkdir()
     command.run("table1", [tmp_path / "results"], tmp_path / "out")
     printed = capsys.readouterr()
-    assert "16.86 %" in printed.out and not printed.err
+    assert "16.86 %" in printed.out
+    assert printed.err == f"no finished run below {tmp_path}/results\n"
     assert files(tmp_path / "out") == {
         f"{stem}.{suffix}" for stem in ("table1", "table1_verdicts") for suffix in SUFFIXES
     }

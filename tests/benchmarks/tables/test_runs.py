@@ -135,7 +135,7 @@ def test_unfinished_runs_are_left_out_unless_asked_for(tmp_path):
     assert [*reading.frame.seed] == [1]
     assert reading.problems == (
         f"{directory} is not finished, its last evaluation is at agent step 500 of 1000; "
-        "repeat its command to resume it",
+        "repeat its command where its checkpoints are",
     )
     unfinished, finished = runs.read(tmp_path, unfinished=True).frame.itertuples()
     assert math.isnan(unfinished.score) and unfinished.returns is None
