@@ -9,6 +9,7 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import rlax
 
 
 class Rollout(NamedTuple):
@@ -36,16 +37,11 @@ def generalised_advantages(rollout: Rollout, discount: float, lambda_: float) ->
     next episode. The simulated game never ends.
     """
     chex.assert_rank([rollout.reward, rollout.value, rollout.done], 2)
-    going_on = 1.0 - rollout.done[1:].astype(jnp.float32)
-    errors = rollout.reward[:-1] + discount * rollout.value[1:] * going_on - rollout.value[:-1]
-
-    def step(following, inputs):
-        error, goes_on = inputs
-        advantage = error + goes_on * discount * lambda_ * following
-        return advantage, advantage
-
-    start = jnp.zeros_like(errors[0])
-    return jax.lax.scan(step, start, (errors, going_on), reverse=True)[1]
+    discounts = discount * (1.0 - rollout.done[1:].astype(jnp.float32))
+    estimate = jax.vmap(
+        rlax.truncated_generalized_advantage_estimation, in_axes=(1, 1, None, 1), out_axes=1
+    )
+    return estimate(rollout.reward[:-1], discounts, lambda_, rollout.value)
 
 
 def targets(rollout: Rollout, discount: float, lambda_: float) -> Targets:

@@ -8,6 +8,7 @@ import math
 import chex
 import jax
 import jax.numpy as jnp
+import rlax
 
 from rcrl_jax.losses.sac import Policy, sample_action
 
@@ -36,22 +37,18 @@ def lambda_returns(
     Dreamer's equation 6 (Hafner et al., 2020), as its code computes it.
 
     Args:
-      reward: `[T, ...]`.
+      reward: `[T, N]`.
       discount: of a step.
-      next_value: `[T, ...]`, the value of the state after each reward.
+      next_value: `[T, N]`, the value of the state after each reward.
       lambda_: share of the return that follows.
 
     Returns:
-      `[T, ...]`.
+      `[T, N]`.
     """
     chex.assert_equal_shape([reward, next_value])
-
-    def step(following, inputs):
-        r, v = inputs
-        value = r + discount * ((1.0 - lambda_) * v + lambda_ * following)
-        return value, value
-
-    return jax.lax.scan(step, next_value[-1], (reward, next_value), reverse=True)[1]
+    discounts = jnp.full(len(reward), discount)
+    returns = jax.vmap(rlax.lambda_returns, in_axes=(1, None, 1, None), out_axes=1)
+    return returns(reward, discounts, next_value, lambda_)
 
 
 def discount_weights(length: int, discount: float) -> jax.Array:
