@@ -26,40 +26,6 @@ _OF_THE_MACHINE = ("renderer", "camera")
 _NOT_CONDITIONS = {*_OF_THE_GAME, *_OF_THE_ARM, *_OF_THE_MACHINE, "backend"}
 """Entries of a manifest's `environment` that two runs of a pool may differ in."""
 
-# Names of fields in manifests from before the format number.
-_RENAMED = {
-    "contrast_batch_size": "return_contrast.batch_size",
-    "contrast_loss": "return_contrast.loss",
-    "contrast_anchors": "return_contrast.anchors",
-    "discriminator_input": "return_contrast.discriminator_input",
-    "discriminator_hidden": "return_contrast.discriminator_hidden",
-    "positive_excludes_anchor": "return_contrast.positive_excludes_anchor",
-    "negative_differs_in_return": "return_contrast.negative_differs_in_return",
-    "segment_threshold": "return_contrast.segment_threshold",
-    "segment_reward": "return_contrast.segment_reward",
-    "curl_weight": "curl.weight",
-    "curl_reduced_weight": "curl.reduced_weight",
-    "curl_reduced_games": "curl.reduced_games",
-    "curl_momentum": "curl.momentum",
-    "curl_hidden": "curl.hidden_size",
-    "curl_size": "curl.projection_size",
-    "curl_logit_scale": "curl.logit_scale",
-    "curl_importance_weighted": "curl.importance_weighted",
-    "curl_in_priorities": "curl.in_priorities",
-    "replay_capacity": "replay.capacity",
-    "priority_exponent": "replay.priority_exponent",
-    "importance_exponent": "replay.importance_exponent",
-}
-_RENAMED_VALUES = {
-    ("return_contrast.anchors", "prioritised"): "as_transitions",
-    ("return_contrast.segment_reward", "agent_step"): "sum",
-}
-# What the code did before it had these fields; every other new field's default changed nothing.
-_BEFORE_THE_FIELD = {
-    "embedding_init": "normal",
-    "return_contrast.discriminator_input": "concatenation",
-}
-
 # A closed study's control, `rcrl` with permuted returns, whose runs are in `results/returns`.
 _CLOSED = {"rcrl_permuted": presets.ATARI_PRESETS["rcrl"]}
 
@@ -78,14 +44,13 @@ def presets_of(game: str) -> Mapping[str, presets.Config]:
     return presets.control_presets(game)
 
 
-def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: bool) -> str:
+def arm_of(preset: str, game: str, config: Mapping[str, Any]) -> str:
     """Names the agent that a manifest describes.
 
     Args:
         preset: name that the run was started with, one of `presets_of(game)`.
         game: its game or task.
         config: the manifest's `config`.
-        has_format: whether the manifest has a format number; without one, names are older.
 
     Returns:
         The preset whose configuration of today this is, the run's own first; else the run's preset
@@ -96,7 +61,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], *, has_format: boo
         ValueError: `auxiliary` is not a list of names.
     """
     candidates = _values_of_presets(game)
-    found = _values_of_today(config, has_format)
+    found = manifest.config_values(config)
     # A field that the manifest lacks is newer than the run, and its default changed nothing.
     values = {**candidates[preset], **found}
     if not isinstance(values.get("auxiliary", ()), tuple):
@@ -162,17 +127,6 @@ def conditions_of(
         name: json.dumps(value) if isinstance(value, list | tuple | dict) else value
         for name, value in conditions.items()
     }
-
-
-def _values_of_today(config: Mapping[str, Any], has_format: bool) -> dict[str, Any]:
-    """A manifest's configuration by today's names; old values by their names of today."""
-    values = {
-        _RENAMED.get(name, name): value for name, value in manifest.config_values(config).items()
-    }
-    for (name, old), new in _RENAMED_VALUES.items():
-        if values.get(name) == old:
-            values[name] = new
-    return values if has_format else {**_BEFORE_THE_FIELD, **values}
 
 
 def _is_used(name: str, values: Mapping[str, Any]) -> bool:

@@ -61,7 +61,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     place = {"preset": preset, "game": game, "seed": seed}
     score, returns, diverged = _read_result(directory, place, steps, env_steps)
     try:
-        arm = arms.arm_of(preset, game, run["config"], has_format="format" in run)
+        arm = arms.arm_of(preset, game, run["config"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)

@@ -9,9 +9,9 @@ from rcrl_jax.runs import manifest
 ATARI, DMC = presets.ATARI_PRESETS, presets.DMC_PRESETS
 
 
-def arm(preset, game, config, *, has_format=True):
+def arm(preset, game, config):
     described = manifest.describe_run(preset, config, game, 0, 1, "envpool")
-    return arms.arm_of(preset, game, described["config"], has_format=has_format)
+    return arms.arm_of(preset, game, described["config"])
 
 
 @pytest.mark.parametrize(
@@ -51,35 +51,9 @@ def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):
     assert arm(preset, "Pong", fields.replace(ATARI[preset], changes)) == name
 
 
-OLD = {
-    "head": "state_action",
-    "auxiliary": ["return_contrast"],
-    "contrast_batch_size": 64,
-    "replay_capacity": 100_000,
-    "priority_exponent": 0.5,
-    "periodic_episodes": 10,
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        # Before these fields the code drew N(0, 1) vectors and concatenated embeddings.
-        ({}, "rcrl_normal"),
-        ({"embedding_init": "ones", "discriminator_input": "difference_product"}, "rcrl"),
-        ({"contrast_anchors": "prioritised"}, "rcrl_normal"),
-        ({"priority_exponent": 0.6, "embedding_init": "ones"},
-         "rcrl(return_contrast.discriminator_input=concatenation, replay.priority_exponent=0.6)"),
-        ({"auxiliary": [], "contrast_batch_size": 3}, "erainbow_sa_normal"),
-    ],
-)  # fmt: skip
-def test_old_names_of_fields_count_as_those_of_today(changes, name):
-    assert arms.arm_of("rcrl", "Pong", OLD | changes, has_format=False) == name
-
-
 def test_an_unknown_field_is_part_of_the_name_in_one_line():
     config = {"auxiliary": [], "a\nb": "\x1b[31mred"}
-    assert arms.arm_of("erainbow", "Pong", config, has_format=True) == r"erainbow(a b=\x1b[31mred)"
+    assert arms.arm_of("erainbow", "Pong", config) == r"erainbow(a b=\x1b[31mred)"
 
 
 def conditions(run=(), environment=(), protocol=(), versions=(), device=(), **planned):
