@@ -31,7 +31,6 @@ flags.DEFINE_string("second", "erainbow_sa", "the other arm")
 flags.DEFINE_list("steps", [], "budget [environment steps]; without it that of most pairs")
 flags.DEFINE_string("output", "runs/report", "directory to write to")
 
-_RESAMPLES = 10_000
 _AGGREGATES = {
     "mean": statistics.mean_of_game_means,
     "IQM": statistics.interquartile_mean,
@@ -69,8 +68,9 @@ def to_table(frame: pd.DataFrame, first: str, second: str) -> Table:
     fewest = min(map(len, raw[0]))
     has_intervals = fewest >= statistics.FEWEST_FOR_INTERVAL
     unit = "HNS" if frame.family.iloc[0] == "atari" else "return / 1000"
-    for name, estimator in _AGGREGATES.items():
-        cells = [Cell(_estimate(estimator, own, has_intervals)) for own in normalised]
+    estimated = [_estimates(own, has_intervals) for own in normalised]
+    for name in _AGGREGATES:
+        cells = [Cell(of_arm[name]) for of_arm in estimated]
         rows.append(Row(f"{name} {unit}", cells, separated=name == "mean"))
     notes = [
         "Mean of the final scores ± standard deviation over runs; in brackets the number of pairs. "
@@ -91,13 +91,14 @@ def to_table(frame: pd.DataFrame, first: str, second: str) -> Table:
     return Table(title, "game", [Column(first), Column(second)], rows, notes)
 
 
-def _estimate(estimator, scores: statistics.Scores, has_interval: bool) -> str:
-    if not has_interval:
-        return f"{estimator(scores).item():.3f}"
-    found = statistics.bootstrap_intervals(
-        {"": estimator}, [scores], np.random.default_rng(0), resamples=_RESAMPLES
-    )[""]
-    return f"{found.estimate:.3f} [{found.low:.3f}, {found.high:.3f}]"
+def _estimates(scores: statistics.Scores, has_intervals: bool) -> dict[str, str]:
+    """The aggregates of an arm in words, by name."""
+    if not has_intervals:
+        return {name: f"{of(scores).item():.3f}" for name, of in _AGGREGATES.items()}
+    found = statistics.bootstrap_intervals(_AGGREGATES, [scores], np.random.default_rng(0))
+    return {
+        name: f"{one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]" for name, one in found.items()
+    }
 
 
 def run(given: flags.FlagValues) -> None:
