@@ -79,27 +79,18 @@ class _ConcatenatedEnvironments(VectorEnvironment):
 
     def retire(self, mask: np.ndarray) -> None:
         """See `VectorEnvironment.retire`; a vector stands still once all of its games may."""
-        last = zip(*(np.split(array, self._cuts) for array in self._last), strict=True)
+        arrays = mask, self._last.frame, self._last.lives
+        parts = zip(*(np.split(array, self._cuts) for array in arrays), strict=True)
+        # The time step of a reset has no reward and no end either.
         self._standing = [
-            _standing_still(TimeStep(*own)) if part.all() else None
-            for part, own in zip(np.split(mask, self._cuts), last, strict=True)
+            after_reset(None, part, frame, lives) if part.all() else None
+            for part, frame, lives in parts
         ]
 
     def close(self) -> None:
         """Ends all environments and their threads."""
         for environment in self._environments:
             environment.close()
-
-
-def _standing_still(last: TimeStep) -> TimeStep:
-    """The step of environments that do nothing."""
-    return TimeStep(
-        last.frame,
-        np.zeros_like(last.reward),
-        last.lives,
-        np.zeros_like(last.terminated),
-        np.zeros_like(last.truncated),
-    )
 
 
 def concatenate(environments: Sequence[VectorEnvironment]) -> VectorEnvironment:
