@@ -187,7 +187,7 @@ def measure_loop(fleet, replay, environment, steps: int) -> dict[str, float]:
         own = [(part, method) for part, (whose, method) in _PARTS.items() if whose == name]
         methods = {method: clock.timing(part, getattr(owner, method)) for part, method in own}
         timed[name] = python_types.SimpleNamespace(**methods)
-    timed["fleet"].agent = agent
+    timed["fleet"].agent, timed["fleet"].num_runs = agent, fleet.num_runs
     counters = {"thread": time.thread_time, "process": time.process_time, "wall": time.perf_counter}
     seen: list[dict[str, float]] = []
     loop_steps = loop.train(
