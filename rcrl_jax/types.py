@@ -82,7 +82,6 @@ class Batch(NamedTuple):
 
     transitions: TransitionBatch | SequenceBatch
     contrast: ContrastBatch | None  # None when no auxiliary task reads it
-    contrast_weight: chex.Array | None = None  # [N] float32, 0 or 1 a sample; None: all count
 
 
 class TrainableParams(NamedTuple):

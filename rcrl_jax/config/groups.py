@@ -51,13 +51,11 @@ class ReturnContrastConfig:
     )
     positives: str = setting(
         "segment",
-        "where positives come from: 'segment' (the anchor's), 'equal_return' (any live "
+        "where positives come from: 'segment' (the anchor's) or 'equal_return' (any live "
         "transition whose return, to the end of its episode or to the present, is within the "
-        "segment's threshold of the anchor's; if 32 draws find none, one of the anchor's segment) "
-        "or 'another_episode' (of equal return, from another episode; episodes that have not ended "
-        "take no part, and a sample for which no such transition is drawn has weight 0)",
+        "segment's threshold of the anchor's; if 32 draws find none, one of the anchor's segment)",
         "RCRL section 4.3",
-        fields.one_of("segment", "equal_return", "another_episode"),
+        fields.one_of("segment", "equal_return"),
     )
     positive_excludes_anchor: bool = setting(
         False, "a positive differs from its anchor wherever the segment has another pair", "ours"

@@ -255,14 +255,6 @@ class TransitionRing:
         """Returns `[R, N]` so far; only where the contrast rule compares returns."""
         return self._returns.returns(index % self._capacity)
 
-    def episodes(self, index: np.ndarray) -> np.ndarray:
-        """Numbers `[R, N]` of episodes; only where the contrast rule compares returns."""
-        return self._returns.episodes(index % self._capacity)
-
-    def has_ended(self, index: np.ndarray) -> np.ndarray:
-        """Whether the episodes of `index [R, N]` are over; as `episodes`."""
-        return self.episodes(index) < self._returns.open_episode[:, None]
-
     def segment_bounds(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and last live transition of the segments of `index [R, N]`, both inclusive."""
         first, last = self._segments.bounds(self._at(self._slots, index)["segment"])

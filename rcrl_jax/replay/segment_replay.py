@@ -160,17 +160,17 @@ class SegmentReplay:
         else:
             index = self._sequences[kind].draw(self.settings.windows(kind))
             transitions = self._windows(index, kind)
-        contrast, weight, positive_is_anchor = None, None, np.zeros(len(index))
+        contrast, positive_is_anchor = None, np.zeros(len(index))
         rule = self.settings.contrast
         if rule.number:
             anchor = index
             if rule.anchors != "rl_batch":
                 anchor = self._sampler.anchors(self._prioritised, rule.number)
-            positive, negative, weight = self._sampler.contrast(anchor)
+            positive, negative = self._sampler.contrast(anchor)
             contrast = self._contrast_batch(anchor, positive, negative)
             positive_is_anchor = np.mean(positive == anchor, axis=1)
         self._streams.counters += 1
-        return Sample(types.Batch(transitions, contrast, weight), index, positive_is_anchor)
+        return Sample(types.Batch(transitions, contrast), index, positive_is_anchor)
 
     def sample_to_measure(self, size: int) -> types.ContrastBatch:
         """Contrastive samples `[R, size]` that nothing learns from.
@@ -179,7 +179,7 @@ class SegmentReplay:
         stay valid as those of `sample` do.
         """
         anchor = self._sampler.anchors(self._prioritised, size, measuring=True)
-        positive, negative, _ = self._sampler.contrast(anchor, measuring=True)
+        positive, negative = self._sampler.contrast(anchor, measuring=True)
         return self._contrast_batch(anchor, positive, negative, prefix="measured_")
 
     def example_batch(self, kind: int = 0) -> types.Batch:
@@ -196,9 +196,7 @@ class SegmentReplay:
             transitions = self._windows(index, kind)
         anchor = np.zeros((runs, num_anchors), np.int64)
         contrast = self._contrast_batch(anchor, anchor, anchor) if num_anchors else None
-        weighted = self.settings.contrast.another_episode and num_anchors
-        weight = np.ones(anchor.shape, np.float32) if weighted else None
-        return types.Batch(transitions, contrast, weight)
+        return types.Batch(transitions, contrast)
 
     def _prioritised(self, stream: int, size: int) -> np.ndarray:
         """Indices `[R, size]`, one from each of `size` strata of equal priority mass."""

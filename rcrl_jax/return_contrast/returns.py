@@ -36,15 +36,6 @@ class ReturnTable:
         self._number = self._number + ended
         self._totals[rows[ended], self._number[ended] % self._capacity] = 0.0
 
-    @property
-    def open_episode(self) -> np.ndarray:
-        """`[R]`: number of the episode that the next transition belongs to."""
-        return self._number
-
-    def episodes(self, slots: np.ndarray) -> np.ndarray:
-        """Numbers `[R, N]` of the episodes of the transitions at `slots [R, N]`."""
-        return self._episode[self._rows[:, None], slots]
-
     def returns(self, slots: np.ndarray) -> np.ndarray:
         """Returns `[R, N]` of the transitions at `slots [R, N]`."""
         rows = self._rows[:, None]

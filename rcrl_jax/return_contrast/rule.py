@@ -13,7 +13,6 @@ class ContrastRule(NamedTuple):
     equal_return_positives: bool = False  # drawn from the whole replay, if 32 draws find one
     excludes_anchor: bool = False  # from its own positives, where another pair qualifies
     differs_in_return: bool = False  # negatives differ from their anchor, if 16 draws find one
-    another_episode: bool = False  # positives of equal return are not of their anchor's episode
     tolerance: float = 0.0  # returns that differ by at most this count as equal [reward]
     times: bool = False  # samples hold `Pairs.time`
 
@@ -28,9 +27,8 @@ def make_rule(config: ReturnContrastConfig, tolerance: float) -> ContrastRule:
     return ContrastRule(
         number=config.batch_size,
         anchors=config.anchors,
-        equal_return_positives=config.positives != "segment",
+        equal_return_positives=config.positives == "equal_return",
         excludes_anchor=config.positive_excludes_anchor,
         differs_in_return=config.negative_differs_in_return,
-        another_episode=config.positives == "another_episode",
         tolerance=tolerance,
     )

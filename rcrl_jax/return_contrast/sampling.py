@@ -1,7 +1,6 @@
 """Draws anchors, positives and negatives of the return-contrastive task from the ring."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +18,6 @@ _DRAWS_FOR_ANOTHER_RETURN = 16
 # 32 draws for each of 64 anchors take 0.1 ms a run. They find a return with probability 0.97 if
 # 1/10 of the live transitions have it, and with probability 0.28 if 1/100 have it.
 _DRAWS_FOR_AN_EQUAL_RETURN = 32
-
-
-class Contrast(NamedTuple):
-    """Indices of the partners of anchors."""
-
-    positive: np.ndarray  # [R, N] int64
-    negative: np.ndarray  # [R, N] int64
-    weight: np.ndarray | None  # [R, N] float32, 0 where a partner is missing; None: all count
 
 
 class ContrastSampler:
@@ -66,19 +57,18 @@ class ContrastSampler:
             return self._anywhere(first_stream + _UNIFORM_ANCHORS, size)
         return prioritised(first_stream + _ANCHORS, size)
 
-    def contrast(self, anchor: np.ndarray, measuring: bool = False) -> Contrast:
-        """Positives and negatives of anchors `[R, N]`; arguments as in `anchors`."""
+    def contrast(
+        self, anchor: np.ndarray, measuring: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Indices `[R, N]` of positives and of negatives, for anchors `[R, N]`; see `anchors`."""
         first_stream = _MEASURING if measuring else 0
         positive = self._same_segment(first_stream + _POSITIVES, anchor)
-        found = np.ones(anchor.shape, bool)
         if self._rule.equal_return_positives:
-            positive, found = self._of_equal_return(first_stream + _EQUAL_RETURNS, anchor, positive)
+            positive = self._of_equal_return(first_stream + _EQUAL_RETURNS, anchor, positive)
         negative = self._anywhere(first_stream + _NEGATIVES, anchor.shape[1])
         if self._rule.differs_in_return:
-            negative, differs = self._of_another_return(first_stream + _NEGATIVES, anchor, negative)
-            found &= differs
-        weight = found.astype(np.float32) if self._rule.another_episode else None
-        return Contrast(positive, negative, weight)
+            negative = self._of_another_return(first_stream + _NEGATIVES, anchor, negative)
+        return positive, negative
 
     def _same_segment(self, stream: int, anchor: np.ndarray) -> np.ndarray:
         """Uniform over the live transitions of each anchor's segment.
@@ -108,34 +98,25 @@ class ContrastSampler:
             attempt += 1
         return index
 
-    def _of_equal_return(
-        self, stream: int, anchor: np.ndarray, fallback: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _of_equal_return(self, stream: int, anchor: np.ndarray, fallback: np.ndarray) -> np.ndarray:
         """Uniform over the live transitions with their anchor's return, where one is found.
 
         Takes the first of 32 draws from the whole replay that has the anchor's return. Where none
         has, takes the pair `fallback [R, N]` of the anchor's segment. A return that a share q of
         the live transitions have is missed with probability (1 - q) ** 32. So an anchor of a rare
         return mostly keeps a positive of its own segment.
-
-        Returns:
-          The positives `[R, N]`, and whether each has been found.
         """
         runs, size = anchor.shape
         draws = _DRAWS_FOR_AN_EQUAL_RETURN
         candidate = self._anywhere(stream, size * draws)
         anchors = np.repeat(anchor, draws, axis=1)
         fits = self._has_return(candidate, self._ring.returns(anchors))
-        if self._rule.another_episode:
-            fits &= self._ring.episodes(candidate) != self._ring.episodes(anchors)
-            fits &= self._ring.has_ended(candidate) & self._ring.has_ended(anchors)
         if self._rule.excludes_anchor:
             fits &= candidate != anchors
         fits = fits.reshape(runs, size, draws)
         first = np.argmax(fits, axis=-1)[..., None]
         found = np.take_along_axis(candidate.reshape(runs, size, draws), first, axis=-1)[..., 0]
-        any_fits = fits.any(axis=-1)
-        return np.where(any_fits, found, fallback), any_fits
+        return np.where(fits.any(axis=-1), found, fallback)
 
     def _has_return(self, index: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Whether the returns at `index [R, N]` count as equal to `wanted [R, N]`."""
@@ -143,28 +124,17 @@ class ContrastSampler:
 
     def _of_another_return(
         self, stream: int, anchor: np.ndarray, negative: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> np.ndarray:
         """Redraws negatives that have their anchor's return, up to 16 draws in all.
 
         Where all returns are equal, as before the first reward of a game, the last draw stays.
-
-        Returns:
-          The negatives `[R, N]`, and whether each differs from its anchor.
         """
         wanted = self._ring.returns(anchor)
-
-        def differs(index: np.ndarray) -> np.ndarray:
-            different = ~self._has_return(index, wanted)
-            if self._rule.another_episode:
-                different &= self._ring.has_ended(index)
-            return different
-
-        done = differs(negative)
         for attempt in range(1, _DRAWS_FOR_ANOTHER_RETURN):
-            if done.all():
+            equal = self._has_return(negative, wanted)
+            if not equal.any():
                 break
             # Attempts are 256 streams apart, which leaves room for the redraws of `_anywhere`.
             draw = self._anywhere(stream + (attempt << 8), anchor.shape[1])
-            negative = np.where(done, negative, draw)
-            done = differs(negative)
-        return negative, done
+            negative = np.where(equal, draw, negative)
+        return negative

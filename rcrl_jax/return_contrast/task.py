@@ -71,17 +71,12 @@ def make_return_contrast(
                 error(logit_negative, w_negative, DIFFERENT_RETURN),
             ]
         )
-        metrics = {
+        return jnp.mean(errors), {
             "discriminator_accuracy_positive": jnp.mean(w_positive < 0.5),
             "discriminator_accuracy_negative": jnp.mean(w_negative >= 0.5),
             "cosine_positive": jnp.mean(losses.cosine_similarity(anchor, positive)),
             "cosine_negative": jnp.mean(losses.cosine_similarity(anchor, negative)),
         }
-        weight = view.batch.contrast_weight
-        if weight is not None:
-            errors *= jnp.concatenate([weight, weight])
-            metrics["contrast_weight"] = jnp.mean(weight)
-        return jnp.mean(errors), metrics
 
     return task.AuxiliaryTask(
         init,

@@ -291,8 +291,7 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> ty
         actions(num_anchors),
         shape(num_anchors, dtype=np.int32) if settings.contrast.times else None,
     )
-    weight = shape(num_anchors) if settings.contrast.another_episode else None
-    return types.Batch(transitions, types.ContrastBatch(pairs, pairs, pairs), weight)
+    return types.Batch(transitions, types.ContrastBatch(pairs, pairs, pairs))
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> types.Batch:

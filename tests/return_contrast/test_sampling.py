@@ -136,37 +136,6 @@ def test_equal_return_positives_by_hand():
     assert positives_of(pair) == expected
 
 
-def test_positives_of_another_episode_by_hand():
-    """Open episodes take no part, and a sample without a partner has weight 0."""
-    # index                        0123 45 678 9 10
-    # return                       2211 00 211 0  0
-    rule = {"equal_return_positives": True, "another_episode": True, "differs_in_return": True}
-    pair = play(".+.P .T +.P . .", n_step=1, **rule)
-    sample = pair.sample(1, SIZE, 0.5)
-    anchor, positive, negative = contrast_indices(pair, sample, 0)
-    counts_ = sample.batch.contrast_weight[0] == 1
-    assert set(sample.batch.contrast_weight[0]) == {0.0, 1.0}
-    seen = {
-        a: (set(positive[counts_ & (anchor == a)]), set(negative[counts_ & (anchor == a)]))
-        for a in set(anchor[counts_].tolist())
-    }
-    two, one = {0, 1, 6}, {2, 3, 7, 8}
-    first, last = {0, 1, 2, 3}, {6, 7, 8}
-    ended = first | last | {4, 5}
-    assert seen == {
-        a: (of_return & (last if a in first else first), ended - of_return)
-        for of_return in (two, one)
-        for a in of_return
-    }
-    # One of eleven transitions is a partner of 0: the chance that 32 draws find it.
-    assert np.mean(counts_[anchor == 0]) == pytest.approx(1 - (10 / 11) ** 32, abs=0.02)
-
-    pair.add(pattern("P"))  # ends the last episode: 9, 10 and 11 now have the return 1
-    sample = pair.sample(1, SIZE, 0.5)
-    anchor, positive, _ = contrast_indices(pair, sample, 0)
-    assert set(positive[(anchor == 9) & (sample.batch.contrast_weight[0] == 1)]) == one
-
-
 def test_equal_return_positives_can_exclude_the_anchor():
     # index                        012 3 4
     # return                       211 0 1
@@ -253,8 +222,7 @@ def test_negative_return_differs_by_more_than_the_tolerance():
 
 RULES = [
     {}, {"differs_in_return": True}, {"anchors": "uniform"}, {"anchors": "rl_batch"},
-    {"equal_return_positives": True},
-    {"equal_return_positives": True, "another_episode": True, "differs_in_return": True},
+    {"equal_return_positives": True, "differs_in_return": True},
 ]  # fmt: skip
 
 

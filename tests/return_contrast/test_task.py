@@ -93,16 +93,6 @@ def test_loss_and_metrics_equal_slow_loops(small):
     assert abs(float(swapped) - expected_loss) > 1e-3
 
 
-def test_a_sample_of_weight_zero_adds_nothing(small):
-    task, task_params, embedding, batch = small
-    weight = np.array([1, 0, 1, 1, 0], np.float32)
-    kept = batch_of(*jax.tree.map(lambda x: x[weight > 0], batch.contrast))
-    weighted = view_of(jnp.asarray(embedding), batch._replace(contrast_weight=weight))
-    loss, metrics = task.loss(task_params, weighted, None, KEY)
-    assert float(loss) == pytest.approx(slow(task_params, embedding, kept)[0], rel=1e-5)
-    assert float(metrics["contrast_weight"]) == pytest.approx(3 / 5)
-
-
 @pytest.mark.parametrize(
     "fields, network",
     [
