@@ -21,7 +21,7 @@ import pandas as pd
 from benchmarks.tables import arms, control_figure, pools, published, runs, statistics
 from benchmarks.tables.run_files import COUNTS_AS
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
-from rcrl_jax import files, reference
+from rcrl_jax import files, reference, words
 
 BUDGET_SYSTEMS = {"erainbow_sa": "ERainbow-sa", "rcrl": "RCRL"}
 """Presets of Table 2, and the published systems that they are."""
@@ -50,7 +50,7 @@ _SINGLE_NOTE = (
     "ranked by their aggregates."
 )
 
-
+_CHANCE_DRAWS = 1000
 _NO_SIMPLE_NOTE = (
     "SimPLe: none of our runs here is one. What was run, small versions that are not SimPLe, is in "
     "results/simple."
@@ -136,6 +136,7 @@ def table1(
         _aggregate_note(len(games)),
         *_median_notes(filled, games),
         *_incomplete_notes(filled, games),
+        *_best_notes(frame),
         *([] if "simple" in map(arms.preset_of, frame.arm) else [_NO_SIMPLE_NOTE]),
         *_protocol_notes("atari", filled),
         *_warnings(frame, env_steps, 100_000),
@@ -369,6 +370,46 @@ def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[s
             f"games: {texts}."
         )
     return notes
+
+
+def _best_notes(frame: pd.DataFrame) -> list[str]:
+    """For each arm, its mean if the best of a run's evaluations counts, as some papers report it.
+
+    Beside it stands what chance alone gives: the agent of the end in all of these evaluations, its
+    episodes drawn from the final ones.
+    """
+    texts = []
+    for arm, own in frame[~frame.diverged & (frame.evaluations.map(len) > 1)].groupby("arm"):
+        games = own.game.unique()
+        best = own.evaluations.map(lambda lines: max(line["score"] for line in lines))
+        by_chance = own.apply(_best_by_chance, axis=1)
+        means = (
+            statistics.mean_of_game_means(
+                pools.scores(own.assign(score=score), arm, games, normalised=True)
+            ).item()
+            for score in (best, by_chance, own.score)
+        )
+        shown, chance, final = (f"{100 * mean:.1f} %" for mean in means)
+        texts.append(
+            f"{arm} {shown} ({words.count('game', len(games))}; by chance {chance}; final {final})"
+        )
+    if not texts:
+        return []
+    return [
+        "Mean HNS if the best evaluation of each run counted, beside what its final agent alone "
+        f"would have in as many evaluations by chance, and the final one: {'; '.join(texts)}."
+    ]
+
+
+def _best_by_chance(run: pd.Series) -> float:
+    """Expected best score of a run if its final agent played all its evaluations."""
+    rng = np.random.default_rng(0)
+    shape = (_CHANCE_DRAWS, len(run.returns))
+    earlier = [
+        rng.choice(run.returns, (_CHANCE_DRAWS, len(line["returns"]))).mean(axis=1)
+        for line in run.evaluations[:-1]
+    ]
+    return np.max([*earlier, rng.choice(run.returns, shape).mean(axis=1)], axis=0).mean().item()
 
 
 def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:

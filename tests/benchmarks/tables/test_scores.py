@@ -70,6 +70,21 @@ def test_the_best_published_cells_are_the_bold_ones_of_the_paper():
     }  # fmt: skip
 
 
+def test_the_best_evaluation_stands_beside_chance_and_the_final_one(tmp_path):
+    """Returns 0 and 2 in the end: two means of two draws have a best of 1.375 on average.
+
+    A mean is 0, 1 or 2 with probabilities 1/4, 1/2, 1/4; the larger of two is 0 with 1/16, 2 with
+    7/16. On Freeway random play has 0 and a human 29.6. The evaluation halfway has 2.
+    """
+    write_run(tmp_path, "rcrl", "Freeway", 0, 1.0, episodes=2)
+    (note,) = [n for n in scores.table1(runs_of(tmp_path)).notes if "by chance" in n]
+    found = re.search(r"rcrl (.*) % \(1 game; by chance (.*) %; final (.*) %\)", note)
+    best, chance, final = map(float, found.groups())
+    assert best == pytest.approx(200 / 29.6, abs=0.05)
+    assert chance == pytest.approx(137.5 / 29.6, abs=0.3)  # 1,000 draws: standard error 0.06
+    assert final == pytest.approx(100 / 29.6, abs=0.05)
+
+
 def test_cells_of_ours_are_means_with_their_runs_and_the_rest_is_missing(tmp_path):
     for seed, score in enumerate((100.0, 200.0, 600.0)):
         write_run(tmp_path, "rcrl", "Alien", seed, score)
