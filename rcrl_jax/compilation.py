@@ -36,7 +36,7 @@ def folder(parent: pathlib.Path) -> pathlib.Path:
 def keep_programs() -> None:
     """Keeps what JAX compiles from now on, unless the environment names a folder of its own.
 
-    The least recently used programs are deleted beyond a gibibyte. The variables of JAX hold:
+    The least recently used programs are deleted beyond a gibibyte. JAX's own variables come first:
     `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing, `JAX_COMPILATION_CACHE_DIR` names a folder.
     """
     import jax  # late: tests find their folder before JAX reads the environment

@@ -263,8 +263,8 @@ class TransitionRing:
     def segment_lengths(self, run: int) -> np.ndarray:
         """Lengths of one run's live segments, the open one included [live transitions]."""
         slots = np.arange(self.oldest[run], self.count[run]) % self._capacity
-        pairs = self._slots[self._starts[run] + slots]
-        segment = pairs["segment"][pairs["is_pair"]]
+        at = self._starts[run] + slots
+        segment = self._slots["segment"][at][self._slots["is_pair"][at]]
         ends = np.flatnonzero(np.diff(segment, append=-1)) + 1
         return np.diff(ends, prepend=0)
 

@@ -256,6 +256,8 @@ class SegmentReplay:
           index: `[R, B]`, from `sample`.
           transition_loss: `[R, B]`, their losses.
         """
+        if not self.settings.priority_exponent:  # all priorities are 1
+            return
         loss = np.maximum(transition_loss.astype(np.float64), _LEAST_LOSS)
         priority = loss**self.settings.priority_exponent
         slot = index % self.settings.capacity

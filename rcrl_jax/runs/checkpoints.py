@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple):
 class CheckpointStore:
     """Writes checkpoints into a directory, each one atomically, in a thread of its own."""
 
-    def __init__(self, directory: pathlib.Path, say: Callable[[str], None] = print) -> None:
+    def __init__(self, directory: pathlib.Path, say: Callable[[str], None]) -> None:
         """Makes the directory if need be, and deletes what killed processes left there.
 
         Args:
@@ -189,7 +189,7 @@ class CheckpointStore:
         path = self._directory / str(state.step)
         if os.path.lexists(path) and state.step != self._newest:
             aside = files.set_aside(path, "damaged")
-            self._say(f"warning: {path} was in the way and is now {aside.name}")
+            self._say(f"warning: {path} was there already; it is kept as {aside.name}")
         write_checkpoint(path, state)
 
 

@@ -11,7 +11,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import rcrl_jax
@@ -50,7 +50,11 @@ class WorkdirMismatch(ValueError):  # noqa: N818 (the name says what is the matt
 
 
 def make_manifest(
-    run: Mapping[str, Any], *, environment: Mapping[str, Any], protocol: Mapping[str, Any]
+    run: Mapping[str, Any],
+    *,
+    environment: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+    here: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Describes one run so that a reader of its score can tell what was measured.
 
@@ -62,6 +66,7 @@ def make_manifest(
         run: the section `run`, as `describe_run` returns it.
         environment: what the environment does: resize filter, no-op range, life handling, limits.
         protocol: how scores are taken: epsilon, episodes, noise.
+        here: what `circumstances` returns.
 
     Returns:
         Plain JSON values, in the sections `run`, `environment`, `protocol`, `versions`, `device`
@@ -71,12 +76,7 @@ def make_manifest(
         TypeError: a value has no counterpart in JSON.
     """
     return files.to_json_value(
-        {
-            "run": run,
-            "environment": environment,
-            "protocol": protocol,
-            **circumstances(),
-        }
+        {"run": run, "environment": environment, "protocol": protocol, **here}
     )
 
 
@@ -179,9 +179,7 @@ def read(path: str | os.PathLike, *, required: Sequence[str] = SECTIONS) -> dict
     return files.read_json(path, check)
 
 
-def claim(
-    paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]], say: Callable[[str], None]
-) -> None:
+def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> list[str]:
     """Writes the manifests of a work directory, or checks that those there are of the same runs.
 
     A work directory's checkpoints belong to one fleet, so all of its runs are there, or none. Every
@@ -190,7 +188,9 @@ def claim(
     Args:
         paths: `[R]`, files of the runs, all in one work directory.
         manifests: `[R]`, what is about to run, as `make_manifest` returns it.
-        say: prints a warning for the user.
+
+    Returns:
+        What has changed since the runs began, a line for each change; see `check_same_run`.
 
     Raises:
         WorkdirMismatch: the work directory belongs to other runs, or a manifest is damaged.
@@ -212,10 +212,9 @@ def claim(
             f"{workdir} belongs {belongs}; choose another --workdir or repeat the old command"
         )
     order = [[own.game, own.seed] for own in paths]
+    changes = []
     for own, described in zip(paths, manifests, strict=True):
-        warning = check_same_run(own.manifest, described)
-        if warning:
-            say(f"warning: {warning}")
+        changes.append(check_same_run(own.manifest, described))
         if own.manifest.exists():
             if read(own.manifest)["launch"].get("runs", order) != order:
                 raise WorkdirMismatch(
@@ -225,6 +224,7 @@ def claim(
             own.directory.mkdir(parents=True, exist_ok=True)
             launch = described["launch"] | {"runs": order}
             files.write_json_atomically(own.manifest, {**described, "launch": launch})
+    return [change for change in dict.fromkeys(changes) if change]
 
 
 def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:

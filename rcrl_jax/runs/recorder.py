@@ -93,7 +93,7 @@ class RunRecorder:
         last_step = -1 if resume_at is None else resume_at
         both = (paths.metrics, records.check_metrics), (paths.evaluations, records.check_evaluation)
         kept = [_read_up_to(last_step, path, check) for path, check in both]
-        if written is not None:  # the rest is of updates at `last_step` after the checkpoint
+        if written is not None:  # later updates of `last_step` will run again
             del kept[0][written[0].count :]
         for (path, _), lines, before in zip(both, kept, written or (), strict=written is not None):
             self._compare(path, [record for _, record in lines], before, last_step)
@@ -121,7 +121,7 @@ class RunRecorder:
         A run that was stopped in its final evaluation may have recorded more of that step.
 
         Raises:
-            Damaged: they are others.
+            Damaged: the file holds other records.
         """
         if len(there) < written.count:
             self._say(

@@ -120,17 +120,15 @@ def read_scores(path: str | os.PathLike) -> dict[str, Any]:
     return files.read_json(path, check)
 
 
-def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
+def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> None:
     """Checks that a finished run's records are those that its scores were written with.
 
-    The last evaluation is the final one, so that it has the returns of the scores.
+    The last evaluation is the final one, so that it has the returns of the scores. Scores of older
+    versions have no digests, and are not checked.
 
     Args:
         directory: of the run.
         scores: content of its scores.json.
-
-    Returns:
-        Whether they were checked: scores of older versions have no digests.
 
     Raises:
         Damaged: a file is missing, or has been emptied, reordered, edited, or exchanged with that
@@ -139,7 +137,7 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
     """
     digests = scores.get("record_digests")
     if digests is None:
-        return False
+        return
     if not (isinstance(digests, dict) and {"metrics", "evaluations"} <= digests.keys()):
         raise files.Damaged(
             directory / "scores.json", "record_digests is not a digest of each file"
@@ -148,14 +146,14 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> bool:
         path = directory / f"{name}.jsonl"
         if not path.exists():
             raise files.Damaged(path, "it is missing, but the run is finished")
-        if Digest(read(path)).value.hex() != digests[name]:
+        lines = read(path)
+        if Digest(lines).value.hex() != digests[name]:
             raise files.Damaged(path, "its records are not those that scores.json belongs to")
-    final = read_evaluations(directory / "evaluations.jsonl")[-1]
+    final = lines[-1]
     for name in ("agent_steps", "env_steps", "returns", "episodes_cut"):
         if scores.get(name) != final.get(name):
             where = f"{name} is not that of the last line of evaluations.jsonl"
             raise files.Damaged(directory / "scores.json", where)
-    return True
 
 
 def read_lines(

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -83,10 +84,12 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
             memory = prediction.check_resources(plan, fleet, environment.spec)
             check_lock = stack.enter_context(files.locked(plan.workdir, "program"))
         described = _describe_runs(plan, fleet.agent, environment.description)
-        manifest.claim(plan.paths, described, say)
+        changes = manifest.claim(plan.paths, described)
         if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
+        for change in changes:
+            say(f"warning: {change}")
         slower = native.advice()
         if slower:
             say(f"warning: {slower}")
@@ -104,9 +107,9 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
         )
-        saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock)
+        saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock, say)
         schedule = fleet.agent.schedule
-        # By then, updates are compiled.
+        # Leaves out steps without updates, and what is compiled after them.
         measured_from = max(state.step, schedule.learn_start) + 3 * schedule.update_period
         progress = stack.enter_context(
             Progress(plan.total_steps, start=state.step, measured_from=measured_from)
@@ -165,7 +168,7 @@ def _describe_runs(
     plan: Plan, agent: Agent, environment: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """`[R]`, the manifest of each run; `environment` describes the environments of all runs."""
-    described = []
+    described, here = [], manifest.circumstances()
     for row, run_id in enumerate(plan.runs):
         own = pools.describe_one(environment, row)
         run_section = manifest.describe_run(
@@ -178,7 +181,9 @@ def _describe_runs(
             **agent.evaluation.protocol,
             "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
         }
-        described.append(manifest.make_manifest(run_section, environment=own, protocol=protocol))
+        described.append(
+            manifest.make_manifest(run_section, environment=own, protocol=protocol, here=here)
+        )
     return described
 
 
@@ -192,7 +197,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
       OSError: a file cannot be read.
     """
     try:
-        # A finished run resumes no more.
+        # A finished run does not read it again, whatever it is asked for.
         (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
     except OSError as error:
         say(f"warning: {error}")
@@ -249,6 +254,11 @@ def _start_or_resume(
     learner = fleet.init()
     like = (fleet.to_host(learner), None, replay.state, history.state, None)
     saved = store.restore(Checkpoint(0, *like))
+    if saved is not None and _is_trained(saved, fleet.agent, plan.total_steps):
+        say(f"resuming after the last of {plan.total_steps} steps")
+        learner = jax.device_put(fleet.place(saved.learner))
+        state = loop.LoopState(saved.step, learner, None, None, None, saved.early_updates)
+        return state, saved.records, None
     frame_log = None
     if fleet.agent.resources.logs_frames:
         frame_log = _open_frame_log(plan.workdir / FRAME_LOG, saved, say)
@@ -278,13 +288,19 @@ def _start_or_resume(
         memory = types.Memory(fleet.place(state), restart)
     state = loop.LoopState(
         saved.step,
-        fleet.place(saved.learner),
+        jax.device_put(fleet.place(saved.learner)),  # acting would copy host arrays at each step
         observation,
         saved.pending_update,
         memory,
         saved.early_updates,
     )
     return state, saved.records, frame_log
+
+
+def _is_trained(saved: Checkpoint, agent: Agent, total_steps: int) -> bool:
+    """Whether only the final evaluation is left, which needs neither replay nor environments."""
+    due = agent.schedule.due(total_steps) if agent.schedule.before_action else 0
+    return saved.step == total_steps and saved.early_updates == due
 
 
 def _open_frame_log(path: pathlib.Path, saved: Checkpoint | None, say: Say) -> FrameLog:
@@ -311,7 +327,9 @@ class _Saves:
         store: CheckpointStore,
         frame_log: FrameLog | None,
         check_lock: Callable[[], None],
+        say: Say,
     ) -> None:
+        self._say = say
         self._plan, self._fleet, self._replay, self._history = plan, fleet, replay, history
         self._recording, self._store, self._frame_log = recording, store, frame_log
         self._check_lock = check_lock
@@ -356,9 +374,10 @@ class _Saves:
             yield
         except loop.NotFinite as stop:
             kept = self._plan.workdir / "diverged"
-            store = CheckpointStore(kept)
-            store.save(self._snapshot(stop.state))
-            store.close()
+            # The same run diverges again in the same way.
+            shutil.rmtree(kept / str(stop.state.step), ignore_errors=True)
+            with contextlib.closing(CheckpointStore(kept, self._say)) as store:
+                store.save(self._snapshot(stop.state))
             whose = ", ".join("{} {}".format(*self._plan.runs[row]) for row in stop.runs)
             whose = f"{whose}: " if whose else ""
             raise Diverged(f"{whose}{stop}; the state is kept in {kept}") from None

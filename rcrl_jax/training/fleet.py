@@ -28,8 +28,8 @@ class Fleet:
     counters, so its result is independent of fleet composition and of interruptions.
 
     When the number of devices does not divide R, the last run is repeated until it does: R' rows.
-    What `act` and `update` return has the copies, because a device would have to gather all rows to
-    cut them; who fetches a result takes its first R rows. All other results are cut.
+    `act` and `update` return all R' rows, because cutting them would gather all rows on one device;
+    callers take the first R. All other functions return R rows.
     """
 
     def __init__(

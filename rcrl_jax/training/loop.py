@@ -49,8 +49,8 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the last one: reading its result does not wait. None at first, and at the
-    # action after early updates, except with agents that make all of their updates early.
+    # The update before the last one: reading its result does not wait. None at the first step, and
+    # at an action that follows early updates, unless the schedule updates before the action.
     finished: types.Update | None
 
 

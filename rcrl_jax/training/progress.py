@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import sys
@@ -93,7 +94,11 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        """Shows the present state."""
+        """Shows the present state, if the terminal is still there: work goes on without it."""
+        with contextlib.suppress(OSError):
+            self._print()
+
+    def _print(self) -> None:
         self._shown_s = time.monotonic()
         (task,) = self._bar.tasks
         done, elapsed_s = task.completed - self._origin[0], self._shown_s - self._origin[1]
@@ -124,7 +129,8 @@ class Progress:
         if not self._is_closed:
             self._is_closed = True
             self._show()
-            self._bar.stop()
+            with contextlib.suppress(OSError):
+                self._bar.stop()
 
     def __enter__(self) -> Progress:
         """Returns the progress itself."""

@@ -148,9 +148,9 @@ class Recording(contextlib.ExitStack):
     def record_evaluation(
         self, step: int, result: Evaluation, unseen: Sequence[Mapping[str, float]]
     ) -> None:
-        """Records an evaluation of all runs, except those that a killed process has recorded.
+        """Records one evaluation of each run.
 
-        An evaluation of other episodes is recorded, too: a finished run may be asked for more.
+        Skips a run whose last record is this evaluation: a process wrote it and was killed.
 
         Args:
           step: agent steps of the agents.

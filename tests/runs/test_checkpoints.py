@@ -65,7 +65,7 @@ def like(saved: checkpoints.Checkpoint) -> checkpoints.Checkpoint:
 
 
 def save(directory, *saved: checkpoints.Checkpoint) -> None:
-    store = checkpoints.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory, print)
     for one in saved:
         store.save(one)
     store.close()
@@ -73,7 +73,7 @@ def save(directory, *saved: checkpoints.Checkpoint) -> None:
 
 def test_the_newest_checkpoint_is_restored_bit_for_bit(tmp_path):
     directory = tmp_path / "deep" / "checkpoints"
-    store = checkpoints.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory, print)
     first, second = make_checkpoint(7, has_pending=False), make_checkpoint(20)
     assert store.restore(like(first)) is None
     store.save(first)
@@ -82,7 +82,7 @@ def test_the_newest_checkpoint_is_restored_bit_for_bit(tmp_path):
     store.save(second)
     store.close()
 
-    store = checkpoints.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory, print)
     toy.assert_equal_trees(store.restore(like(second)), second)
     # A saved step is not written again.
     store.save(make_checkpoint(21)._replace(step=20))
@@ -103,7 +103,7 @@ def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
     kept = ("9999", "my.deleted", "5.damaged")
     for name in (*left, *kept):
         (tmp_path / name / "d").mkdir(parents=True)
-    checkpoints.CheckpointStore(tmp_path).close()
+    checkpoints.CheckpointStore(tmp_path, print).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
@@ -113,11 +113,11 @@ def test_a_kill_between_two_states_of_a_step_loses_none(tmp_path):
     save(tmp_path, saved)
     (tmp_path / "7").rename(tmp_path / "7.replaced")  # killed before the second
     (tmp_path / "7.partial").mkdir()
-    store = checkpoints.CheckpointStore(tmp_path)
+    store = checkpoints.CheckpointStore(tmp_path, print)
     toy.assert_equal_trees(store.restore(like(saved)), saved)
     store.close()
     (tmp_path / "7.replaced").mkdir()  # killed after it
-    checkpoints.CheckpointStore(tmp_path).close()
+    checkpoints.CheckpointStore(tmp_path, print).close()
     assert [path.name for path in tmp_path.iterdir()] == ["7"]
 
 
@@ -126,7 +126,7 @@ import pathlib, sys
 from rcrl_jax.runs import checkpoints
 from rcrl_jax.runs.records import RecordState
 from tests.runs.test_checkpoints import make_checkpoint
-store = checkpoints.CheckpointStore(pathlib.Path(sys.argv[1]))
+store = checkpoints.CheckpointStore(pathlib.Path(sys.argv[1]), print)
 for step in range(1, 10_000):
     store.save(make_checkpoint(step, width=2000))
     print(step, flush=True)
@@ -148,7 +148,7 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path):
         writer.kill()
         writer.wait()
         writer.stdout.close()
-    store = checkpoints.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory, print)
     restored = store.restore(like(make_checkpoint(3, width=2000)))
     step = restored.step
     assert step >= 3

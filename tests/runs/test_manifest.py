@@ -37,6 +37,7 @@ def _make(**changes):
         manifest.describe_run(**{**run, **changes}),
         environment={"resize": "area", "noop_max": 30},
         protocol={"epsilon": 0.001, "episodes": 10},
+        here=manifest.circumstances(),
     )
 
 

@@ -140,7 +140,7 @@ def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_
 def saved(tmp_path_factory):
     """Two checkpoints."""
     directory = tmp_path_factory.mktemp("saved") / "checkpoints"
-    store = checkpoints.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory, print)
     for step in (10, 20):
         store.save(make_checkpoint(step))
     store.close()

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from rcrl_jax.runs import checkpoints, manifest, records
-from rcrl_jax.training import assessment, experiment
+from rcrl_jax.training import assessment, experiment, loop
+from rcrl_jax.training.fleet import Fleet
 from tests.training import toy
 from tests.training.toy import Interruption, run
 
@@ -136,7 +137,7 @@ def test_a_finished_run_is_not_trained_again(reference):
 
 
 @pytest.mark.usefixtures("hangup")
-def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
+def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference, monkeypatch):
     plan = toy.make_plan(tmp_path / "interrupted")
     evaluating = plan.config.periodic_episodes
     interruptions = [  # signal, environments, their steps until it comes, what is saved then
@@ -174,14 +175,51 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference):
         run(toy.make_plan(plan.workdir, make_environment=make))
     assert not toy.paths_of(plan).scores.exists()
 
-    lines = run(plan)
-    assert "resuming at step 240 of 240: rebuilding the replay" in lines
+    with monkeypatch.context() as patch:  # nothing is left that needs the replay
+        patch.setattr(loop, "rebuild", None)
+        lines = run(plan)
+    assert "resuming after the last of 240 steps" in lines
     toy.assert_same_result(plan, reference)
 
     # Killed between the line of the final evaluation and the scores: the line is not repeated.
     toy.paths_of(plan).scores.unlink()
     run(plan)
     toy.assert_same_result(plan, reference)
+
+
+def test_a_resumed_learner_lies_on_its_device(tmp_path, monkeypatch):
+    """Arrays of the host would be copied for every action until the next update."""
+    plan = toy.make_plan(tmp_path, total_steps=34)
+    make = Interruption(signal.SIGTERM, num_envs=1, step=20)
+    with pytest.raises(experiment.Interrupted):
+        run(toy.make_plan(tmp_path, total_steps=34, make_environment=make))
+    seen = []
+    act = Fleet.act
+
+    def watched(self, params, *arguments, **named):
+        seen.append(params)
+        return act(self, params, *arguments, **named)
+
+    monkeypatch.setattr(Fleet, "act", watched)
+    run(plan)
+    assert seen and all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(seen))
+
+
+def test_a_fleet_resumed_under_other_circumstances_says_so_once(tmp_path, monkeypatch):
+    plan = toy.make_plan(tmp_path, seeds=(3, 4, 5), total_steps=34)
+    asked = []
+    circumstances = manifest.circumstances
+    monkeypatch.setattr(manifest, "circumstances", lambda: asked.append(0) or circumstances())
+    run(plan)
+    assert len(asked) == 1  # it starts git three times
+    toy.paths_of(plan).scores.unlink()
+    for path in tmp_path.glob(manifest.ALL):
+        described = json.loads(path.read_text())
+        described["versions"]["python"] = "3.5"
+        path.write_text(json.dumps(described))
+    warnings = [line for line in run(plan) if "circumstances" in line]
+    assert len(warnings) == 1 and "versions.python 3.5" in warnings[0]
+    assert not [line for line in run(plan) if "circumstances" in line]  # it is finished
 
 
 # --- refusing ---------------------------------------------------------------------------------
@@ -218,3 +256,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
     assert state.step == losses[-1]["agent_steps"]
     assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
     assert not toy.paths_of(plan).scores.exists()
+    with pytest.raises(experiment.Diverged):  # the same command does the same again
+        run(plan)
+    assert [path.name for path in (tmp_path / "diverged").iterdir()] == [str(state.step)]

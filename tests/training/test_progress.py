@@ -1,5 +1,6 @@
 """Progress: a bar on a terminal, plain lines elsewhere."""
 
+import contextlib
 import io
 import os
 import sys
@@ -113,3 +114,21 @@ def test_progress_on_a_terminal_is_one_line_that_is_redrawn(monkeypatch):
     last_state = sent.rstrip().split("\r")[-1]
     assert "━" in last_state and " 100/100 steps, 100.0 %" in last_state
     assert "last score -3.2" in last_state
+
+
+def test_work_goes_on_when_the_terminal_is_closed(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    for columns in (100, 0):  # a bar, and lines
+        ours, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, (24 if columns else 0, columns))
+        file = os.fdopen(theirs, "w", buffering=1)
+        with Progress(100, file=file) as shown:
+            os.close(ours)
+            with pytest.raises(OSError):
+                print("lost", file=file, flush=True)
+            monkeypatch.setattr(progress, "_BAR_EVERY_S", -1.0)
+            monkeypatch.setattr(progress, "_LINE_EVERY_S", -1.0)
+            shown.advance(50)
+        with contextlib.suppress(OSError):
+            file.close()

@@ -170,7 +170,7 @@ def copy(finished, tmp_path):
 def keep(plan, directory, step: int, change=lambda leaf: leaf) -> None:
     """Saves a checkpoint with changed learners."""
     last = toy.last_checkpoint(plan)
-    store = checkpoints.CheckpointStore(directory)
+    store = checkpoints.CheckpointStore(directory, print)
     store.save(last._replace(step=step, learner=jax.tree.map(change, last.learner)))
     store.close()
 
