@@ -8,7 +8,7 @@ computed before its 26 games are finished. Which runs may be pooled is the rule 
 (`tables/pools.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +22,6 @@ LOOKS = (0, 1)
 """Seeds of the runs; each has one run a game and one look. Other seeds wait for theirs."""
 LEVEL = 0.005
 """Of each of the two statistics of a look."""
-SHIFTS = (0.5, 1.0)
-"""Simulated defects [standard deviations of the game's published runs]."""
-SIMULATIONS = 10_000
-SEED = 0
-"""Seed of the simulations."""
 
 
 class Statistics(NamedTuple):
@@ -115,45 +110,6 @@ def our_places(frame: pd.DataFrame, seed: int) -> dict[str, int]:
     return found
 
 
-def powers(
-    scores: Mapping[str, np.ndarray], signs: Sequence[int], shift: float, simulations: int
-) -> Statistics:
-    """Whether each statistic rejects, `[simulations]`, in simulated looks.
-
-    A published run of each game, drawn with replacement and moved, takes the place of ours among
-    the others of its game. Without a shift this is the null hypothesis.
-
-    Args:
-        scores: published scores, `[n]` each game.
-        signs: of the shift in each game.
-        shift: in standard deviations of the game's published scores.
-        simulations: how many.
-    """
-    rng = np.random.default_rng(SEED)
-    places = []
-    for own, sign in zip(scores.values(), signs, strict=True):
-        drawn = rng.integers(len(own), size=simulations)
-        others = np.stack([np.delete(own, n) for n in range(len(own))])
-        moved = own + sign * shift * own.std(ddof=1)
-        places.append(place(moved[drawn], others[drawn], rng))
-    p = p_values(np.stack(places, axis=-1), len(own) - 1)
-    return Statistics(p.mean <= LEVEL, p.squared <= LEVEL)
-
-
-def power_table() -> str:
-    """The powers as a table in Markdown."""
-    scores = published.curl_runs()
-    signs = {"equal": np.ones(len(scores), int), "alternating": (-1) ** np.arange(len(scores))}
-    rows = []
-    for shift in (0.0, *SHIFTS):
-        for name in signs if shift else ["equal"]:
-            found = powers(scores, signs[name], shift, SIMULATIONS)
-            shares = [found.mean.mean(), found.squared.mean(), (found.mean | found.squared).mean()]
-            label = f"{shift:g} SD, {name} in sign" if shift else "none"
-            rows.append([label, *(f"{share:.3f}" for share in shares)])
-    return markdown.table(["shift in every game", "mean rank", "squared distance", "either"], rows)
-
-
 def sentence(places: Mapping[str, int]) -> str:
     """The outcome of a look: undecided until every game is finished."""
     scores = published.curl_runs()
@@ -172,7 +128,7 @@ def sentence(places: Mapping[str, int]) -> str:
 
 
 def page(frame: pd.DataFrame) -> str:
-    """The outcome and the ranks of each look, and the powers, as Markdown."""
+    """The outcome and the ranks of each look, as Markdown."""
     others = published.curl_runs()
     lines, left_out = [], []
     for seed in LOOKS:  # each is judged alone, so conditions may differ between them
@@ -198,14 +154,6 @@ def page(frame: pd.DataFrame) -> str:
         lines += [f"{later} runs of other seeds take no part in a look.", ""]
     for line in (*pools.unclear_commits(frame), *left_out):
         lines += [line, ""]
-    lines += [
-        f"Power: shares of {SIMULATIONS:,} simulated looks that reject at {LEVEL:g} each. A "
-        "published run, moved by so many standard deviations (SD) of its game's published runs, "
-        "stands for ours. Signs alternate in the order of the paper's table. A shift breaks all "
-        "ties, which overstates the power where many scores are equal.",
-        "",
-        power_table(),
-    ]
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from absl import flags
 
-from benchmarks.tables import claims, pools, runs, statistics, table
+from benchmarks.tables import claims, pools, registered, runs, statistics, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell
 from experiments import command_line
 from rcrl_jax import files, words
@@ -28,7 +28,9 @@ from rcrl_jax.config import fields
 flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
 flags.DEFINE_string("first", "rcrl", "an arm")
 flags.DEFINE_string("second", "erainbow_sa", "the other arm")
-flags.DEFINE_list("steps", [], "budget [environment steps]; without it that of most pairs")
+flags.DEFINE_list(
+    "steps", [], "budget [environment steps]; without it a published one, or that of most pairs"
+)
 flags.DEFINE_string("output", "runs/report", "directory to write to")
 
 _AGGREGATES = {
@@ -38,7 +40,7 @@ _AGGREGATES = {
 
 
 def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
-    """The largest set of pairs under equal conditions.
+    """The largest set of pairs under equal conditions; a published budget comes first.
 
     Raises:
         ValueError: there is none.
@@ -53,20 +55,36 @@ def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
     return pools.largest(paired)
 
 
-def to_table(frame: pd.DataFrame, first: str, second: str) -> Table:
+def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
+    """Whether intervals of `pairs` would judge a pre-registered list before it is finished.
+
+    Args:
+        pairs: the runs compared.
+        frame: all runs.
+    """
+    if {*pairs.arm} != {*registered.PRESETS}:
+        return False
+    is_finished = registered.finished_pairs(frame) == registered.PAIRS
+    return bool(
+        registered.in_larger(pairs).any() or (registered.listed(pairs).any() and not is_finished)
+    )
+
+
+def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bool = True) -> Table:
     """The comparison of two arms.
 
     Args:
         frame: pairs of runs, of one family and under equal conditions.
         first: an arm.
         second: the other one.
+        with_intervals: where there are three pairs of each game; False for an early look.
     """
     games = sorted({*frame.game}, key=runs.game_order)
     raw = pools.paired_scores(frame, first, second, games)
     normalised = pools.paired_scores(frame, first, second, games, normalised=True)
     rows = [Row(game, [mean_cell(own[number]) for own in raw]) for number, game in enumerate(games)]
     fewest = min(map(len, raw[0]))
-    has_intervals = fewest >= statistics.FEWEST_FOR_INTERVAL
+    has_intervals = with_intervals and fewest >= statistics.FEWEST_FOR_INTERVAL
     unit = "HNS" if frame.family.iloc[0] == "atari" else "return / 1000"
     estimated = [_estimates(own, has_intervals) for own in normalised]
     for name in _AGGREGATES:
@@ -81,6 +99,11 @@ def to_table(frame: pd.DataFrame, first: str, second: str) -> Table:
         evidence = claims.compare(*normalised, with_test=False)
         notes.append(f"{first} against {second}: {claims.describe(evidence, unit)}.")
         notes.append("Intervals of few runs are too narrow, and nothing is tested: exploratory.")
+    elif not with_intervals:
+        notes.append(
+            "No intervals: these runs belong to a pre-registered experiment that is not finished "
+            "(docs/preregistration.md)."
+        )
     else:
         notes.append(
             f"No intervals: a game has {words.count('pair', fewest)}, fewer than "
@@ -121,7 +144,9 @@ def run(given: flags.FlagValues) -> None:
     pool = choose(frame, given.first, given.second)
     for line in pool.left_out:
         print(line, file=sys.stderr)
-    shown = to_table(pool.runs, given.first, given.second)
+    shown = to_table(
+        pool.runs, given.first, given.second, with_intervals=not is_early_look(pool.runs, frame)
+    )
     table.write(shown, given.output, "compare")
     print(table.to_text(shown, shutil.get_terminal_size().columns))
     print(f"\nwritten to {given.output}")

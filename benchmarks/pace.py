@@ -144,11 +144,15 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _read_host() -> tuple[str, str, dict[int, Mapping[str, float]]] | None:
-    """The processor, the preset and, by number of runs, the CPU time of a step with emulators."""
-    for path in sorted(_HOST.glob("*.json")):
-        found = json.loads(path.read_text())
-        fleets = {
-            fleet["runs"]: fleet["with"][max(fleet["with"], key=int)] for fleet in found["fleets"]
-        }
-        return found["processor"], found["preset"], fleets
-    return None
+    """Of the first file in `results/host`: processor, preset, and by runs the time of a step.
+
+    CPU time, with emulators.
+    """
+    path = next(iter(sorted(_HOST.glob("*.json"))), None)
+    if path is None:
+        return None
+    found = json.loads(path.read_text())
+    fleets = {
+        fleet["runs"]: fleet["with"][max(fleet["with"], key=int)] for fleet in found["fleets"]
+    }
+    return found["processor"], found["preset"], fleets

@@ -263,8 +263,11 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     print(report(machine, fleets))
 
-    changed = command_line.changed_fields()
-    key = " ".join([preset, *(f"--config.{name}={value}" for name, value in changed.items())])
+    changed = {f"config.{name}": value for name, value in command_line.changed_fields().items()}
+    for name in ("frame_store", "batching"):
+        if not flags.FLAGS[name].using_default_value:
+            changed[name] = flags.FLAGS[name].value
+    key = " ".join([preset, *(f"--{name}={value}" for name, value in changed.items())])
     measured[key] = {
         "machine": machine,
         "fleets": fleets,

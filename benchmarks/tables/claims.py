@@ -368,7 +368,9 @@ def _start(verdict: Verdict, is_judged: bool, frame: pd.DataFrame) -> str:
 def _estimates(verdict: Verdict) -> list[str]:
     """The estimates in a sentence; none without pairs."""
     if verdict.evidence is None:
-        return ["Fewer than three pairs of a game allow no interval."] * bool(verdict.pairs)
+        return ["There is no interval, because a game has fewer than three pairs."] * bool(
+            verdict.pairs
+        )
     p_value = verdict.evidence.p_value
     unit = "human-normalised scores" if verdict.claim.family == "atari" else "returns / 1000"
     test = "" if p_value is None else f", rank test p = {p_value:.4f}, level {LEVEL:.4f}"

@@ -1,7 +1,6 @@
-"""The list of docs/preregistration.md, and its runs, read more strictly than a table reads them.
+"""The runs of pre-registered questions, for `benchmarks.claim` and `benchmarks.base`.
 
-A run that a table would leave out with a line ends the program here: nothing may be missing without
-a word.
+Where a table leaves out a damaged or deviating run with a note, this stops with an error.
 """
 
 import pathlib

@@ -37,7 +37,7 @@ _NO_RUNS_BELOW = {"checkpoints", "tensorboard", "diverged"}
 _SEED = re.compile(r"seed_\d+")
 _MEASURES = ("unseen_", "cosine_", "segment_length_")
 _LARGEST = 1e6
-"""No measure is larger."""
+"""Larger measures are dropped as damaged."""
 
 
 class Reading(NamedTuple):

@@ -127,7 +127,7 @@ def table1(
         ]
     aggregates = _aggregate_rows(filled, games)
     is_single = any(
-        column.column.source == "ours" and cell.seeds == 1
+        column.column.source in ("ours", "yours") and cell.seeds == 1
         for column, cell in zip(filled, aggregates[0].cells, strict=True)
     )
     notes = [
@@ -391,7 +391,8 @@ def _best_notes(frame: pd.DataFrame) -> list[str]:
         )
         shown, chance, final = (f"{100 * mean:.1f} %" for mean in means)
         texts.append(
-            f"{arm} {shown} ({words.count('game', len(games))}; by chance {chance}; final {final})"
+            f"{arm} {shown} ({words.count('run', len(own))} of {words.count('game', len(games))}; "
+            f"by chance {chance}; final {final})"
         )
     if not texts:
         return []

@@ -23,9 +23,6 @@ Scores = Sequence[np.ndarray]
 FEWEST_FOR_INTERVAL = 3
 """Runs of a game from which on there are intervals; of two, resamples take only three values."""
 
-_CHUNK = 1 << 22
-"""Permuted statistics in memory at once, over all data sets."""
-
 
 class RankTest(NamedTuple):
     """Outcome of `stratified_rank_test`; every field has the shape of the leading axes.
@@ -88,9 +85,9 @@ def stratified_rank_test(
     statistic = np.sum(
         [r[..., : x.shape[-1]].sum(-1) for r, x in zip(ranks, first, strict=True)], 0
     )
-    as_far = _count_as_far(
-        np.concatenate(ranks, axis=-1), np.concatenate(members, axis=1), statistic
-    )
+    permuted = np.concatenate(ranks, -1) @ np.concatenate(members, 1).T.astype(np.float64)
+    # Sums of the same ranks in another order differ by rounding and must count as equal.
+    as_far = (np.abs(permuted) >= np.abs(statistic)[..., None] - 1e-9).sum(axis=-1)
     return RankTest(statistic, (as_far + 1) / (permutations + 1))
 
 
@@ -204,24 +201,6 @@ def bootstrap_intervals(
 def _game_means(scores: Scores) -> np.ndarray:
     """`[..., G]`, each game's mean over runs."""
     return np.stack([np.mean(game, axis=-1) for game in scores], axis=-1)
-
-
-def _count_as_far(ranks: np.ndarray, members: np.ndarray, statistic: np.ndarray) -> np.ndarray:
-    """Counts the permuted statistics that lie at least as far from zero as `statistic`.
-
-    Args:
-        ranks: `[..., runs]` centred and weighted ranks of all games.
-        members: `[permutations, runs] bool`, the runs labelled as the first arm's.
-        statistic: `[...]`.
-    """
-    # Sums of the same ranks in another order differ by rounding and must count as equal.
-    threshold = np.abs(statistic)[..., None] - 1e-9
-    chunk = max(1, _CHUNK // max(1, statistic.size))
-    counts = np.zeros(statistic.shape, np.int64)
-    for start in range(0, len(members), chunk):
-        permuted = ranks @ members[start : start + chunk].T.astype(np.float64)
-        counts += (np.abs(permuted) >= threshold).sum(axis=-1)
-    return counts
 
 
 def _checked(arms: Sequence[Scores]) -> list[list[np.ndarray]]:

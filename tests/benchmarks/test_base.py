@@ -1,4 +1,4 @@
-"""Our runs of `curl` among the published ones: ranks, both tests, power, the page."""
+"""Our runs of `curl` among the published ones: ranks, both tests, the page."""
 
 import itertools
 
@@ -55,18 +55,6 @@ def test_places_are_uniform_with_ties():
     assert np.sum((counts - 2000) ** 2 / 2000) < 27.9  # chi-squared, 9 degrees, p = 0.001
 
 
-def test_without_a_shift_each_statistic_rejects_at_its_level():
-    found = base.powers(published.curl_runs(), [1] * 26, 0.0, 10_000)
-    for rejected in found:
-        assert rejected.mean() == pytest.approx(base.LEVEL, abs=0.0025)
-
-
-def test_opposite_shifts_are_found_by_the_squared_distance_alone():
-    signs = (-1) ** np.arange(26)
-    found = base.powers(published.curl_runs(), signs, 1.0, 1000)
-    assert found.mean.mean() < 0.05 < 0.5 < found.squared.mean()
-
-
 def test_a_tie_is_broken_alike_whatever_else_is_finished(tmp_path):
     finish(tmp_path, "curl", "PrivateEye", 0, 100.0)
     alone = base.our_places(read(tmp_path), 0)
@@ -81,13 +69,10 @@ def test_a_tie_is_broken_alike_whatever_else_is_finished(tmp_path):
 
 def test_no_p_value_before_the_last_game(tmp_path, monkeypatch):
     finish_games(tmp_path, reference.games()[:25])
-    monkeypatch.setattr(base, "SIMULATIONS", 10)
-    table = base.power_table()
 
     def forbidden(*_):
         raise AssertionError("a p value was computed")
 
-    monkeypatch.setattr(base, "power_table", lambda: table)
     monkeypatch.setattr(base, "p_values", forbidden)
     monkeypatch.setattr(base, "statistics_of", forbidden)
     text = base.page(read(tmp_path))
@@ -102,8 +87,7 @@ def test_no_p_value_before_the_last_game(tmp_path, monkeypatch):
         base.page(read(tmp_path))
 
 
-def test_each_look_has_its_own_conditions(tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "SIMULATIONS", 10)
+def test_each_look_has_its_own_conditions(tmp_path):
     finish_games(tmp_path, ["Alien", "Hero"])
     edit(finish(tmp_path, "curl", "Alien", 1, 5.0) / "manifest.json", "device", platform="gpu")
     text = base.page(read(tmp_path))
@@ -137,9 +121,7 @@ def test_the_command_writes_what_it_prints_and_no_other_page(tmp_path):
         assert path.read_text().endswith(f"\n\n{result.stdout}")
 
 
-def test_the_preregistration_names_the_test_and_its_powers():
+def test_the_preregistration_names_the_test():
     registered_text = (ROOT / "docs" / "preregistration.md").read_text()
-    for line in base.power_table().splitlines():
-        assert line in registered_text
     for text in ("0.5 % each", *(f"`numpy.random.default_rng([{n}, n])`" for n in base.LOOKS)):
         assert text in registered_text

@@ -51,6 +51,18 @@ def test_two_pairs_have_no_interval(tmp_path):
     assert "a game has 2 pairs, fewer than 3" in " ".join(text.split()) and "[" not in text
 
 
+def test_an_unfinished_list_has_no_intervals(tmp_path):
+    """Three seeds of Hero are 3 of the 36 pairs."""
+    for preset, levels in LEVELS.items():
+        for seed in range(3):
+            write_run(
+                tmp_path / "results", preset, "Hero", seed, score_at("Hero", levels[seed]),
+                steps=100_000,
+            )  # fmt: skip
+    text = " ".join(compare(tmp_path).stdout.split())
+    assert "pre-registered experiment that is not finished" in text and "[" not in text
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [

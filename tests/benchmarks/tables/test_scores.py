@@ -78,7 +78,7 @@ def test_the_best_evaluation_stands_beside_chance_and_the_final_one(tmp_path):
     """
     write_run(tmp_path, "rcrl", "Freeway", 0, 1.0, episodes=2)
     (note,) = [n for n in scores.table1(runs_of(tmp_path)).notes if "by chance" in n]
-    found = re.search(r"rcrl (.*) % \(1 game; by chance (.*) %; final (.*) %\)", note)
+    found = re.search(r"rcrl (.*) % \(1 run of 1 game; by chance (.*) %; final (.*) %\)", note)
     best, chance, final = map(float, found.groups())
     assert best == pytest.approx(200 / 29.6, abs=0.05)
     assert chance == pytest.approx(137.5 / 29.6, abs=0.3)  # 1,000 draws: standard error 0.06
