@@ -119,7 +119,7 @@ def test_two_pairs_a_game_claim_no_interval(tmp_path):
     finish(tmp_path, "curl", 0.1, seeds=range(2))
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
     assert (verdict.state, verdict.pairs, verdict.evidence) == (UNDECIDED, 8, None)
-    assert "three pairs of a game allow no" in verdict.sentence and "[" not in verdict.sentence
+    assert "There is no interval" in verdict.sentence and "[" not in verdict.sentence
     finish(tmp_path, "curl", 0.1, seeds=[2])
     assert judge(tmp_path, claim_of("rcrl > curl")).evidence is not None
 
