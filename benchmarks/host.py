@@ -107,9 +107,9 @@ def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
     actions = rng.integers(0, 3, (_FRAMES, num_runs, 1)).astype(np.int32)
     learner = python_types.SimpleNamespace(params=python_types.SimpleNamespace(agent=None))
 
-    def act(params: Any, stacks: np.ndarray, memory: None, step: int) -> tuple[np.ndarray, None]:
+    def act(params: Any, frames: np.ndarray, memory: None, step: int) -> tuple[np.ndarray, None]:
         del params
-        place(stacks)
+        place(frames)
         return actions[step % _FRAMES], memory
 
     def update(learner: Any, batch: types.Batch) -> tuple[Any, types.UpdateResult]:

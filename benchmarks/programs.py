@@ -55,14 +55,16 @@ class ShapedFleet(Fleet):
         """Runs of one device, copies included."""
         return (self.num_runs + self._copies) // self.num_devices
 
-    def act_arguments(self, observation: Any) -> tuple[Any, ...]:
-        """Arguments of `programs.act`; see `Fleet.act`."""
-        params, memory = self.init().params.agent, None
+    def act_arguments(self) -> tuple[Any, ...]:
+        """Arguments of `programs.act` for one environment a run; see `Fleet.act`."""
+        params, memory, formats = self.init().params.agent, None, self.agent.observations
         if self.agent.init_memory is not None:
-            memory = self.place(self.start_memory(observation.shape[1]))
+            memory = self.place(self.start_memory(1))
+        shape = (self.num_runs, 1, formats.frame_stack, *self.frame_shape)
+        stacks = np.broadcast_to(np.zeros((), formats.stored.dtype), shape)
         return (
-            self._runs_here, self._runs, params, self.place(observation), self._keys,
-            (np.int32(0),), memory,
+            self._runs_here, self._runs, params, self.place(stacks), self._keys, (np.int32(0),),
+            memory,
         )  # fmt: skip
 
     def pairs_arguments(self, params: Any, *pairs: Any) -> tuple[Any, ...]:
@@ -131,7 +133,7 @@ def _pixels(fleet):
 
 
 def _act(fleet):
-    return fleet.programs.act[TRAINING].trace(*fleet.act_arguments(_observations(fleet, 1)))
+    return fleet.programs.act[TRAINING].trace(*fleet.act_arguments())
 
 
 def _write(fleet):
@@ -245,7 +247,7 @@ def transfers(fleet: ShapedFleet) -> dict[str, float] | None:
     layout = fleet.agent.observations.stored
     frame = math.prod(layout.stored_shape) * np.dtype(layout.dtype).itemsize
     return {
-        "observations to act on": _bytes(fleet.place(_observations(fleet, 1))) / shared,
+        "observations to act on": _bytes(fleet.act_arguments()[3]) / shared,
         "batch": updates * _bytes(fleet.place(batch_of(fleet))) / shared,
         "new frames": runs * frame,
         "losses, back": updates * runs * size * 4,

@@ -141,11 +141,11 @@ def measure_fleet(plan, memory) -> dict[str, float]:
 
     # Each part alone, including the wait for its result.
     learner = step.state.learner
-    stacks = agent.observations.stack(step.state.observation)[:, None]
+    frames = step.state.observation[:, None]
     actions = np.zeros((runs, *agent.action.shape), agent.action.dtype)
 
     def act():
-        np.asarray(fleet.act(learner.params.agent, stacks, step.state.memory, step.state.step)[0])
+        np.asarray(fleet.act(learner.params.agent, frames, step.state.memory, step.state.step)[0])
 
     def sample():
         return replay.sample(0.5)

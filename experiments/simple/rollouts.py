@@ -53,8 +53,7 @@ def play(
     )
     is_whole = np.ones(games, bool)
     for t in range(starts.max() + length):
-        stacks = fleet.agent.observations.stack(observation)[None]
-        actions, _ = fleet.act(params, stacks, None, *counters, t)  # SimPLe has no memory
+        actions, _ = fleet.act(params, observation[None], None, *counters, t)  # without a memory
         actions = np.asarray(actions)[0]
         first = starts == t
         kept.stack[first] = observation[first]

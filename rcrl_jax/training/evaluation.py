@@ -133,10 +133,9 @@ def _play(
         step, memory = 0, None
         while np.isnan(returns).any():
             before_step()
-            stacks = fleet.agent.observations.stack(observation)
-            stacks = stacks.reshape(runs, games // runs, *stacks.shape[1:])
+            of_runs = observation.reshape(runs, games // runs, *observation.shape[1:])
             actions, memory = fleet.act(
-                params, stacks, memory, *counters, step, policy_name=policy_name
+                params, of_runs, memory, *counters, step, policy_name=policy_name
             )
             actions = np.asarray(actions)[:runs]
             actions = actions.reshape(games, *actions.shape[2:])

@@ -93,8 +93,7 @@ def train(
             continue
         if step == total_steps:  # the last updates of an agent that learns before it acts
             return
-        stacks = agent.observations.stack(observation)[:, None]
-        actions, memory = fleet.act(learner.params.agent, stacks, memory, step)
+        actions, memory = fleet.act(learner.params.agent, observation[:, None], memory, step)
         update = None
         if due and not before_action:
             sample = replay.sample(importance_exponent(agent, step, total_steps))

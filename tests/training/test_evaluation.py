@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import TimeStep, after_reset, discrete_spec, validate_mask
 from rcrl_jax.training import evaluation
@@ -76,10 +76,10 @@ class Spy:
     def __init__(self, seeds):
         self.seeds, self.num_runs, self.calls, self.memories = seeds, len(seeds), [], []
 
-    def act(self, params, observation, memory, *counters, policy_name="training"):
-        self.calls.append((params, observation, counters, policy_name))
+    def act(self, params, frames, memory, *counters, policy_name="training"):
+        self.calls.append((params, frames, counters, policy_name))
         self.memories.append(memory)
-        games = observation.shape[:2]
+        games = frames.shape[:2]
         number = 0 if memory is None else memory.state + 1
         return np.zeros(games, np.int32), types.Memory(number, np.zeros(games, bool))
 
@@ -138,7 +138,7 @@ def test_the_policy_is_greedy_and_sees_stacks_that_a_lost_life_does_not_cut():
     assert all(params == "parameters" and name == "evaluation" for params, _, _, name in spy.calls)
     assert [counters for _, _, counters, _ in spy.calls] == [(70, 0, t) for t in range(LIMIT)]
     # Frames 1, 2 and 3 of the first game, a life lost at 3; then game over and 5, a new game's.
-    seen = [_frame_numbers(observation)[0, 0] for _, observation, _, _ in spy.calls]
+    seen = [_frame_numbers(frames)[0, 0] for _, frames, _, _ in spy.calls]
     assert seen[:5] == [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 5], [0, 5, 6]]
     # Run by run: the second run's first game is the third environment's.
     assert _frame_numbers(spy.calls[1][1])[1, 0] == [0, 0, 3]
@@ -157,14 +157,13 @@ def test_an_agent_remembers_from_step_to_step_until_its_game_ends():
     ]  # fmt: skip
 
 
-def _frame_numbers(observation: np.ndarray) -> np.ndarray:
+def _frame_numbers(frames: np.ndarray) -> np.ndarray:
     """`[R, E]` lists of the numbers that the frames of each stack are filled with."""
-    assert observation.shape == (2, 2, *observations.PATCHES.stack_shape(3))
+    assert frames.shape == (2, 2, 3, 84, 84)
     numbers = np.empty((2, 2), object)
     for place in np.ndindex(2, 2):
-        frames = np.moveaxis(observation[place], observations.PATCHES.stack_axis, 0)
-        assert all(len(np.unique(frame)) == 1 for frame in frames)
-        numbers[place] = [int(frame.flat[0]) for frame in frames]
+        assert all(len(np.unique(frame)) == 1 for frame in frames[place])
+        numbers[place] = [int(frame.flat[0]) for frame in frames[place]]
     return numbers
 
 

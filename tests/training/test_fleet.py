@@ -53,11 +53,11 @@ def test_memory_starts_over_where_an_episode_starts():
     agent = dataclasses.replace(plain.agent, init_memory=lambda n: jnp.full(n, 10), act=act)
     runs = types.RunSpec(np.full(2, 3, np.int32), None)
     fleet = fleets.Fleet(agent, SEEDS[:2], runs)
-    observation = np.zeros((2, 2, 1), np.float32)
-    _, memory = fleet.act((), observation, None, 0)
+    frames = np.zeros((2, 2, CONFIG.frame_stack, 84, 84), np.uint8)
+    _, memory = fleet.act((), frames, None, 0)
     assert memory.state.tolist() == [[11, 11], [11, 11]] and not memory.restart.any()
     memory = memory._replace(restart=np.array([[True, False], [False, False]]))
-    _, memory = fleet.act((), observation, memory, 1)
+    _, memory = fleet.act((), frames, memory, 1)
     assert memory.state.tolist() == [[11, 12], [12, 12]]
 
 
@@ -112,9 +112,9 @@ def test_curl_has_the_weight_of_each_run_s_game():
     np.testing.assert_allclose(fleet._runs.constants["curl"], [1.0, 0.01])
 
 
-def _observations(runs, size):
-    """The same random observations for every run, `[runs, size, 225, C, 25]`."""
-    shape = (size, 225, CONFIG.frame_stack, 25)
+def _frames(runs, size):
+    """The same random stacks of frames for every run, `[runs, size, C, 84, 84]`."""
+    shape = (size, CONFIG.frame_stack, 84, 84)
     one = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     return np.broadcast_to(one, (runs, *shape)).copy()
 
@@ -123,10 +123,10 @@ def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
     fleet, ((learner, _), _, _) = together
     # All runs get the parameters of the first, so that only noise differs.
     params = jax.tree.map(lambda x: np.stack([x[0]] * 3), learner.params.agent)
-    observation = _observations(3, 64)
+    frames = _frames(3, 64)
 
     def act(*counters):
-        return np.asarray(fleet.act(params, observation, None, *counters)[0])
+        return np.asarray(fleet.act(params, frames, None, *counters)[0])
 
     first = act(7)
     assert first.shape == (3, 64) and first.dtype == np.int32

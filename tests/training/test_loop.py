@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax import observations, types
+from rcrl_jax import types
 from rcrl_jax.training import build, loop
 from rcrl_jax.training.history import History
 from tests.training import toy
@@ -25,11 +25,11 @@ class ScriptedFleet:
     def init(self):
         return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
-    def act(self, params, observation, memory, *counters, policy_name="training"):
-        self._log.append(("act", params, observation, counters, policy_name, memory))
+    def act(self, params, frames, memory, *counters, policy_name="training"):
+        self._log.append(("act", params, frames, counters, policy_name, memory))
         rng = np.random.default_rng(counters)
-        action = rng.integers(0, 3, observation.shape[:2]).astype(np.int32)
-        return action, types.Memory(counters[0], np.zeros(observation.shape[:2], bool))
+        action = rng.integers(0, 3, frames.shape[:2]).astype(np.int32)
+        return action, types.Memory(counters[0], np.zeros(frames.shape[:2], bool))
 
     def update(self, state, batch):
         self._log.append(("update", state.updates, batch))
@@ -140,8 +140,8 @@ def test_the_replay_gets_the_frame_acted_on_and_what_followed():
     resets = 0
     for step, (act, add) in enumerate(zip(_events(log, "act"), _events(log, "add"), strict=True)):
         frame, action, reward, terminated, truncated, next_frame = add[1]
-        newest = act[2][:, 0, :, -1]  # [R, 1, 225, C, 25] -> [R, 225, 25]
-        np.testing.assert_array_equal(observations.pack_patches(frame), newest)
+        newest = act[2][:, 0, -1]  # [R, 1, C, 84, 84] -> [R, 84, 84]
+        np.testing.assert_array_equal(frame, newest)
         outcome = steps[step].outcome
         np.testing.assert_array_equal(action, _events(log, "send")[step][1][0])
         np.testing.assert_array_equal(reward, outcome.reward)
