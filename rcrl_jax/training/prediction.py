@@ -1,5 +1,6 @@
 """Predicts memory, disk space and time of a fleet before it starts."""
 
+import dataclasses
 import datetime
 import math
 import time
@@ -234,6 +235,25 @@ def _kinds(agent: Agent) -> range:
     return range(max(len(agent.replay.sequences), 1))
 
 
+class _Shapes:
+    """A frame store without frames: it gives the shapes of stacks, or references to nothing."""
+
+    zero_slot = 1  # of a ring with one slot
+
+    def __init__(self, on_device: bool) -> None:
+        self._on_device = on_device
+
+    def gather(self, name: str, slots: np.ndarray, layout: FrameLayout) -> Any:
+        """See `HostFrameStore.gather`."""
+        del name
+        if self._on_device:
+            return frames.FrameReferences(
+                slots.astype(np.int32, copy=False), None, layout.stored_shape, layout.stack_axis
+            )
+        runs, size, number = slots.shape
+        return jax.ShapeDtypeStruct((runs, size, *layout.stack_shape(number)), layout.dtype)
+
+
 def batch_shapes(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> types.Batch:
     """The shapes and types of a batch, leading axis R; holds no data.
 
@@ -243,55 +263,16 @@ def batch_shapes(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> ty
       frame_store: 'host', or 'device' for references without their frames.
       kind: of update.
     """
-    formats, settings = agent.observations, agent.replay
-
-    def shape(size: int, *rest: int, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((runs, size, *rest), dtype)
-
-    def stacks(layout: FrameLayout, size: int, number: int = formats.frame_stack) -> Any:
-        if frame_store == "host":
-            return shape(size, *layout.stack_shape(number), dtype=layout.dtype)
-        slots = shape(size, number, dtype=np.int32)
-        return frames.FrameReferences(slots, None, layout.stored_shape, layout.stack_axis)
-
-    def actions(size: int) -> jax.ShapeDtypeStruct:
-        return shape(size, *agent.action.shape, dtype=agent.action.dtype)
-
-    size, num_anchors = settings.windows(kind), settings.contrast.number
-    if settings.sequence is None:
-        transitions = types.TransitionBatch(
-            observation=stacks(formats.observation, size),
-            action=actions(size),
-            reward=shape(size),
-            discount=shape(size),
-            next_observation=stacks(formats.next_observation, size),
-            weight=shape(size),
-        )
-    else:
-        length = settings.sequences[kind].length
-        transitions = types.SequenceBatch(
-            observation=stacks(formats.observation, size, length),
-            action=shape(size, length, *agent.action.shape, dtype=agent.action.dtype),
-            reward=shape(size, length),
-            discount=shape(size, length),
-            is_first=shape(size, length, dtype=np.bool_),
-        )
-    if not num_anchors:
-        return types.Batch(transitions, None)
-    observation = stacks(formats.network, num_anchors)
-    if formats.with_actions:
-        length = formats.frame_stack
-        observation = types.Context(
-            observation,
-            shape(num_anchors, length, *agent.action.shape, dtype=agent.action.dtype),
-            shape(num_anchors, length, dtype=np.bool_),
-        )
-    pairs = types.Pairs(
-        observation,
-        actions(num_anchors),
-        shape(num_anchors, dtype=np.int32) if settings.contrast.times else None,
+    replay = SegmentReplay(
+        _Shapes(frame_store == "device"),
+        np.zeros(1, np.int64),
+        dataclasses.replace(agent.replay, capacity=1),
+        agent.observations,
+        agent.action,
     )
-    return types.Batch(transitions, types.ContrastBatch(pairs, pairs, pairs))
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((runs, *x.shape[1:]), x.dtype), replay.example_batch(kind)
+    )
 
 
 def empty_batch(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> types.Batch:

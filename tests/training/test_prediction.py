@@ -15,11 +15,10 @@ from rcrl_jax.agents.agent import Schedule
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.simple_training import Rounds
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
-from rcrl_jax.replay import frames
-from rcrl_jax.training import build, prediction
+from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_simple
 
@@ -112,21 +111,6 @@ def test_predicting_memory_allocates_nothing_of_what_it_predicts():
     history = 50 * 10**9
     assert needed > batches + history > 2**37
     assert peak < 2**24
-
-
-@pytest.mark.parametrize("frame_store", ["host", "device"])
-@pytest.mark.parametrize("preset", ["rcrl", "erainbow", "rcrl_sac", "dreamer_rcrl"])
-def test_batch_shapes_are_those_of_a_batch(preset, frame_store):
-    config = {**ATARI_PRESETS, **DMC_PRESETS, **WORLD_MODEL_PRESETS}[preset]
-    spec = discrete_spec((84, 84), 6)
-    if preset not in ATARI_PRESETS:
-        spec = control_spec((config.render_size, config.render_size, 3), 6)
-    agent = make_agent(fields.replace(config, {"replay.capacity": 600}), spec)
-    replay = build.make_replay(fleet_of(agent, 2), frame_store)
-    batch, _ = frames.detach_frames(replay.example_batch())
-    assert jax.tree.map(
-        lambda x: (x.shape, x.dtype), prediction.batch_shapes(agent, 2, frame_store)
-    ) == jax.tree.map(lambda x: (x.shape, x.dtype), batch)
 
 
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 60), st.integers(0, 60))

@@ -10,9 +10,9 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.replay.frames import detach_frames, device_frame_size
+from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.runs import records
-from rcrl_jax.training import build, prediction
+from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import test_golden, toy, toy_simple
 
@@ -59,20 +59,6 @@ def test_a_run_is_the_same_alone_and_in_a_fleet():
         return learner, history
 
     toy.assert_equal_trees(jax.tree.map(lambda x: x[1:], train((4, 5))), train((5,)))
-
-
-@pytest.mark.parametrize("frame_store", ["host", "device"])
-def test_batch_shapes_are_those_of_the_batches_of_each_kind(frame_store):
-    # A rollout of more frames than a stack may have, as in the presets.
-    long = {"real_rollout": 120, "round_steps": 120}
-    environment, fleet = build.make_fleet(toy_simple.make_plan("", overrides=long))
-    replay = build.make_replay(fleet, frame_store)
-    for kind in range(3):
-        batch, _ = detach_frames(replay.example_batch(kind))
-        shapes = prediction.batch_shapes(fleet.agent, 1, frame_store, kind)
-        assert jax.tree.map(lambda x: (x.shape, x.dtype), shapes) == jax.tree.map(
-            lambda x: (x.shape, x.dtype), batch
-        )
 
 
 @pytest.mark.parametrize("kind", range(3))
