@@ -8,11 +8,12 @@ drawn from the whole replay.
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.return_contrast import discriminator, losses
+from rcrl_jax.return_contrast import discriminator
 
 SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 
@@ -74,8 +75,8 @@ def make_return_contrast(
         return jnp.mean(errors), {
             "discriminator_accuracy_positive": jnp.mean(w_positive < 0.5),
             "discriminator_accuracy_negative": jnp.mean(w_negative >= 0.5),
-            "cosine_positive": jnp.mean(losses.cosine_similarity(anchor, positive)),
-            "cosine_negative": jnp.mean(losses.cosine_similarity(anchor, negative)),
+            "cosine_positive": jnp.mean(_cosine(anchor, positive)),
+            "cosine_negative": jnp.mean(_cosine(anchor, negative)),
         }
 
     return task.AuxiliaryTask(
@@ -88,7 +89,13 @@ def make_return_contrast(
 
 
 _ERRORS = {
-    "squared_error": lambda logit, w, label: losses.squared_error(w, label),
+    # The summand of the Z-learning loss (equation 1).
+    "squared_error": lambda logit, w, label: jnp.square(w - label),
     # From the logit, since the logarithm of a saturated w would be infinite.
-    "cross_entropy": lambda logit, w, label: losses.binary_cross_entropy(logit, label),
+    "cross_entropy": lambda logit, w, label: optax.sigmoid_binary_cross_entropy(logit, label),
 }
+
+
+def _cosine(first: jax.Array, second: jax.Array) -> jax.Array:
+    """Cosine of the angle between vectors `[N, d]`, 0 for a zero vector: `[N]` (section 5.2)."""
+    return optax.losses.cosine_similarity(first, second, epsilon=1e-24)

@@ -121,6 +121,30 @@ def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, fields, 
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_cross_entropy_of_a_saturated_output_is_finite():
+    """The output is 200 for every pair: right for negatives, 200 too high for positives."""
+    task = make_task(hidden=1, loss="cross_entropy")
+    params = jax.tree.map(jnp.zeros_like, task.init(KEY))["params"]
+    params["Dense_1"]["bias"] = jnp.array([200.0])
+    view = view_of(jnp.ones((3, 2)), batch_of(*(random_pairs(5) for _ in range(3))))
+    loss = jax.value_and_grad(lambda params: task.loss({"params": params}, view, None, KEY)[0])
+    value, gradient = loss(params)
+    assert float(value) == 100.0
+    assert gradient["Dense_1"]["bias"].tolist() == [0.5]
+
+
+def test_the_cosine_of_a_zero_embedding_is_zero(small):
+    task, params, embedding, batch = small
+
+    def loss(embedding):
+        return task.loss(params, view_of(embedding, batch), None, KEY)
+
+    zeros = jnp.zeros_like(embedding)
+    gradient, metrics = jax.grad(loss, has_aux=True)(zeros)
+    assert metrics["cosine_positive"] == metrics["cosine_negative"] == 0.0
+    assert np.isfinite(gradient).all()
+
+
 def test_the_label_is_zero_for_positives_and_one_for_negatives():
     """A scripted discriminator: w is near 1 where the second state exceeds the first by 1."""
     task = make_task(hidden=1)

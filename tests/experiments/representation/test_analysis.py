@@ -4,12 +4,12 @@ import dataclasses
 import signal
 
 import numpy as np
+import optax
 import pytest
 from matplotlib.figure import Figure
 
 from experiments.representation import analysis, similarity
 from rcrl_jax import types
-from rcrl_jax.return_contrast import losses
 from rcrl_jax.runs import records
 from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Plan
@@ -91,7 +91,7 @@ def test_similarities_by_hand(arms):
     class LinearFleet:
         def compare(self, params, first, second):
             x, y = (p.observation * params[:, p.action[0]] for p in (first, second))
-            return types.Comparison(np.asarray(losses.cosine_similarity(x, y)), None)
+            return types.Comparison(np.asarray(optax.losses.cosine_similarity(x, y)), None)
 
     rng = np.random.default_rng(0)
     params = rng.normal(size=(2, 3, 4))
