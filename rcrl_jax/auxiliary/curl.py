@@ -48,7 +48,7 @@ def make_momentum_curl(parts: task.AgentParts, config: CurlConfig) -> task.Auxil
 
     def loss(task_params, view: task.UpdateView, momentum, key):
         _, key_key = jax.random.split(key)
-        (psi,) = view.images
+        (psi,) = view.psi_of_images
         queries = head.apply(task_params["projection"], psi)
         shifted = parts.augment(key_key, view.sampled.transitions.observation)
         followed = view.params["params"] | {"encoder": momentum["encoder"]}

@@ -49,7 +49,7 @@ class UpdateView(NamedTuple):
     """Observations as the network reads them in this update: cropped, shifted or unchanged."""
     sampled: types.Batch
     """The same batch as the replay returned it, before crops and shifts."""
-    images: tuple[jax.Array, ...] = ()
+    psi_of_images: tuple[jax.Array, ...] = ()
     """psi `[N, psi_size]` of each of the task's `images`; gradients reach params."""
 
 
@@ -190,7 +190,7 @@ def total_loss(
     tasks: Mapping[str, AuxiliaryTask],
     params: Mapping[str, types.Params],
     view: UpdateView,
-    images: Sequence[tuple[jax.Array, ...]],
+    psi_of_images: Sequence[tuple[jax.Array, ...]],
     states: Mapping[str, types.Params],
     constants: Mapping[str, Any],
     keys: Sequence[chex.PRNGKey],
@@ -201,15 +201,15 @@ def total_loss(
       tasks: by name.
       params: the tasks' own parameters, by name.
       view: parameters and data of the update.
-      images: psi of the observations of `images_of`, task by task.
+      psi_of_images: psi of the observations of `images_of`, task by task.
       states: by name.
       constants: of the run, by name.
       keys: one per task, in the order of `tasks`.
     """
     total = in_priorities = 0.0
     metrics = {}
-    for (name, task), psi, key in zip(tasks.items(), images, keys, strict=True):
-        own_view = view._replace(images=psi)
+    for (name, task), psi, key in zip(tasks.items(), psi_of_images, keys, strict=True):
+        own_view = view._replace(psi_of_images=psi)
         value, task_metrics = task.loss(params[name], own_view, states[name], key)
         chex.assert_rank(value, 0)
         weighted = task.weight(constants[name]) * value

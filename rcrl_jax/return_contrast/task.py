@@ -60,7 +60,7 @@ def make_return_contrast(
         del state, key  # no state and no random numbers: the samples come from the replay
         actions = tuple(pairs.action for pairs in view.batch.contrast)
         anchor, positive, negative = jax.lax.platform_dependent(
-            view.params, view.images, actions, cpu=join_one_by_one, default=join_together
+            view.params, view.psi_of_images, actions, cpu=join_one_by_one, default=join_together
         )
         logit_positive, logit_negative = jax.lax.platform_dependent(
             task_params, anchor, positive, negative, cpu=judge_one_by_one, default=judge_together

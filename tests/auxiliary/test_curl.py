@@ -26,8 +26,8 @@ def shift(key, stacks):
 
 
 def view_of(task, encode, agent_params, batch, key=KEY) -> UpdateView:
-    images = tuple(encode(agent_params, stacks) for stacks in task.images(None, batch, key))
-    return UpdateView(agent_params, None, None, None, batch, images)
+    psi = tuple(encode(agent_params, stacks) for stacks in task.images(None, batch, key))
+    return UpdateView(agent_params, None, None, None, batch, psi)
 
 
 def make_task(encode, augment, psi_size: int, config=CONFIG) -> AuxiliaryTask:

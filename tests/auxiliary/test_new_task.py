@@ -59,7 +59,7 @@ def make_step_gap(parts: AgentParts) -> AuxiliaryTask:
         del state, key
         anchor, positive, _ = view.batch.contrast
         gap = jnp.abs(positive.time - anchor.time).astype(jnp.float32)
-        both = jnp.concatenate(view.images, axis=-1)
+        both = jnp.concatenate(view.psi_of_images, axis=-1)
         error = both @ task_params["weights"] - jnp.log1p(gap)
         return jnp.mean(jnp.square(error)), {"gap": jnp.mean(gap)}
 

@@ -21,8 +21,8 @@ def batch_of(anchor, positive, negative) -> types.Batch:
 
 
 def view_of(agent_params, batch, encode=lambda params, observation: observation) -> UpdateView:
-    images = tuple(encode(agent_params, pairs.observation) for pairs in batch.contrast)
-    return UpdateView(agent_params, None, None, batch, batch, images)
+    psi = tuple(encode(agent_params, pairs.observation) for pairs in batch.contrast)
+    return UpdateView(agent_params, None, None, batch, batch, psi)
 
 
 def linear_join(params, psi, action):
