@@ -158,8 +158,8 @@ class SegmentReplay:
             index = self._prioritised(_TRANSITIONS, self.settings.batch_size)
             transitions = self._transitions(index, beta)
         else:
-            index = self._sequences[kind].draw(self.settings.windows(kind))
-            transitions = self._windows(index, kind)
+            index = self._sequences[kind].draw(self.settings.size(kind))
+            transitions = self._sequence_batch(index, kind)
         contrast, positive_is_anchor = None, np.zeros(len(index))
         rule = self.settings.contrast
         if rule.number:
@@ -188,12 +188,12 @@ class SegmentReplay:
         Serves to compile and time an update of a kind, also while the replay is empty.
         """
         runs, num_anchors = len(self._ring.rows), self.settings.contrast.number
-        index = np.zeros((runs, self.settings.windows(kind)), np.int64)
+        index = np.zeros((runs, self.settings.size(kind)), np.int64)
         if not self._sequences:
             with np.errstate(invalid="ignore"):  # an empty replay has no priorities
                 transitions = self._transitions(index, beta=0.0)
         else:
-            transitions = self._windows(index, kind)
+            transitions = self._sequence_batch(index, kind)
         anchor = np.zeros((runs, num_anchors), np.int64)
         contrast = self._contrast_batch(anchor, anchor, anchor) if num_anchors else None
         return types.Batch(transitions, contrast)
@@ -223,7 +223,7 @@ class SegmentReplay:
             weight=weight.astype(np.float32),
         )
 
-    def _windows(self, index: np.ndarray, kind: int) -> types.SequenceBatch:
+    def _sequence_batch(self, index: np.ndarray, kind: int) -> types.SequenceBatch:
         """The windows of consecutive frames that start at `index [R, B]`."""
         slots, *others = self._sequences[kind].read(index)
         layout = self._observations.observation

@@ -58,7 +58,7 @@ class SequenceSampler:
         """Keeps what the draws need.
 
         Args:
-          rule: length and kind of the windows.
+          rule: length and placement of the windows.
           ring: the transitions; it must keep ages.
           streams: random numbers of the runs.
         """
@@ -72,11 +72,11 @@ class SequenceSampler:
         Raises:
           ValueError: a run has no valid window.
         """
-        if self._rule.kind == "newest":
+        if self._rule.placement == "newest":
             return self._newest()
-        if self._rule.kind == "starts":
+        if self._rule.placement == "starts":
             return self._starts(size)
-        propose = self._in_rounds if self._rule.kind == "within" else self._anywhere
+        propose = self._in_rounds if self._rule.placement == "within" else self._anywhere
         index = np.zeros((len(self._ring.rows), size), np.int64)
         redraw = np.ones(index.shape, bool)
         for attempt in range(_MOST_DRAWS):
@@ -90,7 +90,7 @@ class SequenceSampler:
         """Indices in the ring from uniform numbers `[R, size]`."""
         ring, length = self._ring, self._rule.length
         oldest = ring.oldest_slot[:, None]
-        end = ring.open_episode if self._rule.kind == "leads" else ring.count
+        end = ring.open_episode if self._rule.placement == "leads" else ring.count
         span = np.maximum(end[:, None] - length + 1 - oldest, 0)
         return oldest + (uniform * span).astype(np.int64)
 
@@ -147,13 +147,13 @@ class SequenceSampler:
         """Whether windows may start at `index [R, N]`: `[R, N] bool`."""
         ring, last = self._ring, index + self._rule.length - 1
         # A window that leads may be an anchor, too, whose whole context must be held.
-        oldest = ring.oldest if self._rule.kind == "leads" else ring.oldest_slot
+        oldest = ring.oldest if self._rule.placement == "leads" else ring.oldest_slot
         held = index >= oldest[:, None]
         age, last_age = ring.age(index), ring.age(last)
-        if self._rule.kind == "follows":
+        if self._rule.placement == "follows":
             return held & (last < ring.count[:, None]) & (last_age > 0)
         # What led to the first frame must be held, too.
-        if self._rule.kind == "within":
+        if self._rule.placement == "within":
             return held & (last_age == age + self._rule.length - 1)
         led = (age == 0) | (index > ring.oldest_slot[:, None])
         over = last < ring.open_episode[:, None]
@@ -161,13 +161,13 @@ class SequenceSampler:
 
     def read(self, index: np.ndarray) -> Sequences:
         """The windows that start at `index [R, B]`."""
-        if self._rule.kind == "newest":
+        if self._rule.placement == "newest":
             at = self._first_steps(index + np.arange(2 * self._rule.length))[:, None]
         else:
             at = index[..., None] + np.arange(self._rule.length)
         flat = at.reshape(len(at), -1)
         is_first = self._ring.age(flat) == 0
-        if self._rule.kind == "leads":
+        if self._rule.placement == "leads":
             step, counts = self._ring.step(flat - 1), ~is_first
             ended = np.zeros(flat.shape, bool)
         else:
@@ -175,15 +175,15 @@ class SequenceSampler:
             ended = step.terminated & counts
         padded = counts.reshape(*counts.shape, *[1] * (step.action.ndim - 2))
 
-        def windows(x: np.ndarray) -> np.ndarray:
+        def by_window(x: np.ndarray) -> np.ndarray:
             return x.reshape(*at.shape, *x.shape[2:])
 
         return Sequences(
             self._ring.slot(at),
-            windows(np.where(padded, step.action, np.zeros((), step.action.dtype))),
-            windows(np.where(counts, step.reward, np.float32(0.0))),
-            windows(np.where(ended, np.float32(0.0), np.float32(1.0))),
-            windows(is_first),
+            by_window(np.where(padded, step.action, np.zeros((), step.action.dtype))),
+            by_window(np.where(counts, step.reward, np.float32(0.0))),
+            by_window(np.where(ended, np.float32(0.0), np.float32(1.0))),
+            by_window(is_first),
         )
 
 

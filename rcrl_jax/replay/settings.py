@@ -8,10 +8,10 @@ from rcrl_jax.return_contrast.segments import SegmentRule
 
 
 class SequenceRule(NamedTuple):
-    """Which windows of consecutive frames are drawn; `sequences.py` shows the kinds."""
+    """Which windows of consecutive frames are drawn; `sequences.py` shows the placements."""
 
     length: int  # L, frames of a window
-    kind: str  # 'leads', 'follows', 'within', 'starts' or 'newest'
+    placement: str  # 'leads', 'follows', 'within', 'starts' or 'newest'
     number: int | None = None  # windows of a draw; None: `ReplaySettings.batch_size`
 
 
@@ -55,7 +55,7 @@ class ReplaySettings:
         """All windows that are drawn, by the number of the kind of update that reads them."""
         return () if self.sequence is None else (self.sequence, *self.more_sequences)
 
-    def windows(self, kind: int) -> int:
+    def size(self, kind: int) -> int:
         """Transitions or windows that an update of a kind reads."""
         number = self.sequences[kind].number if self.sequences else None
         return self.batch_size if number is None else number

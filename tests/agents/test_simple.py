@@ -109,7 +109,7 @@ def test_each_kind_of_update_learns_its_own_parameters(kind):
         changed = [np.any(a != b) for a, b in zip(old, new, strict=True)]
         assert all(changed) if learns else not any(changed), name
     assert np.isfinite(list(result.metrics.values())).all()
-    assert result.transition_loss.shape == (agent.replay.windows(kind),)
+    assert result.transition_loss.shape == (agent.replay.size(kind),)
 
 
 def evaluate(params, stacks, num_actions=2):

@@ -23,8 +23,8 @@ class Counting:
     that follows is 100 e + t + 0.5.
     """
 
-    def __init__(self, capacity, kind, seeds=(0,), length=LENGTH, batch_size=200, stack=1):
-        rule = SequenceRule(length, kind)
+    def __init__(self, capacity, placement, seeds=(0,), length=LENGTH, batch_size=200, stack=1):
+        rule = SequenceRule(length, placement)
         settings = make_settings(
             capacity=capacity, n_step=1, priority_exponent=0.0, batch_size=batch_size,
             sequence=rule,
@@ -70,15 +70,15 @@ class Counting:
         return sample.index[0], batch, batch[0][:, :, 0].astype(int)
 
 
-@pytest.mark.parametrize("kind", ["leads", "follows"])
-def test_actions_and_rewards_stand_beside_the_frames_that_they_belong_to(kind):
-    counting = Counting(60, kind)
+@pytest.mark.parametrize("placement", ["leads", "follows"])
+def test_actions_and_rewards_stand_beside_the_frames_that_they_belong_to(placement):
+    counting = Counting(60, placement)
     counting.play(7, 9)
     _, (_, action, reward, discount, is_first), origin = counting.windows()
     episode, time = origin[..., 0], origin[..., 1]
     np.testing.assert_array_equal(is_first, time == 0)
     assert np.all(discount == 1.0)
-    if kind == "leads":
+    if placement == "leads":
         # Frame t was led to by action and reward t - 1; nothing led to the first.
         np.testing.assert_array_equal(action, np.where(time == 0, 0, 10 * episode + time))
         expected = np.where(time == 0, 0, 100 * episode + time - 0.5)
@@ -90,13 +90,13 @@ def test_actions_and_rewards_stand_beside_the_frames_that_they_belong_to(kind):
     np.testing.assert_array_equal(reward, expected)
 
 
-def valid_starts(counting, kind, length=LENGTH, stack=1):
+def valid_starts(counting, placement, length=LENGTH, stack=1):
     """By walking through the log of what each index holds."""
     log, capacity = counting.log, counting.replay.settings.capacity
     starts = []
     for i in range(max(len(log) - capacity, 0), len(log) - length + 1):
         window = log[i : i + length]
-        if kind == "follows":
+        if placement == "follows":
             if window[-1][1] > 0:
                 starts.append(i)
             continue
@@ -110,26 +110,26 @@ def valid_starts(counting, kind, length=LENGTH, stack=1):
     return starts
 
 
-@pytest.mark.parametrize("kind", ["leads", "follows"])
+@pytest.mark.parametrize("placement", ["leads", "follows"])
 @pytest.mark.parametrize("end", ["truncated", "terminated"])
 @pytest.mark.parametrize(
     "capacity, lengths, more",
     [(100, (7, 3, 9), 4), (25, (7, 3, 9, 8, 6), 2), (25, (7, 12, 11), 0), (12, (5, 5, 5), 6)],
     ids=["not full", "wrapped", "between episodes", "small"],
 )
-def test_windows_are_uniform_over_the_valid_starts(kind, end, capacity, lengths, more):
-    counting = Counting(capacity, kind)
+def test_windows_are_uniform_over_the_valid_starts(placement, end, capacity, lengths, more):
+    counting = Counting(capacity, placement)
     counting.play(*lengths, end=end)
     for _ in range(more):
         counting.step()
-    starts = valid_starts(counting, kind)
+    starts = valid_starts(counting, placement)
     drawn = collections.Counter()
     for _ in range(20):
         index, batch, origin = counting.windows()
         drawn.update(index.tolist())
         for i, window in zip(index, origin, strict=True):
             assert window.tolist() == [list(at) for at in counting.log[i : i + LENGTH]]
-        if kind == "leads":
+        if placement == "leads":
             assert np.all(origin[:, :1, 0] == origin[:, :, 0])  # never across an end
     assert set(drawn) == set(starts)
     if len(starts) > 1:
@@ -172,9 +172,9 @@ def test_a_run_draws_the_same_windows_beside_others():
     assert set(map(tuple, second.index)) != {tuple(second.index[0])}
 
 
-@pytest.mark.parametrize("kind", ["leads", "follows"])
-def test_a_replay_without_a_window_says_so(kind):
-    counting = Counting(40, kind)
+@pytest.mark.parametrize("placement", ["leads", "follows"])
+def test_a_replay_without_a_window_says_so(placement):
+    counting = Counting(40, placement)
     counting.play(2)
     with pytest.raises(ValueError, match="holds no window of 4 frames"):
         counting.replay.sample(1.0)
