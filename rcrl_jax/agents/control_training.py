@@ -41,7 +41,7 @@ def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> C
 def replay_settings(
     config: SacConfig | WorldModelConfig,
     samples: ContrastRule,
-    sequence: SequenceRule | None = None,
+    *sequences: SequenceRule,
 ) -> ReplaySettings:
     """A uniform replay of single steps or windows, with the contrastive samples that tasks need."""
     return ReplaySettings(
@@ -53,7 +53,7 @@ def replay_settings(
         batch_size=config.batch_size,
         closes_segment=closes_above(samples.tolerance),
         contrast=samples,
-        sequence=sequence,
+        sequences=sequences,
     )
 
 

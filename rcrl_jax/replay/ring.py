@@ -103,7 +103,7 @@ class TransitionRing:
         self._terminated = np.zeros(size, bool)
         self._is_last = np.zeros(size, bool)  # of its episode, terminated or truncated
         # Steps since the start of a slot's episode; only for those who read it.
-        self._age = np.zeros(size, np.int32) if settings.sequence is not None else None
+        self._age = np.zeros(size, np.int32) if settings.sequences else None
         self._segments = SegmentTable(num_runs, capacity, settings.closes_segment)
         rule = settings.contrast
         compares_returns = rule.equal_return_positives or rule.differs_in_return

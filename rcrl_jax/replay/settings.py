@@ -29,9 +29,8 @@ class ReplaySettings:
       batch_size: B, transitions drawn for each run.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
-      sequence: windows that are drawn in place of transitions; None for agents that learn from
-        transitions.
-      more_sequences: windows for further kinds of updates.
+      sequences: windows that are drawn in place of transitions, by the number of the kind of update
+        that reads them; empty for agents that learn from transitions.
       round_steps: agent steps of a round of data, for windows of rounds; 0 for other agents.
       all_final_frames: whether the frame after the last action is kept of every episode; without
         it, of truncated ones.
@@ -45,15 +44,9 @@ class ReplaySettings:
     contrast: ContrastRule
     batch_size: int
     importance_exponent: float
-    sequence: SequenceRule | None = None
-    more_sequences: tuple[SequenceRule, ...] = ()
+    sequences: tuple[SequenceRule, ...] = ()
     round_steps: int = 0
     all_final_frames: bool = False
-
-    @property
-    def sequences(self) -> tuple[SequenceRule, ...]:
-        """All windows that are drawn, by the number of the kind of update that reads them."""
-        return () if self.sequence is None else (self.sequence, *self.more_sequences)
 
     def size(self, kind: int) -> int:
         """Transitions or windows that an update of a kind reads."""

@@ -285,7 +285,7 @@ def empty_batch(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> typ
     )
     ones = np.ones_like(zeros.transitions.reward)
     transitions = zeros.transitions._replace(reward=ones, discount=ones)
-    if agent.replay.sequence is None:  # windows have no weights
+    if not agent.replay.sequences:  # windows have no weights
         transitions = transitions._replace(weight=ones)
     return zeros._replace(transitions=transitions)
 

@@ -27,7 +27,7 @@ class Counting:
         rule = SequenceRule(length, placement)
         settings = make_settings(
             capacity=capacity, n_step=1, priority_exponent=0.0, batch_size=batch_size,
-            sequence=rule,
+            sequences=(rule,),
         )  # fmt: skip
         store = frames.HostFrameStore(len(seeds), capacity, TINY)
         formats = ObservationFormat.uniform(stack, TINY)
