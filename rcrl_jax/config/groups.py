@@ -34,13 +34,6 @@ class ReturnContrastConfig:
     discriminator_layers: int = setting(
         1, "the discriminator's hidden layers", "ours", fields.between(1, 100)
     )
-    discriminator_norm: str = setting(
-        "none",
-        "how the discriminator normalises an embedding: 'none', 'layer_norm' (mean 0, variance 1) "
-        "or 'unit' (length 1)",
-        "ours",
-        fields.one_of("none", "layer_norm", "unit"),
-    )
     anchors: str = setting(
         "as_transitions",
         "where anchors come from: 'as_transitions' (a second draw with the same priorities), "

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 class Discriminator(nn.Module):
     """An MLP on a pair of embeddings x, y; the sigmoid of its output is w.
 
-    The paper gives only the type of w, R^d x R^d -> [0, 1] (section 4.3). Size, depth, input and
-    normalisation are our choices.
+    The paper gives only the type of w, R^d x R^d -> [0, 1] (section 4.3). Size, depth and
+    input are our choices. Embeddings are not normalised.
 
     Attributes:
       hidden: units of each hidden layer.
@@ -18,22 +18,16 @@ class Discriminator(nn.Module):
         'concatenation': [x, y].
         'difference_product': [|x - y|, x * y], which is symmetric in x and y.
       layers: number of hidden layers.
-      norm: normalisation of x and of y.
-        'none'.
-        'layer_norm': mean 0 and variance 1 over the components.
-        'unit': length 1.
     """
 
-    hidden: int = 256
-    reads: str = "concatenation"
-    layers: int = 1
-    norm: str = "none"
+    hidden: int
+    reads: str
+    layers: int
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
         """Logit of the probability that the two returns differ: `[..., d], [..., d] -> [...]`."""
         chex.assert_equal_shape([first, second])
-        first, second = _NORMS[self.norm](first), _NORMS[self.norm](second)
         if self.reads == "concatenation":
             pair = jnp.concatenate([first, second], axis=-1)
         else:
@@ -41,10 +35,3 @@ class Discriminator(nn.Module):
         for _ in range(self.layers):
             pair = nn.relu(nn.Dense(self.hidden)(pair))
         return nn.Dense(1)(pair)[..., 0]
-
-
-_NORMS = {
-    "none": lambda x: x,
-    "layer_norm": lambda x: jax.nn.standardize(x, epsilon=1e-5),
-    "unit": lambda x: x * jax.lax.rsqrt(jnp.sum(x * x, axis=-1, keepdims=True) + 1e-12),
-}

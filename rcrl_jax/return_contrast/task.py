@@ -31,7 +31,6 @@ def make_return_contrast(
         config.discriminator_hidden,
         config.discriminator_input,
         config.discriminator_layers,
-        config.discriminator_norm,
     )
     error = _ERRORS[config.loss]
 

@@ -316,7 +316,7 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
     settings = config_of("rcrl").return_contrast
-    network = Discriminator(settings.discriminator_hidden, settings.discriminator_input)
+    network = Discriminator(settings.discriminator_hidden, settings.discriminator_input, 1)
     expected = network.apply(params.auxiliary["return_contrast"], x, y)
     np.testing.assert_allclose(logit, expected, rtol=1e-4, atol=1e-5)
     base = agent_of("erainbow_sa")[0].compare(fresh("erainbow_sa").params, first, second)

@@ -23,6 +23,7 @@ ROOM, OWN, BATCH, ANCHORS = 3, 2, 6, 4
 FRAME_SHAPES = {"pixels": (toy_control.SIZE, toy_control.SIZE, 3), "state": (24,)}
 CONSTANTS = {"return_contrast": (), "curl": (), "reconstruction": ()}
 RUN = types.RunSpec(jnp.int32(OWN), CONSTANTS)
+DISCRIMINATOR = discriminator.Discriminator(16, "concatenation", 1)
 
 
 def spec_of(observation: str):
@@ -150,7 +151,7 @@ def test_an_update_from_pixels_with_every_task_by_hand():
     nets = networks
     convolutions, embedding = nets.Convolutions(4), nets.Embedding(6)
     q_net, pi_net = nets.TwinCritics(16), nets.Actor(16, ROOM, -10.0, 2.0)
-    decoder, w_net = nets.Decoder(4, toy_control.CROP, 9), discriminator.Discriminator(16)
+    decoder, w_net = nets.Decoder(4, toy_control.CROP, 9), DISCRIMINATOR
 
     key, _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key), 3)
     next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
@@ -318,7 +319,7 @@ def test_pairs_are_embedded_from_their_middle_and_compared():
     cosine, logit = agent.compare(params, first, second)
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
-    w = discriminator.Discriminator(16).apply(params.auxiliary["return_contrast"], x, y)
+    w = DISCRIMINATOR.apply(params.auxiliary["return_contrast"], x, y)
     np.testing.assert_allclose(logit, w, rtol=1e-4, atol=1e-5)
 
 

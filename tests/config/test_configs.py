@@ -230,7 +230,6 @@ def test_readings_of_the_paper_that_the_presets_take():
         "return_contrast.discriminator_input": "difference_product",
         "return_contrast.discriminator_hidden": 256,
         "return_contrast.discriminator_layers": 1,
-        "return_contrast.discriminator_norm": "none",
         "return_contrast.anchors": "as_transitions",
         "return_contrast.positives": "segment",
         "return_contrast.positive_excludes_anchor": False,

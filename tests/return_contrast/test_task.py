@@ -96,12 +96,9 @@ def test_loss_and_metrics_equal_slow_loops(small):
 @pytest.mark.parametrize(
     "fields, network",
     [
-        ({}, Discriminator(4)),
-        ({"reads": "difference_product"}, Discriminator(4, "difference_product")),
-        (
-            {"discriminator_layers": 2, "discriminator_norm": "unit"},
-            Discriminator(4, layers=2, norm="unit"),
-        ),
+        ({}, Discriminator(4, "concatenation", 1)),
+        ({"reads": "difference_product"}, Discriminator(4, "difference_product", 1)),
+        ({"discriminator_layers": 2}, Discriminator(4, "concatenation", 2)),
     ],
 )
 def test_cross_entropy_equals_a_slow_loop_over_the_discriminator(small, fields, network):

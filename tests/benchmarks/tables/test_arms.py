@@ -51,6 +51,14 @@ def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):
     assert arm(preset, "Pong", fields.replace(ATARI[preset], changes)) == name
 
 
+@pytest.mark.parametrize("norm, name", [("none", "rcrl"), ("unit", "rcrl({}=unit)")])
+def test_a_field_that_is_gone_counts_only_where_it_changed_the_agent(norm, name):
+    config = manifest.describe_run("rcrl", ATARI["rcrl"], "Pong", 0, 1, "envpool")["config"]
+    config["return_contrast"]["discriminator_norm"] = norm
+    found = arms.arm_of("rcrl", "Pong", config)
+    assert found == name.format("return_contrast.discriminator_norm")
+
+
 def test_an_unknown_field_is_part_of_the_name_in_one_line():
     config = {"auxiliary": [], "a\nb": "\x1b[31mred"}
     assert arms.arm_of("erainbow", "Pong", config) == r"erainbow(a b=\x1b[31mred)"
