@@ -150,7 +150,7 @@ def make_games(
         make_atari(game, game_seeds, backend=backend, screen=screen)
         for game, game_seeds in zip(games, by_game, strict=True)
     ]
-    return made[0] if len(made) == 1 else pools.concatenate(made)
+    return made[0] if len(made) == 1 else pools.ConcatenatedEnvironments(made)
 
 
 def check_backend(backend: str) -> None:

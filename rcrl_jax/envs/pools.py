@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from rcrl_jax.envs.protocol import (
-    EnvironmentSpec,
     TimeStep,
     VectorEnvironment,
     after_reset,
@@ -23,11 +22,22 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-class _ConcatenatedEnvironments(VectorEnvironment):
-    """See `concatenate`."""
+class ConcatenatedEnvironments(VectorEnvironment):
+    """Vectors of environments joined along R, in the order given.
+
+    All vectors are sent their actions before the first one is received, so they step together.
+    `spec.max_num_actions` is the largest of theirs. An action must still be below the
+    `num_valid_actions` of its own environment.
+    """
 
     def __init__(self, environments: Sequence[VectorEnvironment]):
-        self.spec = _joined_spec([environment.spec for environment in environments])
+        """Joins at least one vector.
+
+        Args:
+            environments: they may differ in game, backend, size and number of discrete actions.
+        """
+        specs = [environment.spec for environment in environments]
+        self.spec = max(specs, key=lambda spec: spec.max_num_actions)
         self._environments = tuple(environments)
         sizes = [environment.num_envs for environment in environments]
         # Where to split an array [R, ...] into one for each vector.
@@ -93,24 +103,6 @@ class _ConcatenatedEnvironments(VectorEnvironment):
             environment.close()
 
 
-def concatenate(environments: Sequence[VectorEnvironment]) -> VectorEnvironment:
-    """Joins vectors of environments along R, in the order given.
-
-    All vectors are sent their actions before the first one is received, so they step together.
-    `spec.max_num_actions` is the largest of theirs. An action must still be below the
-    `num_valid_actions` of its own environment.
-
-    Args:
-        environments: at least one vector. They may differ in game, backend, size and number of
-            actions.
-
-    Raises:
-        ValueError: there are no environments, or their specs differ in more than the number of
-            actions.
-    """
-    return _ConcatenatedEnvironments(environments)
-
-
 def describe_one(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
     """The description of one run's environment: that of its own pool, and what all pools share.
 
@@ -125,21 +117,3 @@ def describe_one(environment: Mapping[str, Any], run: int) -> dict[str, Any]:
             return {**own, **common}
         run -= pool["num_envs"]
     return common
-
-
-def _joined_spec(specs: Sequence[EnvironmentSpec]) -> EnvironmentSpec:
-    """The spec with the largest action set; see `concatenate` for what is refused."""
-    if not specs:
-        raise ValueError("there are no environments to join")
-    for spec in specs[1:]:
-        for what, of in (
-            ("frame", lambda spec: spec.frame),
-            ("kind of action", lambda spec: type(spec.action).__name__),
-            ("action repeat", lambda spec: spec.action_repeat),
-            ("frames per step", lambda spec: spec.frames_per_step),
-        ):
-            if of(spec) != of(specs[0]):
-                raise ValueError(
-                    f"environments to join differ in {what}: {of(specs[0])} and {of(spec)}"
-                )
-    return max(specs, key=lambda spec: spec.max_num_actions)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rcrl_jax.envs.catch import make_catch
-from rcrl_jax.envs.pools import concatenate
-from rcrl_jax.envs.protocol import control_spec, discrete_spec
+from rcrl_jax.envs.pools import ConcatenatedEnvironments
+from rcrl_jax.envs.protocol import discrete_spec
 
 
 def assert_steps_equal(one, other):
@@ -15,7 +15,7 @@ def assert_steps_equal(one, other):
 
 def test_joined_vectors_equal_one_vector():
     """A game of Catch is independent of the others, so joining must change nothing."""
-    joined = concatenate([make_catch([1, 2]), make_catch([3]), make_catch([4, 5, 6])])
+    joined = ConcatenatedEnvironments([make_catch([1, 2]), make_catch([3]), make_catch([4, 5, 6])])
     whole = make_catch([1, 2, 3, 4, 5, 6])
     assert joined.num_envs == 6 and joined.spec == whole.spec
     generator = np.random.default_rng(0)
@@ -44,7 +44,7 @@ class Recorded:
 
 def test_all_vectors_are_sent_before_any_is_received():
     calls = []
-    joined = concatenate([Recorded(make_catch([i]), i, calls) for i in range(3)])
+    joined = ConcatenatedEnvironments([Recorded(make_catch([i]), i, calls) for i in range(3)])
     joined.reset()
     calls.clear()
     joined.step(np.ones(3, np.int32))
@@ -57,7 +57,7 @@ def test_all_vectors_are_sent_before_any_is_received():
 def test_a_vector_stands_still_once_all_of_its_environments_are_retired():
     calls = []
     parts = [Recorded(make_catch(seeds), seeds, calls) for seeds in ([1, 2], [3])]
-    joined, whole = concatenate(parts), make_catch([1, 2, 3])
+    joined, whole = ConcatenatedEnvironments(parts), make_catch([1, 2, 3])
     joined.reset(), whole.reset()
     joined.retire(np.array([False, True, False]))
     actions = np.ones(3, np.int32)
@@ -75,7 +75,7 @@ def test_largest_action_set_is_the_spec_s():
     small, large = make_catch([1, 2]), make_catch([3])
     large.spec = discrete_spec((84, 84), 5)
     large.num_valid_actions = np.array([5], np.int32)
-    joined = concatenate([small, large])
+    joined = ConcatenatedEnvironments([small, large])
     assert joined.spec == large.spec
     np.testing.assert_array_equal(joined.num_valid_actions, [3, 3, 5])
     assert [pool["num_envs"] for pool in joined.description["pools"]] == [2, 1]
@@ -83,25 +83,3 @@ def test_largest_action_set_is_the_spec_s():
     joined.step(np.array([2, 2, 4], np.int32))
     with pytest.raises(ValueError, match="out of range"):
         joined.send(np.array([2, 3, 4], np.int32))
-
-
-GAME, TASK = discrete_spec((84, 84), 3), control_spec((84, 84, 3), 3, action_repeat=4)
-
-
-@pytest.mark.parametrize(
-    "one, other, message",
-    [
-        (GAME, discrete_spec((100, 100), 3), r"frame: .*\(84, 84\).* and .*\(100, 100\)"),
-        (TASK, control_spec((84,), 3, action_repeat=4), "frame: .*uint8.* and .*float32"),
-        (GAME, TASK._replace(frame=GAME.frame), "action: DiscreteArray and BoundedArray"),
-        (TASK, TASK._replace(action_repeat=2), "action repeat: 4 and 2"),
-        (GAME, GAME._replace(frames_per_step=1), "frames per step: 4 and 1"),
-    ],
-)
-def test_refuses_specs_that_differ_in_more_than_the_number_of_actions(one, other, message):
-    vectors = [make_catch([1]), make_catch([1]), make_catch([1])]
-    for vector, spec in zip(vectors, (one, one, other), strict=True):
-        vector.spec = spec
-    with pytest.raises(ValueError, match=f"environments to join differ in .*{message}") as refusal:
-        concatenate(vectors)
-    assert "\n" not in str(refusal.value)
