@@ -23,7 +23,7 @@ def uniform(seeds: np.ndarray, stream: int, counters: np.ndarray, size: int) -> 
     Args:
       seeds: `[R]` integers, one a run.
       stream: separates draws of one counter that serve different purposes; at least 0.
-      counters: `[R]` integers, how many calls each run has made on this stream.
+      counters: `[R]` integers, the number of the draw; equal counters give equal numbers.
       size: numbers a run.
 
     Returns:
@@ -40,7 +40,7 @@ class Streams:
     """The uniform numbers of R runs, with a counter for each.
 
     Attributes:
-      counters: `[R] int64`, draws made so far; whoever draws advances them.
+      counters: `[R] int64`, batches drawn so far; `SegmentReplay.sample` adds one.
     """
 
     def __init__(self, seeds: np.ndarray) -> None:
