@@ -1,9 +1,9 @@
 """The typed containers that modules exchange.
 
 Shapes are those of one run. The fleet adds a leading run axis `R` to every array. `obs` is the
-shape of an observation in the agent's layout (observations.py): `225, C, 25` for Rainbow,
-`C, H, W, 3` or `C, D` for SAC. `act` is the shape of an action: `()` for discrete actions, `A` for
-vectors.
+shape of an observation in the agent's layout (observations.py): `225, C, 25`, `C, 7056` or
+`C, 84, 84` for Rainbow, `C, H, W, 3` or `C, D` for SAC. `act` is the shape of an action: `()` for
+discrete actions, `A` for vectors.
 """
 
 from typing import Any, NamedTuple

@@ -21,9 +21,9 @@ loss ends it, one game holds several.
     its stack of 4  00f0f1 0f0f1f2  000f3 00f3f4  000g0 00g0g1 0g0g1g2
 
 A stack begins with zeros, or with copies of its episode's first frame if the protocol says so, and
-never holds frames of two training episodes. After a life loss the
-emulator plays on: the frame just seen is the last of the old episode and also the first of the new
-one, in which the next action is taken.
+never holds frames of two training episodes. After a life loss the emulator plays on: the frame just
+seen is the last of the old episode and also the first of the new one, in which the next action is
+taken.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ class AgentStep(NamedTuple):
     terminated: np.ndarray
     """[R] bool, the training episode ended without a bootstrap: game over, or life loss."""
     truncated: np.ndarray
-    """[R] bool, the game was cut at the frame limit: the agent bootstraps. Never set together with
-    `terminated`."""
+    """[R] bool, cut by a time limit or the end of a round: the agent bootstraps. Never set together
+    with `terminated`."""
     observation: np.ndarray
     """[R, C, *frame_shape], the stack to act on next, oldest frame first.
 

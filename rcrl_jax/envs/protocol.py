@@ -17,8 +17,8 @@ class EnvironmentSpec(NamedTuple):
     """Frames, actions and units of an environment; see `discrete_spec` and `control_spec`."""
 
     frame: specs.Array
-    """One frame. Pixels are a BoundedArray uint8 in [0, 255], [84, 84] on Atari and [H, W, 3] on
-    DMControl; a state vector is an Array [D] float32."""
+    """One frame. Pixels are a BoundedArray uint8 in [0, 255], `[H, W]` or `[H, W, 3]`; a state
+    vector is an Array [D] float32."""
     action: specs.DiscreteArray | specs.BoundedArray
     """One action of the largest action set: an int32 in [0, A) for a DiscreteArray, else
     [A] float32 in [-1, 1]."""
@@ -43,7 +43,7 @@ def discrete_spec(frame_shape: tuple[int, ...], max_num_actions: int) -> Environ
     The benchmark counts agent steps (action repeat 1), each of 4 emulated frames.
 
     Args:
-        frame_shape: shape of a frame, [84, 84] on Atari.
+        frame_shape: `[H, W]` or `[H, W, 3]`, pixels (uint8).
         max_num_actions: A, size of the largest action set.
     """
     return EnvironmentSpec(

@@ -87,7 +87,7 @@ class TransitionRing:
         self._next_age = np.zeros(num_runs, np.int64)  # steps since the start of the episode
         self._starts = self.rows * capacity  # of each run in the arrays below
         self._zero_slot = zero_slot
-        # What sampling reads of a slot lies together: one cache miss instead of five.
+        # What sampling reads of a slot lies together: one cache miss instead of four.
         slot = [
             ("stack", np.int32, (frame_stack,)),  # slots of its stack's frames, newest last
             ("action", action.dtype, action.shape),

@@ -67,7 +67,9 @@ class SequenceSampler:
         self._uniform = streams.uniform
 
     def draw(self, size: int) -> np.ndarray:
-        """First indices `[R, size]` of windows; uniform over all valid ones but for 'starts'.
+        """First indices `[R, size]` of windows.
+
+        Uniform over all valid ones, except for 'starts' and 'newest'.
 
         Raises:
           ValueError: a run has no valid window.
