@@ -54,7 +54,7 @@ class Screen(NamedTuple):
     """How games are shown, and how they start."""
 
     frame_shape: tuple[int, ...] = (84, 84)  # grey, or with a third axis of 3 colours
-    most_noops: int = 30  # at the start of a game; the backends begin at 0 or 1
+    most_noops: int = 30  # n: a game starts after 0 to n - 1 (ale) or 1 to n (envpool) no-ops
 
 
 GREY = Screen()

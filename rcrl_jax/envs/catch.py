@@ -28,7 +28,7 @@ GRID = 7
 # Cells of 10x10 pixels: 70 of the 84 pixels, since the data-efficient encoder (5x5 stride 5 twice,
 # no padding) sees only the top-left 75x75.
 _CELL = 10
-# Of continuing Catch, from a ball to the next one: prime to 7, so that balls fall in all columns.
+# Continuing Catch: columns between one ball and the next; coprime with 7, so all columns occur.
 _COLUMNS_ON = 3
 _BALL, _PADDLE, _BACKGROUND = range(3)  # red, green and blue
 
@@ -36,7 +36,7 @@ _BALL, _PADDLE, _BACKGROUND = range(3)  # red, green and blue
 class _Catch(VectorEnvironment):
     """R games of Catch; see `make_catch`."""
 
-    _ends = True  # a game, when its ball is down
+    _ends = True  # whether the game ends when the ball is down
 
     def __init__(self, seeds: np.ndarray):
         self.num_envs = len(seeds)

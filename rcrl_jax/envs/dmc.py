@@ -77,9 +77,9 @@ def make_dmc(
 ) -> VectorEnvironment:
     """Makes R = len(tasks) environments, which step together in worker processes.
 
-    An agent step repeats its action and sums the rewards. Actions are
-    [R, A] float32 in [-1, 1] with A = `MAX_NUM_ACTIONS`; a task reads its first `action_size`
-    components. The suite's time limit of 1000 environment steps truncates.
+    An agent step repeats its action and sums the rewards. Actions are [R, A] float32 in [-1, 1]
+    with A = `MAX_NUM_ACTIONS`; a task reads its first `action_size` components. The suite's time
+    limit of 1000 environment steps truncates.
 
     Args:
         tasks: one per environment, of `DMC_TASKS`.

@@ -3,11 +3,11 @@
 A resumed run plays its actions again, which brings the simulators back to where they were. Its
 frames come from the log: reading one takes less than a hundredth of the time of rendering it.
 
-The log is a file of records, one for each call that shows frames. A record is the length and the
-CRC-32 of its content, and the content, compressed by zlib: all rewards, and the differences of the
-new frames from the last ones of the same environments, modulo 256. Differences compress far better
-than frames. Whether the simulators repeat what they did is seen by the rewards, and by the frames
-of the last record, which are rendered as well.
+The log is a file of records, one for each call that shows frames. A record is a header and
+zlib-compressed content. The header holds the length and the CRC-32 of the compressed bytes. The
+content is all rewards, then the differences of the new frames from the last ones of the same
+environments, modulo 256. Differences compress far better than frames. On resuming, the rewards, and
+the last record's frames, which are rendered again, are compared with the log.
 """
 
 import os
@@ -28,7 +28,7 @@ _LEVEL = 1  # of zlib; level 6 takes twice the time and saves a tenth
 
 
 class NotRepeated(Exception):  # noqa: N818 - says what is the matter
-    """A simulator does something else than the log says."""
+    """A simulator did not repeat what the log holds."""
 
 
 class FrameLog:

@@ -127,7 +127,7 @@ def metrics_of(
       logit: `[3, 3, n]` likewise, of the discriminator; None without one.
     """
     found = drawn.same != NONE  # [3, n]
-    partner = np.stack([drawn.same, drawn.different], axis=1)[0]  # [2, n], of any action
+    partner = np.stack([drawn.same[0], drawn.different[0]])  # [2, n], of any action
     differs = played.action[drawn.anchor[0]] != played.action[partner]
     metrics = {"unseen_auc_action": area_under_roc(*differs[:, found[0]].astype(float))}
     for label, name in enumerate(("positive", "negative")):
@@ -158,7 +158,7 @@ def area_under_roc(same: np.ndarray, different: np.ndarray) -> float:
     """P(different > same) + P(equal) / 2 over all pairs of the two samples; NaN if one is small."""
     if min(len(same), len(different)) < _FEWEST:
         return float("nan")
-    larger, equal = (compare.outer(different, same).sum() for compare in (np.greater, np.equal))
+    larger, equal = (relation.outer(different, same).sum() for relation in (np.greater, np.equal))
     return float((larger + equal / 2) / (len(same) * len(different)))
 
 
