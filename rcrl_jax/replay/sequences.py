@@ -72,7 +72,7 @@ class SequenceSampler:
         Uniform over all valid ones, except for 'starts' and 'newest'.
 
         Raises:
-          ValueError: a run has no valid window.
+          ValueError: a run has no valid window; with 'newest', its index is negative instead.
         """
         if self._rule.placement == "newest":
             return self._newest()
@@ -86,7 +86,10 @@ class SequenceSampler:
             redraw = ~self.is_valid(index)
             if not redraw.any():
                 return index
-        raise ValueError(f"the replay holds no window of {self._rule.length} frames")
+        raise self._no_window()
+
+    def _no_window(self) -> ValueError:
+        return ValueError(f"the replay holds no window of {self._rule.length} frames")
 
     def _anywhere(self, uniform: np.ndarray) -> np.ndarray:
         """Indices in the ring from uniform numbers `[R, size]`."""
@@ -100,6 +103,8 @@ class SequenceSampler:
         """Indices in the learned part of all rounds from uniform numbers `[R, size]`."""
         rounds = self._ring.rounds
         windows = np.maximum(_learned(rounds) - self._rule.length + 1, 0)  # [R, K]
+        if not windows.any(axis=1).all():
+            raise self._no_window()
         ends = np.cumsum(windows, axis=1)
         place = (uniform * ends[:, -1:]).astype(np.int64)
         number = np.sum(place[..., None] >= ends[:, None], axis=-1)  # of the round, [R, size]
@@ -120,7 +125,10 @@ class SequenceSampler:
 
     def _starts(self, size: int) -> np.ndarray:
         """Windows `[R, size]` of the newest round, for rollouts in a model."""
-        length, (begin, end) = self._rule.length, self._ring.rounds[:, -2:].T
+        length, rounds = self._rule.length, self._ring.rounds
+        if rounds.shape[1] < 2:  # none is complete
+            raise self._no_window()
+        begin, end = rounds[:, -2:].T
         number = end - begin
         at = begin[:, None] + np.arange(number.max())
         learned = at < begin[:, None] + _learned(np.stack([begin, end], axis=1))

@@ -165,13 +165,20 @@ def check(windows, run, number, slots):
     np.testing.assert_array_equal(found.is_first, [slot.age == 0 for slot in slots])
 
 
-def test_a_round_without_a_window_is_refused(played):
+@pytest.mark.parametrize(
+    "steps, ends",
+    [
+        (24, True),  # every step ends its game, whose final frame follows
+        (23, False),  # the first round has one step more
+    ],
+)
+def test_a_replay_without_a_window_of_a_round_says_so(steps, ends):
     _, fleet = build.make_fleet(toy_simple.make_plan("", overrides={"frame_stack": 3}))
     replay = build.make_replay(fleet, "host")
     frame = np.zeros((1, *fleet.agent.observations.stored.stored_shape), np.uint8)
-    for _ in range(24):  # every step ends its game, whose final frame follows
-        zero, yes = np.zeros(1, np.float32), np.ones(1, bool)
-        replay.add(frame, np.zeros(1, np.int32), zero, yes, ~yes, frame)
+    for _ in range(steps):
+        zero, no = np.zeros(1, np.float32), np.zeros(1, bool)
+        replay.add(frame, np.zeros(1, np.int32), zero, np.array([ends]), no, frame)
     for kind in (0, 2):
         with pytest.raises(ValueError, match="holds no window of"):
             replay.sample(1.0, kind)
