@@ -109,7 +109,7 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
 
 def predict_memory(plan):
     """What a plan's fleet needs; makes nothing."""
-    spec = atari.LARGEST_SPEC
+    spec = atari.largest_spec()
     if plan.preset in _CONTROL:
         spec = dmc.make_spec(
             plan.runs[0].game,

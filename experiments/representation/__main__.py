@@ -76,9 +76,9 @@ def main(argv: list[str]) -> None:
     with launch.ending_cleanly():
         for plan in plans:  # all of them before the first one trains
             if not plan.is_finished():
-                launch.check(plan, atari.LARGEST_SPEC)
+                launch.check(plan, atari.largest_spec())
         for plan in plans:
-            launch.run(plan, atari.LARGEST_SPEC)
+            launch.run(plan, atari.largest_spec())
         analysis.analyse(
             plans, workdir / game, num_pairs=_PAIRS.value, probe_steps=_PROBE_STEPS.value
         )

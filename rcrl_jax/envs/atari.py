@@ -60,13 +60,9 @@ class Screen(NamedTuple):
 GREY = Screen()
 
 
-def largest_spec(frame_shape: tuple[int, ...]) -> EnvironmentSpec:
+def largest_spec(frame_shape: tuple[int, ...] = GREY.frame_shape) -> EnvironmentSpec:
     """Spec of a game with all actions of the console; every game has these or fewer."""
     return discrete_spec(frame_shape, 18)
-
-
-LARGEST_SPEC = largest_spec(GREY.frame_shape)
-"""That of grey frames."""
 
 
 def make_atari(
@@ -74,7 +70,6 @@ def make_atari(
     seeds: Sequence[int],
     *,
     backend: str = "auto",
-    num_threads: int | None = None,
     screen: Screen = GREY,
 ) -> VectorEnvironment:
     """Makes R copies of one game, R = len(seeds).
@@ -89,8 +84,6 @@ def make_atari(
         seeds: one per environment, in [0, 2**31).
         backend: 'envpool', 'ale' (ale_py.AtariVectorEnv), or 'auto': envpool where it can be
             imported, ale elsewhere. The same seed starts different games on the two backends.
-        num_threads: CPU threads of this vector; None for one per environment, at most one per
-            core.
         screen: how games are shown.
 
     Raises:
@@ -106,10 +99,10 @@ def make_atari(
     if backend == "envpool":
         from rcrl_jax.envs.atari_envpool import EnvpoolAtari
 
-        return EnvpoolAtari(game, seeds, num_threads, screen)
+        return EnvpoolAtari(game, seeds, screen)
     from rcrl_jax.envs.atari_ale import AleAtari
 
-    return AleAtari(game, seeds, num_threads, screen)
+    return AleAtari(game, seeds, screen)
 
 
 @functools.cache  # one warning, however many games there are

@@ -26,14 +26,13 @@ class AleAtari(VectorEnvironment):
     ale_py allocates a new buffer for each result, so frames are not copied here.
     """
 
-    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None, screen: Screen):
+    def __init__(self, game: str, seeds: np.ndarray, screen: Screen):
         """Takes the arguments of `make_atari`, validated."""
         is_grey = len(screen.frame_shape) == 2
         self._vector = ale_py.AtariVectorEnv(
             # ROM names are in snake_case: 'UpNDown' is 'up_n_down'.
             re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower(),
             len(seeds),
-            num_threads=num_threads or 0,
             # The C++ side has no mode without automatic resets. This one resets in the first step
             # after the end of a game, unless the game was restarted before, as it always is here.
             autoreset_mode=AutoresetMode.NEXT_STEP,

@@ -24,14 +24,13 @@ class EnvpoolAtari(VectorEnvironment):
     workers write the next results to another one. So frames are not copied here.
     """
 
-    def __init__(self, game: str, seeds: np.ndarray, num_threads: int | None, screen: Screen):
+    def __init__(self, game: str, seeds: np.ndarray, screen: Screen):
         """Takes the arguments of `make_atari`, validated."""
         self._is_grey = is_grey = len(screen.frame_shape) == 2
         self._pool = envpool.make(
             f"{game}-v5",
             env_type="gymnasium",
             num_envs=len(seeds),
-            num_threads=num_threads or 0,
             # A list gives each environment its own generator, whatever its place in the pool.
             seed=seeds.tolist(),
             max_episode_steps=_NEVER,

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
@@ -134,27 +134,18 @@ def work(
             connection.send(failure)
 
 
-class _Simulator(Protocol):
-    """One environment of the suite."""
-
-    def reset(self) -> dm_env.TimeStep:
-        """Starts the next episode."""
-
-    def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """One environment step; `action` [action_size] float32."""
-
-    def observe(self, time_step: dm_env.TimeStep, frame: np.ndarray) -> None:
-        """Writes what the agent sees of the current state, that of `time_step`, to `frame`."""
-
-
-def _make(backend: str, renderer: str, simulation: Simulation, spec: EnvironmentSpec) -> _Simulator:
+def _make(
+    backend: str, renderer: str, simulation: Simulation, spec: EnvironmentSpec
+) -> "_SuiteSimulator | _EnvpoolSimulator":
     """The environment of one row."""
     if backend == "envpool":
         return _EnvpoolSimulator(simulation, spec.frame.shape)
     return _SuiteSimulator(simulation, renders=renderer != NO_RENDERER)
 
 
-def _repeat(simulator: _Simulator, action: np.ndarray, times: int) -> dm_env.TimeStep:
+def _repeat(
+    simulator: "_SuiteSimulator | _EnvpoolSimulator", action: np.ndarray, times: int
+) -> dm_env.TimeStep:
     """Repeats an action, at most until the episode ends; the reward is the sum."""
     reward = 0.0
     for _ in range(times):

@@ -49,7 +49,6 @@ def discrete_spec(frame_shape: tuple[int, ...], max_num_actions: int) -> Environ
     return EnvironmentSpec(
         frame=_pixels(frame_shape),
         action=specs.DiscreteArray(max_num_actions, name="action"),
-        action_repeat=1,
         frames_per_step=4,
     )
 

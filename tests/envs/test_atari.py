@@ -143,9 +143,9 @@ class TestDeterminism:
 
     NUM_STEPS = 420  # Breakout by random actions: two or three games
 
-    def run(self, backend, seeds, *, num_threads=None, reset_others_every=None):
+    def run(self, backend, seeds, *, reset_others_every=None):
         """Frames of the environment with seed 7, and how many games it finished."""
-        environment = make_atari("Breakout", seeds, backend=backend, num_threads=num_threads)
+        environment = make_atari("Breakout", seeds, backend=backend)
         at = seeds.index(7)
         mine = np.random.default_rng(7)
         others = np.random.default_rng(len(seeds))
@@ -173,7 +173,7 @@ class TestDeterminism:
         alone, num_games = self.run(backend, [7])
         assert num_games >= 2
         assert (alone[1:] != alone[:-1]).any(axis=(1, 2)).mean() > 0.9  # the game moves
-        restarted, _ = self.run(backend, [3, 7, 7], num_threads=2, reset_others_every=23)
+        restarted, _ = self.run(backend, [3, 7, 7], reset_others_every=23)
         np.testing.assert_array_equal(restarted, alone)
 
 
