@@ -67,7 +67,7 @@ class DmcScore(NamedTuple):
 
 @functools.cache
 def atari100k_scores() -> tuple[AtariScore, ...]:
-    """Every published Atari-100k score: 27 agents (Random and Human among them) on 26 games."""
+    """Every published Atari-100k score: 18 agents (Random and Human among them) on 26 games."""
     return tuple(
         AtariScore(**row | {"score": float(row["score"])}) for row in _read("atari100k_scores.csv")
     )
