@@ -38,7 +38,7 @@ _PRESETS = flags.DEFINE_list(
     "presets", ["erainbow_sa", "rcrl"], f"presets to compare: {', '.join(presets.ATARI_PRESETS)}"
 )
 _SNAPSHOT_PERIOD = flags.DEFINE_integer(
-    "snapshot_period", 2500, "agent steps between measurements",
+    "snapshot_period", 2500, "agent steps between measurements; the last step has one, too",
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _PAIRS = flags.DEFINE_integer(

@@ -139,7 +139,8 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
             state, score = step.state, None
             recording.record_step(step)
             if step.outcome is not None:
-                if plan.observe is not None and state.step % plan.observe_period == 0:
+                at_end = state.step == plan.total_steps
+                if plan.observe and (at_end or state.step % plan.observe_period == 0):
                     plan.observe(Moment(state.step, fleet, state.learner.params, replay))
                 with contextlib.suppress(Interrupted):  # raised again below, once it is saved
                     score = assessor.assess_if_due(state)

@@ -42,8 +42,8 @@ class Plan:
       batching: how the fleet computes, see `Fleet`.
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
-      observe: called at the start, and every `observe_period` agent steps, before the checkpoint
-        of that step. A resumed run may call it again for the same step.
+      observe: called at the start, every `observe_period` agent steps and at the last one, before
+        the checkpoint of that step. A resumed run may call it again for the same step.
       observe_period: agent steps.
     """
 

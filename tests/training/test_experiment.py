@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.runs import checkpoints, manifest, records
-from rcrl_jax.training import assessment, experiment, loop
+from rcrl_jax.training import assessment, experiment, loop, prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy
 from tests.training.toy import Interruption, run
@@ -54,6 +54,16 @@ def test_checkpoints_are_saved_after_minutes(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.CheckpointStore, "save", lambda self, c: saved.append(c.step))
     run(toy.make_plan(tmp_path, checkpoint_minutes=0.0, total_steps=34))
     assert {*saved} == {*range(1, 35)}
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+@pytest.mark.parametrize("period, steps", [(10, [0, 10, 20]), (8, [0, 8, 16, 20])])
+def test_an_observer_sees_the_last_step_once(tmp_path, monkeypatch, period, steps):
+    monkeypatch.setattr(prediction, "forecast", lambda *parts: "")  # it would compile an update
+    seen = []
+    observe = {"observe": lambda moment: seen.append(moment.step), "observe_period": period}
+    run(toy.make_plan(tmp_path, total_steps=20, **observe))
+    assert seen == steps
 
 
 def test_metrics_are_recorded_at_their_steps(reference):
