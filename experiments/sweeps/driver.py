@@ -19,6 +19,7 @@ _POLL_S = 0.2
 _SIGNAL_LAG_S = 1.0
 _LINE_EVERY_S = 60.0
 _ATTEMPTS = 2  # that a fleet has before it counts as failed
+_RETRY_S = 60.0  # without a start after one that failed: its reason may be the machine's and pass
 _STOPPED = {code for s in STOP_SIGNALS for code in (-s, 128 + s)}
 
 
@@ -64,6 +65,7 @@ class Sweep:
         self._jobs: dict[Fleet, Any] = {}
         self._failed: list[Fleet] = []
         self._attempts: Counter[Fleet] = Counter()
+        self._no_start_until = 0.0
 
     def run(self) -> Summary:
         """Carries out the fleets, until all have ended or a signal comes.
@@ -88,9 +90,13 @@ class Sweep:
                     if ending is not None:
                         del self._jobs[fleet]
                         self._end(fleet, ending, stopping=bool(received))
-                while self._waiting and not received and len(self._jobs) != self._workers:
-                    if not self._start(self._waiting.popleft()):
-                        break  # what kept it from starting may be over at the next look
+                while (
+                    self._waiting
+                    and not received
+                    and len(self._jobs) != self._workers
+                    and time.monotonic() >= self._no_start_until
+                ):
+                    self._start(self._waiting.popleft())
                 if time.monotonic() - said_s >= _LINE_EVERY_S:
                     self._say(self.describe())
                     said_s = time.monotonic()
@@ -121,16 +127,18 @@ class Sweep:
             line += f", {rate:.1f} steps/s, about {left} left"
         return f"{line}; logs: {self._directory}/*.log"
 
-    def _start(self, fleet: Fleet) -> bool:
+    def _start(self, fleet: Fleet) -> None:
         self._attempts[fleet] += 1
         command, log = self._make_command(fleet, self._directory / fleet.name), self._log(fleet)
         try:
             self._jobs[fleet] = self._start_job(command, log)
         except (files.Damaged, OSError) as error:
-            self._fail(fleet, f"it cannot start: {error}", again=isinstance(error, OSError))
-            return False
-        self._say(f"start {fleet.name}, log {log}")
-        return True
+            again = isinstance(error, OSError)
+            if again:
+                self._no_start_until = time.monotonic() + _RETRY_S
+            self._fail(fleet, f"it cannot start: {error}", again=again)
+        else:
+            self._say(f"start {fleet.name}, log {log}")
 
     def _end(self, fleet: Fleet, ending: int | str, *, stopping: bool) -> None:
         """Collects the runs of a command that has ended, or lets the fleet wait for another try."""

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     monkeypatch.setattr(driver, "_SIGNAL_LAG_S", 0.1)
+    monkeypatch.setattr(driver, "_RETRY_S", 0.1)
 
 
 def test_fleets_have_the_lowest_priority_and_one_core_each(tmp_path, monkeypatch):
@@ -130,6 +131,35 @@ def test_a_passing_error_at_the_start_of_a_fleet_costs_no_run(tmp_path):
     summary, lines = carry_out(spec, tmp_path, start=launch)
     assert summary == (6, 0, 0, None) and len(starts) == 7
     assert "it cannot start: " in lines[0] and lines[0].endswith("tried again after the others")
+
+
+def test_an_error_of_half_a_minute_at_the_start_costs_one_attempt(tmp_path, monkeypatch):
+    spec = toy_sweep.make_spec(tmp_path)
+    now, starts = [0.0], []
+
+    class Job:
+        def poll(self):
+            return 0
+
+    def launch(command, log):
+        starts.append(now[0])
+        if now[0] < 30.0:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return Job()
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    sweep = driver.Sweep(
+        spec, list(map(alone, spec.units)), tmp_path, start=launch, workers=3,
+        make_command=lambda *of: [], say=lambda line: None,
+    )  # fmt: skip
+    monkeypatch.setattr(driver, "_RETRY_S", 60.0)
+    monkeypatch.setattr(driver.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(driver.time, "sleep", sleep)
+    monkeypatch.setattr(work, "collect", lambda *of: None)
+    assert sweep.run() == (6, 0, 0, None)
+    assert len(starts) == 7 and starts[1] >= 60.0
 
 
 def test_a_half_done_fleet_resumes_and_new_fleets_train_what_was_added(tmp_path):
