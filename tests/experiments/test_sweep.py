@@ -1,9 +1,11 @@
 """The sweep command: real runs from start to results, and mistakes in one line."""
 
+import importlib.metadata
 import json
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -124,6 +126,25 @@ def test_runs_share_fleets_where_they_can(tmp_path):
     assert (len(tasks), len(set(tasks.values()))) == (6, 4)
     assert tasks["sac_aug-finger_spin-7"] == tasks["sac_aug-walker_walk-7"]
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("says, fleets", [("cpu\n", 8), ("tpu\n", 2), ("", 2)])
+def test_fleets_are_planned_for_an_accelerator_unless_jax_finds_only_cpus(
+    tmp_path, monkeypatch, says, fleets
+):
+    """JAX says nothing where it fails, as on a TPU that another process holds."""
+    found = importlib.metadata.entry_points
+
+    def entry_points(**of):
+        return ["a plugin"] if of == {"group": "jax_plugins"} else found(**of)
+
+    def answer(command, **how):
+        return subprocess.CompletedProcess(command, not says, says, "")
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(subprocess, "run", answer)
+    planned = states(*RUNS, directory=tmp_path)
+    assert len(planned) == 8 and len(set(planned.values())) == fleets
 
 
 @pytest.mark.parametrize(
