@@ -4,14 +4,14 @@ r"""Trains many runs: presets x games x seeds, from flags or listed in a file.
         --results=results/NAME
     python -m experiments.sweep --experiment=dmc --presets=rcrl_sac --games=all --seeds=0:3 \
         --results=results/NAME
-    python -m experiments.sweep --spec=campaigns/claim.toml
+    python -m experiments.sweep --spec=mine.toml
 
 A spec is a TOML file:
 
     experiment = "atari100k"      # or "dmc"
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
-    results = "results/claim"     # directory of finished runs
+    results = "results/NAME"      # directory of finished runs
 
     [arms.uniform]                # optional: a preset with changed fields, under a name
     preset = "rcrl"
