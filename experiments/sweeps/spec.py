@@ -234,6 +234,10 @@ def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) 
     overrides = {
         key: _value_of(f"{where}config.{key}", value, types[key]) for key, value in config.items()
     }
+    try:
+        fields.replace(by_name[preset], overrides)
+    except ValueError as error:
+        raise ValueError(f"{where}config: {error}") from None
     return Arm(name, preset, tuple(overrides.items()))
 
 

@@ -88,6 +88,7 @@ def test_the_presets_of_simple_train_for_as_many_steps_as_their_rounds_have():
         ("{ hidden_size = 16 }", "3", "arms.small: config: expected changed fields, got 3"),
         ("hidden_size = 16", "hiden_size = 16", "did you mean hidden_size"),
         ("hidden_size = 16", "hidden_size = 1.5", "hidden_size: expected a whole number, got 1.5"),
+        ("hidden_size = 16", "hidden_size = -1", "arms.small: config: hidden_size: must be "),
         ("hidden_size = 16", "clip_rewards = 1", "clip_rewards: expected true or false, got 1"),
         ("hidden_size = 16", 'auxiliary = "curl"', "auxiliary: expected a list"),
         ('"rcrl"]', '"rcl"]', "block 1: presets: unknown 'rcl'"),
