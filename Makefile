@@ -14,6 +14,8 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loa
   --durations=8
 # An accelerator to train on, cuda12, cuda13 or tpu: make GPU=cuda13 atari GAME=Pong
 GPU ?=
+# pip would only warn of another name, and JAX would train on the CPU.
+$(if $(filter-out cuda12 cuda13 tpu,$(GPU)),$(error GPU=$(GPU): expected cuda12, cuda13 or tpu))
 TRAINER := .venv/installed $(if $(GPU),.venv/accelerator-$(GPU))
 GAME ?= Pong
 TASK ?= cheetah_run

@@ -60,6 +60,15 @@ def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
     assert renders not in make("dmc", "ARGS=--preset=state_sac", "--always-make")
 
 
+def test_make_refuses_an_accelerator_that_jax_has_no_package_for():
+    assert "--game=Pong" in make("atari", "GPU=cuda13")
+    ended = subprocess.run(
+        ["make", "--dry-run", "GPU=gpu", "atari"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 2 and not ended.stdout
+    assert "GPU=gpu: expected cuda12, cuda13 or tpu" in ended.stderr
+
+
 def test_make_passes_one_game_and_seed_unless_several_are_named():
     assert "--game=Pong --seed=0 --preset=rcrl" in make("atari")
     several = make("atari", "ARGS=--games=Pong,Alien --seeds=0:2")
