@@ -3,7 +3,6 @@
 A user's mistake ends the program with one line and exit code 2, before anything is overwritten.
 """
 
-import ast
 import contextlib
 import re
 import sys
@@ -44,12 +43,14 @@ class _Integer(flags.IntegerParser):
 
 
 class _Names(flags.ArgumentParser):
-    """Names with commas between them, or a tuple as Python writes it: () is the empty one."""
+    """Names with commas between them, also as Python writes a tuple: () is the empty one."""
 
     def parse(self, argument: str | tuple[str, ...]) -> tuple[str, ...]:
         if isinstance(argument, str):
-            is_tuple = argument.startswith("(")
-            argument = ast.literal_eval(argument) if is_tuple else argument.split(",")
+            names = re.findall(r"[^\s,'\"()]+", argument)
+            if not names and argument.strip() != "()":  # a slip must not leave every task out
+                raise ValueError("expected names with commas between them, or () for none")
+            return tuple(names)
         return tuple(argument)
 
 

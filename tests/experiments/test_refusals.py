@@ -135,6 +135,9 @@ REFUSED = [
     (THROUGHPUT, ["--runs=1,1000"], ["1,000 runs: ", "memory needed"]),
     # Names.
     (ATARI, ["--config.curl.reduced_games=('Doom',)"], ["curl.reduced_games", "Doom"]),
+    (ATARI, ["--config.auxiliary=("], ["config.auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary="], ["config.auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=('curll')"], ["auxiliary", "return_contrast", "got ('curll',)"]),
     (ATARI, ["--config.auxiliary=([1],)"], ["auxiliary", "return_contrast"]),
     (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
     # Runs that learn nothing.
@@ -164,6 +167,8 @@ def test_what_is_right_is_accepted(tmp_path):
     assert plan.config.batch_size == 100
     assert plan.config.auxiliary == ("curl", "return_contrast")
     assert call(ATARI, "--config.auxiliary=()").config.auxiliary == ()
+    for curl in ("('curl',)", "('curl')", "(curl)"):
+        assert call(ATARI, f"--config.auxiliary={curl}").config.auxiliary == ("curl",)
     assert not call(ATARI, "--noconfig.clip_rewards").config.clip_rewards
     assert call(DMC, "--task=cheetah_run").config.learning_rate == 2e-4
     plan = call(DMC, "--task=cheetah_run", "--config.learning_rate=1e-3")
