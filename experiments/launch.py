@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -114,9 +114,7 @@ def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `check`. A dry run says that it fits, and ends."""
     if _DRY_RUN.value:
         check(plan, spec)
-        number = words.count("run", len(plan.runs))
-        print(f"this can run: {number} of {plan.total_steps:,} agent steps, {plan.workdir}")
-        sys.exit(0)
+    end_dry_run([plan], plan.workdir)
     from rcrl_jax import compilation
     from rcrl_jax.training import experiment
 
@@ -124,6 +122,14 @@ def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     if not plan.is_finished():
         check(plan, spec)
     experiment.run(plan)
+
+
+def end_dry_run(plans: Sequence["Plan"], workdir: pathlib.Path) -> None:
+    """In a dry run, says that these plans fit, and ends the program."""
+    if _DRY_RUN.value:
+        number = words.count("run", sum(len(plan.runs) for plan in plans))
+        print(f"this can run: {number} of {plans[0].total_steps:,} agent steps, {workdir}")
+        sys.exit(0)
 
 
 def check(plan: "Plan", spec: EnvironmentSpec) -> None:

@@ -77,6 +77,7 @@ def main(argv: list[str]) -> None:
         for plan in plans:  # all of them before the first one trains
             if not plan.is_finished():
                 launch.check(plan, atari.largest_spec())
+        launch.end_dry_run(plans, workdir)
         for plan in plans:
             launch.run(plan, atari.largest_spec())
         analysis.analyse(

@@ -115,8 +115,9 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
     if settings.model != "deterministic":
         raise ValueError("--config.model: only the deterministic model has a likelihood")
     game = atari100k.GAME.value
-    if preset == CATCH and atari100k.GAME.present:
-        raise ValueError(f"--game: {CATCH} plays {_GAME} alone; choose another --preset")
+    for name in ("game", "backend"):
+        if preset == CATCH and flags.FLAGS[name].present:
+            raise ValueError(f"--{name}: {CATCH} plays {_GAME} alone; choose another --preset")
     if preset != CATCH:
         atari.check_game(game)
         return atari100k.make_plan(

@@ -122,6 +122,10 @@ def test_a_dry_run_checks_the_command_without_a_renderer_and_writes_nothing(tmp_
     fleet = ("--games=Pong,Alien", "--seeds=0:2", "--dry_run", "--config.replay.capacity=1000")
     ended = programs.call("experiments.atari100k", *fleet, directory=tmp_path)
     assert ended.stdout.startswith("this can run: 4 runs of 100,000 agent steps")
+    two = ("--presets=erainbow_sa,rcrl", *fleet[1:])
+    ended = programs.call("experiments.representation", *two, directory=tmp_path)
+    assert ended.returncode == 0
+    assert ended.stdout == "this can run: 4 runs of 100,000 agent steps, runs/representation-Pong\n"
     # Tasks of two learning rates share a fleet where a flag sets one.
     both = ("--tasks=cheetah_run,reacher_easy", "--config.learning_rate=1e-4")
     ended = programs.call("experiments.dmc", *small, *both, directory=tmp_path)

@@ -44,7 +44,8 @@ def test_the_command_writes_what_it_measures(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--game=Pong"], "simple_catch plays ContinuingCatch alone"),
+        (["--game=Pong"], "--game: simple_catch plays ContinuingCatch alone"),
+        (["--backend=ale"], "--backend: simple_catch plays ContinuingCatch alone"),
         (["--seeds=0,1"], "one --game and one --seed at a time"),
         (["--config.model=stochastic"], "only the deterministic model has a likelihood"),
         (["--config.frame_height=15"], "a multiple of 7 pixels"),
