@@ -68,8 +68,10 @@ dmc: CHECK = $(DMC) --dry_run
 dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 	$(DMC)
 
-# Carries out a list of runs, one on each core; the same command resumes.
-sweep: $(TRAINER)
+# Carries out a list of runs, on CPUs one on each core; the same command resumes. A spec is not read
+# here: before one of DMControl tasks, make .venv/renders installs a renderer.
+sweep: $(TRAINER) $(if $(filter --presets=state_sac,$(ARGS)),,\
+  $(if $(findstring experiment=dmc,$(ARGS)),.venv/renders))
 	$(BIN)/python -m experiments.sweep $(if $(SPEC),--spec=$(SPEC)) $(ARGS)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so

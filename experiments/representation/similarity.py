@@ -128,7 +128,7 @@ def draw(
     scores: Sequence[Mapping[str, Any]],
     title: str,
 ) -> None:
-    """Draws cosines and scores over training, as figures 5 and 6 of the paper.
+    """Draws cosines and scores over training, as figures 3 and 4 of the paper.
 
     With several seeds, a thick curve is their mean, and thin curves are the seeds. A preset has one
     hue, dark for positives, light for negatives.

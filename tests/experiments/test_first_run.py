@@ -58,6 +58,10 @@ def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
     assert renders in make("dmc", "--always-make")
     assert renders not in make("dmc", "PRESET=state_sac", "--always-make")
     assert renders not in make("dmc", "ARGS=--preset=state_sac", "--always-make")
+    assert renders in make("sweep", "ARGS=--experiment=dmc --games=all", "--always-make")
+    assert renders not in make("sweep", "ARGS=--games=all", "--always-make")
+    states = "ARGS=--experiment=dmc --presets=state_sac"
+    assert renders not in make("sweep", states, "--always-make")
 
 
 def test_make_refuses_an_accelerator_that_jax_has_no_package_for():
