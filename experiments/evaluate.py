@@ -101,8 +101,7 @@ def main(argv: list[str]) -> None:
         print(stop, file=sys.stderr)
         sys.exit(128 + stop.signum)
     except SimulatorFailed as error:
-        print(f"error: {error}: the same command starts again", file=sys.stderr)
-        sys.exit(1)
+        command_line.fail(f"{error}: the same command starts again", 1)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,10 @@
 
 import pathlib
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from rcrl_jax import files
-
-matplotlib.use("Agg")
-
-_DPI = 90
 
 
 def draw_all(results: dict, folder: pathlib.Path) -> None:
@@ -23,14 +18,14 @@ def draw_all(results: dict, folder: pathlib.Path) -> None:
     }
     for name, (draw, panels) in drawings.items():
         size = (6, 4) if panels == 1 else (9.5, 4)
-        figure, axes = plt.subplots(1, panels, figsize=size, layout="constrained", squeeze=False)
-        draw(results, *axes[0])
-        for axis in axes[0]:
+        figure = Figure(figsize=size, dpi=90, layout="constrained")
+        axes = figure.subplots(1, panels, squeeze=False)[0]
+        draw(results, *axes)
+        for axis in axes:
             if axis.get_legend_handles_labels()[0] and axis.get_legend() is None:
                 axis.legend(fontsize=8)
         with files.replacing(folder / f"{name}.png") as partial:
-            figure.savefig(partial, dpi=_DPI)
-        plt.close(figure)
+            figure.savefig(partial)
 
 
 def _column(rows: list[dict], key: str) -> np.ndarray:

@@ -30,16 +30,6 @@ class ReturnDistribution(NamedTuple):
     below: float  # >= 0; `below` and `above` are 0 if the distribution is exact
     above: float  # >= 0
 
-    @property
-    def support(self) -> np.ndarray:
-        """The possible returns, `[G]`."""
-        return self.resolution * self.lattice
-
-    @property
-    def mean(self) -> np.ndarray:
-        """The mean of the stored distribution, `[X]`: Q^pi(x) if the distribution is exact."""
-        return self.pmf @ self.support
-
 
 class BinnedReturns(NamedTuple):
     """The vectors Z^pi(x) over K bins of equal width, which divide [R_min, R_max]."""

@@ -14,7 +14,8 @@ def test_proposition_4_1_holds_and_fails_for_wrong_values():
     assert sum(row["violations"] for row in rows) == 0
     problem = problems.deterministic(np.random.default_rng(0))
     law = problem.returns()
-    spread, _ = abstraction.class_spread(law, law.mean[::-1], 16)  # Q of other pairs
+    values = law.pmf @ (law.resolution * law.lattice)
+    spread, _ = abstraction.class_spread(law, values[::-1], 16)  # Q of other pairs
     assert spread > 1
 
 
