@@ -29,7 +29,6 @@ from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
 
 _ALL = "all"
-_COST_OF_SIMPLE = __doc__.rstrip().rsplit("\n\n", maxsplit=1)[1]
 
 if TYPE_CHECKING:
     from rcrl_jax.training.plan import Plan
@@ -65,8 +64,6 @@ def main(argv: list[str]) -> None:
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        if preset == "simple":
-            print(_COST_OF_SIMPLE, flush=True)
         launch.run(plan, atari.largest_spec(settings.frame_shape))
 
 
