@@ -1,4 +1,6 @@
-r"""Trains SimPLe and measures its model and its policy against what knows nothing of the game.
+r"""Trains SimPLe and measures what its model and its policy have learned.
+
+Compares the model with predictors without dynamics, and the policy with play that learned nothing.
 
     python -m experiments.simple --seed=0
     python -m experiments.simple --preset=simple_small --game=Pong --seed=0 --eval_episodes=10

@@ -34,8 +34,8 @@ _STARTS = 200  # rollouts start before this agent step of their game
 _AT_ONCE = 16  # rollouts that the model predicts at a time
 
 
-class Told(NamedTuple):
-    """What the model says of N rollouts; each field `[N, K]`."""
+class RolloutScores(NamedTuple):
+    """How well the model predicts N rollouts; each field `[N, K]`."""
 
     pixels: np.ndarray  # log-likelihood of all pixels of a frame [nats]
     changed: np.ndarray  # pixels of one colour that differ from the frame before
@@ -44,61 +44,61 @@ class Told(NamedTuple):
     reward_right: np.ndarray  # whether the most likely sign is the true one
 
 
-def make_model(config: SimpleConfig, num_actions: int) -> Callable[..., Told]:
-    """Makes `(params, rollouts) -> Told`, open loop, for the deterministic model.
+def make_scorer(config: SimpleConfig, num_actions: int) -> Callable[..., RolloutScores]:
+    """Makes `(params, rollouts) -> RolloutScores`, open loop, for the deterministic model.
 
     The stochastic one has no likelihood in closed form, since its bits are latent.
     """
     world = simple_model.make_deterministic(config, num_actions)
 
-    def tell(params: types.Params, rollouts: Rollouts) -> Told:
+    def score_batch(params: types.Params, rollouts: Rollouts) -> RolloutScores:
         def step(stacks, inputs):
             action, before, frame, reward = inputs
             prediction, _ = world.step(params, (), stacks, action, None)
             changed = frame != before
             right = prediction.frame == frame
-            told = Told(
+            scores = RolloutScores(
                 -losses.surprise(prediction.pixels, frame.astype(jnp.int32)).sum((1, 2, 3)),
                 changed.sum((1, 2, 3)),
                 (changed & right).sum((1, 2, 3)),
                 -losses.surprise(prediction.reward, reward.astype(jnp.int32) + 1),
                 prediction.sign == reward,
             )
-            return jnp.concatenate([stacks[:, 1:], prediction.frame[:, None]], axis=1), told
+            return jnp.concatenate([stacks[:, 1:], prediction.frame[:, None]], axis=1), scores
 
         before = jnp.concatenate([rollouts.stack[:, -1:], rollouts.frame[:, :-1]], axis=1)
         inputs = rollouts.action, before, rollouts.frame, rollouts.reward
         by_time = jax.tree.map(lambda x: x.swapaxes(0, 1), inputs)
-        _, told = jax.lax.scan(step, rollouts.stack.astype(jnp.float32), by_time)
-        return jax.tree.map(lambda x: x.swapaxes(0, 1), told)
+        _, scores = jax.lax.scan(step, rollouts.stack.astype(jnp.float32), by_time)
+        return jax.tree.map(lambda x: x.swapaxes(0, 1), scores)
 
-    tell = jax.jit(precision.at_precision(tell, config.precision))
+    score_batch = jax.jit(precision.at_precision(score_batch, config.precision))
 
-    def of_all(params: types.Params, rollouts: Rollouts) -> Told:
+    def score(params: types.Params, rollouts: Rollouts) -> RolloutScores:
         parts = [
-            tell(params, jax.tree.map(lambda x, at=at: x[at : at + _AT_ONCE], rollouts))
+            score_batch(params, jax.tree.map(lambda x, at=at: x[at : at + _AT_ONCE], rollouts))
             for at in range(0, len(rollouts.action), _AT_ONCE)
         ]
         return jax.tree.map(lambda *x: np.concatenate(x), *parts)
 
-    return of_all
+    return score
 
 
-def compare(told: Told, predictors: Predictors, rollouts: Rollouts) -> dict[str, Any]:
+def compare(scores: RolloutScores, predictors: Predictors, rollouts: Rollouts) -> dict[str, Any]:
     """What a model knows beyond the predictors without dynamics, of the same rollouts.
 
     Log-likelihoods are means over rollouts [nats]: of all steps, or by step. A difference is that
     to the best predictor, with the standard error over rollouts.
     """
-    pixels = {"model": told.pixels, **log_likelihoods(predictors, rollouts)}
+    pixels = {"model": scores.pixels, **log_likelihoods(predictors, rollouts)}
     totals = {name: values.sum(1) for name, values in pixels.items()}
     best = max((name for name in totals if name != "model"), key=lambda name: totals[name].mean())
     step, sign = np.arange(rollouts.reward.shape[1]), rollouts.reward + 1
-    of_reward = {"model": told.reward, "base_rate": np.log(predictors.reward)[step, sign]}
-    right = {"model": told.reward_right, "base_rate": sign == predictors.reward.argmax(1)}
+    of_reward = {"model": scores.reward, "base_rate": np.log(predictors.reward)[step, sign]}
+    right = {"model": scores.reward_right, "base_rate": sign == predictors.reward.argmax(1)}
     with np.errstate(invalid="ignore"):  # where no pixel has changed, the share is not a number
-        changed_right = told.changed_right.sum() / told.changed.sum()
-        changed_right_by_step = told.changed_right.sum(0) / told.changed.sum(0)
+        changed_right = scores.changed_right.sum() / scores.changed.sum()
+        changed_right_by_step = scores.changed_right.sum(0) / scores.changed.sum(0)
     return {
         "rollouts": len(sign),
         "pixels": {
@@ -108,7 +108,7 @@ def compare(told: Told, predictors: Predictors, rollouts: Rollouts) -> dict[str,
             "difference": with_error(totals["model"] - totals[best]),
         },
         "changing_pixels": {
-            "share": told.changed.sum() / rollouts.frame.size,
+            "share": scores.changed.sum() / rollouts.frame.size,
             "right": changed_right,
             "right_by_step": changed_right_by_step,
         },
@@ -131,7 +131,7 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
     """
     environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
     environment.close()
-    tell = make_model(plan.config, environment.spec.max_num_actions)
+    score = make_scorer(plan.config, environment.spec.max_num_actions)
     of_model = jax.tree.map(lambda x: x[0], params.model)
     found = {}
     for name, player in (("policy", fleet), ("uniform", uniform_player(fleet))):
@@ -139,7 +139,7 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
             _gather(plan, player, params, plan.total_steps + 1 + i, number)
             for i, number in enumerate((HELD_OUT, FITTED))
         )
-        found[name] = compare(tell(of_model, held_out), fit(fitted), held_out)
+        found[name] = compare(score(of_model, held_out), fit(fitted), held_out)
     return found
 
 

@@ -17,7 +17,7 @@ class Rollouts(NamedTuple):
 
     stack: np.ndarray  # [N, C, H, W, 3] uint8, the frames before them
     action: np.ndarray  # [N, K] int32
-    frame: np.ndarray  # [N, K, H, W, 3] uint8, that followed each action
+    frame: np.ndarray  # [N, K, H, W, 3] uint8, the frame after each action
     reward: np.ndarray  # [N, K] int64, its sign
 
 
@@ -108,8 +108,8 @@ def log_likelihoods(predictors: Predictors, rollouts: Rollouts) -> dict[str, np.
     of_steps = []
     for k, weight in enumerate(predictors.copy_weight):
         copied, known = _probabilities(predictors, rollouts, k)
-        told = copied, known, weight * copied + (1 - weight) * known
-        of_steps.append([np.log(p).sum((1, 2, 3)) for p in told])
+        likelihoods = copied, known, weight * copied + (1 - weight) * known
+        of_steps.append([np.log(p).sum((1, 2, 3)) for p in likelihoods])
     names = "copy", "histogram", "mixture"
     return dict(zip(names, np.transpose(of_steps, (1, 2, 0)), strict=True))
 

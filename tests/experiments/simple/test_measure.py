@@ -33,7 +33,7 @@ def test_what_the_model_says_equals_a_slow_loop_that_feeds_it_its_own_frames(mon
     world = simple_model.make_deterministic(config, 3)
     params = jax.jit(world.init)(jax.random.key(0))
     one = random_rollouts(3)
-    told = measure.make_model(config, 3)(params, one)
+    scores = measure.make_scorer(config, 3)(params, one)
     predict = jax.jit(lambda stacks, action: world.step(params, (), stacks, action, None)[0])
     for n in range(3):
         stack, before = one.stack[n : n + 1].astype(np.float32), one.stack[n, -1]
@@ -44,22 +44,22 @@ def test_what_the_model_says_equals_a_slow_loop_that_feeds_it_its_own_frames(mon
             expected = sum(
                 pixels[(*at, frame[at])] for at in np.ndindex(*config.frame_shape)
             )  # fmt: skip
-            assert told.pixels[n, k] == pytest.approx(expected, rel=1e-5)
+            assert scores.pixels[n, k] == pytest.approx(expected, rel=1e-5)
             rewards = np.asarray(jax.nn.log_softmax(prediction.reward[0]))
-            assert told.reward[n, k] == pytest.approx(rewards[reward + 1], rel=1e-4)
-            assert told.reward_right[n, k] == (rewards.argmax() - 1 == reward)
+            assert scores.reward[n, k] == pytest.approx(rewards[reward + 1], rel=1e-4)
+            assert scores.reward_right[n, k] == (rewards.argmax() - 1 == reward)
             changed = frame != before
-            assert told.changed[n, k] == changed.sum() and changed.any() == (k != 1)
+            assert scores.changed[n, k] == changed.sum() and changed.any() == (k != 1)
             right = pixels.argmax(-1)[changed] == frame[changed]
-            assert told.changed_right[n, k] == right.sum()
+            assert scores.changed_right[n, k] == right.sum()
             stack = np.concatenate([stack[:, 1:], pixels.argmax(-1)[None, None]], axis=1)
             before = frame
 
 
-def told_of(pixels, reward):
+def scores_of(pixels, reward):
     """What a model says of `FITTED`: log-likelihoods, one number for each rollout."""
     shape = FITTED.reward.shape
-    return measure.Told(
+    return measure.RolloutScores(
         pixels=np.array(pixels)[:, None].repeat(2, 1) / 2,
         changed=np.array([[0, 0], [0, 3], [0, 0], [3, 0]]),
         changed_right=np.array([[0, 0], [0, 2], [0, 0], [1, 0]]),
@@ -70,9 +70,9 @@ def told_of(pixels, reward):
 
 def test_a_still_screen_has_no_share_of_changing_pixels():
     predictors = rollouts.fit(FITTED)
-    told = told_of([0.0, 0.0, 0.0, 0.0], -0.5)
-    told = told._replace(changed=0 * told.changed, changed_right=0 * told.changed_right)
-    found = measure.compare(told, predictors, FITTED)
+    scores = scores_of([0.0, 0.0, 0.0, 0.0], -0.5)
+    scores = scores._replace(changed=0 * scores.changed, changed_right=0 * scores.changed_right)
+    found = measure.compare(scores, predictors, FITTED)
     assert found["changing_pixels"]["share"] == 0 and np.isnan(found["changing_pixels"]["right"])
     play = nulls.with_error(np.ones(1))
     play = {"policy": play, "uniform": play, "constant": play, "untrained": play}
@@ -87,7 +87,9 @@ def test_a_comparison_is_with_the_best_predictor_and_has_its_standard_error():
     totals = {name: x.sum(1) for name, x in rollouts.log_likelihoods(predictors, FITTED).items()}
     best = max(totals, key=lambda name: totals[name].mean())
     assert best == "mixture"
-    found = measure.compare(told_of(totals[best] + [1.0, 2.0, 3.0, 6.0], -0.5), predictors, FITTED)
+    found = measure.compare(
+        scores_of(totals[best] + [1.0, 2.0, 3.0, 6.0], -0.5), predictors, FITTED
+    )
     assert found["pixels"]["best_null"] == best and found["rollouts"] == 4
     # Deviations from 3 are -2, -1, 0 and 3: their squares sum to 14.
     assert found["pixels"]["difference"] == pytest.approx(
