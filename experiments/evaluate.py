@@ -72,8 +72,9 @@ def main(argv: list[str]) -> None:
         seeds = _SEEDS.value and command_line.parse_seeds(_SEEDS.value)
         if _FIRST_EPISODE.value % evaluation.GAMES_AT_ONCE:
             raise ValueError(
-                f"--first_episode: a multiple of {evaluation.GAMES_AT_ONCE}: so many are played "
-                "at a time, and random actions depend on an episode's place among them"
+                f"--first_episode: must be a multiple of {evaluation.GAMES_AT_ONCE}: "
+                f"{evaluation.GAMES_AT_ONCE} episodes are played at a time, and random actions "
+                "depend on an episode's place among them"
             )
         command_line.count_devices()
     except ValueError as error:

@@ -68,7 +68,7 @@ def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
         no device.
     """
     available = command_line.count_devices()
-    import jax  # late, as there
+    import jax  # late, as in `count_devices`
 
     frame_store = _FRAME_STORE.value
     if frame_store == "device" and not pixels:

@@ -122,7 +122,7 @@ class Sweep:
             to_go += len(fleet.units) * (self._spec.agent_steps(fleet.units[0]) - step)
             if fleet in self._jobs and wall_s:
                 rate += len(fleet.units) * step / wall_s
-        if rate:  # it stays that of the fleets that run now
+        if rate:  # assumes that the present rate continues
             left = datetime.timedelta(seconds=round(to_go / rate))
             line += f", {rate:.1f} steps/s, about {left} left"
         return f"{line}; logs: {self._directory}/*.log"

@@ -223,7 +223,10 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
 
 def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) -> Arm:
     if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in by_name:
-        raise ValueError(f"{where}not a name for an arm: a preset's, or it has odd characters")
+        raise ValueError(
+            f"{where}an arm's name must not be a preset's, and may hold letters, digits, `_`, `.` "
+            "and `-`"
+        )
     _check_keys(where, table, ("preset", "config"))
     preset = _one_of(f"{where}preset", table["preset"], by_name)
     types = {field.name: field.type for field in fields.named_fields(by_name[preset])}
