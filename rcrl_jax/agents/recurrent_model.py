@@ -143,7 +143,7 @@ def make_recurrent_model(
 
         def step(last, inputs):
             action, of_frame, exists = inputs
-            latent, *_ = network.apply(
+            latent, _ = network.apply(
                 params, last, action, of_frame, jnp.zeros_like(last.sample), method="observe"
             )
             keep = exists[:, None]
@@ -193,9 +193,10 @@ def make_recurrent_model(
         # Without the barrier, XLA repeats the cast inside the loops of the products.
         images = jax.lax.optimization_barrier(preprocess(windows.observation, image_key))
         noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
-        latents, posterior, prior = rssm.filter_window(
+        latents, posterior = rssm.filter_window(
             network, params, windows.action.swapaxes(0, 1), project(params, images), noise
         )
+        prior = network.apply(params, latents.deter, method="prior")
         features = latents.feature.swapaxes(0, 1)  # [B, L, d]
         decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
         of_image = losses.log_normal(images, decoded.reshape(images.shape)).sum((2, 3, 4))

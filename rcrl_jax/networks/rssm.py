@@ -11,10 +11,11 @@
 Sizes, activations and initial values are those of danijar/dreamer (Hafner et al., 2020); PlaNet
 (google-research/planet) differs in activation, in its GRU, in its reward network, and in that it
 has one layer for the means of a distribution and another for its standard deviations. Weights are
-Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero.
+Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero except PlaNet's gates,
+which start at 1.
 
-The encoder and the decoder work on all frames of a batch at once. Of the embeddings, the loop over
-time reads only their product with the posterior's weights, which is computed before it, at once.
+The loop over time holds only what reads the state before. Encoder, decoder and prior work on all
+frames of a batch at once; so does the product of the embeddings with the posterior's weights.
 """
 
 from collections.abc import Callable
@@ -227,7 +228,8 @@ class WorldModel(nn.Module):
     def __call__(self, image: jax.Array, action: jax.Array) -> None:
         """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
         start, noise = self.start(len(image)), jnp.zeros((len(image), self.stoch))
-        latent, _, _ = self.observe(start, action, self.project(image), noise)
+        latent, _ = self.observe(start, action, self.project(image), noise)
+        self.prior(latent.deter)
         self.decode(latent.feature)
         self.reward(latent.feature)
 
@@ -241,7 +243,7 @@ class WorldModel(nn.Module):
 
     def observe(
         self, last: Latent, action: jax.Array, projected: jax.Array, noise: jax.Array
-    ) -> tuple[Latent, Gaussian, Gaussian]:
+    ) -> tuple[Latent, Gaussian]:
         """One step of the filter.
 
         Args:
@@ -251,19 +253,23 @@ class WorldModel(nn.Module):
           noise: standard normal, `[..., S]`.
 
         Returns:
-          The state, a draw from the posterior; the posterior; the prior.
+          The state, a draw from the posterior; the posterior.
         """
         deter = self._advance(last, action)
         joined = deter @ self.posterior_kernel[: self.deter] + projected
         bias = self.posterior_bias.reshape(*[1] * (joined.ndim - 1), -1)
         posterior = gaussian(self.posterior_stats(self.activation(joined + bias)), _LEAST_STD)
-        latent = Latent(posterior.mean + posterior.std * noise, deter)
-        return latent, posterior, self._prior(deter)
+        return Latent(posterior.mean + posterior.std * noise, deter), posterior
+
+    def prior(self, deter: jax.Array) -> Gaussian:
+        """The prior of states whose deterministic part is `[..., H]`."""
+        stats = self.prior_stats(self.activation(self.prior_hidden(deter)))
+        return gaussian(stats, _LEAST_STD)
 
     def imagine(self, last: Latent, action: jax.Array, noise: jax.Array) -> Latent:
         """The next state, a draw from the prior; arguments as in `observe`."""
         deter = self._advance(last, action)
-        prior = self._prior(deter)
+        prior = self.prior(deter)
         return Latent(prior.mean + prior.std * noise, deter)
 
     def decode(self, feature: jax.Array) -> jax.Array:
@@ -278,10 +284,6 @@ class WorldModel(nn.Module):
         joined = jnp.concatenate([last.sample, action], axis=-1)
         return self.gru(last.deter, self.activation(self.transition(joined)))
 
-    def _prior(self, deter: jax.Array) -> Gaussian:
-        stats = self.prior_stats(self.activation(self.prior_hidden(deter)))
-        return gaussian(stats, _LEAST_STD)
-
 
 def gaussian(stats: jax.Array, least_std: float) -> Gaussian:
     """The distribution of a layer's output `[..., 2 S]`: means, and deviations before softplus."""
@@ -291,17 +293,17 @@ def gaussian(stats: jax.Array, least_std: float) -> Gaussian:
 
 def filter_window(
     model: nn.Module, params: types.Params, actions: jax.Array, *inputs: Any
-) -> tuple[Any, Gaussian, Gaussian]:
+) -> tuple[Any, Gaussian]:
     """Filters windows of consecutive frames from the state `start`, in one loop over time.
 
     Args:
       model: the networks, with methods `start` and `observe`.
       params: its parameters.
       actions: `[L, B, A]`, the action that led to each frame.
-      *inputs: `[L, B, ...]`, what else `observe` reads of each step, in its order.
+      *inputs: trees of `[L, B, ...]`, what else `observe` reads of each step, in its order.
 
     Returns:
-      States, posteriors and priors, `[L, B, ...]`.
+      States and posteriors, `[L, B, ...]`.
     """
 
     def step(last, inputs):

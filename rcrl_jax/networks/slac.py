@@ -82,8 +82,8 @@ class Decoder(nn.Module):
 class Latents(NamedTuple):
     """The two latents of a frame."""
 
-    z1: jax.Array  # [..., 32]
-    z2: jax.Array  # [..., 256]
+    z1: jax.Array  # [..., z1_size]
+    z2: jax.Array  # [..., z2_size]
 
     @property
     def joined(self) -> jax.Array:
@@ -124,7 +124,11 @@ class LatentModel(nn.Module):
         """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
         feature, first = self.encode(image), jnp.ones(len(image), bool)
         noise = self.start(len(image))
-        latents, _, _ = self.observe(self.start(len(image)), action, feature, first, noise)
+        posterior_first = self.posterior_first(feature)
+        latents, _ = self.observe(
+            self.start(len(image)), action, feature, posterior_first, first, noise
+        )
+        self.prior(latents.z2, action, first)
         self.decode(latents.joined)
         self.reward(latents.joined, action, latents.joined)
 
@@ -141,36 +145,49 @@ class LatentModel(nn.Module):
         last: Latents,
         action: jax.Array,
         feature: jax.Array,
+        posterior_first: Gaussian,
         is_first: jax.Array,
         noise: Latents,
-    ) -> tuple[Latents, Gaussian, Gaussian]:
+    ) -> tuple[Latents, Gaussian]:
         """One step of the filter.
 
         Args:
           last: latents of the frame before, `[N, ...]`.
           action: `[N, A]`, taken on it.
           feature: `[N, 8 filters]`, of the frame.
+          posterior_first: of z1 if the frame is a first one, by the method `posterior_first`.
           is_first: `[N] bool`, whether nothing is known of what came before.
           noise: standard normal, of the shape of latents.
 
         Returns:
-          The latents; the posterior of z1; its prior.
+          The latents; the posterior of z1.
         """
         before = jnp.concatenate([last.z2, action], axis=-1)
-        prior, standard = _gaussian(self.prior_z1(before)), _standard(last.z1)
         posterior = _gaussian(self.posterior_z1(jnp.concatenate([feature, before], axis=-1)))
-        posterior_first = _gaussian(self.posterior_z1_first(feature))
-        prior, posterior = (
-            _where(is_first, first, following)
-            for first, following in ((standard, prior), (posterior_first, posterior))
-        )
+        posterior = _where(is_first, posterior_first, posterior)
         z1 = posterior.mean + posterior.std * noise.z1
         of_z2 = _where(
             is_first,
             _gaussian(self.prior_z2_first(z1)),
             _gaussian(self.prior_z2(jnp.concatenate([z1, before], axis=-1))),
         )
-        return Latents(z1, of_z2.mean + of_z2.std * noise.z2), posterior, prior
+        return Latents(z1, of_z2.mean + of_z2.std * noise.z2), posterior
+
+    def posterior_first(self, feature: jax.Array) -> Gaussian:
+        """The posterior of z1 `[..., z1_size]` of first frames of features `[..., 8 filters]`."""
+        return _gaussian(self.posterior_z1_first(feature))
+
+    def prior(self, last_z2: jax.Array, action: jax.Array, is_first: jax.Array) -> Gaussian:
+        """The prior of z1, `[..., z1_size]`.
+
+        Args:
+          last_z2: `[..., z2_size]`, of the frame before.
+          action: `[..., A]`, taken on it.
+          is_first: `[...] bool`, whether nothing is known of what came before.
+        """
+        following = _gaussian(self.prior_z1(jnp.concatenate([last_z2, action], axis=-1)))
+        standard = Gaussian(jnp.zeros_like(following.mean), jnp.ones_like(following.std))
+        return _where(is_first, standard, following)
 
     def decode(self, latent: jax.Array) -> jax.Array:
         """Means of the pixels `[N, 64, 64, 3]` of latents `[N, d]`."""
@@ -181,12 +198,8 @@ class LatentModel(nn.Module):
         return _gaussian(self.reward_head(jnp.concatenate([latent, action, following], axis=-1)))
 
 
-def _standard(like: jax.Array) -> Gaussian:
-    return Gaussian(jnp.zeros_like(like), jnp.ones_like(like))
-
-
 def _where(rows: jax.Array, first: Gaussian, other: Gaussian) -> Gaussian:
-    return jax.tree.map(lambda a, b: jnp.where(rows[:, None], a, b), first, other)
+    return jax.tree.map(lambda a, b: jnp.where(rows[..., None], a, b), first, other)
 
 
 def filter_window(
@@ -211,7 +224,13 @@ def filter_window(
       Latents, posteriors and priors of z1, `[L, B, ...]`.
     """
     is_first = is_first.at[0].set(True)
-    return rssm.filter_window(model, params, actions, features, is_first, noise)
+    posterior_first = model.apply(params, features, method="posterior_first")
+    latents, posterior = rssm.filter_window(
+        model, params, actions, features, posterior_first, is_first, noise
+    )
+    last_z2 = jnp.pad(latents.z2[:-1], ((1, 0), (0, 0), (0, 0)))  # unread at the first frame
+    prior = model.apply(params, last_z2, actions, is_first, method="prior")
+    return latents, posterior, prior
 
 
 def from_first(

@@ -117,10 +117,11 @@ def slow_model_loss(network, params, windows, noise, prepare):
         last = network.start(1)
         for t in range(windows.reward.shape[1]):
             image = prepare(windows.observation[b, t][None])
-            last, q, p = apply(
+            last, q = apply(
                 last, windows.action[b, t][None], apply(image, method="project"),
                 noise[t, b][None], method="observe",
             )  # fmt: skip
+            p = apply(last.deter, method="prior")
             error = image - apply(last.feature, method="decode")
             half = 0.5 * math.log(2 * math.pi)
             of_image.append(float(-0.5 * np.sum(np.square(error)) - 64 * 64 * 3 * half))
@@ -161,9 +162,7 @@ def test_dreamers_losses_equal_slow_loops():
     inputs = batch.transitions.action.swapaxes(0, 1)
     images = batch.transitions.observation.reshape(4, 64, 64, 3) / np.float32(255) - 0.5
     projected = network.apply(params.model, images, method="project").reshape(2, 2, -1)
-    latents, _, _ = rssm.filter_window(
-        network, params.model, inputs, projected.swapaxes(0, 1), noise
-    )
+    latents, _ = rssm.filter_window(network, params.model, inputs, projected.swapaxes(0, 1), noise)
     latent = jax.tree.map(lambda x: x.reshape(4, -1), latents)
     features, log_densities = [], []
     for key in jax.random.split(behaviour_key, config.horizon):
@@ -207,7 +206,7 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     images = batch.transitions.observation.reshape(4, 64, 64, 3) / np.float32(255) - 0.5
     projected = network.apply(model, images, method="project").reshape(2, 2, -1).swapaxes(0, 1)
     noise = jax.random.normal(jax.random.split(model_key, 3)[1], (2, 2, 3))
-    latents, _, _ = rssm.filter_window(
+    latents, _ = rssm.filter_window(
         network, model, batch.transitions.action.swapaxes(0, 1), projected, noise
     )
 
@@ -332,7 +331,7 @@ def test_acting_filters_as_the_update_does(preset):
         np.testing.assert_array_equal(memory.action, action)
         latents.append(memory.latent)
     projected = network.apply(model, jnp.concatenate(images), method="project").reshape(4, 2, -1)
-    filtered, _, _ = rssm.filter_window(
+    filtered, _ = rssm.filter_window(
         network, model, jnp.stack(actions), projected, jnp.stack(noises)
     )
     for t, latent in enumerate(latents):
