@@ -1,12 +1,12 @@
 """The convolutions of SAC on accelerators, and the transposed ones of world models.
 
-There what moves through memory bounds an update. So an array is written once, in the type that the
-next product reads:
+Memory traffic limits these updates, so each array is written once, in the type that the next
+product reads:
 
 * Pixels stay bytes until the first product. Its kernel is divided by 255 in their place.
 * The first layer has stride 2. Blocks of 2 x 2 pixels become channels, four times as many, and its
   kernel 2 x 2 of stride 1: 9 channels leave most of a matrix unit idle.
-* At precision 'bfloat16' outputs and their gradients are stored in bfloat16.
+* At precision 'bfloat16' outputs and their gradients of SAC are stored in bfloat16.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,12 @@ def encode(pixels: jax.Array, parameters: Sequence[tuple[jax.Array, jax.Array]])
 
 
 def convolve_transposed(
-    x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int, relu: bool
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array,
+    stride: int,
+    relu: bool,
+    dtype: jax.typing.DTypeLike | None = None,
 ) -> jax.Array:
     """A transposed convolution with bias: `[N, H, W, I] -> [N, H', W', O]` float32.
 
@@ -58,8 +63,9 @@ def convolve_transposed(
       bias: `[O]`.
       stride: distance of the inputs' pixels in the outputs.
       relu: whether negative outputs become 0.
+      dtype: of what is stored; None: bfloat16 at precision 'bfloat16', else float32.
     """
-    dtype, side = _stored_type(), len(kernel)
+    dtype, side = dtype or _stored_type(), len(kernel)
     # cuDNN spaces pixels in the gradient by the images alone. XLA calls that for a kernel that it
     # sees reversed; without the barrier, it drops two reversals.
     reversed_kernel = lax.optimization_barrier(kernel[::-1, ::-1])

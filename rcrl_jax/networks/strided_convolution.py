@@ -99,7 +99,9 @@ def convolve_transposed(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
 def convolve_transposed_on_device(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """`convolve_transposed` by the compiler's own convolution, without a bias."""
     mirrored, no_bias = kernel[::-1, ::-1], jnp.zeros(kernel.shape[3])
-    return device_convolutions.convolve_transposed(x, mirrored, no_bias, stride=2, relu=False)
+    return device_convolutions.convolve_transposed(
+        x, mirrored, no_bias, stride=2, relu=False, dtype=x.dtype
+    )
 
 
 def _convolve_transposed_on_cpu(x, kernel):

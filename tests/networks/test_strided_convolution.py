@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import strided_convolution
+from rcrl_jax.networks import precision, strided_convolution
 from tests.networks import lax
 from tests.networks.test_device_convolutions import outputs_and_gradients
 
@@ -43,6 +43,13 @@ def test_convolutions_equal_those_of_xla(mine, xla, size, side):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
     )
+
+
+def test_outputs_on_devices_are_not_rounded_in_bfloat16():
+    """In the program: a CPU computes bfloat16 in float32 and may leave the rounding out."""
+    x, kernel = np.ones((1, 2, 2, 3), np.float32), np.ones((4, 4, 3, 2), np.float32)
+    convolve = precision.at_precision(strided_convolution.convolve_transposed_on_device, "bfloat16")
+    assert "bf16" not in jax.jit(convolve).lower(x, kernel).as_text()
 
 
 def test_a_pixel_becomes_the_kernel_in_a_transposed_convolution():
