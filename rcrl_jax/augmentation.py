@@ -14,7 +14,6 @@ reads crops of them.
 """
 
 import functools
-from collections.abc import Callable
 
 import chex
 import jax
@@ -36,7 +35,19 @@ def random_shift(key: chex.PRNGKey, stacks: jax.Array, kind: str) -> jax.Array:
       `[N, C, 84, 84]`, same dtype.
     """
     chex.assert_shape(stacks, (None, None, 84, 84))
-    return jax.vmap(_SHIFTS[kind])(jax.random.split(key, len(stacks)), stacks)
+    images, keys = stacks[..., None], jax.random.split(key, len(stacks))
+    side = stacks.shape[-1]
+    if kind == "crop_pad_crop":
+        first, keys = jax.vmap(jax.random.split, out_axes=1)(keys)
+        images = _crop(images, *_offsets(first, side - CROP + 1), CROP)
+    images = jnp.pad(images, ((0, 0), (0, 0), (PAD, PAD), (PAD, PAD), (0, 0)), mode="edge")
+    return _crop(images, *_offsets(keys, images.shape[2] - side + 1), side)[..., 0]
+
+
+def _offsets(keys: chex.PRNGKey, number: int) -> list[jax.Array]:
+    """First rows and first columns `[N]` below `number`, each item's by its own key."""
+    draw = jax.vmap(lambda key: jax.random.randint(key, (), 0, number))
+    return [draw(k) for k in jax.vmap(jax.random.split, out_axes=1)(keys)]
 
 
 def random_crop(key: chex.PRNGKey, observation: jax.Array, size: int) -> jax.Array:
@@ -56,13 +67,16 @@ def random_crop(key: chex.PRNGKey, observation: jax.Array, size: int) -> jax.Arr
     row_key, column_key = jax.random.split(key)
     row = jax.random.randint(row_key, (n,), 0, height - size + 1)
     column = jax.random.randint(column_key, (n,), 0, width - size + 1)
-    return jax.lax.platform_dependent(
-        observation,
-        row,
-        column,
-        tpu=functools.partial(_crop_by_products, size=size),
-        default=functools.partial(_crop_by_slices, size=size),
-    )
+    return _crop(observation, row, column, size)
+
+
+def _crop(observation, row, column, size):
+    """`[N, C, H, W, c] -> [N, C, size, size, c]` from first rows and columns `[N]` on."""
+    by_slices = functools.partial(_crop_by_slices, size=size)
+    if observation.dtype != jnp.uint8:  # the products are exact for bytes alone
+        return by_slices(observation, row, column)
+    by_products = functools.partial(_crop_by_products, size=size)
+    return jax.lax.platform_dependent(observation, row, column, tpu=by_products, default=by_slices)
 
 
 def _crop_by_slices(observation, row, column, *, size):
@@ -100,42 +114,3 @@ def center_crop(observation: jax.Array, size: int) -> jax.Array:
     chex.assert_shape(observation, (None, None, None, None, 3))
     top, left = ((side - size) // 2 for side in observation.shape[2:4])
     return observation[:, :, top : top + size, left : left + size]
-
-
-def _crop_pad_crop(key: chex.PRNGKey, stack: jax.Array) -> jax.Array:
-    first_key, second_key = jax.random.split(key)
-    cropped = _crop_stack(first_key, stack, CROP)
-    return _crop_stack(second_key, _repeat_border(cropped), stack.shape[-1])
-
-
-def _pad_crop(key: chex.PRNGKey, stack: jax.Array) -> jax.Array:
-    return _crop_stack(key, _repeat_border(stack), stack.shape[-1])
-
-
-_SHIFTS: dict[str, Callable[[chex.PRNGKey, jax.Array], jax.Array]] = {
-    "crop_pad_crop": _crop_pad_crop,
-    "pad_crop": _pad_crop,
-}
-
-
-def _crop_stack(key: chex.PRNGKey, stack: jax.Array, side: int) -> jax.Array:
-    """Crops one stack at a uniform random position: `[C, H, W] -> [C, side, side]`."""
-    frames, height, width = stack.shape
-    row_key, column_key = jax.random.split(key)
-    row = jax.random.randint(row_key, (), 0, height - side + 1)
-    column = jax.random.randint(column_key, (), 0, width - side + 1)
-
-    def by_slice(stack, row, column):
-        return jax.lax.dynamic_slice(stack, (0, row, column), (frames, side, side))
-
-    def by_products(stack, row, column):
-        one = stack[None, ..., None], row[None], column[None]
-        return _crop_by_products(*one, size=side)[0, ..., 0]
-
-    if stack.dtype != jnp.uint8:  # the products are exact for bytes alone
-        return by_slice(stack, row, column)
-    return jax.lax.platform_dependent(stack, row, column, tpu=by_products, default=by_slice)
-
-
-def _repeat_border(stack: jax.Array) -> jax.Array:
-    return jnp.pad(stack, ((0, 0), (PAD, PAD), (PAD, PAD)), mode="edge")
