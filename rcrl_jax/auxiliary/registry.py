@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from rcrl_jax.auxiliary import curl, reconstruction, task
+from rcrl_jax.config.groups import tasks_in_use
 from rcrl_jax.config.presets import Config
 from rcrl_jax.networks import sac
 from rcrl_jax.return_contrast.task import make_return_contrast
@@ -16,7 +17,7 @@ def make_tasks(
 
     The weight of each is multiplied by the configuration's `auxiliary_weight`.
     """
-    tasks = {name: MAKERS[name](config, parts) for name in config.tasks}
+    tasks = {name: MAKERS[name](config, parts) for name in tasks_in_use(config)}
     tasks |= {name: make(parts) for name, make in extra.items()}
     return {name: _scaled(made, config.auxiliary_weight) for name, made in tasks.items()}
 

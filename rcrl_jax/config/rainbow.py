@@ -12,7 +12,6 @@ from rcrl_jax.config.groups import (
     check_anchors,
     check_capacity,
     check_tasks,
-    tasks_in_use,
 )
 
 TASKS = {
@@ -161,11 +160,6 @@ class RainbowConfig:
                 f"learn_start: must exceed n_step + 1 = {self.n_step + 1}, so that there is a "
                 f"complete window to sample; got {self.learn_start}"
             )
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The auxiliary tasks in use: those whose weight is not zero."""
-        return tasks_in_use(self)
 
     @property
     def needs_large_blocks(self) -> bool:

@@ -11,7 +11,6 @@ from rcrl_jax.config.groups import (
     check_anchors,
     check_capacity,
     check_tasks,
-    tasks_in_use,
 )
 
 TASKS = {
@@ -167,11 +166,6 @@ class SacConfig:
             )
         check_anchors(self.return_contrast, self.batch_size)
         check_capacity(self, n_step=1)
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The auxiliary tasks in use: all, or none if the weight is 0."""
-        return tasks_in_use(self)
 
     @property
     def needs_large_blocks(self) -> bool:

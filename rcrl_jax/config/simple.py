@@ -277,11 +277,6 @@ class SimpleConfig:
         """Agent steps of a whole run."""
         return (self.rounds + 1) * self.round_steps
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """No auxiliary task."""
-        return ()
-
     def updates_of_round(self, number: int) -> tuple[int, int]:
         """Updates of the model and of the policy in the model, in round `number` from 0 on."""
         left = self.rounds - 1 - number

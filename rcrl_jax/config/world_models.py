@@ -13,7 +13,6 @@ from rcrl_jax.config.groups import (
     UniformReplayConfig,
     check_anchors,
     check_tasks,
-    tasks_in_use,
 )
 
 TASKS = {"return_contrast": {}}
@@ -210,11 +209,6 @@ class RecurrentModelConfig(WorldModelConfig):
         """See `WorldModelConfig.window_frames`."""
         return self.sequence_length
 
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The auxiliary tasks in use: all, or none if the weight is 0."""
-        return tasks_in_use(self)
-
 
 @dataclasses.dataclass(frozen=True)
 class DreamerConfig(RecurrentModelConfig):
@@ -368,8 +362,3 @@ class SlacConfig(WorldModelConfig):
     def window_frames(self) -> int:
         """See `WorldModelConfig.window_frames`."""
         return self.sequence_length + 1
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """No auxiliary task."""
-        return ()
