@@ -240,7 +240,7 @@ def check_run(
         learn_start = config.agent_steps(learn_start, action_repeat)
         period = config.agent_steps(period, action_repeat)
     first_update = -(-learn_start // period) * period
-    if agent_steps <= first_update:
+    if agent_steps < first_update + (not has_rounds):  # with rounds, the last step updates
         raise ValueError(
             f"--steps: {agent_steps} agent steps end before the first update, which comes after "
             f"{first_update}; raise --steps or lower --config.{first}"

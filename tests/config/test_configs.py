@@ -165,6 +165,10 @@ def test_a_run_must_reach_its_first_update():
     groups.check_run(PRESETS["planet"], 626, dmc.DMC_TASKS, 8)
     with pytest.raises(ValueError, match="end before the first update, which comes after 625"):
         groups.check_run(PRESETS["planet"], 625, dmc.DMC_TASKS, 8)
+    # SimPLe's last step updates the policy.
+    groups.check_run(PRESETS["simple"], 3200, ())
+    with pytest.raises(ValueError, match="end before the first update, which comes after 3200"):
+        groups.check_run(PRESETS["simple"], 3199, ())
 
 
 # --- presets ------------------------------------------------------------------------------------
