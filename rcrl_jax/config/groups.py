@@ -164,7 +164,9 @@ def check_tasks(config: Any, needs: Mapping[str, Mapping[str, tuple[str, ...]]])
     for task in config.auxiliary:
         for field, values in needs[task].items():
             if getattr(config, field) not in values:
-                raise ValueError(f"auxiliary: {task!r} needs {field}={values[0]!r}")
+                raise ValueError(
+                    f"auxiliary: {task!r} needs {field} to be one of {', '.join(values)}"
+                )
 
 
 def tasks_in_use(config: Any) -> tuple[str, ...]:
@@ -202,7 +204,7 @@ def check_capacity(config: Any, n_step: int) -> None:
     capacity, least = config.replay.capacity, 2 * (n_step + config.frame_stack)
     if capacity < least:
         raise ValueError(
-            f"replay.capacity: must be at least 2 * (n_step + frame_stack) = {least}; "
+            f"replay.capacity: must be at least {least}, for two windows with their stacks; "
             f"got {capacity}"
         )
     groups = {"": config} | {f"{task}.": getattr(config, task, None) for task in config.auxiliary}

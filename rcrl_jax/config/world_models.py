@@ -12,11 +12,10 @@ from rcrl_jax.config.groups import (
     ControlReturnContrastConfig,
     UniformReplayConfig,
     check_anchors,
-    check_tasks,
 )
 
-TASKS = {"return_contrast": {}}
-"""The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
+TASKS = ("return_contrast",)
+"""The auxiliary tasks that `auxiliary` may name."""
 
 EPISODE = 1000
 """Environment steps of every episode of the suite."""
@@ -73,7 +72,6 @@ class WorldModelConfig:
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         fields.check_fields(self)
-        check_anchors(self.return_contrast, self.batch_size)
         # Two more slots: the final frame, which has no step, and the step that led to a window's
         # first frame.
         least = self.window_frames + 2
@@ -202,7 +200,7 @@ class RecurrentModelConfig(WorldModelConfig):
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         super().__post_init__()
-        check_tasks(self, TASKS)
+        check_anchors(self.return_contrast, self.batch_size)
 
     @property
     def window_frames(self) -> int:

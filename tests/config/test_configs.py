@@ -119,11 +119,11 @@ def test_boundary_values_are_accepted():
 
 
 def test_tasks_need_the_head_that_they_train_or_images():
-    with pytest.raises(ValueError, match="^auxiliary: .*head='state_action'"):
+    with pytest.raises(ValueError, match="^auxiliary: .* needs head to be one of state_action, "):
         RainbowConfig(auxiliary=("return_contrast",))
     of_states = DMC_PRESETS["state_sac"]
     for task in ("curl", "reconstruction"):
-        with pytest.raises(ValueError, match=f"^auxiliary: '{task}' needs observation='pixels'"):
+        with pytest.raises(ValueError, match=f"^auxiliary: '{task}' needs observation to be"):
             dataclasses.replace(of_states, auxiliary=(task,))
     dataclasses.replace(of_states, auxiliary=("return_contrast",))
 
@@ -169,6 +169,10 @@ def test_a_run_must_reach_its_first_update():
     groups.check_run(PRESETS["simple"], 3200, ())
     with pytest.raises(ValueError, match="end before the first update, which comes after 3200"):
         groups.check_run(PRESETS["simple"], 3199, ())
+
+
+def test_the_model_of_slac_has_no_anchors():
+    fields.replace(PRESETS["slac"], {"return_contrast.anchors": "rl_batch"})
 
 
 # --- presets ------------------------------------------------------------------------------------
