@@ -93,7 +93,7 @@ def make_agent(
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         del run  # the networks do not depend on the run
         keys = jax.random.split(key, 7)
-        agent_params = model.init(keys)
+        agent_params = model.init(keys[:5])
         params = types.TrainableParams(
             agent_params,
             task.init_params(tasks, keys[5]),

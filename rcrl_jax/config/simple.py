@@ -79,7 +79,7 @@ class StochasticModelConfig(FrameModelConfig):
     )
     bits: int = setting(
         128,
-        "bits that tell what the frames do not, a multiple of 8",
+        "latent bits a step, for what past frames do not determine; a multiple of 8",
         "SP",
         lambda value: None if value > 0 and value % 8 == 0 else "a multiple of 8",
     )
@@ -87,10 +87,17 @@ class StochasticModelConfig(FrameModelConfig):
         0.1, "share of bits that are flipped in training", "SP", fields.fraction
     )
     most_predicted: float = setting(
-        0.5, "share of predicted bits in training, at the end of the ramp", "SP", fields.fraction
+        0.5,
+        "probability that a training bit comes from the LSTM instead of the next frame, at the end "
+        "of the ramp",
+        "SP",
+        fields.fraction,
     )
     most_used: float = setting(
-        0.8, "share of frames that are told bits, after half the ramp", "SP", fields.fraction
+        0.8,
+        "probability that a training frame receives its bits, reached after half the ramp",
+        "SP",
+        fields.fraction,
     )
     ramp: int = setting(
         40_000,

@@ -26,7 +26,7 @@ class WorldModelConfig:
     """What all agents with a world model have."""
 
     observation: ClassVar[str] = "pixels"
-    render_size: ClassVar[int] = 64  # what the convolutions make one vector of
+    render_size: ClassVar[int] = 64  # the only size that encoder and decoder accept
     counts_env_steps: ClassVar[bool] = True  # in `learn_start` and `update_period`
     needs_large_blocks: ClassVar[bool] = True
 

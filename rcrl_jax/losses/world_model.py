@@ -1,4 +1,4 @@
-"""Losses of world models: likelihoods, divergences, free nats, lambda-returns, policies of Dreamer.
+"""Likelihoods, divergences, lambda-returns, and Dreamer's policy.
 
 rlax's `lambda_returns` takes one sequence; here time is the first axis of a batch.
 """

@@ -1,5 +1,4 @@
-"""Flax modules: encoders, noisy layers, dueling heads and SAC's networks.
+"""Flax modules of all agents: encoders, noisy layers, dueling heads, SAC, world models, SimPLe.
 
-The first axis of all inputs is the batch. There is no axis of runs: a fleet adds it
-with `jax.vmap`.
+The first axis of all inputs is the batch. There is no axis of runs. The fleet batches over runs.
 """

@@ -55,7 +55,7 @@ def _backward(stride, relu, saved, gradient):
     kernels = native.get("convolution")
     if stride == 1:
         by_images = kernels.image_gradient(kernel, y, gradient, relu=relu)
-    else:  # of the first layer, which nobody reads
+    else:  # gradient by the pixels; unused, so XLA drops it
         passed = jnp.where(y > 0, gradient, 0.0) if relu else gradient  # before the ReLU
         convolve_images = functools.partial(
             strided_convolution.convolve_on_cpu, kernel=kernel, stride=stride

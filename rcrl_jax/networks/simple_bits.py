@@ -117,7 +117,7 @@ def noisy_bits(
       x: numbers before the tanh.
       key: of the noise.
       flip_rate: probability that a bit changes its sign.
-      discrete_share: `[]`, probability that a number becomes a bit at all.
+      discrete_share: `[]`, probability that a number is rounded to -1 or 1.
     """
     noise_key, flip_key, mix_key = jax.random.split(key, 3)
     noise = _BIT_NOISE * jax.random.truncated_normal(noise_key, -2.0, 2.0, x.shape)
@@ -128,7 +128,7 @@ def noisy_bits(
 
 
 class BitInjection(nn.Module):
-    """Tells the middle of the U-Net bits: of the next frame while learning, else predicted ones."""
+    """Feeds bits to the U-Net's middle: read from the next frame in training, else predicted."""
 
     hidden: int  # channels of the frames from which bits are read
     number: int  # of bits
