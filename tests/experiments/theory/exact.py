@@ -28,10 +28,13 @@ def one_step(reward, values: tuple[float, ...]) -> problems.Problem:
 
 def rational(values) -> np.ndarray:
     """The fractions that an array of floats stands for; 1/3 and 0.1 are found exactly."""
-    exact = np.vectorize(lambda v: Fraction(float(v)).limit_denominator(10**9), otypes=[object])
-    found = exact(np.asarray(values))
-    assert np.max(np.abs(found - values)) < 1e-15
-    return found
+
+    def fraction(value: float) -> Fraction:
+        exact = Fraction(value)
+        near = exact.limit_denominator(10**9)
+        return near if abs(near - exact) < 1e-15 else exact
+
+    return np.vectorize(lambda v: fraction(float(v)), otypes=[object])(np.asarray(values))
 
 
 def mixture(parts: list[tuple[Fraction, Law]]) -> Law:
