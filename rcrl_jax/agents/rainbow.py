@@ -82,10 +82,8 @@ def make_agent(
         network_key, tasks_key, state_key = jax.random.split(key, 3)
         observation = jnp.zeros((1, *formats.network_shape), jnp.uint8)
         agent_params = network.init(network_key, observation, run.num_valid_actions)
-        task_keys = jax.random.split(tasks_key, max(len(tasks), 1))
         params = types.TrainableParams(
-            agent=agent_params,
-            auxiliary={n: t.init(k) for (n, t), k in zip(tasks.items(), task_keys, strict=False)},
+            agent=agent_params, auxiliary=task.init_params(tasks, tasks_key)
         )
         return types.LearnerState(
             params=params,
