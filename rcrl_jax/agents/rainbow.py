@@ -34,16 +34,16 @@ def make_agent(
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
     """
     check_frames(spec.frame, FRAMES.stored_shape)
+    explores_by_noise = config.exploration == "noise"
     network = rainbow.RainbowNetwork(
         max_num_actions=spec.max_num_actions,
         num_atoms=config.num_atoms,
         hidden_size=config.hidden_size,
-        noisy_sigma=config.noisy_sigma,
+        noisy_sigma=config.noisy_sigma if explores_by_noise else None,
         head=config.head,
         encoder_name=config.encoder,
         embedding_init=config.embedding_init,
     )
-    explores_by_noise = config.exploration == "noise"
     atoms = c51.support(config.v_max, config.num_atoms)
     optimizer = adam.make_adam(
         config.learning_rate, eps=config.adam_eps, max_norm=config.max_gradient_norm

@@ -76,12 +76,12 @@ class NoisyDense(nn.Module):
 
     Attributes:
       features: outputs of one group.
-      sigma: scale of the initial sigmas.
+      sigma: scale of the initial sigmas; None: there are none, and the layer takes no noise.
       groups: number of groups, padding included.
     """
 
     features: int
-    sigma: float
+    sigma: float | None
     groups: int = 1
 
     @nn.compact
@@ -103,15 +103,16 @@ class NoisyDense(nn.Module):
         fan_in = inputs.shape[-1]
         shape = (self.groups, fan_in, self.features)
         mu_init = initializers.by_row(initializers.uniform_fan_in(fan_in))
-        kernel_sigma_init = nn.initializers.constant(self.sigma / math.sqrt(fan_in))
-        groups = self.groups if num_valid_groups is None else num_valid_groups
-        chex.assert_rank(groups, 0)
-        fan_out = self.features * jnp.float32(groups)
-        bias_sigma_init = nn.initializers.constant(self.sigma / jnp.sqrt(fan_out))
         kernel = self.param("kernel_mu", mu_init, shape)
         bias = self.param("bias_mu", mu_init, (self.groups, self.features))
-        kernel_sigma = self.param("kernel_sigma", kernel_sigma_init, shape)
-        bias_sigma = self.param("bias_sigma", bias_sigma_init, (self.groups, self.features))
+        if self.sigma is not None:
+            groups = self.groups if num_valid_groups is None else num_valid_groups
+            chex.assert_rank(groups, 0)
+            fan_out = self.features * jnp.float32(groups)
+            of_kernel = nn.initializers.constant(self.sigma / math.sqrt(fan_in))
+            of_bias = nn.initializers.constant(self.sigma / jnp.sqrt(fan_out))
+            kernel_sigma = self.param("kernel_sigma", of_kernel, shape)
+            bias_sigma = self.param("bias_sigma", of_bias, (self.groups, self.features))
         if noise is not None:
             chex.assert_shape(noise, [(fan_in,), (self.groups * self.features,)])
             outputs = noise.outputs.reshape(self.groups, self.features)

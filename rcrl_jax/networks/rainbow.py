@@ -28,7 +28,8 @@ class RainbowNetwork(nn.Module):
       max_num_actions: A, the size of the largest action set of the fleet.
       num_atoms: size of the support.
       hidden_size: units of the hidden layer of each stream.
-      noisy_sigma: scale of the initial sigmas of the noisy layers.
+      noisy_sigma: scale of the initial sigmas of the noisy layers; None: they have none, and no
+        noise.
       head: input of the two dueling streams, where phi(s, a) = psi(s) * e_a.
         'state': both streams read psi(s).
         'state_action': the advantage stream reads phi(s, a) and returns the logits of that action
@@ -44,7 +45,7 @@ class RainbowNetwork(nn.Module):
     max_num_actions: int
     num_atoms: int
     hidden_size: int
-    noisy_sigma: float
+    noisy_sigma: float | None
     head: str
     encoder_name: str
     embedding_init: str

@@ -369,7 +369,7 @@ ACT_OBSERVATIONS = observations_of(np.random.default_rng(5), 3)
 
 def best_actions(config, params) -> np.ndarray:
     network = RainbowNetwork(
-        ACTIONS, config.num_atoms, config.hidden_size, config.noisy_sigma, config.head,
+        ACTIONS, config.num_atoms, config.hidden_size, None, config.head,
         config.encoder, config.embedding_init,
     )  # fmt: skip
     logits = network.apply(params, ACT_OBSERVATIONS, ACTIONS)

@@ -40,6 +40,13 @@ def noise(params, seed: int):
     )
 
 
+def test_a_layer_without_sigmas_has_the_mean_weights_of_one_with_them(params):
+    means = noisy.NoisyDense(OUT, None).init(jax.random.key(0), jnp.zeros((1, IN)))["params"]
+    assert means.keys() == {"kernel_mu", "bias_mu"}
+    for name, mean in means.items():
+        np.testing.assert_array_equal(mean, params["params"][name])
+
+
 def test_without_noise_the_weights_are_mu(params):
     p = params["params"]
     inputs = np.random.default_rng(0).normal(size=(5, IN)).astype(np.float32)

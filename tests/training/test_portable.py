@@ -79,7 +79,7 @@ def follow(preset: str) -> dict[str, list[float]]:
                 seen.setdefault(name, []).append(float(value[0]))
         seen.setdefault("transition_loss", []).append(float(np.mean(result.transition_loss)))
     end = fleet.to_host(learner.params)
-    test_golden.assert_trained(start, end, plan.config)
+    test_golden.assert_trained(start, end)
     for part in ("agent", "auxiliary"):
         after, before = (jax.tree.leaves(getattr(params, part)) for params in (end, start))
         squares = (np.sum(np.square(a - b)) for a, b in zip(after, before, strict=True))

@@ -26,7 +26,7 @@ def test_simple_resumes_exactly_in_the_middle_of_a_round(tmp_path, monkeypatch):
 
     whole = toy_simple.make_plan(tmp_path / "whole", observe=keep, observe_period=toy_simple.STEPS)
     toy.run(whole)
-    test_golden.assert_trained(*starts, whole.config)
+    test_golden.assert_trained(*starts)
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     toy.run_and_stop_between_updates(parts, monkeypatch, 48, 5)  # among rollouts in the model
     toy.run_and_stop(parts, 55)  # in an episode

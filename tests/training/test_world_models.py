@@ -29,7 +29,7 @@ def test_a_run_is_saved_between_the_updates_of_a_step(tmp_path, monkeypatch):
         observe=lambda moment: starts.append(moment.fleet.to_host(moment.params)), record_period=2,
     )  # fmt: skip
     toy.run(whole)
-    test_golden.assert_trained(*starts, whole.config)
+    test_golden.assert_trained(*starts)
 
     parts = dataclasses.replace(whole, workdir=tmp_path / "parts", observe=None)
     toy.run_and_stop_between_updates(parts, monkeypatch, 40, 2)
