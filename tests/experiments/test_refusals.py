@@ -66,7 +66,8 @@ def nothing_starts(monkeypatch):
 
     monkeypatch.setattr(experiment, "run", accept)
     for module, name in (
-        (atari, "make_atari"), (atari, "make_games"), (dmc, "make_dmc"), (pools, "concatenate"),
+        (atari, "make_atari"), (atari, "make_games"), (dmc, "make_dmc"),
+        (pools, "ConcatenatedEnvironments"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, fail)
 
@@ -181,6 +182,14 @@ def test_what_is_right_is_accepted(tmp_path):
     flags = tmp_path / "flags"
     flags.write_text("--preset=curl\n--config.batch_size=64\n")
     assert call(ATARI, f"--flagfile={flags}").preset == "curl"
+
+
+def test_steps_are_environment_steps_at_the_repeat_of_the_agent_or_the_task(tmp_path):
+    """Dreamer repeats every action twice on every task, PlaNet as often as the task does."""
+    for preset, agent_steps in (("dreamer", 10_000), ("planet", 2500), ("rcrl_sac", 2500)):
+        arguments = (f"--preset={preset}", "--task=cartpole_swingup", "--steps=20000")
+        plan = accepted(DMC, *arguments, directory=tmp_path)
+        assert plan.total_steps == agent_steps, preset
 
 
 def test_a_video_needs_ffmpeg_before_training(tmp_path, monkeypatch):
