@@ -1,6 +1,7 @@
 """SAC: which loss reaches which parameters, schedules, targets, actions, and one update by hand."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -289,6 +290,19 @@ def test_targets_follow_every_second_update_the_encoder_faster_than_the_critics(
         )  # fmt: skip
 
 
+def test_actor_and_targets_have_their_own_periods():
+    periods = {"actor_period": 1, "target_period": 3}
+    _, update = agent_of("state_sac", **periods)
+    states = [fresh("state_sac", **periods)]
+    for seed in range(3):
+        states.append(update(RUN, states[-1], batch_of("state_sac", seed))[0])
+    steps = list(itertools.pairwise(states))
+    assert [moved(a.params.agent.actor, b.params.agent.actor) for a, b in steps] == [True] * 3
+    temperatures = [float(state.params.agent.log_temperature) for state in states]
+    assert len(set(temperatures)) == 4
+    assert [moved(a.target_params, b.target_params) for a, b in steps] == [False, False, True]
+
+
 # --- what training is told ---------------------------------------------------------------------
 
 
@@ -362,6 +376,19 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
     assert not at_random[:, OWN:].any()
     np.testing.assert_allclose(at_random[:, :OWN].mean(0), 0.0, atol=0.08)
     np.testing.assert_allclose(at_random[:, :OWN].std(0), 3**-0.5, atol=0.05)
+
+
+def test_actions_of_training_are_drawn_from_the_policy():
+    agent, _ = agent_of("state_sac")
+    params, rng = fresh("state_sac").params.agent, np.random.default_rng(0)
+    observation, key = observations_of(rng, "state_sac", 50), jax.random.key(3)
+    start = toy_control.SMALL["learn_start"]
+    found = jax.jit(agent.act, static_argnums=4)(RUN, params, observation, key, TRAINING, start)
+    actor = networks.Actor(16, ROOM, -10.0, 2.0)
+    mean, log_std = actor.apply(params.actor.actor, observation[:, 0])
+    noise = jax.random.normal(jax.random.split(key)[0], mean.shape)
+    expected = np.tanh(mean + np.exp(log_std) * noise)
+    np.testing.assert_allclose(found[:, :OWN], expected[:, :OWN], rtol=1e-4, atol=1e-5)
 
 
 def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
