@@ -81,7 +81,7 @@ class StochasticModelConfig(FrameModelConfig):
         128,
         "latent bits a step, for what past frames do not determine; a multiple of 8",
         "SP",
-        lambda value: None if value > 0 and value % 8 == 0 else "a multiple of 8",
+        lambda value: None if value in range(8, 10_001, 8) else "a multiple of 8 up to 10000",
     )
     flip_rate: float = setting(
         0.1, "share of bits that are flipped in training", "SP", fields.fraction

@@ -14,7 +14,7 @@ from rcrl_jax.envs.atari import ATARI_GAMES
 from rcrl_jax.envs.protocol import discrete_spec
 
 PRESETS = all_presets()
-FAMILIES = ("rcrl", "rcrl_sac", "dreamer", "planet", "slac")
+FAMILIES = ("rcrl", "rcrl_sac", "dreamer", "planet", "slac", "simple")
 of_each_family = pytest.mark.parametrize("preset", FAMILIES)
 
 
@@ -39,7 +39,9 @@ FRACTIONS = {
     "return_lambda",
 }  # fmt: skip
 ANY_SIGN = {"log_std_min", "log_std_max"}
-MAY_BE_ZERO = {"action_repeat", "pretraining_updates"}  # of the integers
+MAY_BE_ZERO = {  # of the integers
+    "action_repeat", "pretraining_updates", "deterministic.double_steps", "stochastic.double_steps",
+}  # fmt: skip
 
 
 def refused_values(field: fields.NamedField) -> list:
