@@ -1,5 +1,7 @@
 """Both versions of CURL by hand, the momentum network, and which parameters gradients reach."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from scipy import stats
 
 from rcrl_jax import augmentation, types
 from rcrl_jax.auxiliary import curl
-from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
+from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, total_loss
 from rcrl_jax.config.groups import CurlConfig
 
 KEY = jax.random.key(0)
@@ -118,6 +120,27 @@ def test_the_momentum_network_is_a_moving_average_without_gradient(small):
     view = view_of(task, linear_encode, agent_params, batch)
     gradient = jax.grad(lambda m: task.loss(params, view, m, KEY)[0])(momentum)
     assert not any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("in_priorities", [False, True])
+@pytest.mark.parametrize("importance_weighted", [False, True])
+def test_importance_weights_and_priorities_are_as_configured(importance_weighted, in_priorities):
+    """Of a loss of 3 with the weights 2 (of the task), 0.4 and 0.6 (of the transitions)."""
+    switches = {"importance_weighted": importance_weighted, "in_priorities": in_priorities}
+    config = dataclasses.replace(CONFIG, **switches)
+    task = make_task(linear_encode, shift, 8, config)
+    assert (task.importance_weighted, task.in_priorities) == (importance_weighted, in_priorities)
+    one = AuxiliaryTask(
+        None, lambda *of_update: (jnp.float32(3.0), {}), weight=lambda factor: 2.0 * factor,
+        **switches,
+    )  # fmt: skip
+    weights = types.TransitionBatch(*[None] * 5, weight=np.float32([0.4, 0.6]))
+    view = UpdateView(None, None, None, types.Batch(weights, None), None)
+    of_task = ({"one": one}, {"one": None}, view, [()], {"one": None}, {"one": 1.0}, [KEY])
+    loss = total_loss(*of_task)
+    assert float(loss.total) == pytest.approx(3.0 if importance_weighted else 6.0)
+    assert float(loss.in_priorities) == (6.0 if in_priorities else 0.0)
+    assert float(loss.metrics["loss_one"]) == 3.0
 
 
 def test_keys_are_the_target_encoder_s_psi_of_another_crop():
