@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import types as python_types
 
 import jax
 import numpy as np
@@ -35,6 +36,17 @@ def test_a_run_leaves_its_files(reference):
     }  # fmt: skip
     assert {path.name for path in reference.workdir.iterdir()} == {"rcrl", "checkpoints", "lock"}
     assert paths.curve.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(paths.manifest.read_text())["protocol"] == {
+        "score": "the agent at the last step",
+        "final_episodes": 5,
+        "periodic_episodes": 3,
+        "evaluation_epsilon": 0.1,
+        "noise": "off",
+        "clip_rewards": False,
+        "life_loss_ends_episode": False,
+        "unfinished_episodes": "count with what they have at the frame limit",
+        "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
+    }
 
 
 def test_the_final_parameters_are_kept_in_half_precision(reference):
@@ -64,6 +76,34 @@ def test_an_observer_sees_the_last_step_once(tmp_path, monkeypatch, period, step
     observe = {"observe": lambda moment: seen.append(moment.step), "observe_period": period}
     run(toy.make_plan(tmp_path, total_steps=20, **observe))
     assert seen == steps
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_checkpoint_minutes_are_minutes_since_the_last_checkpoint(tmp_path, monkeypatch):
+    """Every step takes 20 s of a clock: more than a minute has passed after four of them."""
+    saved, now = [], [0.0]
+    monkeypatch.setattr(checkpoints.CheckpointStore, "save", lambda self, c: saved.append(c.step))
+    clock = python_types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(experiment, "time", clock)
+
+    def make_environment(seeds):
+        environment = toy.make_catch(seeds)
+        send = environment.send
+
+        def send_and_wait(actions):
+            now[0] += 20.0
+            send(actions)
+
+        environment.send = send_and_wait
+        return environment
+
+    run(
+        toy.make_plan(
+            tmp_path, "erainbow", total_steps=34, eval_episodes=1, checkpoint_minutes=1,
+            checkpoint_period=10, make_environment=make_environment,
+        )
+    )  # fmt: skip
+    assert saved[:-1] == [4, 8, 10, 14, 18, 20, 24, 28, 30, 34] and saved[-1] == 34
 
 
 def test_metrics_are_recorded_at_their_steps(reference):
