@@ -104,10 +104,17 @@ def test_links_and_paths_exist(document):
     assert not missing
 
 
-def anchors(document: pathlib.Path) -> set[str]:
+def anchors(document: pathlib.Path) -> list[str]:
     """What GitHub makes of the headings: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.+)$", read(document), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@of_each_document
+def test_no_two_headings_have_the_same_anchor(document):
+    """GitHub would number them, and a link would lead to the first."""
+    repeated = [anchor for anchor, n in collections.Counter(anchors(document)).items() if n > 1]
+    assert not repeated
 
 
 @of_each_document

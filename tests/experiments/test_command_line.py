@@ -1,6 +1,5 @@
 """A user's mistake is one clear line and exit code 2; `--help` explains every flag."""
 
-import os
 import pathlib
 
 import pytest
@@ -10,10 +9,6 @@ from rcrl_jax.config import fields, presets
 from tests.experiments import programs
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def test_help_lists_every_flag_and_every_field():

@@ -1,4 +1,4 @@
-"""Makes rliable_figures.json: what rliable computes, for `tests/test_statistics.py`.
+"""Makes rliable_figures.json for `tests/benchmarks/tables/test_statistics.py`.
 
 rliable is archived and does not work with the newest pandas and arch, so it stays out of the
 project's requirements. The file was made from the repository's root with Python 3.11 by

@@ -148,6 +148,7 @@ def saved(tmp_path_factory):
 
 
 def test_every_flipped_bit_of_a_checkpoint_is_noticed(saved, tmp_path):
+    """Of 25 random bits, each in a copy of its own."""
     rng = random.Random(0)
     wanted = like(make_checkpoint(20))
     toy.assert_equal_trees(checkpoints.read_checkpoint(saved / "20", wanted), make_checkpoint(20))
@@ -222,7 +223,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), name=st.sampled_from(sorted(READERS)))
 def test_readers_return_or_raise_one_line_that_names_a_file(reference, tmp_path, data, name):
     target = tmp_path / "rcrl" / toy.GAME / "seed_3"

@@ -1,27 +1,13 @@
-"""Tables in a Markdown page, the check for their markers, and the links of docs/theory.md."""
+"""Tables in a Markdown page, and the check for their markers."""
 
 import json
 import pathlib
-import re
 
 import pytest
 
 from experiments.theory import page
 
 ROOT = pathlib.Path(__file__).parents[3]
-THEORY = (ROOT / "docs" / "theory.md").read_text()
-
-
-def anchors():
-    """The anchors that GitHub gives to the headings."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", THEORY, flags=re.DOTALL), re.M)
-    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-
-
-def test_links_within_the_page_lead_to_one_heading():
-    links = set(re.findall(r"\]\(#([^)]+)\)", THEORY))
-    assert links and links <= set(anchors())
-    assert len(anchors()) == len(set(anchors()))
 
 
 def test_table_rounds_numbers_and_marks_missing_values():
