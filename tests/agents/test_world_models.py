@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from rcrl_jax import types
-from rcrl_jax.agents import planet, recurrent_model
+from rcrl_jax.agents import control_training, planet, recurrent_model
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
@@ -21,6 +21,7 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import world_model as losses
+from rcrl_jax.losses.sac import sample_action
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.training import prediction
@@ -425,6 +426,37 @@ def test_dreamer_is_evaluated_by_its_most_likely_action():
     np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("preset", ["dreamer", "planet"])
+def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
+    """Learning starts after environment steps; acting counts agent steps, half as many."""
+    agent, config, mask = agent_of(preset), config_of(preset), np.array([True, True, False])
+    start = agent.schedule.learn_start
+    assert start == config.learn_start // SPEC.action_repeat
+    params, key = state_of(preset).params.agent, jax.random.key(5)
+    _, action_key, exploration_key = jax.random.split(key, 3)
+    noise_key, random_key = jax.random.split(exploration_key)
+    frames = np.repeat(observations(6, 1)[0][:, None], agent.observations.frame_stack, axis=1)
+    act = jax.jit(agent.act, static_argnums=5)
+
+    def taken(policy_name, step):
+        memory = agent.init_memory(6)
+        return act(run_of(agent), params, frames, memory, key, policy_name, np.int32(step))
+
+    uniform = control_training.uniform_action(random_key, 6, mask)
+    np.testing.assert_array_equal(taken(TRAINING, start - 1)[0], uniform)
+    explored, memory = taken(TRAINING, start)
+    if preset == "planet":
+        chosen, _ = taken(EVALUATION, start)  # its key draws the same candidates
+    else:
+        raw = rssm.Mlp(6, 4, 6, jax.nn.elu).apply(params.actor, memory.latent.feature)
+        policy = losses.dreamer_policy(raw, config.mean_scale, config.initial_std)
+        chosen, _ = sample_action(policy, jax.random.normal(action_key, (6, 3)), mask)
+    noise = config.exploration_std * np.asarray(jax.random.normal(noise_key, (6, 3)))
+    expected = np.clip(chosen + noise, -1, 1) * mask
+    assert np.any(np.abs(expected[:, :2]) < 1)
+    np.testing.assert_allclose(explored, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_exploration_has_its_standard_deviation():
     mask = jnp.array([True, False])
     explored = recurrent_model.explore(
@@ -432,6 +464,17 @@ def test_exploration_has_its_standard_deviation():
     )
     assert not explored[:, 1].any()
     assert stats.kstest(np.asarray(explored[:, 0]), "norm", args=(0, 0.3)).pvalue > 1e-3
+
+
+def layers_that_differ(one, other) -> set[str]:
+    """Names of the layers whose kernels differ."""
+    leaves = zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True)
+    names = [
+        jax.tree_util.keystr(path, simple=True, separator="/").split("/")
+        for (path, a), b in leaves
+        if np.any(a != b)
+    ]
+    return {name[-2] for name in names if name[-1] == "kernel"}
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
@@ -455,6 +498,9 @@ def test_components_that_a_run_lacks_change_nothing(preset):
     params = state.params._replace(
         agent=jax.tree_util.tree_map_with_path(disturb, state.params.agent)
     )
+    assert layers_that_differ(params.agent, state.params.agent) == {
+        "dreamer": {"transition", "Dense_4"}, "planet": {"transition"}, "slac": {"Dense_2"}
+    }[preset]  # fmt: skip
     other = state._replace(params=params)
     update = update_of(preset)
     (_, found), (_, expected) = (update(run, s, batch) for s in (other, state))
