@@ -461,7 +461,7 @@ def test_a_worker_that_fails_hangs_or_ends_raises(make, monkeypatch):
         failing.recv()
 
     environment.reset()
-    worker = _children()[-2]
+    worker = environment._workers[0].pid
     os.kill(worker, signal.SIGSTOP)
     environment.send(actions)
     with monkeypatch.context() as shorter:
@@ -490,7 +490,7 @@ def test_workers_ignore_signals_and_end_with_their_vector(make, waits):
     environment = make(["cheetah_run"] * 2, [0, 1], observation="state", num_workers=2)
     if waits:
         environment.reset()
-    workers = _children()[-2:]
+    workers = [worker.pid for worker in environment._workers]
     for worker in workers:
         for number in signals.STOP_SIGNALS:
             os.kill(worker, number)
