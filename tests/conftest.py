@@ -6,6 +6,7 @@ import pathlib
 import signal
 import sys
 
+import hypothesis
 import pytest
 
 from rcrl_jax import compilation
@@ -28,6 +29,9 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 # An operation on arrays of different rank is an error unless one is a scalar: the added axis must
 # be written, because a batch axis would otherwise align with the wrong one unnoticed.
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 # Tracing makes so many objects that last that the collector, at its default of 700 new ones, takes
 # an eighth of the time of a test that traces.
 gc.set_threshold(200_000, 50, 100)

@@ -177,7 +177,7 @@ protocols = st.builds(
 
 
 @given(scripts=scripts, protocol=protocols)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_view_equals_a_slow_reference(scripts, protocol):
     num_steps, rows = 30, range(len(scripts))
     view = AgentEnvironment(ScriptedEnvironment(scripts), protocol)

@@ -26,7 +26,7 @@ def write(path, records) -> list[int]:
     return sizes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(records=contents, data=st.data())
 def test_records_up_to_a_size_come_back_and_new_ones_follow(tmp_path_factory, records, data):
     path = tmp_path_factory.mktemp("log") / "frames.log"
@@ -43,7 +43,7 @@ def test_records_up_to_a_size_come_back_and_new_ones_follow(tmp_path_factory, re
     log.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=contents, data=st.data())
 def test_any_flipped_bit_of_the_part_that_is_read_is_noticed(tmp_path_factory, records, data):
     path = tmp_path_factory.mktemp("log") / "frames.log"

@@ -262,7 +262,7 @@ def command_lines(draw) -> tuple[str, list[str]]:
     return module, draw(st.lists(flag, min_size=1, max_size=3))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(command_lines())
 def test_no_command_line_ends_in_a_traceback(tmp_path, command_line):
     module, arguments = command_line
@@ -285,7 +285,7 @@ SIZES = [
 ]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     st.dictionaries(
         st.sampled_from(SIZES), st.sampled_from([1, 2, 100, 10**4, 10**6, 2**30, LARGEST_INT]),

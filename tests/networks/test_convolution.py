@@ -69,7 +69,7 @@ def test_outputs_and_gradients_equal_those_of_lax(
 
 
 @needs_kernels
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     sizes=st.tuples(
         st.integers(1, 18), st.integers(3, 9), st.integers(3, 33),

@@ -127,7 +127,7 @@ def test_numbers_that_are_not_finite_show(path):
 
 
 @needs_kernel
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_each_run_of_a_fleet_steps_as_if_alone(num_runs, seed):
     """Bit for bit, with a norm, a number of steps and a due step of its own."""

@@ -88,7 +88,7 @@ def assert_contrast_equal(pair: Pair, sample) -> None:
                 assert drawn == segment
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(scenarios(), st.integers(0, 2**32 - 1))
 def test_fast_replay_equals_the_reference_over_random_episodes(scenario, seed):
     runs, sizes, script = scenario

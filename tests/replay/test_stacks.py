@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rcrl_jax import native
@@ -41,7 +41,6 @@ SIZES = (st.integers(1, n) for n in (9, 5, 5, 6, 40))
 
 
 @needs_kernel
-@settings(deadline=None)
 @example(3, 2, 4, 225, 25, 0, 0)  # a stack of Atari
 @given(*SIZES, st.integers(0, 40), st.integers(0, 2**32 - 1))
 def test_stacks_of_any_shape_in_c(num_slots, count, frames, pieces, piece, unread, seed):

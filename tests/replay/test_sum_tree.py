@@ -51,7 +51,7 @@ def assert_sums_are_exact(tree: SumTree) -> None:
 
 
 @of_both_kinds
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(SIZES),
     st.integers(1, 3),
@@ -97,7 +97,7 @@ def test_updates_equal_a_plain_array_without_drift(kind, size):
 
 
 @of_both_kinds
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SIZES), st.integers(0, 2**32 - 1))
 def test_a_leaf_of_zero_is_never_found(kind, size, seed):
     rng = np.random.default_rng(seed)
@@ -133,7 +133,7 @@ def test_rows_broadcast_and_runs_are_independent(kind):
 
 
 @needs_compiler
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(SIZES), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_compiled_tree_equals_numpy_to_the_last_bit(size, runs, seed):
     """Values of all magnitudes, whose sums depend on the order of additions."""

@@ -84,7 +84,7 @@ _EVENTS = st.lists(
 
 
 @given(data=st.data(), events=_EVENTS, torn_bytes=st.integers(0, 500))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_an_interrupted_run_equals_an_uninterrupted_one(data, events, torn_bytes):
     last = events[-1][0] if events else 0
     checkpoint = data.draw(st.integers(0, last), label="step of the checkpoint")

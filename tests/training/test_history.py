@@ -23,7 +23,7 @@ def _episode(seed=0):
     return actions, rng.integers(0, 256, (STEPS, RUNS, 84, 84), np.uint8)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     step=st.integers(0, STEPS - 1),
     row=st.integers(0, 83),

@@ -73,7 +73,7 @@ def test_p_value_counts_the_observed_labels_as_one_permutation():
     assert rank_test([many + 100], [many], permutations=99).p_value == 1 / 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arms)
 def test_rank_test_equals_a_slow_loop(scores):
     first, second = scores

@@ -53,7 +53,7 @@ def is_bisimulation(mdp, labels):
     return True
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seeds)
 def test_refinement_finds_the_coarsest_bisimulation(seed):
     base = mdps.garnet(np.random.default_rng(seed), 3, 1, 1, (0.0, 1.0), True)
@@ -64,7 +64,7 @@ def test_refinement_finds_the_coarsest_bisimulation(seed):
     assert abstractions.canonical(found).tolist() == abstractions.canonical(expected).tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seeds)
 def test_stricter_readings_of_a_pi_bisimulation_are_finer(seed):
     mdp = mdps.garnet(np.random.default_rng(seed), 5, 2, 1, (0.0, 1.0), True)

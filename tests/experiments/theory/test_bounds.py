@@ -34,7 +34,7 @@ def test_wrong_merges_and_splits_by_hand():
     assert bounds.wrongly_merged(classes, classes, WEIGHTS) == 0.0
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.integers(0, 2**31 - 1))
 def test_theorem_4_1_and_its_proof_step_hold_on_random_problems(seed):
     rng = np.random.default_rng(seed)

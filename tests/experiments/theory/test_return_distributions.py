@@ -12,7 +12,7 @@ from tests.experiments.theory import exact
 seeds = st.integers(0, 2**31 - 1)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seeds, st.integers(1, 9))
 def test_undiscounted_distribution_equals_enumeration(seed, bins):
     rng = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ def test_undiscounted_distribution_equals_enumeration(seed, bins):
     np.testing.assert_allclose(law.pmf @ support, values, atol=1e-12)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(seeds)
 def test_discounted_returns_are_within_the_stated_error(seed):
     rng = np.random.default_rng(seed)

@@ -98,7 +98,7 @@ def test_returns_of_a_segment_can_differ_by_more_than_the_threshold():
         assert stored[0] == pytest.approx(returns)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=8), st.integers(0, 8))
 def test_undiscounted_returns_of_a_segment_differ_by_at_most_the_threshold(rewards, threshold):
     array = np.array([rewards], float)

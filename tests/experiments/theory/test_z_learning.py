@@ -49,7 +49,7 @@ def test_loss_is_the_mean_squared_error_of_block_means():
     np.testing.assert_allclose(predicted[0, 3], means[0, 2])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seeds)
 def test_the_loss_of_descent_is_not_below_the_global_minimum(seed):
     rng = np.random.default_rng(seed)
