@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from experiments.simple.rollouts import Predictors, Rollouts, fit, log_likelihoods, play
 from rcrl_jax import types, words
 from rcrl_jax.agents import simple_model
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.losses import simple as losses
 from rcrl_jax.networks import precision
 from rcrl_jax.training import evaluation, nulls
 from rcrl_jax.training.fleet import Fleet
@@ -55,13 +55,14 @@ def make_scorer(config: SimpleConfig, num_actions: int) -> Callable[..., Rollout
         def step(stacks, inputs):
             action, before, frame, reward = inputs
             prediction, _ = world.step(params, (), stacks, action, None)
+            surprise = optax.softmax_cross_entropy_with_integer_labels
             changed = frame != before
             right = prediction.frame == frame
             scores = RolloutScores(
-                -losses.surprise(prediction.pixels, frame.astype(jnp.int32)).sum((1, 2, 3)),
+                -surprise(prediction.pixels, frame.astype(jnp.int32)).sum((1, 2, 3)),
                 changed.sum((1, 2, 3)),
                 (changed & right).sum((1, 2, 3)),
-                -losses.surprise(prediction.reward, reward.astype(jnp.int32) + 1),
+                -surprise(prediction.reward, reward.astype(jnp.int32) + 1),
                 prediction.sign == reward,
             )
             return jnp.concatenate([stacks[:, 1:], prediction.frame[:, None]], axis=1), scores

@@ -6,13 +6,7 @@ As in its code, github.com/tensorflow/tensor2tensor.
 import chex
 import jax
 import jax.numpy as jnp
-
-
-def surprise(logits: jax.Array, label: jax.Array) -> jax.Array:
-    """`-log p(label)` `[...]` of logits `[..., K]` and labels `[...] int32` [nats]."""
-    chex.assert_equal_shape_prefix([logits, label], label.ndim)
-    chosen = jnp.take_along_axis(logits, label[..., None], axis=-1)[..., 0]
-    return jax.nn.logsumexp(logits, axis=-1) - chosen
+import optax
 
 
 def cut_cross_entropy(logits: jax.Array, label: jax.Array, cutoff: float) -> jax.Array:
@@ -26,7 +20,9 @@ def cut_cross_entropy(logits: jax.Array, label: jax.Array, cutoff: float) -> jax
     Returns:
       `[]`.
     """
-    return jnp.mean(jax.nn.relu(surprise(logits, label) - cutoff))
+    chex.assert_equal_shape_prefix([logits, label], label.ndim)
+    surprise = optax.softmax_cross_entropy_with_integer_labels(logits, label)
+    return jnp.mean(jax.nn.relu(surprise - cutoff))
 
 
 _LEAST = 0.01  # where ramps begin
