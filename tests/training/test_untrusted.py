@@ -45,4 +45,4 @@ def test_reading_a_checkpoint_unpickles_nothing(tmp_path, nothing_unpickles):
     plan.paths[0].scores.unlink()
     said = []
     experiment.run(plan, say=said.append)
-    assert any(line.startswith("resuming at step 45") for line in said)
+    assert "resuming after the last of 45 steps" in said
