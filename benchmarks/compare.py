@@ -64,10 +64,8 @@ def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
     """
     if {*pairs.arm} != {*registered.PRESETS}:
         return False
-    is_finished = registered.finished_pairs(frame) == registered.PAIRS
-    return bool(
-        registered.in_larger(pairs).any() or (registered.listed(pairs).any() and not is_finished)
-    )
+    listed = registered.listed(pairs).any() and not registered.is_finished(frame)
+    return bool(listed or registered.in_larger(pairs).any())
 
 
 def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bool = True) -> Table:

@@ -143,17 +143,12 @@ def _write(fleet):
     return store.traced
 
 
-def _observations(fleet, number):
-    formats = fleet.agent.observations
-    return np.broadcast_to(
-        np.zeros((), formats.network.dtype), (fleet.num_runs, number, *formats.network_shape)
-    )
-
-
 def _pairs(fleet) -> types.Pairs:
     action = fleet.agent.action
     actions = np.zeros((fleet.num_runs, _PAIRS, *action.shape), action.dtype)
-    observation, formats = _observations(fleet, _PAIRS), fleet.agent.observations
+    formats = fleet.agent.observations
+    shape = (fleet.num_runs, _PAIRS, *formats.network_shape)
+    observation = np.broadcast_to(np.zeros((), formats.network.dtype), shape)
     if formats.with_actions:
         led_by = np.repeat(actions[:, :, None], formats.frame_stack, axis=2)
         observation = types.Context(observation, led_by, np.ones(led_by.shape[:3], bool))

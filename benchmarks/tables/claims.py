@@ -249,7 +249,7 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
         changed=own.arm.map(arms.changes_of),
     )
     own = own[own.arm.isin([claim.first, claim.second])]
-    is_complete = registered.finished_pairs(frame) == registered.PAIRS
+    is_complete = registered.is_finished(frame)
     notes = []
     if own.listed.any() and (claim.is_preregistered or not is_complete):
         own = own[~own.listed]

@@ -61,6 +61,11 @@ def finished_pairs(frame: pd.DataFrame) -> int:
     return sum(map(len, paired_scores(frame)[0]))
 
 
+def is_finished(frame: pd.DataFrame) -> bool:
+    """Whether all pairs of the list are finished."""
+    return finished_pairs(frame) == PAIRS
+
+
 def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
     """Reads every finished run of the presets below `<results>/<preset>`.
 

@@ -405,12 +405,11 @@ def _best_notes(frame: pd.DataFrame) -> list[str]:
 def _best_by_chance(run: pd.Series) -> float:
     """Expected best score of a run if its final agent played all its evaluations."""
     rng = np.random.default_rng(0)
-    shape = (_CHANCE_DRAWS, len(run.returns))
-    earlier = [
+    played = [
         rng.choice(run.returns, (_CHANCE_DRAWS, len(line["returns"]))).mean(axis=1)
-        for line in run.evaluations[:-1]
+        for line in run.evaluations
     ]
-    return np.max([*earlier, rng.choice(run.returns, shape).mean(axis=1)], axis=0).mean().item()
+    return np.max(played, axis=0).mean().item()
 
 
 def _protocol_notes(benchmark: str, filled: Sequence[_Filled]) -> list[str]:

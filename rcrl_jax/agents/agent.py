@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import chex
 import jax
-import optax
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
+from rcrl_jax.return_contrast.task import cosine
 
 TRAINING, EVALUATION = "training", "evaluation"
 """Names of policies, of which every agent has these two."""
@@ -146,8 +146,6 @@ def make_compare(
         logit = None
         if with_logit is not None:
             logit = tasks[with_logit].discriminate(params.auxiliary[with_logit], phi, other)
-        # The epsilon makes the cosine with a zero vector 0.
-        cosine = optax.losses.cosine_similarity(phi, other, epsilon=1e-24)
-        return types.Comparison(cosine, logit)
+        return types.Comparison(cosine(phi, other), logit)
 
     return compare

@@ -33,6 +33,12 @@ class FrameReferences:
         return jnp.moveaxis(found, 1, self.stack_axis)
 
 
+def refer(slots: np.ndarray, frames: jax.Array | None, layout: FrameLayout) -> FrameReferences:
+    """References to the stacks at `slots [R, N, C]`, in the order of a layout."""
+    slots = slots.astype(np.int32, copy=False)
+    return FrameReferences(slots, frames, layout.stored_shape, layout.stack_axis)
+
+
 def _map_references(function: Callable[[FrameReferences], Any], tree: Any) -> Any:
     return jax.tree.map(
         lambda x: function(x) if isinstance(x, FrameReferences) else x,
@@ -184,6 +190,4 @@ class DeviceFrameStore:
     def gather(self, name: str, slots: np.ndarray, layout: FrameLayout) -> FrameReferences:
         """References to stacks, valid until the next `write`; see `HostFrameStore.gather`."""
         del name
-        return FrameReferences(
-            slots.astype(np.int32, copy=False), self._frames, layout.stored_shape, layout.stack_axis
-        )
+        return refer(slots, self._frames, layout)

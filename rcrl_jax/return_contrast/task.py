@@ -74,8 +74,8 @@ def make_return_contrast(
         return jnp.mean(errors), {
             "discriminator_accuracy_positive": jnp.mean(w_positive < 0.5),
             "discriminator_accuracy_negative": jnp.mean(w_negative >= 0.5),
-            "cosine_positive": jnp.mean(_cosine(anchor, positive)),
-            "cosine_negative": jnp.mean(_cosine(anchor, negative)),
+            "cosine_positive": jnp.mean(cosine(anchor, positive)),
+            "cosine_negative": jnp.mean(cosine(anchor, negative)),
         }
 
     return task.AuxiliaryTask(
@@ -95,6 +95,6 @@ _ERRORS = {
 }
 
 
-def _cosine(first: jax.Array, second: jax.Array) -> jax.Array:
+def cosine(first: jax.Array, second: jax.Array) -> jax.Array:
     """Cosine of the angle between vectors `[N, d]`, 0 for a zero vector: `[N]` (section 5.2)."""
     return optax.losses.cosine_similarity(first, second, epsilon=1e-24)

@@ -255,9 +255,10 @@ def _start_or_resume(
     learner = fleet.init()
     like = (fleet.to_host(learner), None, replay.state, history.state, None)
     saved = store.restore(Checkpoint(0, *like))
+    if saved is not None:  # on the device: acting would copy arrays of the host at each step
+        learner = jax.device_put(fleet.place(saved.learner))
     if saved is not None and _is_trained(saved, fleet.agent, plan.total_steps):
         say(f"resuming after the last of {plan.total_steps} steps")
-        learner = jax.device_put(fleet.place(saved.learner))
         state = loop.LoopState(saved.step, learner, None, None, None, saved.early_updates)
         return state, saved.records, None
     frame_log = None
@@ -289,7 +290,7 @@ def _start_or_resume(
         memory = types.Memory(fleet.place(state), restart)
     state = loop.LoopState(
         saved.step,
-        jax.device_put(fleet.place(saved.learner)),  # acting would copy host arrays at each step
+        learner,
         observation,
         saved.pending_update,
         memory,

@@ -247,9 +247,7 @@ class _Shapes:
         """See `HostFrameStore.gather`."""
         del name
         if self._on_device:
-            return frames.FrameReferences(
-                slots.astype(np.int32, copy=False), None, layout.stored_shape, layout.stack_axis
-            )
+            return frames.refer(slots, None, layout)
         runs, size, number = slots.shape
         return jax.ShapeDtypeStruct((runs, size, *layout.stack_shape(number)), layout.dtype)
 
