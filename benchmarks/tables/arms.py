@@ -26,9 +26,6 @@ _OF_THE_MACHINE = ("renderer", "camera")
 _NOT_CONDITIONS = {*_OF_THE_GAME, *_OF_THE_ARM, *_OF_THE_MACHINE, "backend"}
 """Entries of a manifest's `environment` that two runs of a pool may differ in."""
 
-_GONE = {"return_contrast.discriminator_norm": "none"}
-"""Fields that no longer exist, each with the value that describes the agents of today."""
-
 # A closed study's control, `rcrl` with permuted returns, whose runs are in `results/returns`.
 _CLOSED = {"rcrl_permuted": presets.ATARI_PRESETS["rcrl"]}
 
@@ -64,11 +61,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any]) -> str:
         ValueError: `auxiliary` is not a list of names.
     """
     candidates = _values_of_presets(game)
-    found = {
-        name: value
-        for name, value in manifest.config_values(config).items()
-        if name not in _GONE or value != _GONE[name]
-    }
+    found = manifest.config_values(config)
     # A field that the manifest lacks is newer than the run, and its default changed nothing.
     values = {**candidates[preset], **found}
     if not isinstance(values.get("auxiliary", ()), tuple):

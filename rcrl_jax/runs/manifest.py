@@ -36,6 +36,9 @@ work directories from before manifests had the number.
 ALL = "*/*/seed_*/manifest.json"
 """Pattern of all manifests of a work directory."""
 
+_GONE = {"return_contrast.discriminator_norm": "none"}
+"""Fields that no longer exist, each with the value that describes the agents of today."""
+
 CHANGES_NO_RESULT = "replay.resumed_frames"
 """Field of a configuration that may change when a run is resumed."""
 
@@ -111,10 +114,14 @@ def describe_run(
 
 
 def config_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a manifest's `config` by dotted name, as `config.fields.replace` takes them."""
+    """The values of a manifest's `config` by dotted name, as `config.fields.replace` takes them.
+
+    Leaves out fields that are gone, where they changed nothing.
+    """
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in fields.flatten(config).items()
+        if name not in _GONE or value != _GONE[name]
     }
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.tables import runs
 from rcrl_jax import reference
-from rcrl_jax.runs import records
+from rcrl_jax.config import presets
+from rcrl_jax.runs import records, workdir
 from tests.benchmarks.tables.synthetic import edit, evaluation, write_json, write_lines, write_run
 
 RESULTS = pathlib.Path(__file__).parents[3] / "results"
@@ -399,3 +400,11 @@ def test_records_of_another_seed_are_noticed_by_their_digest(tmp_path, name):
     reading = runs.read(tmp_path)
     assert len(reading.frame) == 1
     assert f"{own / name}.jsonl is damaged: its records are not those" in "".join(reading.problems)
+
+
+def test_the_agents_of_the_repository_can_be_scored_and_filmed():
+    """`make watch` films one of them."""
+    kept = sorted(RESULTS.rglob("parameters.npz"))
+    assert kept
+    for path in kept:
+        assert workdir.read(path.parent).config == presets.ATARI_PRESETS["curl"]
