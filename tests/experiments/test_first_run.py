@@ -44,12 +44,19 @@ def test_without_dm_control_the_program_says_how_to_install_it(tmp_path, monkeyp
     assert_mistake(ended, ["dm_control is not installed", "requirements.txt"], tmp_path)
 
 
+def start_make(*arguments: str) -> subprocess.CompletedProcess:
+    command = ["make", "--dry-run", "--assume-old=.venv/installed", "--assume-new=.venv/renders"]
+    # `make test` would hand its own settings on, and a make below another one says where it is.
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=alone, capture_output=True, text=True
+    )
+
+
 def make(*arguments: str) -> str:
     """What `make` would do."""
-    command = ["make", "--dry-run", "--assume-old=.venv/installed", "--assume-new=.venv/renders"]
-    ended = subprocess.run(
-        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    ended = start_make(*arguments)
+    assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
@@ -66,9 +73,7 @@ def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
 
 def test_make_refuses_an_accelerator_that_jax_has_no_package_for():
     assert "--game=Pong" in make("atari", "GPU=cuda13")
-    ended = subprocess.run(
-        ["make", "--dry-run", "GPU=gpu", "atari"], cwd=ROOT, capture_output=True, text=True
-    )
+    ended = start_make("atari", "GPU=gpu")
     assert ended.returncode == 2 and not ended.stdout
     assert "GPU=gpu: expected cuda12, cuda13 or tpu" in ended.stderr
 
