@@ -214,5 +214,6 @@ def refuse(message: str) -> NoReturn:
 
 def fail(message: str, code: int) -> NoReturn:
     """Prints one line and ends the program."""
-    print(f"error: {words.one_line(message, 1000)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(f"error: {words.one_line(message, 1000)}", file=sys.stderr)
     sys.exit(code)

@@ -1,5 +1,7 @@
 """Words of messages."""
 
+import contextlib
+
 
 def count(noun: str, number: int) -> str:
     """A number of things: `1 run`, `3 runs`."""
@@ -7,8 +9,12 @@ def count(noun: str, number: int) -> str:
 
 
 def say(line: str) -> None:
-    """Prints a line at once, into a file too: the process may be killed."""
-    print(line, flush=True)
+    """Prints a line at once, into a file too: the process may be killed.
+
+    Without a terminal, as after it was closed, work goes on.
+    """
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
 
 
 def one_line(what: object, longest: int = 300) -> str:

@@ -144,6 +144,8 @@ def _is_used(name: str, values: Mapping[str, Any]) -> bool:
         return values.get("head", "state") != "state"
     if name in ("epsilon", "epsilon_decay"):
         return values.get("exploration") == "epsilon_greedy"
+    if name == "noisy_sigma":
+        return values.get("exploration") == "noise"
     return True
 
 

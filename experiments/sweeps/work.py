@@ -211,8 +211,9 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         spec.agent_steps(unit),
         found.get("backend"),  # not in the spec: the training program chooses it
     )
-    if differences := manifest.describe_differences(found, wanted):
-        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
+    if differences := manifest.run_differences(found, wanted):
+        first = manifest.first_three(differences)
+        raise SweepError(f"{path.parent} holds another run than {unit.name}: {first}")
 
 
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:

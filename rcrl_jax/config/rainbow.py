@@ -67,7 +67,9 @@ class RainbowConfig:
         "K",
         fields.positive,
     )
-    noisy_sigma: float = setting(0.1, "initial scale of the noisy layers", "K", fields.positive)
+    noisy_sigma: float = setting(
+        0.1, "initial scale of the noisy layers, with exploration='noise'", "K", fields.positive
+    )
     precision: str = fields.precision()
 
     # Auxiliary tasks

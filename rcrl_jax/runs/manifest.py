@@ -260,7 +260,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     old_format = old["run"].get("format", 1)
     differing = [
         difference
-        for difference in _differences(old["run"], files.to_json_value(manifest["run"]))
+        for difference in run_differences(old["run"], files.to_json_value(manifest["run"]))
         if not difference.startswith(f"config.{CHANGES_NO_RESULT} ")
     ]
     if old_format != FORMAT:
@@ -270,7 +270,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         )
     if differing:
         raise WorkdirMismatch(
-            f"{path.parent} belongs to another configuration: {_first_three(differing)}; "
+            f"{path.parent} belongs to another configuration: {first_three(differing)}; "
             "choose another --workdir or repeat the old command"
         )
     changed = [
@@ -278,7 +278,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         for section in ("environment", "protocol", "versions", "device")
         for difference in _differences(old.get(section), manifest[section], section)
     ]
-    return f"resumed under other circumstances: {_first_three(changed)}" if changed else None
+    return f"resumed under other circumstances: {first_three(changed)}" if changed else None
 
 
 def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
@@ -293,10 +293,20 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
 
 def describe_differences(old: Any, new: Any) -> str:
     """Up to three `field old -> new` of the leaves that differ and how many more do; or ''."""
-    return _first_three(list(_differences(old, new)))
+    return first_three(list(_differences(old, new)))
 
 
-def _first_three(differences: list[str]) -> str:
+def run_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """`field old -> new` of the leaves in which two sections `run` differ.
+
+    Fields of the old configuration that are gone do not count where they changed nothing.
+    """
+    gone = {f"config.{name} {value} -> absent" for name, value in _GONE.items()}
+    return [difference for difference in _differences(old, new) if difference not in gone]
+
+
+def first_three(differences: list[str]) -> str:
+    """Up to three of some differences, and how many more there are."""
     more = len(differences) - 3
     first = [words.one_line(difference, 200) for difference in differences[:3]]
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")

@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import manifest, recorder, records
-from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore
+from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore, kept_steps
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
 from rcrl_jax.training import build, curves, loop, prediction, video
 from rcrl_jax.training.assessment import Assessor
@@ -300,7 +299,7 @@ def _start_or_resume(
 
 
 def _is_trained(saved: Checkpoint, agent: Agent, total_steps: int) -> bool:
-    """Whether only the final evaluation is left, which needs neither replay nor environments."""
+    """Whether only the final evaluation is left, for which the replay is not rebuilt."""
     due = agent.schedule.due(total_steps) if agent.schedule.before_action else 0
     return saved.step == total_steps and saved.early_updates == due
 
@@ -376,10 +375,11 @@ class _Saves:
             yield
         except loop.NotFinite as stop:
             kept = self._plan.workdir / "diverged"
-            # The same run diverges again in the same way.
-            shutil.rmtree(kept / str(stop.state.step), ignore_errors=True)
-            with contextlib.closing(CheckpointStore(kept, self._say)) as store:
-                store.save(self._snapshot(stop.state))
+            # The same run diverges again in the same way, and then may know less: one that resumes
+            # after its last step has no replay.
+            if stop.state.step not in kept_steps(kept):
+                with contextlib.closing(CheckpointStore(kept, self._say)) as store:
+                    store.save(self._snapshot(stop.state))
             whose = ", ".join("{} {}".format(*self._plan.runs[row]) for row in stop.runs)
             whose = f"{whose}: " if whose else ""
             raise Diverged(f"{whose}{stop}; the state is kept in {kept}") from None

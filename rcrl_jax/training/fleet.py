@@ -28,8 +28,9 @@ class Fleet:
     counters, so its result is independent of fleet composition and of interruptions.
 
     When the number of devices does not divide R, the last run is repeated until it does: R' rows.
-    `act` and `update` return all R' rows, because cutting them would gather all rows on one device;
-    callers take the first R. All other functions return R rows.
+    What stays on the devices has all R' rows, because cutting them would gather all rows on one
+    device; callers take the first R of `act` and `update`. `embed`, `compare` and `to_host` return
+    R rows on the host.
     """
 
     def __init__(

@@ -43,7 +43,8 @@ class Plan:
       num_devices: how many devices share the runs.
       frame_store: 'host' or 'device'.
       observe: called at the start, every `observe_period` agent steps and at the last one, before
-        the checkpoint of that step. A resumed run may call it again for the same step.
+        the checkpoint of that step. Agents that learn before they act still update after the last
+        one. A resumed run may call it again for the same step.
       observe_period: agent steps.
     """
 

@@ -1,6 +1,7 @@
 """Fleets and results: every run is in one fleet, finished runs are kept completely."""
 
 import itertools
+import json
 import os
 import shutil
 
@@ -117,6 +118,17 @@ def test_a_work_directory_of_another_sweep_is_not_deleted(tmp_path):
     with pytest.raises(SweepError, match="holds another run than rcrl-Pong-0: steps 9999"):
         work.tidy(spec, directory)
     assert (directory / fleet.name).exists()
+
+
+def test_a_fleet_that_was_begun_with_a_field_that_is_gone_goes_on(tmp_path):
+    spec, directory = make(tmp_path, seeds=[0], games=["Pong"]), tmp_path / "runs"
+    (fleet,) = work.plan(spec, directory, 1)
+    begin(spec, fleet, directory)
+    (path,) = directory.rglob("manifest.json")
+    described = json.loads(path.read_text())
+    described["run"]["config"]["return_contrast"]["discriminator_norm"] = "none"
+    files.write_json_atomically(path, described)
+    assert work.plan(spec, directory, 1) == [fleet]
 
 
 @pytest.mark.parametrize("launch", [{}, {"runs": []}, {"runs": [[3]]}, {"runs": 3}, 3])

@@ -100,6 +100,20 @@ def test_the_same_run_later_is_no_conflict(stored):
     assert manifest.check_same_run(stored, later) is None
 
 
+@pytest.mark.parametrize("value", ["none", "unit"])
+def test_a_field_that_is_gone_makes_another_run_only_where_it_changed_the_agent(stored, value):
+    old = _make()
+    old["run"]["config"]["return_contrast"] = {"discriminator_norm": value}
+    files.write_json_atomically(stored, old)
+    new = _make()
+    new["run"]["config"]["return_contrast"] = {}
+    if value == "none":
+        assert manifest.check_same_run(stored, new) is None
+    else:
+        with pytest.raises(manifest.WorkdirMismatch, match=r"discriminator_norm unit -> absent"):
+            manifest.check_same_run(stored, new)
+
+
 def change_algorithm(old, new):
     old["algorithm"] -= 1
 

@@ -33,6 +33,8 @@ def test_every_preset_is_its_own_arm(preset, game):
         ("erainbow", {"embedding_init": "normal"}, "erainbow"),  # its head reads no actions
         ("erainbow", {"epsilon": 0.5}, "erainbow"),  # it explores by noise
         ("der_plus", {"epsilon": 0.5}, "der_plus(epsilon=0.5)"),
+        ("der_plus", {"noisy_sigma": 0.7}, "der_plus"),  # it has no noisy layers
+        ("erainbow", {"noisy_sigma": 0.7}, "erainbow(noisy_sigma=0.7)"),
         ("rcrl", {"evaluation_period": 7, "evaluation_epsilon": 0.1}, "rcrl"),
         ("erainbow_sa", {"auxiliary": ("return_contrast",)}, "rcrl"),
         ("erainbow_sa", {"embedding_init": "normal"}, "erainbow_sa_normal"),
