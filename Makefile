@@ -15,7 +15,9 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loa
 # An accelerator to train on, cuda12, cuda13 or tpu: make GPU=cuda13 atari GAME=Pong
 GPU ?=
 # pip would only warn of another name, and JAX would train on the CPU.
+ifneq ($(filter trial atari dmc sweep,$(MAKECMDGOALS)),)
 $(if $(filter-out cuda12 cuda13 tpu,$(GPU)),$(error GPU=$(GPU): expected cuda12, cuda13 or tpu))
+endif
 TRAINER := .venv/installed $(if $(GPU),.venv/accelerator-$(GPU))
 GAME ?= Pong
 TASK ?= cheetah_run
@@ -68,11 +70,14 @@ dmc: CHECK = $(DMC) --dry_run
 dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 	$(DMC)
 
+SWEEP = $(BIN)/python -m experiments.sweep $(if $(SPEC),--spec=$(SPEC)) $(ARGS)
+
 # Carries out a list of runs, on CPUs one on each core; the same command resumes. A spec is not read
 # here: before one of DMControl tasks, make .venv/renders installs a renderer.
+sweep: CHECK = $(SWEEP) --dry_run >/dev/null
 sweep: $(TRAINER) $(if $(filter --presets=state_sac,$(ARGS)),,\
   $(if $(findstring experiment=dmc,$(ARGS)),.venv/renders))
-	$(BIN)/python -m experiments.sweep $(if $(SPEC),--spec=$(SPEC)) $(ARGS)
+	$(SWEEP)
 
 # If there is no renderer, no browser or no compiler for TPUs and none can be installed, this says so
 # and skips the tests that need one.

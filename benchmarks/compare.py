@@ -58,14 +58,18 @@ def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
 def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
     """Whether intervals of `pairs` would judge a pre-registered list before it is finished.
 
+    They would where most of the pairs are listed.
+
     Args:
         pairs: the runs compared.
         frame: all runs.
     """
     if {*pairs.arm} != {*registered.PRESETS}:
         return False
-    listed = registered.listed(pairs).any() and not registered.is_finished(frame)
-    return bool(listed or registered.in_larger(pairs).any())
+    listed = registered.in_larger(pairs)
+    if not registered.is_finished(frame):
+        listed |= registered.listed(pairs)
+    return bool(listed.mean() > 0.5)
 
 
 def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bool = True) -> Table:

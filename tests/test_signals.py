@@ -55,13 +55,16 @@ def test_computing_in_c_is_ended_at_once(signum):
 
 
 def test_an_impatient_second_signal_ends_computing_in_c():
-    process = start(IN_C.format(context="signals.stop_signals(ends_after_s=0.3)"))
-    for _ in range(2):  # a signal to a group, which the parent passes on
-        process.send_signal(signal.SIGINT)
-    time.sleep(0.4)
-    assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=10)
+    process = start(IN_C.format(context="signals.stop_signals(ends_after_s=1.0)"))
+    try:
+        for _ in range(2):  # a signal to a group, which the parent passes on
+            process.send_signal(signal.SIGINT)
+        time.sleep(2.0)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=10)
+    finally:
+        process.kill()
     assert (process.returncode, error) == (128 + signal.SIGTERM, "stopped by SIGTERM\n")
 
 

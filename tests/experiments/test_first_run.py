@@ -3,12 +3,13 @@
 import importlib.metadata
 import os
 import re
-import subprocess
+import shlex
 
 import pytest
 
 from rcrl_jax.envs import dmc_rendering
 from rcrl_jax.training import experiment
+from tests import makefile
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_mistake
 from tests.training import toy
@@ -44,20 +45,11 @@ def test_without_dm_control_the_program_says_how_to_install_it(tmp_path, monkeyp
     assert_mistake(ended, ["dm_control is not installed", "requirements.txt"], tmp_path)
 
 
-def start_make(*arguments: str) -> subprocess.CompletedProcess:
-    command = ["make", "--dry-run", "--assume-old=.venv/installed", "--assume-new=.venv/renders"]
-    # `make test` would hand its own settings on, and a make below another one says where it is.
-    alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    return subprocess.run(
-        [*command, *arguments], cwd=ROOT, env=alone, capture_output=True, text=True
-    )
-
-
 def make(*arguments: str) -> str:
-    """What `make` would do."""
-    ended = start_make(*arguments)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    """What `make` would do where all but a renderer is installed."""
+    return makefile.would_do(
+        "--assume-old=.venv/installed", "--assume-new=.venv/renders", *arguments
+    )
 
 
 def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
@@ -73,9 +65,10 @@ def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
 
 def test_make_refuses_an_accelerator_that_jax_has_no_package_for():
     assert "--game=Pong" in make("atari", "GPU=cuda13")
-    ended = start_make("atari", "GPU=gpu")
+    ended = makefile.start("--dry-run", "atari", "GPU=gpu")
     assert ended.returncode == 2 and not ended.stdout
     assert "GPU=gpu: expected cuda12, cuda13 or tpu" in ended.stderr
+    assert makefile.would_do("clean", "GPU=gpu")
 
 
 def test_make_passes_one_game_and_seed_unless_several_are_named():
@@ -114,10 +107,9 @@ def bare_machine(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("task, asks", [("cheetah_rum", False), ("cheetah_run", True)])
-def test_make_installs_no_renderer_for_a_command_that_is_refused(bare_machine, task, asks):
-    ended = subprocess.run(
-        ["make", "dmc", f"TASK={task}"], cwd=bare_machine, capture_output=True, text=True
-    )
+@pytest.mark.parametrize("command", ["dmc TASK={}", "sweep ARGS=--experiment=dmc\\ --games={}"])
+def test_make_installs_no_renderer_for_a_command_that_is_refused(bare_machine, command, task, asks):
+    ended = makefile.start(*shlex.split(command.format(task)), directory=bare_machine)
     assert ended.returncode == 2
     assert ("nothing renders" if asks else "unknown task") in ended.stderr
     assert (bare_machine / "asked").exists() == asks

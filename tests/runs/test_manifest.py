@@ -205,6 +205,11 @@ def repository(tmp_path, monkeypatch):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "measured.json").write_text("1\n")
 
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)  # a hook that runs tests names its repository there
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
     def git(*arguments):
         identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, timeout=30)
