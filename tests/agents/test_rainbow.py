@@ -401,11 +401,6 @@ def actions(policy_name: str, preset="erainbow_sa", step=0, sigma=5.0, valid=ACT
     return result, best_actions(config_of(preset), params)
 
 
-def test_the_evaluation_policy_is_greedy_and_without_noise():
-    result, best = actions(EVALUATION, evaluation_epsilon=0.0)
-    np.testing.assert_array_equal(result, np.broadcast_to(best, result.shape))
-
-
 def test_the_evaluation_policy_takes_a_share_epsilon_of_random_actions():
     epsilon = 0.4
     result, best = actions(EVALUATION, evaluation_epsilon=epsilon)

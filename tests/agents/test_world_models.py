@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy import stats
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training, planet, recurrent_model
+from rcrl_jax.agents import control_training, planet
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
@@ -457,15 +456,6 @@ def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
     np.testing.assert_allclose(explored, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_exploration_has_its_standard_deviation():
-    mask = jnp.array([True, False])
-    explored = recurrent_model.explore(
-        jnp.zeros((4000, 2)), mask, jax.random.key(0), std=0.3, at_random=jnp.bool_(False)
-    )
-    assert not explored[:, 1].any()
-    assert stats.kstest(np.asarray(explored[:, 0]), "norm", args=(0, 0.3)).pvalue > 1e-3
-
-
 def layers_that_differ(one, other) -> set[str]:
     """Names of the layers whose kernels differ."""
     leaves = zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True)
@@ -600,7 +590,6 @@ def test_schedules_count_environment_steps_at_every_repeat(preset):
         assert schedule.due(config.learn_start // repeat) == first
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "preset, batch",
     [

@@ -315,7 +315,6 @@ def test_a_mistake_is_refused(tmp_path):
     assert_mistake(ended, ["h300"], tmp_path)
 
 
-@pytest.mark.slow
 def test_a_program_is_compiled_for_a_tpu_without_a_finding(tmp_path):
     try:
         devices.environment(devices.KINDS["v5e"])

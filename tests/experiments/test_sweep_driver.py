@@ -119,20 +119,6 @@ def test_a_fleet_that_cannot_start_stops_no_other(tmp_path):
     assert second.startswith(f"failed {alone(spec.units[0]).name}: it cannot start: ")
 
 
-def test_a_passing_error_at_the_start_of_a_fleet_costs_no_run(tmp_path):
-    spec, starts = toy_sweep.make_spec(tmp_path), []
-
-    def launch(command, log):
-        starts.append(log)
-        if len(starts) == 1:
-            raise BlockingIOError(11, "Resource temporarily unavailable")
-        return local.start_process(command, log, cores=0, niceness=0)
-
-    summary, lines = carry_out(spec, tmp_path, start=launch)
-    assert summary == (6, 0, 0, None) and len(starts) == 7
-    assert "it cannot start: " in lines[0] and lines[0].endswith("tried again after the others")
-
-
 def test_an_error_of_half_a_minute_at_the_start_costs_one_attempt(tmp_path, monkeypatch):
     spec = toy_sweep.make_spec(tmp_path)
     now, starts = [0.0], []

@@ -47,14 +47,6 @@ def test_a_layer_without_sigmas_has_the_mean_weights_of_one_with_them(params):
         np.testing.assert_array_equal(mean, params["params"][name])
 
 
-def test_without_noise_the_weights_are_mu(params):
-    p = params["params"]
-    inputs = np.random.default_rng(0).normal(size=(5, IN)).astype(np.float32)
-    expected = inputs @ np.asarray(p["kernel_mu"][0]) + np.asarray(p["bias_mu"][0])
-    outputs = LAYER.apply(params, inputs)
-    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_kernel_noise_is_an_outer_product_with_the_bias_noise(params):
     kernel, bias = noise(params, 1)
     singular = np.linalg.svd(kernel, compute_uv=False)

@@ -2,7 +2,6 @@
 
 import collections
 
-import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -144,12 +143,6 @@ def test_windows_that_lead_start_where_a_whole_stack_is_held():
     assert set(index) == set(starts) != set(valid_starts(counting, "leads"))
 
 
-def test_the_last_window_of_an_episode_is_drawn():
-    counting = Counting(60, "leads")
-    counting.play(7)
-    assert set(counting.windows()[0]) == {0, 1, 2, 3, 4}  # eight frames
-
-
 def test_a_terminated_step_has_no_discount():
     counting = Counting(60, "follows")
     counting.play(6, end="terminated")
@@ -178,22 +171,6 @@ def test_a_replay_without_a_window_says_so(placement):
     counting.play(2)
     with pytest.raises(ValueError, match="holds no window of 4 frames"):
         counting.replay.sample(1.0)
-
-
-def test_sequences_are_gathered_on_a_device_as_on_the_host():
-    on_host = Counting(30, "leads")
-    on_host.play(7, 9)
-    index, (observation, *_), _ = on_host.windows()
-    zeros = np.zeros((1, 32, frames.device_frame_size(TINY)), np.uint8)
-    store = frames.DeviceFrameStore(1, zeros, lambda x: x, TINY)
-    slots = index[None, :, None] + np.arange(LENGTH)
-    flat = [np.array([*on_host.frame(*at).ravel(), *[0] * 124]) for at in on_host.log]
-    stored = np.zeros_like(zeros)
-    stored[0, : len(flat)] = flat
-    references = store.gather("observation", slots, TINY).replace(frames=stored)
-    of_run = references.replace(slots=references.slots[0])
-    found = jax.jit(lambda r: r.look_up(0))(of_run)
-    np.testing.assert_array_equal(found, observation)
 
 
 @pytest.mark.parametrize("capacity", [60, 14])

@@ -86,11 +86,6 @@ def test_loss_and_metrics_equal_slow_loops(small):
     assert metrics.keys() == expected_metrics.keys()
     for name, value in metrics.items():
         assert float(value) == pytest.approx(expected_metrics[name], rel=1e-4), name
-    # Labels matter: with positives and negatives exchanged the loss differs.
-    anchor, positive, negative = batch.contrast
-    swapped = view_of(embedding, batch_of(anchor, negative, positive))
-    swapped, _ = task.loss(task_params, swapped, None, KEY)
-    assert abs(float(swapped) - expected_loss) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -206,14 +206,6 @@ def test_environment_seeds_differ_between_training_evaluations_runs_and_games():
     assert flat.dtype == np.int32 and flat.min() >= 0
 
 
-def test_environment_seeds_are_independent_of_fleet_composition():
-    together = evaluation.evaluation_seeds((3, 5, 8), 400, 6)
-    np.testing.assert_array_equal(together[1:2], evaluation.evaluation_seeds((5,), 400, 6))
-    np.testing.assert_array_equal(
-        evaluation.training_seeds((3, 5, 8))[1:2], evaluation.training_seeds((5,))
-    )
-
-
 def test_later_games_can_be_played_alone():
     """Games 20 to 39 have the seeds and counters that they have among games 0 to 39."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
-from rcrl_jax.training import build, evaluation
+from rcrl_jax.training import build
 from rcrl_jax.training import fleet as fleets
 from tests.training import test_golden, toy
 
@@ -39,12 +39,6 @@ def together():
     return train(SEEDS)
 
 
-@pytest.fixture(scope="module")
-def last_alone():
-    """The last of the runs, in a fleet without the others."""
-    return train(SEEDS[2:])
-
-
 def test_memory_starts_over_where_an_episode_starts():
     def act(run, params, observation, memory, key, policy_name, step):
         return jnp.zeros(len(observation), jnp.int32), memory + 1
@@ -61,9 +55,9 @@ def test_memory_starts_over_where_an_episode_starts():
     assert memory.state.tolist() == [[11, 12], [12, 12]]
 
 
-def test_run_is_independent_of_fleet_composition(together, last_alone):
+def test_run_is_independent_of_fleet_composition(together):
     _, results = together
-    _, alone = last_alone
+    _, alone = train(SEEDS[2:])
     toy.assert_equal_trees(jax.tree.map(lambda x: x[2:], results), alone)
     (learner, _), _, history = results
     assert learner.updates.tolist() == [STEPS - CONFIG.learn_start] * 3
@@ -77,23 +71,6 @@ def test_runs_of_different_seeds_differ(together):
     of_agents = jax.tree.leaves(learner.params.agent)
     for array in (*of_agents, replay.priorities, history.actions, learner.key):
         assert not np.array_equal(array[0], array[1])
-
-
-def test_evaluation_is_independent_of_fleet_composition(together, last_alone):
-    fleet, ((learner, _), _, _) = together
-    alone, ((alone_learner, _), _, _) = last_alone
-
-    def evaluate(fleet, params, agent_steps=STEPS):
-        return evaluation.evaluate(params, fleet, toy.make_catch, agent_steps, range(24)).returns
-
-    params = learner.params.agent
-    returns = evaluate(fleet, params)
-    assert set(np.unique(returns)) == {-1.0, 1.0}
-    np.testing.assert_array_equal(returns, evaluate(fleet, params))
-    of_last = evaluate(alone, alone_learner.params.agent)
-    np.testing.assert_array_equal(returns[2:], of_last)
-    # Evaluations at different steps play different games.
-    assert not np.array_equal(returns, evaluate(fleet, params, agent_steps=STEPS + 1))
 
 
 def test_an_update_of_all_runs_at_once_equals_one_after_the_other():

@@ -129,18 +129,13 @@ def test_the_last_checkpoint_has_the_final_scores_bit_for_bit(finished, tmp_path
     assert (tmp_path / "erainbow" / "Catch" / "seed_3" / "video.mp4").exists()
 
 
-def test_chosen_runs_score_as_in_the_whole_fleet(finished, tmp_path):
-    (own,) = evaluate(finished, tmp_path, seeds=(3,))
-    assert own["seed"] == 3 and own["returns"] == scores_of(finished, 1)["returns"]
-    assert own["video"] is None and not list(tmp_path.rglob("*.mp4"))
-
-
 def test_play_without_learning_stands_beside_the_scores(finished, tmp_path):
     lines = []
     request = Request(finished.workdir, seeds=(3,), nulls=True, output=tmp_path)
     (paths,) = score(request, lines.append)
     own = json.loads((paths.directory / "evaluation.json").read_text())
-    assert own["returns"] == scores_of(finished, 1)["returns"]
+    assert own["seed"] == 3 and own["returns"] == scores_of(finished, 1)["returns"]
+    assert own["video"] is None and not list(tmp_path.rglob("*.mp4"))
     found = own["nulls"]
     assert found["episodes"] == EPISODES and found["constant_action"] in (0, 1, 2)
     assert found["policy"] == {"mean": own["mean"], "standard_error": own["standard_error"]}

@@ -61,7 +61,6 @@ def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value(tmp_path):
     assert "judged once seeds 0 to 4 of all 26 games" in verdict.sentence
 
 
-@pytest.mark.slow
 def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
     """Before and after the deciding pair; equal arms, scores drawn from CURL's published seeds."""
     table = published.curl_seeds()
