@@ -348,8 +348,8 @@ def test_the_protocol_is_that_of_the_configuration(flag):
 
 
 def test_the_target_network_is_copied_exactly_every_target_period_updates():
-    _, update = agent_of("rcrl")
-    state = fresh("rcrl")
+    _, update = agent_of("erainbow_sa")
+    state = fresh("erainbow_sa")
     assert_equal(state.target_params, state.params.agent)
     expected = state.target_params
     for i in range(1, 8):

@@ -120,7 +120,7 @@ def test_scores_are_printed_beside_the_paper(uninterrupted):
 
 
 def test_another_backend_and_a_film_from_start_to_scores(tmp_path):
-    flags = arguments("", "--backend=ale", "--video")
+    flags = arguments("", "--backend=ale", "--video", "--steps=45")  # a few updates
     flags.remove("--workdir=")
     result = programs.call(PROGRAM, *flags, directory=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -9,8 +9,8 @@ PROGRAM = "experiments.representation"
 
 def test_the_command_writes_lines_and_draws_them(tmp_path):
     result = programs.call(
-        PROGRAM, "--presets=rcrl", "--game=Breakout", "--seeds=0", "--steps=100", "--pairs=16",
-        "--eval_episodes=2", "--snapshot_period=50", "--probe_steps=100", f"--workdir={tmp_path}",
+        PROGRAM, "--presets=rcrl", "--game=Breakout", "--seeds=0", "--steps=60", "--pairs=16",
+        "--eval_episodes=2", "--snapshot_period=30", "--probe_steps=100", f"--workdir={tmp_path}",
         *(f"--config.{name}={value}" for name, value in SMALL.items()),
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -18,7 +18,7 @@ def test_the_command_writes_lines_and_draws_them(tmp_path):
     assert f"representation in {written}" in result.stdout
     lines = records.read_records(written / "similarity.jsonl")
     moments = {(line["pairs"], line["agent_steps"]) for line in lines}
-    assert moments == {("held_out", s) for s in (0, 50, 100)} | {("replay", s) for s in (50, 100)}
+    assert moments == {("held_out", s) for s in (0, 30, 60)} | {("replay", 60)}
     assert {(line["preset"], line["game"], line["seed"]) for line in lines} == {
         ("rcrl", "Breakout", 0)
     }
