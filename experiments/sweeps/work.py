@@ -211,9 +211,8 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         spec.agent_steps(unit),
         found.get("backend"),  # not in the spec: the training program chooses it
     )
-    if differences := manifest.run_differences(found, wanted):
-        first = manifest.first_three(differences)
-        raise SweepError(f"{path.parent} holds another run than {unit.name}: {first}")
+    if differences := manifest.describe_differences(manifest.of_today(found), wanted):
+        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
 
 
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:

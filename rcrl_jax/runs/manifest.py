@@ -120,8 +120,22 @@ def config_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     return {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in fields.flatten(config).items()
-        if name not in _GONE or value != _GONE[name]
+        for name, value in fields.flatten(_without_gone(config)).items()
+    }
+
+
+def of_today(run: Mapping[str, Any]) -> dict[str, Any]:
+    """A section `run`, without fields of its configuration that are gone and changed nothing."""
+    return {**run, "config": _without_gone(run.get("config", {}))}
+
+
+def _without_gone(config: Any, group: str = "") -> Any:
+    if not isinstance(config, Mapping):
+        return config
+    return {
+        name: _without_gone(value, f"{group}{name}.")
+        for name, value in config.items()
+        if (group + name, value) not in _GONE.items()
     }
 
 
@@ -260,7 +274,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     old_format = old["run"].get("format", 1)
     differing = [
         difference
-        for difference in run_differences(old["run"], files.to_json_value(manifest["run"]))
+        for difference in _differences(of_today(old["run"]), files.to_json_value(manifest["run"]))
         if not difference.startswith(f"config.{CHANGES_NO_RESULT} ")
     ]
     if old_format != FORMAT:
@@ -270,7 +284,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         )
     if differing:
         raise WorkdirMismatch(
-            f"{path.parent} belongs to another configuration: {first_three(differing)}; "
+            f"{path.parent} belongs to another configuration: {_first_three(differing)}; "
             "choose another --workdir or repeat the old command"
         )
     changed = [
@@ -278,7 +292,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         for section in ("environment", "protocol", "versions", "device")
         for difference in _differences(old.get(section), manifest[section], section)
     ]
-    return f"resumed under other circumstances: {first_three(changed)}" if changed else None
+    return f"resumed under other circumstances: {_first_three(changed)}" if changed else None
 
 
 def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
@@ -293,20 +307,10 @@ def _differences(old: Any, new: Any, name: str = "") -> Iterator[str]:
 
 def describe_differences(old: Any, new: Any) -> str:
     """Up to three `field old -> new` of the leaves that differ and how many more do; or ''."""
-    return first_three(list(_differences(old, new)))
+    return _first_three(list(_differences(old, new)))
 
 
-def run_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """`field old -> new` of the leaves in which two sections `run` differ.
-
-    Fields of the old configuration that are gone do not count where they changed nothing.
-    """
-    gone = {f"config.{name} {value} -> absent" for name, value in _GONE.items()}
-    return [difference for difference in _differences(old, new) if difference not in gone]
-
-
-def first_three(differences: list[str]) -> str:
-    """Up to three of some differences, and how many more there are."""
+def _first_three(differences: list[str]) -> str:
     more = len(differences) - 3
     first = [words.one_line(difference, 200) for difference in differences[:3]]
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")
