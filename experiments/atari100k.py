@@ -12,7 +12,6 @@ least 9 minutes of an H200, 13 of an H100, 23 of an A100, 26 of a TPU v5p, 35 of
 counted by hand: months of a few CPU cores.
 """
 
-import functools
 import itertools
 import pathlib
 import sys
@@ -31,6 +30,7 @@ from rcrl_jax.training import host_memory
 _ALL = "all"
 
 if TYPE_CHECKING:
+    from rcrl_jax.training.evaluation import EnvironmentMaker
     from rcrl_jax.training.plan import Plan
 
 flags.adopt_module_key_flags(launch)
@@ -73,32 +73,32 @@ def make_plan(
     games: Sequence[str],
     seeds: Sequence[int],
     workdir: pathlib.Path,
+    make_environment: "EnvironmentMaker | None" = None,
 ) -> "Plan":
     """The plan of one preset on every game with every seed; flags give the rest.
+
+    `make_environment` is for games that are not Atari's.
 
     Raises:
       ValueError: a flag's value is out of range.
     """
     # Imported late: `main` must set up the host's memory before JAX starts its threads.
+    from rcrl_jax.training import build
     from rcrl_jax.training.plan import Plan, RunId
 
     steps = settings.total_steps if _STEPS.value is None else _STEPS.value
     groups.check_run(settings, steps, atari.ATARI_GAMES)
+    runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
     return Plan(
         preset=preset,
         config=settings,
-        runs=tuple(RunId(*run) for run in itertools.product(games, seeds)),
+        runs=runs,
         total_steps=steps,
         workdir=workdir,
         eval_episodes=_EVAL_EPISODES.value,
         film=launch.VIDEO.value,
-        make_environment=functools.partial(
-            atari.make_games,
-            games,
-            len(seeds),
-            _BACKEND.value,
-            screen=atari.Screen(settings.frame_shape, settings.most_noops),
-        ),
+        make_environment=make_environment
+        or build.environment_maker(settings, runs, _BACKEND.value),
         **launch.fleet_options(),
     )
 

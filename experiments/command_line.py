@@ -168,7 +168,8 @@ def parse(argv: list[str]) -> list[str]:
         app.usage(shorthelp=not in_full, writeto_stdout=True)
         if _GROUP in flags.FLAGS.flags_by_module_dict():
             print("" if in_full else f"{flags.FLAGS.module_help(_GROUP)}\n")
-            print(fields.describe_sources())
+            for source, meaning in fields.SOURCES.items():
+                print(f"source {source}: {meaning}")
         sys.exit(0)
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
         if type(flag.parser) is flags.IntegerParser:

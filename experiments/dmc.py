@@ -55,8 +55,6 @@ def main(argv: list[str]) -> None:
 
         _check_fleet(tasks, settings)
         repeat = dmc.repeat_of(tasks[0], settings.action_repeat)
-        if launch.VIDEO.value and settings.observation == "state":
-            raise ValueError("--video: there are no frames to film with observation='state'")
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         agent_steps = _STEPS.value // repeat

@@ -142,13 +142,13 @@ def check(plan: "Plan", spec: EnvironmentSpec) -> None:
     Raises:
       DoesNotFit: too little memory.
       Incompatible: the configuration, its tasks and the environments do not work together.
-      VideoFailed: it wants a video, and there is no ffmpeg.
+      VideoFailed: it wants a video, and there are no frames or no ffmpeg.
       OSError: too little space on the disk.
     """
     from rcrl_jax.training import prediction, video
 
     if plan.film:
-        video.find_ffmpeg()
+        video.check(plan.config)
     prediction.check_plan(plan, spec)
 
 

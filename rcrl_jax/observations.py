@@ -31,8 +31,8 @@ class FrameLayout:
       pack: `[..., *frame_shape] -> [..., *stored_shape]`, the part of a frame that is kept.
       stored_shape: shape of one stored frame.
       stack_axis: position of the stack axis in a stack of stored frames, negative.
-      unstack: `[..., *stack_shape(C)] -> [..., C, 84, 84]`, the inverse of `stack`; None where
-        pixels are lost.
+      unstack: `[..., *stack_shape(C)] -> [..., C, 84, 84]`, the inverse of `stack`; None for
+        layouts of observations that no update shifts.
       dtype: of frames, stored or not.
     """
 
@@ -188,10 +188,6 @@ class ObservationFormat(NamedTuple):
     def network_shape(self) -> tuple[int, ...]:
         """Shape of one observation in the network's layout."""
         return self.network.stack_shape(self.frame_stack)
-
-    def stack(self, frames: Array) -> Array:
-        """Observations as the network reads them: `[..., C, *frame_shape] -> [..., *obs]`."""
-        return self.network.stack(frames)
 
 
 def stack_places(age: np.ndarray, frame_stack: int) -> tuple[np.ndarray, np.ndarray]:

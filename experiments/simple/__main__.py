@@ -16,7 +16,6 @@ the means of its evaluations:
             before training, in the same games
 """
 
-import dataclasses
 import functools
 import json
 import sys
@@ -128,9 +127,9 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
     height, width = settings.frame_height, settings.frame_width
     if height != width or height % catch.GRID:
         raise ValueError(f"frames must be square, their side a multiple of {catch.GRID} pixels")
-    plan = atari100k.make_plan(preset, settings, (_GAME,), seeds, launch.workdir(preset))
-    return dataclasses.replace(
-        plan, make_environment=functools.partial(_make_catch, height // catch.GRID)
+    make_environment = functools.partial(_make_catch, height // catch.GRID)
+    return atari100k.make_plan(
+        preset, settings, (_GAME,), seeds, launch.workdir(preset), make_environment
     )
 
 

@@ -37,13 +37,8 @@ def independent_pairs(weights: np.ndarray, probability: np.ndarray) -> PairLaw:
 
 
 def population(law: PairLaw) -> PairCounts:
-    """A dataset of infinite size: probabilities `[X, X]` instead of counts."""
-    return PairCounts(law.joint, law.joint * (law.label - 0.5))
-
-
-def stacked(counts: PairCounts) -> PairCounts:
-    """One dataset with a leading axis of size 1: `[X, X]` to `[1, X, X]`."""
-    return PairCounts(*(array[None] for array in counts))
+    """A dataset of infinite size: probabilities `[1, X, X]` instead of counts."""
+    return PairCounts(law.joint[None], (law.joint * (law.label - 0.5))[None])
 
 
 def draw_counts(rng: np.random.Generator, law: PairLaw, samples: int, datasets: int) -> PairCounts:

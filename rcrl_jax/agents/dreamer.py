@@ -135,7 +135,7 @@ def make_agent(
             sampled, _ = sample_action(policy, noise, mask)
             action = recurrent_model.explore(
                 sampled, mask, exploration_key, std=config.exploration_std,
-                at_random=step < learn_start,
+                at_random=step < schedule.learn_start,
             )  # fmt: skip
         return action, Memory(latent, action)
 
@@ -220,7 +220,6 @@ def make_agent(
         return world.embed(params.model, pairs)
 
     schedule = training.schedule(config, spec.action_repeat, config.first_updates)
-    learn_start = schedule.learn_start
     imagined = config.batch_size * config.sequence_length * config.horizon
     return agent.Agent(
         init=init,

@@ -123,13 +123,12 @@ def make_agent(
         return state, types.UpdateResult(window_loss, metrics)
 
     schedule = training.schedule(config, spec.action_repeat, config.first_updates)
-    compare = agent.make_compare(world.embed, world.tasks)
     return agent.Agent(
         init=init,
         act=act,
         update=update,
         embed=world.embed,
-        compare=compare,
+        compare=agent.make_compare(world.embed, world.tasks),
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
         observations=formats,

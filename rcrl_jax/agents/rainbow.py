@@ -18,6 +18,7 @@ from rcrl_jax.losses import c51
 from rcrl_jax.networks import rainbow
 from rcrl_jax.observations import FRAMES, ObservationFormat, check_frames, leading_patches
 from rcrl_jax.optimizer import adam
+from rcrl_jax.return_contrast.rule import make_rule
 
 
 def make_agent(
@@ -72,7 +73,8 @@ def make_agent(
         stacks = formats.observation.unstack(observation)
         return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 
-    size, rule = network.embedding_size, training.contrast_rule(config)
+    size = network.embedding_size
+    rule = make_rule(config.return_contrast, tolerance=0.0)  # segments end at rewards
     parts = task.AgentParts(encode, encode, join, augment, size, size, rule, config.batch_size)
     tasks = registry.make_tasks(config, parts, extra_tasks)
     needs = task.needs_of(tasks, parts)
@@ -115,13 +117,13 @@ def make_agent(
             k if explores_by_noise else None for k in (online_key, target_key)
         )
         t = _read_transitions(config, formats, sampled.transitions, key)
-        # The online network predicts and selects actions with the same noise, as in the source.
         batch = sampled._replace(transitions=t)
         images = task.images_of(tasks, batch, sampled, task_keys)
         psi_tm1, *psi_of_images = network.apply(
             params.agent, (t.observation, *jax.tree.leaves(images)), method="encode_each"
         )
         images = jax.tree.unflatten(jax.tree.structure(images), psi_of_images)
+        # The online network predicts and selects actions with the same noise, as in the source.
         logits_tm1 = logits_of(run, params.agent, psi_tm1, online_key)
         fixed = jax.lax.stop_gradient(params.agent)
         selector_logits_t = logits_of(run, fixed, encode(fixed, t.next_observation), online_key)

@@ -7,7 +7,7 @@ from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
+from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.segments import closes_at_reward
 
 # For each image, an update holds its pixels and three arrays of the first layer's size in float32.
@@ -49,11 +49,6 @@ def environment_protocol(config: RainbowConfig) -> EnvironmentProtocol:
         clip_rewards=config.clip_rewards,
         max_episode_steps=config.max_episode_steps,
     )
-
-
-def contrast_rule(config: RainbowConfig) -> ContrastRule:
-    """Contrastive samples: segments end at rewards, so pairs of a segment have equal returns."""
-    return make_rule(config.return_contrast, tolerance=0.0)
 
 
 def replay_settings(config: RainbowConfig, samples: ContrastRule) -> ReplaySettings:

@@ -53,30 +53,6 @@ class UpdateView(NamedTuple):
     """psi `[N, psi_size]` of each of the task's `images`; gradients reach params."""
 
 
-def _no_images(batch: types.Batch, sampled: types.Batch, key: chex.PRNGKey) -> tuple[()]:
-    del batch, sampled, key
-    return ()
-
-
-def _one(constants: Any) -> float:
-    del constants
-    return 1.0
-
-
-def _no_constants(game: str) -> tuple[()]:
-    del game
-    return ()
-
-
-def _no_state(task_params: types.Params, agent_params: types.Params) -> None:
-    del task_params, agent_params
-
-
-def _keep_state(state: types.Params, task_params: types.Params, agent_params: types.Params):
-    del task_params, agent_params
-    return state
-
-
 @dataclasses.dataclass(frozen=True)
 class AuxiliaryTask:
     """Pure functions, written for one run.
@@ -113,14 +89,20 @@ class AuxiliaryTask:
         [types.Params, UpdateView, types.Params, chex.PRNGKey],
         tuple[jax.Array, dict[str, jax.Array]],
     ]
-    weight: Callable[[Any], jax.Array | float] = _one
+    weight: Callable[[Any], jax.Array | float] = lambda constants: 1.0
     samples: ContrastRule | None = None
     whole_frames: bool = False
     encoded: int = 0
-    images: Callable[[types.Batch, types.Batch, chex.PRNGKey], tuple[jax.Array, ...]] = _no_images
-    constants: Callable[[str], Any] = _no_constants
-    init_state: Callable[[types.Params, types.Params], types.Params] = _no_state
-    next_state: Callable[[types.Params, types.Params, types.Params], types.Params] = _keep_state
+    images: Callable[[types.Batch, types.Batch, chex.PRNGKey], tuple[jax.Array, ...]] = (
+        lambda batch, sampled, key: ()
+    )
+    constants: Callable[[str], Any] = lambda game: ()
+    init_state: Callable[[types.Params, types.Params], types.Params] = (
+        lambda task_params, agent_params: None
+    )
+    next_state: Callable[[types.Params, types.Params, types.Params], types.Params] = (
+        lambda state, task_params, agent_params: state
+    )
     discriminate: Callable[[types.Params, jax.Array, jax.Array], jax.Array] | None = None
     importance_weighted: bool = False
     in_priorities: bool = False

@@ -187,8 +187,3 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
     for group, inner_changes in of_groups.items():
         own[group] = replace(getattr(config, group), inner_changes)
     return dataclasses.replace(config, **own)
-
-
-def describe_sources() -> str:
-    """One line per source of settings, for `--help`."""
-    return "\n".join(f"source {name}: {meaning}" for name, meaning in SOURCES.items())

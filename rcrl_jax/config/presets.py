@@ -119,24 +119,16 @@ DMC_LEARNING_RATES = {"cheetah_run": 2e-4}
 """Tasks with a learning rate of their own (CURL, table 3)."""
 
 
-def dmc_presets_of(task: str) -> dict[str, SacConfig]:
-    """The presets of the DMControl figure with a task's own learning rate."""
-    if task not in DMC_LEARNING_RATES:
-        return DMC_PRESETS
-    return {
-        name: replace(preset, {"learning_rate": DMC_LEARNING_RATES[task]})
-        for name, preset in DMC_PRESETS.items()
-    }
-
-
 def atari_presets() -> dict[str, RainbowConfig | SimpleConfig]:
     """All presets that train on Atari."""
     return {**ATARI_PRESETS, **ATARI_WORLD_MODEL_PRESETS}
 
 
 def control_presets(task: str = "") -> dict[str, SacConfig | WorldModelConfig]:
-    """All presets that train on DMControl, with the learning rate of `task` if it has its own."""
-    return {**dmc_presets_of(task), **WORLD_MODEL_PRESETS}
+    """All presets that train on DMControl, those of SAC with the learning rate of `task`."""
+    own = {"learning_rate": DMC_LEARNING_RATES[task]} if task in DMC_LEARNING_RATES else {}
+    of_sac = {name: replace(preset, own) for name, preset in DMC_PRESETS.items()}
+    return {**of_sac, **WORLD_MODEL_PRESETS}
 
 
 def all_presets() -> dict[str, Config]:

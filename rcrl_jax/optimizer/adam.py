@@ -88,13 +88,6 @@ def make_tensorflow_adam(
     epsilon of 1e-4 would be 3.2e-3 in the first step. Arguments as in `make_adam`.
     """
 
-    def init(params):
-        return optax.ScaleByAdamState(
-            jnp.zeros((), jnp.int32),
-            optax.tree.zeros_like(params),
-            optax.tree.zeros_like(params),
-        )
-
     def update(gradients, state, params=None):
         del params
         count = optax.safe_increment(state.count)
@@ -105,7 +98,7 @@ def make_tensorflow_adam(
         deltas = jax.tree.map(lambda m, v: -rate * m / (jnp.sqrt(v) + eps), mu, nu)
         return deltas, optax.ScaleByAdamState(count, mu, nu)
 
-    adam = optax.GradientTransformation(init, update)
+    adam = optax.GradientTransformation(optax.scale_by_adam().init, update)
     if math.isfinite(max_norm):
         adam = optax.chain(optax.clip_by_global_norm(max_norm), adam)
     return Optimizer(adam.init, stepping(adam))

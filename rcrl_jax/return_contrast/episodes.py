@@ -130,7 +130,7 @@ def pairs_at(episodes: Sequence[Episode], steps: Steps, formats: ObservationForm
     for i, (episode, time) in enumerate(zip(*steps, strict=True)):
         stacks[i, exists[i]] = episodes[episode].frames[time - back[exists[i]]]
     action = np.stack([episodes[e].action[t] for e, t in zip(*steps, strict=True)])
-    observation = np.ascontiguousarray(formats.stack(stacks))
+    observation = np.ascontiguousarray(formats.network.stack(stacks))
     if formats.with_actions:
         led_by = np.zeros((*exists.shape, *action.shape[1:]), action.dtype)
         for i, (episode, time) in enumerate(zip(*steps, strict=True)):

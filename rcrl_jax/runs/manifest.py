@@ -1,7 +1,5 @@
 """The manifest beside every score: what was run, and whether a resumed run is the same run."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import importlib.metadata

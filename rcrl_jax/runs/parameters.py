@@ -1,7 +1,6 @@
 """Final parameters of runs, as `RunPaths.parameters` keeps them: arrays by name."""
 
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,28 +15,23 @@ def by_name(params: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
-def read(paths: Sequence[pathlib.Path], like: types.TrainableParams) -> types.TrainableParams:
-    """The final parameters of runs, rounded to half precision when they were written.
+def read(path: pathlib.Path, like: types.TrainableParams) -> types.TrainableParams:
+    """The final parameters of a run, rounded to half precision when they were written.
 
     Args:
-        paths: `[R]`, a file of each run.
-        like: their shapes and types, leading axis R.
+        path: the run's file.
+        like: shapes and types of what is returned, leading axis 1.
 
     Raises:
-        Damaged: a file holds other parameters.
+        Damaged: the file holds other parameters.
         OSError: it cannot be read.
     """
     wanted = by_name(like)
-    runs = []
-    for path in paths:
-        with files.reading(path, passing=(OSError,)), np.load(path) as file:
-            found = dict(file)
-            for name in sorted(found.keys() | wanted.keys()):
-                there = found[name].shape if name in found else None
-                if name not in wanted or there != wanted[name].shape[1:]:
-                    raise ValueError(f"it holds no parameters of this agent: {name} is {there}")
-        runs.append(found)
-    stacked = [
-        np.stack([run[name] for run in runs]).astype(shape.dtype) for name, shape in wanted.items()
-    ]
-    return jax.tree.unflatten(jax.tree.structure(like), stacked)
+    with files.reading(path, passing=(OSError,)), np.load(path) as file:
+        found = dict(file)
+        for name in sorted(found.keys() | wanted.keys()):
+            there = found[name].shape if name in found else None
+            if name not in wanted or there != wanted[name].shape[1:]:
+                raise ValueError(f"it holds no parameters of this agent: {name} is {there}")
+    arrays = [found[name][None].astype(shape.dtype) for name, shape in wanted.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)

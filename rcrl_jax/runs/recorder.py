@@ -1,7 +1,6 @@
 """Writes what a run records: JSON lines, TensorBoard, scores, parameters."""
 
-from __future__ import annotations
-
+import contextlib
 import json
 import math
 import os
@@ -48,7 +47,7 @@ class Written(NamedTuple):
     digest: bytes | None
 
 
-class RunRecorder:
+class RunRecorder(contextlib.AbstractContextManager):
     """Appends a run's metrics and evaluations to its files as they come in.
 
     Attributes:
@@ -254,10 +253,6 @@ class RunRecorder:
         self._metrics.close()
         self._evaluations.close()
         self._tensorboard.close()
-
-    def __enter__(self) -> RunRecorder:
-        """Returns the recorder itself."""
-        return self
 
     def __exit__(self, *exception: object) -> None:
         """Closes the files, after an exception too."""

@@ -1,7 +1,5 @@
 """The learning curve of one run, drawn from its records."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Sequence
 from typing import Any

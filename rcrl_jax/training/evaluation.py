@@ -1,7 +1,9 @@
 """Evaluation: whole games with the evaluation policy, in separate environments."""
 
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,21 +84,15 @@ def evaluate(
     """
     all_seeds = evaluation_seeds(fleet.seeds, agent_steps, games.stop)[:, games.start :]
     protocol = fleet.agent.protocol.for_evaluation()
-    parts = [
-        _play(
-            params,
-            fleet=fleet,
-            environment=AgentEnvironment(
-                make_environment(all_seeds[:, start : start + GAMES_AT_ONCE]), protocol
-            ),
-            counters=(agent_steps, games.start + start),
-            policy_name=policy_name,
-            film=film if start == 0 else 0,
-            before_step=before_step,
-            after_step=after_step,
-        )
-        for start in range(0, len(games), GAMES_AT_ONCE)
-    ]
+    act = functools.partial(fleet.act, params, policy_name=policy_name)
+    parts = []
+    for start in range(0, len(games), GAMES_AT_ONCE):
+        seeds = all_seeds[:, start : start + GAMES_AT_ONCE]
+        counters, filmed = (agent_steps, games.start + start), 0 if start else film
+        with contextlib.closing(AgentEnvironment(make_environment(seeds), protocol)) as played:
+            parts.append(
+                _play(act, played, fleet.num_runs, counters, filmed, before_step, after_step)
+            )
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
         np.sum([part.cut for part in parts], axis=0),
@@ -111,53 +107,46 @@ GAMES_AT_ONCE = 10
 
 
 def _play(
-    params: types.Params,
-    *,
-    fleet: Fleet,
+    act: Callable[..., Any],
     environment: AgentEnvironment,
+    runs: int,
     counters: tuple[int, ...],
-    policy_name: str,
     film: int,
     before_step: Callable[[], None],
     after_step: Watcher,
 ) -> Evaluation:
-    """Plays one game in every environment, all at the same time, and closes the environments."""
-    games, runs = environment.num_envs, fleet.num_runs
+    """Plays one game in every environment, all at the same time."""
+    games = environment.num_envs
     returns = np.full(games, np.nan)
     cut = np.zeros(games, bool)
-    try:
-        observation = environment.reset()
-        # Copies: a view would keep the frames of all games in memory.
-        filmed = range(0, games, games // runs)[:film]
-        films = [[observation[game, -1].copy()] for game in filmed]
-        step, memory = 0, None
-        while np.isnan(returns).any():
-            before_step()
-            of_runs = observation.reshape(runs, games // runs, *observation.shape[1:])
-            actions, memory = fleet.act(
-                params, of_runs, memory, *counters, step, policy_name=policy_name
-            )
-            actions = np.asarray(actions)[:runs]
-            actions = actions.reshape(games, *actions.shape[2:])
-            if not np.isfinite(actions).all():
-                raise FloatingPointError("an action is not finite")
-            outcome = environment.step(actions)
-            after_step(observation, actions, outcome)
-            first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
-            for game, frames in zip(filmed, films, strict=True):
-                if np.isnan(returns[game]):
-                    frames.append(outcome.frame[game].copy())
-            returns = np.where(first, outcome.episode_return, returns)
-            cut |= first & outcome.truncated
-            if first.any():  # the emulators of long games need not wait for those of short ones
-                environment.retire(~np.isnan(returns))
-            if memory is not None:
-                ended = outcome.terminated | outcome.truncated
-                memory = memory._replace(restart=ended.reshape(runs, -1))
-            observation = outcome.observation
-            step += 1
-    finally:
-        environment.close()
+    observation = environment.reset()
+    # Copies: a view would keep the frames of all games in memory.
+    filmed = range(0, games, games // runs)[:film]
+    films = [[observation[game, -1].copy()] for game in filmed]
+    step, memory = 0, None
+    while np.isnan(returns).any():
+        before_step()
+        of_runs = observation.reshape(runs, games // runs, *observation.shape[1:])
+        actions, memory = act(of_runs, memory, *counters, step)
+        actions = np.asarray(actions)[:runs]
+        actions = actions.reshape(games, *actions.shape[2:])
+        if not np.isfinite(actions).all():
+            raise FloatingPointError("an action is not finite")
+        outcome = environment.step(actions)
+        after_step(observation, actions, outcome)
+        first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
+        for game, frames in zip(filmed, films, strict=True):
+            if np.isnan(returns[game]):
+                frames.append(outcome.frame[game].copy())
+        returns = np.where(first, outcome.episode_return, returns)
+        cut |= first & outcome.truncated
+        if first.any():  # the emulators of long games need not wait for those of short ones
+            environment.retire(~np.isnan(returns))
+        if memory is not None:
+            ended = outcome.terminated | outcome.truncated
+            memory = memory._replace(restart=ended.reshape(runs, -1))
+        observation = outcome.observation
+        step += 1
     return Evaluation(
         returns.reshape(runs, -1),
         cut.reshape(runs, -1).sum(axis=1),

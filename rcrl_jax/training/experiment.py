@@ -1,6 +1,7 @@
 """Runs one experiment, from its plan to its scores."""
 
 import contextlib
+import dataclasses
 import pathlib
 import signal
 import time
@@ -315,58 +316,52 @@ def _open_frame_log(path: pathlib.Path, saved: Checkpoint | None, say: Say) -> F
         return FrameLog(path, 0)
 
 
+@dataclasses.dataclass
 class _Saves:
     """Saves checkpoints of a training run, and the state of one that diverges."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        fleet: Fleet,
-        replay: SegmentReplay,
-        history: History,
-        recording: Recording,
-        store: CheckpointStore,
-        frame_log: FrameLog | None,
-        check_lock: Callable[[], None],
-        say: Say,
-    ) -> None:
-        self._say = say
-        self._plan, self._fleet, self._replay, self._history = plan, fleet, replay, history
-        self._recording, self._store, self._frame_log = recording, store, frame_log
-        self._check_lock = check_lock
-        self._saved_s = time.monotonic()
+    plan: Plan
+    fleet: Fleet
+    replay: SegmentReplay
+    history: History
+    recording: Recording
+    store: CheckpointStore
+    frame_log: FrameLog | None
+    check_lock: Callable[[], None]
+    say: Say
+    saved_s: float = dataclasses.field(default_factory=time.monotonic)
 
     def _snapshot(self, state: loop.LoopState) -> Checkpoint:
-        self._check_lock()
-        self._recording.restore_deleted()
-        learner, pending, memory = self._fleet.to_host(
+        self.check_lock()
+        self.recording.restore_deleted()
+        learner, pending, memory = self.fleet.to_host(
             (state.learner, state.pending_update, state.memory)
         )
         return Checkpoint(
             state.step,
             learner,
             pending,
-            self._replay.state,
-            self._history.state,
-            self._recording.written,
-            None if self._frame_log is None else self._frame_log.sync(),
+            self.replay.state,
+            self.history.state,
+            self.recording.written,
+            None if self.frame_log is None else self.frame_log.sync(),
             None if memory is None else tuple(jax.tree.leaves(memory)),
             state.early_updates,
         )
 
     def save_if_due(self, state: loop.LoopState) -> None:
         """Saves in the background if the period or the longest time has passed."""
-        self._store.check()
-        overdue = time.monotonic() - self._saved_s > 60 * self._plan.checkpoint_minutes
-        at_period = state.step % self._plan.checkpoint_period == 0 and not state.early_updates
+        self.store.check()
+        overdue = time.monotonic() - self.saved_s > 60 * self.plan.checkpoint_minutes
+        at_period = state.step % self.plan.checkpoint_period == 0 and not state.early_updates
         if at_period or overdue:
-            self._store.save(self._snapshot(state))
-            self._saved_s = time.monotonic()
+            self.store.save(self._snapshot(state))
+            self.saved_s = time.monotonic()
 
     def save(self, state: loop.LoopState) -> None:
         """Saves and waits until the state is on disk."""
-        self._store.save(self._snapshot(state))
-        self._store.wait()
+        self.store.save(self._snapshot(state))
+        self.store.wait()
 
     @contextlib.contextmanager
     def keeping_diverged(self) -> Iterator[None]:
@@ -374,12 +369,12 @@ class _Saves:
         try:
             yield
         except loop.NotFinite as stop:
-            kept = self._plan.workdir / "diverged"
+            kept = self.plan.workdir / "diverged"
             # The same run diverges again in the same way, and then may know less: one that resumes
             # after its last step has no replay.
             if stop.state.step not in kept_steps(kept):
-                with contextlib.closing(CheckpointStore(kept, self._say)) as store:
+                with contextlib.closing(CheckpointStore(kept, self.say)) as store:
                     store.save(self._snapshot(stop.state))
-            whose = ", ".join("{} {}".format(*self._plan.runs[row]) for row in stop.runs)
+            whose = ", ".join("{} {}".format(*self.plan.runs[row]) for row in stop.runs)
             whose = f"{whose}: " if whose else ""
             raise Diverged(f"{whose}{stop}; the state is kept in {kept}") from None

@@ -221,7 +221,7 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         return agent.init(run, _key(key_data, _INIT))
 
     def act(run, params, frames, key_data, counters, memory, *, policy_name):
-        key, observation = _key(key_data, _ACT, *counters), agent.observations.stack(frames)
+        key, observation = _key(key_data, _ACT, *counters), agent.observations.network.stack(frames)
         if memory is None:
             return agent.act(run, params, observation, key, policy_name, counters[0]), None
 

@@ -1,7 +1,5 @@
 """Shows how far a program is."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import os
@@ -18,7 +16,7 @@ _LINE_EVERY_S = 30.0
 _BAR_EVERY_S = 0.1
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
 
     Both count agent steps and show steps/s, the time left and the last score. The rate is a mean
@@ -131,10 +129,6 @@ class Progress:
             self._show()
             with contextlib.suppress(OSError):
                 self._bar.stop()
-
-    def __enter__(self) -> Progress:
-        """Returns the progress itself."""
-        return self
 
     def __exit__(self, *exception: object) -> None:
         """Shows the last state, after an exception too."""

@@ -168,7 +168,7 @@ class Recording(contextlib.ExitStack):
                 )
 
     def write_parameters(self, params: types.TrainableParams) -> None:
-        """Writes the final parameters of every run by their paths, such as `agent/encoder/...`.
+        """Writes the final parameters of every run by their paths; see `parameters.by_name`.
 
         Args:
           params: on the host, leading axis R.

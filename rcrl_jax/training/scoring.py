@@ -79,10 +79,10 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
       Where the results of each run are.
 
     Raises:
-      Unusable: the work directory has no such checkpoint or runs, the backend does not fit, nothing
-        can be filmed, the output is taken, or an agent has diverged.
+      Unusable: the work directory has no such checkpoint or runs, the backend does not fit, the
+        output is taken, or an agent has diverged.
       ImportError: the backend is not installed, or does not render.
-      VideoFailed: there is no ffmpeg, or it failed.
+      VideoFailed: there are no frames to film or no ffmpeg, or it failed.
       SimulatorFailed: a simulator has ended or hangs.
       Stopped: SIGTERM, SIGINT or SIGHUP came.
       OSError: a file cannot be read or written.
@@ -90,7 +90,7 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     found = workdir.read(request.workdir)
     rows = _select(found, request)
     if request.film:
-        _check_film(found)
+        video.check(found.config)
     backend = request.backend or found.backend
     plan = _plan_of(found, backend)
     num_episodes = request.episodes or plan.eval_episodes
@@ -133,12 +133,13 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
             video.write_video(paths.directory / VIDEO, film)
     for r, (row, paths) in enumerate(zip(rows, outputs, strict=True)):
         returns = result.returns[r]
+        film = {"file": VIDEO, "episode": request.first_episode, "return": returns[0]}
         described = {
             "measured": "evaluation of a checkpoint",
             **recorder.describe_scores(paths, counters, returns, episodes_cut=result.cut[r]),
             "standard_error": nulls.with_error(returns)["standard_error"],
             "nulls": without_learning[r],
-            "video": _describe_film(request, returns) if request.film else None,
+            "video": film if request.film else None,
             "run": found.manifests[row]["run"],
             "environment": environments[r],
             **common,
@@ -185,12 +186,6 @@ def _select(found: Trained, request: Request) -> list[int]:
     ]
 
 
-def _check_film(found: Trained) -> None:
-    if getattr(found.config, "observation", None) == "state":
-        raise Unusable("--video: there are no frames to film with observation='state'")
-    video.find_ffmpeg()
-
-
 def _load(
     found: Trained, fleet: Fleet, rows: Sequence[int], step: int | None
 ) -> tuple[Kept, types.Params]:
@@ -216,7 +211,7 @@ def _load(
 
 def _read_agents(fleet: Fleet, kept: Kept, rows: Sequence[int], num_saved: int) -> types.Params:
     if kept.is_parameters:
-        params = parameters.read([kept.path], jax.eval_shape(fleet.init).params).agent
+        params = parameters.read(kept.path, jax.eval_shape(fleet.init).params).agent
         return jax.device_put(fleet.place(params))
     return build.load_agents(fleet, kept.path.parent, kept.step, rows, num_saved)
 
@@ -325,10 +320,6 @@ class _Counter:
             self._playing = np.ones(len(actions), bool)
         self._progress.advance(int((self._playing & outcome.finished).sum()))
         self._playing &= ~outcome.finished
-
-
-def _describe_film(request: Request, returns: np.ndarray) -> dict[str, Any]:
-    return {"file": VIDEO, "episode": request.first_episode, "return": returns[0]}
 
 
 def _report(paths: RunPaths, described: dict[str, Any]) -> str:

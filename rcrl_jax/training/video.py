@@ -1,11 +1,10 @@
 """Videos of evaluation episodes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
 import subprocess
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
@@ -50,6 +49,17 @@ def write_video(path: str | os.PathLike, frames: np.ndarray) -> None:
         if result.returncode != 0:
             reason = result.stderr.decode(errors="replace").strip()
             raise VideoFailed(f"ffmpeg could not write {path}: {reason}")
+
+
+def check(config: Any) -> None:
+    """Checks that agents of a configuration can be filmed here.
+
+    Raises:
+        VideoFailed: they see no frames, or there is no ffmpeg.
+    """
+    if getattr(config, "observation", None) == "state":
+        raise VideoFailed("--video: there are no frames to film with observation='state'")
+    find_ffmpeg()
 
 
 def find_ffmpeg() -> str:

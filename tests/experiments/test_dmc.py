@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rcrl_jax.config.presets import DMC_PRESETS, dmc_presets_of
+from rcrl_jax.config.presets import DMC_PRESETS, WORLD_MODEL_PRESETS, control_presets
 from rcrl_jax.envs import dmc, dmc_rendering
 from rcrl_jax.runs import checkpoints, records
 from rcrl_jax.runs.paths import RunPaths
@@ -96,9 +96,10 @@ def test_a_missing_renderer_is_reported_with_the_packages_to_install(
 
 
 def test_a_task_with_its_own_learning_rate_gets_it():
-    assert {p.learning_rate for p in dmc_presets_of("cheetah_run").values()} == {2e-4}
+    of_cheetah = control_presets("cheetah_run")
+    assert {of_cheetah[name].learning_rate for name in DMC_PRESETS} == {2e-4}
     for task in dmc.DMC_TASKS.keys() - {"cheetah_run"}:
-        assert dmc_presets_of(task) == DMC_PRESETS
+        assert control_presets(task) == DMC_PRESETS | WORLD_MODEL_PRESETS
 
 
 def test_the_renderer_check_of_make_refuses_in_one_line():

@@ -9,7 +9,6 @@ import pytest
 
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
-from rcrl_jax.runs import workdir
 from rcrl_jax.training import build, experiment, prediction, scoring
 from rcrl_jax.training.plan import Plan, RunId
 from tests.experiments import programs, test_atari100k, test_dmc
@@ -114,10 +113,3 @@ def test_control_scores_and_film_are_those_of_training(tmp_path):
     assert (own["agent_steps"], own["env_steps"], own["frames"]) == (10, 80, 10)
     film = paths.directory / "video.mp4"
     assert film.read_bytes() == plan.paths[0].video.read_bytes()
-
-
-def test_states_cannot_be_filmed(played, tmp_path):
-    found = workdir.read(played.workdir)
-    config = presets.DMC_PRESETS["state_sac"]
-    with pytest.raises(workdir.Unusable, match="--video: there are no frames"):
-        scoring._check_film(found._replace(config=config))

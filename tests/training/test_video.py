@@ -9,6 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from rcrl_jax.config import presets
 from rcrl_jax.training import video
 
 
@@ -91,3 +92,9 @@ def test_errors_of_ffmpeg_are_quoted_and_the_old_video_stays(tmp_path, monkeypat
         video.write_video(path, _squares())
     assert path.read_bytes() == b"old"
     assert sorted(os.listdir(tmp_path)) == ["ffmpeg", "film.mp4"]
+
+
+def test_states_cannot_be_filmed():
+    video.check(presets.DMC_PRESETS["rcrl_sac"])
+    with pytest.raises(video.VideoFailed, match="--video: there are no frames"):
+        video.check(presets.DMC_PRESETS["state_sac"])

@@ -136,7 +136,7 @@ def corollary(scale: problems.Scale) -> list[dict]:
             held, coarsest = 0, 0
             for index, (probability, classes) in enumerate(drawn):
                 law = pairs.independent_pairs(np.full(size, 1 / size), probability)
-                counts = pairs.stacked(pairs.population(law))
+                counts = pairs.population(law)
                 blocks = abstractions.size(classes) + extra
                 if method == "oracle":
                     fit = zl.enumerate_encoders(counts, blocks)

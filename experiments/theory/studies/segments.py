@@ -37,7 +37,7 @@ def segment_sampling(scale: problems.Scale) -> dict:
             # The population is appended as another dataset, to use the same compiled function.
             both = [
                 np.concatenate([sample / n, exact])
-                for sample, exact in zip(drawn, pairs.stacked(pairs.population(law)), strict=True)
+                for sample, exact in zip(drawn, pairs.population(law), strict=True)
             ]
             fit = zl.coordinate_descent(
                 jax.random.key(index),
