@@ -107,7 +107,7 @@ def _similarities(
     held_out = types.ContrastBatch(*(arm.pairs_at(recorded, steps) for steps in contrast))
     lines = []
     for snapshot in arm.snapshots:
-        of = {"held_out": similarity.measure(arm.fleet, snapshot.params, held_out)}
+        of = {"held_out": similarity.measure(arm.fleet, arm.fleet.place(snapshot.params), held_out)}
         if snapshot.replay is not None:
             of["replay"] = snapshot.replay
         for pairs, (positive, negative) in of.items():
@@ -150,7 +150,7 @@ def _probes(arm: Arm, recorded: Sequence[episodes.Episode], steps: episodes.Step
     pairs = arm.pairs_at(recorded, steps)
     lines = []
     for snapshot in (arm.snapshots[0], arm.snapshots[-1]):
-        phi = arm.fleet.embed(snapshot.params.agent, pairs).astype(np.float64)
+        phi = arm.fleet.embed(arm.fleet.place(snapshot.params.agent), pairs).astype(np.float64)
         of_phi = np.array([explained(x) for x in phi])
         lines += arm.lines(snapshot.step, explained_variance=of_phi, **nulls)
     return lines

@@ -36,7 +36,7 @@ def measure(fleet: Fleet, params: types.TrainableParams, pairs: types.ContrastBa
 
     Args:
       fleet: compares the pairs.
-      params: at least what `params_to_keep` returns, leading axis R.
+      params: of the fleet, at least what `params_to_keep` returns.
       pairs: leading axes `[R, N]`.
     """
     positive, negative = (
@@ -67,18 +67,16 @@ class Observer:
 
     def __call__(self, moment: Moment) -> None:
         """See `plan.Plan.observe`."""
-        params = moment.fleet.to_host(params_to_keep(moment.params))
+        params = params_to_keep(moment.params)
         scalars = {}
         # Earlier, the replay may hold no anchor to draw.
         if moment.step >= moment.fleet.agent.schedule.learn_start:
-            similarity = measure(
-                moment.fleet,
-                params,
-                moment.replay.sample_to_measure(self._pairs),
-            )
+            pairs = moment.replay.sample_to_measure(self._pairs)
+            similarity = measure(moment.fleet, params, pairs)
             scalars = {_REPLAY + kind: value for kind, value in similarity._asdict().items()}
+        kept = moment.fleet.to_host(params)._asdict() | scalars
         for run, directory in enumerate(self._directories):
-            own = jax.tree.map(lambda x, run=run: x[run], params._asdict() | scalars)
+            own = jax.tree.map(lambda x, run=run: x[run], kept)
             directory.mkdir(parents=True, exist_ok=True)
             with files.replacing(directory / f"{moment.step:09d}.npz") as partial:
                 np.savez(partial, **traverse_util.flatten_dict(own, sep="/"))

@@ -94,6 +94,11 @@ class WorldModelConfig:
         """L, frames of a window."""
         raise NotImplementedError
 
+    @property
+    def frames_before_window(self) -> int:
+        """Older frames that the replay must hold besides those of a window."""
+        return 0
+
     def agent_steps(self, env_steps: int, action_repeat: int) -> int:
         """Agent steps that take at least `env_steps`."""
         return -(-env_steps // action_repeat)
@@ -113,10 +118,11 @@ class WorldModelConfig:
                 f"sequence_length: windows of {self.window_frames} frames are longer than the "
                 f"{frames} frames of an episode at action repeat {action_repeat}"
             )
-        if self.replay.capacity < frames + self.window_frames:
+        least = frames + self.window_frames + self.frames_before_window
+        if self.replay.capacity < least:
             raise ValueError(
-                f"replay.capacity: must be at least {frames + self.window_frames}, for an episode "
-                f"of {frames} frames and a window; got {self.replay.capacity}"
+                f"replay.capacity: must be at least {least}, for an episode of {frames} frames "
+                f"and a window; got {self.replay.capacity}"
             )
         if self.learn_start < EPISODE:
             raise ValueError(
@@ -206,6 +212,11 @@ class RecurrentModelConfig(WorldModelConfig):
     def window_frames(self) -> int:
         """See `WorldModelConfig.window_frames`."""
         return self.sequence_length
+
+    @property
+    def frames_before_window(self) -> int:
+        """Those of the context of its first frame; see `WorldModelConfig.frames_before_window`."""
+        return self.context - 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -153,7 +153,8 @@ def test_a_task_of_weight_zero_is_left_out():
     [
         ("dreamer", {}, 25, "^sequence_length: windows of 50 frames are longer than the 41"),
         ("slac", {"sequence_length": 99}, 20, "^sequence_length: windows of 100 frames"),
-        ("dreamer", {"replay.capacity": 520}, 2, "^replay.capacity: must be at least 551"),
+        ("dreamer", {"replay.capacity": 557}, 2, "^replay.capacity: must be at least 558"),
+        ("slac", {"replay.capacity": 259}, 4, "^replay.capacity: must be at least 260"),
         ("planet", {"learn_start": 900}, 8, "^learn_start: must be at least 1000"),
     ],
 )
