@@ -119,7 +119,7 @@ def sentence(places: Mapping[str, int]) -> str:
     found = np.array([*places.values()])
     values, p = statistics_of(rank(found, others)), p_values(found, others)
     rejected = p.mean <= LEVEL or p.squared <= LEVEL
-    verdict = "the base is rejected" if rejected else "no sign of a defect of the base"
+    verdict = "the base is rejected" if rejected else "the base is not rejected"
     return (
         f"{verdict} ({len(scores)} of {len(scores)} games finished): mean rank {values.mean:.3f}, "
         f"two-sided p = {p.mean:.5f}; mean squared distance from 1/2 {values.squared:.4f}, "

@@ -99,13 +99,13 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
   emulators on {processor}; that of the emulators is divided by the cores, or by the runs where
   there are fewer.
 * **transfers**: a bound, bytes of a step by the link's {kind.link / 1e9:g} GB/s one way.
-* **device**: a bound, see above. **step**: a bound, the largest of thread and emulators (which wait
-  for each other), transfers and device.""",
+* **device**: a bound, see above. **step**: an estimate, the largest of thread and emulators (which
+  wait for each other), transfers and device.""",
     ]
     if columns:
         texts += [
             f"\n## One column of the Atari table on {device}\n\n26 games, 5 seeds, "
-            f"{_COLUMN_STEPS:,} agent steps each; a bound, without evaluations:\n",
+            f"{_COLUMN_STEPS:,} agent steps each; estimated, without evaluations:\n",
             *columns,
         ]
     return ["\n".join(texts)]

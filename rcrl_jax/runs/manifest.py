@@ -25,7 +25,7 @@ before manifests had the number.
 """
 
 FORMAT = 2
-"""Version of the format of work directories: names of fields, and what checkpoints hold.
+"""Version of the format of work directories: sections of manifests, and what checkpoints hold.
 
 Raise it with every change to those. A work directory of another format is refused. 1 stands for all
 work directories from before manifests had the number.

@@ -98,7 +98,7 @@ def test_each_look_has_its_own_conditions(tmp_path):
 @pytest.mark.parametrize(
     ("places", "verdict"),
     [
-        ([50] * 26, "no sign of a defect"),
+        ([50] * 26, "the base is not rejected"),
         ([85] * 26, "the base is rejected"),
         ([0, 100] * 13, "the base is rejected"),
     ],
