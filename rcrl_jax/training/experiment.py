@@ -81,7 +81,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
-            memory = prediction.check_resources(plan, fleet, environment.spec)
+            needs = prediction.check_resources(plan, fleet, environment.spec)
             check_lock = stack.enter_context(files.locked(plan.workdir, "program"))
         described = _describe_runs(plan, fleet.agent, environment.description)
         changes = manifest.claim(plan.paths, described)
@@ -102,7 +102,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         state, written, frame_log = _start_or_resume(
             plan, fleet, environment, replay, history, store, say
         )
-        say(prediction.forecast(memory, fleet, replay, state, plan.total_steps))
+        say(prediction.forecast(needs, fleet, replay, state, plan.total_steps))
 
         recording = stack.enter_context(
             Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
@@ -286,15 +286,10 @@ def _start_or_resume(
     replay.restore(saved.replay)
     memory = None
     if saved.memory is not None:
-        state, restart = jax.tree.unflatten(jax.tree.structure(fleet.start_memory(1)), saved.memory)
-        memory = types.Memory(fleet.place(state), restart)
+        kept, restart = jax.tree.unflatten(jax.tree.structure(fleet.start_memory(1)), saved.memory)
+        memory = types.Memory(fleet.place(kept), restart)
     state = loop.LoopState(
-        saved.step,
-        learner,
-        observation,
-        saved.pending_update,
-        memory,
-        saved.early_updates,
+        saved.step, learner, observation, saved.pending_update, memory, saved.early_updates
     )
     return state, saved.records, frame_log
 

@@ -35,7 +35,7 @@ class DoesNotFit(ValueError):  # noqa: N818 - says what is the matter
     """The fleet needs more memory than there is."""
 
 
-class Memory(NamedTuple):
+class MemoryNeeds(NamedTuple):
     """What a fleet needs and what there is, in bytes."""
 
     host: int
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 def predict_memory(
     fleet: Fleet, spec: EnvironmentSpec, frame_store: str, total_steps: int
-) -> Memory:
+) -> MemoryNeeds:
     """Adds up what the runs of a fleet will hold; allocates none of it.
 
     Args:
@@ -70,8 +70,8 @@ def predict_memory(
     available = psutil.virtual_memory().available
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:  # one memory for both
-        return Memory(host + device, 0, available, None)
-    return Memory(host, device // fleet.num_devices, available, limit)
+        return MemoryNeeds(host + device, 0, available, None)
+    return MemoryNeeds(host, device // fleet.num_devices, available, limit)
 
 
 def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
@@ -113,7 +113,7 @@ def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
     return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 
-def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> Memory:
+def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> MemoryNeeds:
     """Checks that a plan's fleet fits on the disk and in memory; writes nothing.
 
     What the runs have written already needs no more space.
@@ -137,7 +137,7 @@ def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> Memory:
 
 
 def forecast(
-    memory: Memory, fleet: Fleet, replay: SegmentReplay, state: LoopState, total_steps: int
+    memory: MemoryNeeds, fleet: Fleet, replay: SegmentReplay, state: LoopState, total_steps: int
 ) -> str:
     """One line for the user about a fleet in `state`: memory and time, from timed updates."""
     counts = updates_to_go(fleet.agent.schedule, state.step, state.early_updates, total_steps)
@@ -184,7 +184,7 @@ def _on_disk(plan: Plan) -> int:
     return sum(map(files.bytes_in, places))
 
 
-def check(memory: Memory, num_runs: int) -> None:
+def check(memory: MemoryNeeds, num_runs: int) -> None:
     """Checks that a fleet fits in memory.
 
     Raises:
@@ -215,7 +215,7 @@ def time_update(fleet: Fleet, batch: types.Batch) -> float:
     return min(durations[1:])  # the first one compiles
 
 
-def describe(memory: Memory, update_s: float, updates: int, now: datetime.datetime) -> str:
+def describe(memory: MemoryNeeds, update_s: float, updates: int, now: datetime.datetime) -> str:
     """One line for the user, before `updates` more updates."""
     device = f" and {memory.device / 2**30:.1f} GiB on each device" if memory.device else ""
     to_go = datetime.timedelta(seconds=update_s * updates)

@@ -30,14 +30,14 @@ def fleet_of(agent, runs: int, **options) -> Fleet:
 
 
 def test_a_fleet_that_does_not_fit_is_refused_with_the_numbers():
-    memory = prediction.Memory(host=10 * 2**30, device=0, host_limit=4 * 2**30, device_limit=None)
+    memory = prediction.MemoryNeeds(10 * 2**30, 0, host_limit=4 * 2**30, device_limit=None)
     says = r"10\.0 GiB of host.* 4\.0 GiB free, enough for 8 runs"
     with pytest.raises(prediction.DoesNotFit, match=says):
         prediction.check(memory, num_runs=20)
-    device = prediction.Memory(2**30, 9 * 2**30, 4 * 2**30, 3 * 2**30)
+    device = prediction.MemoryNeeds(2**30, 9 * 2**30, 4 * 2**30, 3 * 2**30)
     with pytest.raises(prediction.DoesNotFit, match=r"9\.0 GiB of device"):
         prediction.check(device, num_runs=3)
-    prediction.check(prediction.Memory(2**30, 2**30, 2**30, 2**30), num_runs=1)
+    prediction.check(prediction.MemoryNeeds(2**30, 2**30, 2**30, 2**30), num_runs=1)
 
 
 def test_predicted_memory_grows_with_the_runs():
@@ -136,11 +136,12 @@ def test_updates_that_are_made_are_not_to_go():
 
 def test_the_prediction_is_one_line():
     now = datetime.datetime(2026, 1, 31, 23, 0)
-    on_host = prediction.describe(prediction.Memory(3 * 2**29, 0, 0, None), 0.018, 5000, now)
+    on_host = prediction.describe(prediction.MemoryNeeds(3 * 2**29, 0, 0, None), 0.018, 5000, now)
     assert on_host == (
         "predicted: 1.5 GiB of host memory; 5,000 updates of 18.0 ms to go, 90 s: "
         "not before 23:01 (31 Jan)"
     )
-    on_device = prediction.describe(prediction.Memory(2**30, 2**31, 0, None), 0.36, 20_000, now)
+    needs = prediction.MemoryNeeds(2**30, 2**31, 0, None)
+    on_device = prediction.describe(needs, 0.36, 20_000, now)
     assert "1.0 GiB of host memory and 2.0 GiB on each device" in on_device
     assert "20,000 updates of 360.0 ms to go, 120 min: not before 01:00 (01 Feb)" in on_device
