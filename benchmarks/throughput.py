@@ -15,8 +15,10 @@ Nothing else should be running meanwhile.
 import functools
 import json
 import pathlib
+import statistics
 import sys
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,12 +55,7 @@ _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first p
 def median_s(call: Callable[[], Any], repeats: int) -> float:
     """Median wall-clock seconds of `call`, which must return only when its work is done."""
     call()
-    durations = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - start)
-    return sorted(durations)[len(durations) // 2]
+    return statistics.median(timeit.repeat(call, number=1, repeat=repeats))
 
 
 def measure_machine(repeats: int) -> dict[str, float]:
@@ -234,7 +231,8 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
         for part in ("act", "environment", "sample", "priorities", "add"):
             lines.append(f"  {part:<12} {f[f'{part}_ms']:8.2f} ms")
         lines.append(
-            f"  memory       host {f['host_gib']:.1f} GiB, device {f['device_gib']:.1f} GiB"
+            f"  memory       host {f['host_gib']:.1f} GiB, device {f['device_gib']:.1f} GiB "
+            "(predicted)"
         )
         lines.append(
             f"  loop - update{rest:8.2f} ms = {rest / f['loop_ms']:.0%} of the loop's time, "

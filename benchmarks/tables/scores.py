@@ -176,7 +176,8 @@ def table2(frame: pd.DataFrame, *, budgets: Sequence[int] = (100_000, 1_500_000)
 
         filled += _beside_published(own.arm.unique(), BUDGET_SYSTEMS, theirs, ours)
         notes += _warnings(own, steps, budget)
-    title = "Atari: scores after 100,000 and 1,500,000 environment steps, published and ours"
+    after = " and ".join(f"{steps:,}" for steps in budgets)
+    title = f"Atari: scores after {after} environment steps, published and ours"
     rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
     return Table(title, "game", [column.column for column in filled], rows, notes)
 

@@ -41,8 +41,9 @@ class Problem(NamedTuple):
         )
 
     def state_returns(self) -> np.ndarray:
-        """The return distribution of every state, `[S, G]`."""
-        return return_distributions.state_returns(self.returns().pmf, self.policy)
+        """Z^pi(s) = sum_a pi(a|s) Z^pi(s, a): `[S, G]` (appendix A.2)."""
+        pmf = self.returns().pmf.reshape(*self.policy.shape, -1)
+        return np.einsum("sa,sag->sg", self.policy, pmf)
 
 
 def under_uniform_policy(mdp: mdps.MDP, horizon: int) -> Problem:

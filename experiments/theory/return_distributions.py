@@ -126,11 +126,6 @@ def bin_returns(distribution: ReturnDistribution, bins: int) -> BinnedReturns:
     return BinnedReturns(probability, (high - low) / bins)
 
 
-def state_returns(pair_probability: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """Z^pi(s) = sum_a pi(a|s) Z^pi(s, a): `[X, K], [S, A] -> [S, K]` (appendix A.2)."""
-    return np.einsum("sa,sak->sk", policy, pair_probability.reshape(*policy.shape, -1))
-
-
 def action_values(mdp: mdps.MDP, policy: np.ndarray, horizon: int) -> np.ndarray:
     """Q^pi `[X]` of the first `horizon` rewards, by backups of expected values."""
     with jax.enable_x64(True):
