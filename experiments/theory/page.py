@@ -8,7 +8,7 @@ from experiments import markdown
 from rcrl_jax import files
 
 _SUMMARISED = "theorem", "rare_probe", "segment_sampling"  # studies of rows and single numbers
-_OTHERS = "rare_probe_proof", "segment_sampling_sizes", "manifest"  # further tables
+_OTHERS = "rare_probe_proof", "segment_sampling_sizes"  # further tables
 _MARKED = re.compile(r"<!-- measured:(\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -30,7 +30,7 @@ def check(path: pathlib.Path, studies: Collection[str]) -> None:
 
 def fill(path: pathlib.Path, report: dict) -> None:
     """Puts the table NAME between each `<!-- measured:NAME -->` and `<!-- end -->`."""
-    tables = _tables(report["results"], report["manifest"])
+    tables = _tables(report["results"])
 
     def replace(match):
         return f"<!-- measured:{match[1]} -->\n{table(tables[match[1]])}\n<!-- end -->"
@@ -56,7 +56,7 @@ def _cell(value) -> str:
     return "0" if abs(value) < 1e-12 else f"{value:.3g}"  # below is a rounding error of float64
 
 
-def _tables(results: dict, manifest: dict) -> dict[str, list[dict]]:
+def _tables(results: dict) -> dict[str, list[dict]]:
     """The rows of every table of the page, by its name."""
     tables = {name: rows for name, rows in results.items() if isinstance(rows, list)}
     for name in _SUMMARISED:
@@ -72,5 +72,4 @@ def _tables(results: dict, manifest: dict) -> dict[str, list[dict]]:
     for row in results["representation"]:
         errors[row["family"]]["slack"] = row["slack"]
     tables["representation"] = list(errors.values())
-    tables["manifest"] = [{"what": key, "value": value} for key, value in manifest.items()]
     return tables

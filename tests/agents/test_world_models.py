@@ -486,11 +486,11 @@ def test_components_that_a_run_lacks_change_nothing(preset):
 
 def test_slac_learns_the_model_alone_at_first():
     start, (after, result) = state_of("slac"), updated("slac")
+    own = start.params.agent
+    jax.tree.map(np.testing.assert_array_equal, start.target_params, own.critics)
     for part in ("actor", "critics", "log_temperature"):
         jax.tree.map(
-            np.testing.assert_array_equal,
-            getattr(start.params.agent, part),
-            getattr(after.params.agent, part),
+            np.testing.assert_array_equal, getattr(own, part), getattr(after.params.agent, part)
         )
     assert result.metrics["loss_critic"] == 0 and not result.transition_loss.any()
     last = start._replace(updates=jnp.int32(toy_world_models.SMALL_SLAC["pretraining_updates"]))
