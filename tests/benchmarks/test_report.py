@@ -1,6 +1,6 @@
 """The command writes the page and says what is left out."""
 
-from tests.benchmarks.tables import pages
+from tests.benchmarks.tables import synthetic
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
 
@@ -11,15 +11,18 @@ def command(*arguments) -> programs.Ended:
 
 def test_the_page_is_written_and_what_is_left_out_is_named(tmp_path):
     root = tmp_path / "results"
-    pages.write_run(root, "rcrl", "Pong", 0, 10.0)
-    (pages.write_run(root, "rcrl", "Pong", 1, 10.0) / "scores.json").write_text("{")
+    for seed in range(2):
+        run = synthetic.write_run(root, "sac_aug", "walker_walk", seed, 5.0, steps=25_000)
+    (run / "scores.json").write_text("{")
     output = tmp_path / "new" / "report.html"
     result = command(f"--results={root}", f"--output={output}")
     assert result.returncode == 0, result.stderr
     (line,) = result.stderr.splitlines()
     assert "seed_1/scores.json is damaged" in line
     assert result.stdout == f"{output}: runs: 1, left out: 1\n"
-    assert 'href="../results/rcrl/Pong/seed_0/"' in output.read_text(encoding="utf-8")
+    text = output.read_text(encoding="utf-8")
+    assert 'href="../results/sac_aug/walker_walk/seed_0/"' in text
+    assert "No run outside the figure of DMControl has an evaluation yet." in text
 
 
 def test_a_missing_directory_is_refused_and_an_old_page_stays(tmp_path):

@@ -17,7 +17,7 @@ from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.training import experiment
 from tests.experiments import programs
 from tests.training import damage_trials, toy, toy_control
-from tests.training.toy import Interruption, assert_same_result, last_step
+from tests.training.toy import assert_same_result, last_step
 
 pytestmark = pytest.mark.endurance
 
@@ -103,11 +103,7 @@ def test_killed_runs_end_as_undisturbed(family, tmp_path):
 def half(tmp_path_factory):
     """Runs with two checkpoints."""
     directory = tmp_path_factory.mktemp("half")
-    stop = Interruption(signal.SIGTERM, num_envs=len(SEEDS), step=170)
-    with pytest.raises(experiment.Interrupted):
-        experiment.run(
-            toy.make_plan(directory, seeds=SEEDS, make_environment=stop), say=lambda line: None
-        )
+    toy.run_and_stop(make_plan(directory), 170)
     return directory
 
 

@@ -8,27 +8,9 @@ import shlex
 import pytest
 
 from rcrl_jax.envs import dmc_rendering
-from rcrl_jax.training import experiment
 from tests import makefile
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_mistake
-from tests.training import toy
-
-
-def test_a_run_says_at_once_that_it_compiles_and_forecasts_its_updates_alone(tmp_path, monkeypatch):
-    said = []
-
-    class Progress(experiment.Progress):
-        def close(self):
-            super().close()
-            said.append("the bar has ended")
-
-    monkeypatch.setattr(experiment, "Progress", Progress)
-    experiment.run(toy.make_plan(tmp_path, total_steps=50), say=said.append)
-    assert said[0] == "compiling, up to a minute"
-    assert f" {50 - toy.SMALL['learn_start']} updates of " in said[1]
-    # On a terminal, the next line would end in the bar.
-    assert said.index("the bar has ended") < said.index("final evaluation: 5 episodes")
 
 
 @pytest.mark.parametrize("preset", ["state_sac", "rcrl_sac"])

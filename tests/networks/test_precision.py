@@ -118,11 +118,15 @@ ASKED_OF_CONVOLUTIONS = {
 }
 
 
-def lines_of_products(name: str, setting: str, platform: str) -> list[str]:
+@functools.cache
+def traced(name: str, setting: str):
     function, arguments = FUNCTIONS[name]
     function = precision.at_precision(functools.partial(with_gradients, function), setting)
-    traced = jax.jit(function).trace(*arguments)
-    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    return jax.jit(function).trace(*arguments)
+
+
+def lines_of_products(name: str, setting: str, platform: str) -> list[str]:
+    text = traced(name, setting).lower(lowering_platforms=(platform,)).as_text()
     return [line for line in text.splitlines() if re.search(r"dot_general|convolution\(", line)]
 
 

@@ -8,16 +8,6 @@ import numpy as np
 
 from rcrl_jax.networks import slac
 
-MODEL = slac.LatentModel(filters=1, z1_size=2, z2_size=3, hidden=4)
-
-
-def init(model=MODEL, num_actions=2):
-    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, num_actions))
-    return jax.jit(model.init)(jax.random.key(0), image, action)
-
-
-PARAMS = init()
-
 
 def shapes_of(params, part):
     kernels = params["params"][part]
@@ -69,11 +59,14 @@ def window():
 
 def test_nothing_passes_from_an_episode_to_the_next():
     actions, features, is_first, noise = window()
-    run = jax.jit(functools.partial(slac.filter_window, MODEL))
-    before = jax.block_until_ready(run(PARAMS, actions, features, is_first, noise))
+    model = slac.LatentModel(filters=1, z1_size=2, z2_size=3, hidden=4)
+    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 2))
+    params = jax.jit(model.init)(jax.random.key(0), image, action)
+    run = jax.jit(functools.partial(slac.filter_window, model))
+    before = jax.block_until_ready(run(params, actions, features, is_first, noise))
     actions[:3, 1] += 1.0  # up to what led to the first frame
     features[:2, 1] -= 1.0
-    after = run(PARAMS, actions, features, is_first, noise)
+    after = run(params, actions, features, is_first, noise)
     for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(x[:, 0], y[:, 0])
         np.testing.assert_array_equal(x[2:, 1], y[2:, 1])

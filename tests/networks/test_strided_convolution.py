@@ -1,5 +1,7 @@
 """Convolutions as products, and on devices, equal XLA's, gradients included."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -22,6 +24,15 @@ def with_bias(convolve):
     return lambda x, kernel, bias: convolve(x, kernel) + bias[None, None, None]
 
 
+@functools.cache
+def of_xla(convolve, side, size):
+    """Images, a kernel and a bias, and what XLA makes of them, gradients included."""
+    rng = np.random.default_rng(0)
+    shapes = (2, *size, 3), (side, side, 3, 4), (4,)
+    arguments = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    return arguments, outputs_and_gradients(convolve, arguments)
+
+
 @pytest.mark.parametrize(
     "side, size", [(3, (7, 8)), (4, (6, 9)), (5, (7, 8)), (6, (6, 9)), (6, (30, 30))], ids=str
 )
@@ -36,10 +47,8 @@ def with_bias(convolve):
     ids=["convolution", "on devices", "transposed", "transposed, on devices"],
 )
 def test_convolutions_equal_those_of_xla(mine, xla, size, side):
-    rng = np.random.default_rng(0)
-    shapes = (2, *size, 3), (side, side, 3, 4), (4,)
-    arguments = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    found, expected = (outputs_and_gradients(f, arguments) for f in (mine, xla))
+    arguments, expected = of_xla(xla, side, size)
+    found = outputs_and_gradients(mine, arguments)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected
     )

@@ -1,17 +1,14 @@
-"""Exchanged, reordered, edited and deleted records are noticed; so are moved checkpoints."""
+"""Exchanged, reordered, edited and deleted records are noticed."""
 
-import dataclasses
 import json
 import shutil
 
 import pytest
 
 from rcrl_jax import files
-from rcrl_jax.runs import checkpoints, manifest, records
+from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.recorder import Counters, RunRecorder
-from rcrl_jax.training import curves, experiment
-from tests.training import toy
 
 
 def count(step):
@@ -157,79 +154,3 @@ def test_what_is_deleted_while_a_run_writes_is_written_again(paths):
     assert sorted(line.split(";")[0].split("/")[-1] for line in said) == [
         "manifest.json", "metrics.jsonl", "tensorboard"
     ]  # fmt: skip
-
-
-# --- a whole run ------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished run of two checkpoints."""
-    plan = toy.make_plan(tmp_path_factory.mktemp("finished"))
-    experiment.run(plan)
-    return plan
-
-
-@pytest.fixture
-def copy(finished, tmp_path):
-    """The plan of a copy of that run."""
-    shutil.copytree(finished.workdir, tmp_path, dirs_exist_ok=True)
-    return toy.make_plan(tmp_path)
-
-
-def test_scores_of_another_seed_are_refused(copy):
-    path = toy.paths_of(copy).scores
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 9}))
-    with pytest.raises(files.Damaged, match="it is of another seed"):
-        experiment.run(copy)
-
-
-def test_a_finished_run_on_a_disk_that_cannot_be_written_has_its_scores(copy, monkeypatch):
-    def full(paths):
-        raise OSError(30, "Read-only file system", str(paths.curve))
-
-    monkeypatch.setattr(curves, "draw_learning_curve", full)
-    said = []
-    scores = experiment.run(copy, said.append)
-    assert scores == [records.read_scores(toy.paths_of(copy).scores)["mean"]]
-    assert any(line.startswith("warning: the curve cannot be drawn") for line in said)
-
-
-def test_a_finished_run_that_is_asked_for_other_episodes_records_them(copy):
-    plan = dataclasses.replace(copy, eval_episodes=3)
-    (score,) = experiment.run(plan)
-    last = records.last_evaluation(toy.paths_of(plan))
-    assert len(last["returns"]) == 3 and last["mean"] == score
-    before = toy.paths_of(plan).evaluations.read_text()
-    assert experiment.run(plan) == [score]
-    assert toy.paths_of(plan).evaluations.read_text() == before
-
-
-def test_evaluations_deleted_before_the_next_one_are_written_again(tmp_path):
-    def delete(moment):
-        if moment.step == 120:
-            toy.paths_of(plan).evaluations.unlink()
-
-    plan = toy.make_plan(tmp_path, observe=delete, observe_period=60, checkpoint_period=1000)
-    said = []
-    experiment.run(plan, said.append)
-    evaluations = records.read_evaluations(toy.paths_of(plan).evaluations)
-    assert [line["agent_steps"] for line in evaluations] == [60, 120, 180, 240]
-    assert any("has deleted" in line and "evaluations.jsonl" in line for line in said)
-
-
-def test_a_deleted_manifest_is_called_that(copy):
-    toy.paths_of(copy).manifest.unlink()
-    with pytest.raises(manifest.WorkdirMismatch, match=r"manifest.json is gone, .* restore it"):
-        experiment.run(copy)
-
-
-def test_a_checkpoint_under_another_number_is_set_aside(copy):
-    toy.paths_of(copy).scores.unlink()
-    directory = toy.paths_of(copy).checkpoints
-    older, newest = checkpoints.kept_steps(directory)
-    (directory / str(newest)).rename(directory / str(newest + 5))
-    said = []
-    experiment.run(copy, said.append)
-    assert any(f"it is the checkpoint of step {newest}" in line for line in said)
-    assert any(f"going on from the checkpoint of step {older}" in line for line in said)

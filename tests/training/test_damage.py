@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 
+import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,20 +17,19 @@ from experiments import launch
 from rcrl_jax import files
 from rcrl_jax.runs import checkpoints, manifest, records, workdir
 from rcrl_jax.runs.paths import RunPaths
-from rcrl_jax.training import experiment
+from rcrl_jax.training import curves, experiment, prediction
+from rcrl_jax.training.fleet import Fleet
 from tests.runs.test_checkpoints import like, make_checkpoint
 from tests.training import damage_trials, toy
 from tests.training.test_experiment import contents
-from tests.training.toy import Interruption, run
+from tests.training.toy import run
 
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
     """A run with the checkpoints of steps 150 and 170."""
     directory = tmp_path_factory.mktemp("half")
-    stop = Interruption(15, num_envs=1, step=170)
-    with pytest.raises(experiment.Interrupted):
-        run(toy.make_plan(directory, make_environment=stop))
+    toy.run_and_stop(toy.make_plan(directory), 170)
     assert checkpoints.kept_steps(directory / "checkpoints") == [150, 170]
     return directory
 
@@ -131,6 +131,93 @@ def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_
         toy.assert_equal_trees(own, expected)
     else:
         toy.assert_same_result(toy.make_plan(copy), reference)
+
+
+def test_a_resumed_learner_lies_on_its_device(half, tmp_path, monkeypatch):
+    """Arrays of the host would be copied for every action until the next update."""
+
+    class Acted(Exception):  # noqa: N818
+        """Training goes on from the checkpoint."""
+
+    def act(fleet, params, *arguments, **named):
+        raise Acted(params)
+
+    monkeypatch.setattr(prediction, "forecast", lambda *parts: "")  # it would compile an update
+    monkeypatch.setattr(Fleet, "act", act)
+    with pytest.raises(Acted) as first:
+        run(toy.make_plan(shutil.copytree(half, tmp_path / "W")))
+    leaves = jax.tree.leaves(first.value.args)
+    assert leaves and all(isinstance(leaf, jax.Array) for leaf in leaves)
+
+
+# --- a finished run ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(reference, tmp_path):
+    """The plan of a copy of a finished run of two checkpoints."""
+    return toy.make_plan(shutil.copytree(reference.workdir, tmp_path / "W"))
+
+
+def test_scores_of_another_seed_are_refused(finished):
+    path = toy.paths_of(finished).scores
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 9}))
+    with pytest.raises(files.Damaged, match="it is of another seed"):
+        run(finished)
+
+
+def test_a_finished_run_on_a_disk_that_cannot_be_written_has_its_scores(finished, monkeypatch):
+    def full(paths):
+        raise OSError(30, "Read-only file system", str(paths.curve))
+
+    monkeypatch.setattr(curves, "draw_learning_curve", full)
+    said = []
+    scores = experiment.run(finished, said.append)
+    assert scores == [records.read_scores(toy.paths_of(finished).scores)["mean"]]
+    assert any(line.startswith("warning: the curve cannot be drawn") for line in said)
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_finished_run_that_is_asked_for_other_episodes_records_them(finished):
+    plan = dataclasses.replace(finished, eval_episodes=3)
+    (score,) = experiment.run(plan)
+    last = records.last_evaluation(toy.paths_of(plan))
+    assert len(last["returns"]) == 3 and last["mean"] == score
+    before = toy.paths_of(plan).evaluations.read_text()
+    assert experiment.run(plan) == [score]
+    assert toy.paths_of(plan).evaluations.read_text() == before
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_evaluations_deleted_before_the_next_one_are_written_again(tmp_path):
+    def delete(moment):
+        if moment.step == 120:
+            toy.paths_of(plan).evaluations.unlink()
+
+    plan = toy.make_plan(
+        tmp_path, total_steps=130, observe=delete, observe_period=60, checkpoint_period=1000
+    )
+    said = run(plan)
+    evaluations = records.read_evaluations(toy.paths_of(plan).evaluations)
+    assert [line["agent_steps"] for line in evaluations] == [60, 120, 130]
+    assert any("has deleted" in line and "evaluations.jsonl" in line for line in said)
+
+
+def test_a_deleted_manifest_is_called_that(finished):
+    toy.paths_of(finished).manifest.unlink()
+    with pytest.raises(manifest.WorkdirMismatch, match=r"manifest.json is gone, .* restore it"):
+        run(finished)
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_checkpoint_under_another_number_is_set_aside(finished):
+    toy.paths_of(finished).scores.unlink()
+    directory = toy.paths_of(finished).checkpoints
+    older, newest = checkpoints.kept_steps(directory)
+    (directory / str(newest)).rename(directory / str(newest + 5))
+    said = run(finished)
+    assert any(f"it is the checkpoint of step {newest}" in line for line in said)
+    assert any(f"going on from the checkpoint of step {older}" in line for line in said)
 
 
 # --- checkpoints ------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 
 from rcrl_jax.runs import checkpoints, manifest, records
 from rcrl_jax.training import assessment, experiment, loop, prediction
-from rcrl_jax.training.fleet import Fleet
 from tests.training import toy
 from tests.training.toy import Interruption, run
 
@@ -67,6 +66,23 @@ def test_an_observer_sees_the_last_step_once(tmp_path, monkeypatch):
     observe = {"observe": lambda moment: seen.append(moment.step), "observe_period": 8}
     run(toy.make_plan(tmp_path, total_steps=20, **observe))
     assert seen == [0, 8, 16, 20]
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_run_says_at_once_that_it_compiles_and_forecasts_its_updates_alone(tmp_path, monkeypatch):
+    said = []
+
+    class Progress(experiment.Progress):
+        def close(self):
+            super().close()
+            said.append("the bar has ended")
+
+    monkeypatch.setattr(experiment, "Progress", Progress)
+    experiment.run(toy.make_plan(tmp_path, total_steps=50), said.append)
+    assert said[0] == "compiling, up to a minute"
+    assert f" {50 - toy.SMALL['learn_start']} updates of " in said[1]
+    # On a terminal, the next line would end in the bar.
+    assert said.index("the bar has ended") < said.index("final evaluation: 5 episodes")
 
 
 @pytest.mark.usefixtures("undrawn_curves")
@@ -226,41 +242,6 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference, mon
     toy.paths_of(plan).scores.unlink()
     run(plan)
     toy.assert_same_result(plan, reference)
-
-
-def test_a_resumed_learner_lies_on_its_device(tmp_path, monkeypatch):
-    """Arrays of the host would be copied for every action until the next update."""
-    plan = toy.make_plan(tmp_path, total_steps=34)
-    make = Interruption(signal.SIGTERM, num_envs=1, step=20)
-    with pytest.raises(experiment.Interrupted):
-        run(toy.make_plan(tmp_path, total_steps=34, make_environment=make))
-    seen = []
-    act = Fleet.act
-
-    def watched(self, params, *arguments, **named):
-        seen.append(params)
-        return act(self, params, *arguments, **named)
-
-    monkeypatch.setattr(Fleet, "act", watched)
-    run(plan)
-    assert seen and all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(seen))
-
-
-def test_a_fleet_resumed_under_other_circumstances_says_so_once(tmp_path, monkeypatch):
-    plan = toy.make_plan(tmp_path, seeds=(3, 4, 5), total_steps=34)
-    asked = []
-    circumstances = manifest.circumstances
-    monkeypatch.setattr(manifest, "circumstances", lambda: asked.append(0) or circumstances())
-    run(plan)
-    assert len(asked) == 1  # it starts git three times
-    toy.paths_of(plan).scores.unlink()
-    for path in tmp_path.glob(manifest.ALL):
-        described = json.loads(path.read_text())
-        described["versions"]["python"] = "3.5"
-        path.write_text(json.dumps(described))
-    warnings = [line for line in run(plan) if "circumstances" in line]
-    assert len(warnings) == 1 and "versions.python 3.5" in warnings[0]
-    assert not [line for line in run(plan) if "circumstances" in line]  # it is finished
 
 
 # --- refusing ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
-from tests.training import toy_control
+from tests.training import toy, toy_control
 
 
 def test_fleets_on_two_devices():
@@ -36,10 +36,7 @@ def test_update_lowers_for_accelerators():
     specs = types.RunSpec([6, 18], constants)
     fleet = Fleet(agent, range(runs), specs, batching="vmap")
     batch = prediction.empty_batch(agent, runs, "host")
-    exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda"))(
-        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)
-    )
-    assert set(exported.platforms) == {"tpu", "cuda"}
+    toy.assert_lowers_for_accelerators(fleet, batch)
 
 
 def test_update_does_not_copy_stored_frames():

@@ -1,7 +1,9 @@
-"""Scores of a checkpoint equal those of training, and its work directory stays as it is."""
+"""Scores of a checkpoint are those of training; its work directory stays; reading runs no code."""
 
+import dataclasses
 import json
 import pathlib
+import pickle
 import shutil
 import signal
 
@@ -374,3 +376,56 @@ def test_a_signal_ends_the_games_and_nothing_is_written(finished, tmp_path, monk
 def test_a_run_that_resumes_in_another_order_is_refused(copy):
     with pytest.raises(manifest.WorkdirMismatch, match="in another order: repeat the old command"):
         experiment.run(make_plan(copy, seeds=SEEDS[::-1]), lambda line: None)
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_fleet_resumed_under_other_circumstances_says_so_once(copy, monkeypatch):
+    plan, asked = make_plan(copy), []
+    plan.paths[0].scores.unlink()
+    edit_all(copy, lambda described: described["versions"].update(python="3.5"))
+    circumstances = manifest.circumstances
+    monkeypatch.setattr(manifest, "circumstances", lambda: asked.append(0) or circumstances())
+    warnings = [line for line in toy.run(plan) if "circumstances" in line]
+    assert len(asked) == 1  # it starts git three times
+    assert len(warnings) == 1 and "versions.python 3.5" in warnings[0]
+    assert not [line for line in toy.run(plan) if "circumstances" in line]  # it is finished
+
+
+# --- checkpoints from somebody else, which must not run code -------------------------------------
+
+
+class Unpickled(Exception):  # noqa: N818
+    """Something has tried to unpickle."""
+
+
+@pytest.fixture
+def nothing_unpickles(monkeypatch):
+    def refuse(*arguments, **options):
+        raise Unpickled
+
+    class Unpickler:
+        __init__ = load = refuse
+
+    for name, replacement in (("load", refuse), ("loads", refuse), ("Unpickler", Unpickler)):
+        monkeypatch.setattr(pickle, name, replacement)
+
+
+def test_unpickling_would_be_noticed(tmp_path, nothing_unpickles):
+    np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
+    for read in (
+        lambda: pickle.loads(pickle.dumps(1)),
+        lambda: np.load(tmp_path / "objects.npy", allow_pickle=True),
+    ):
+        with pytest.raises(Unpickled):
+            read()
+
+
+@pytest.mark.usefixtures("undrawn_curves", "nothing_unpickles")
+def test_reading_a_checkpoint_unpickles_nothing(copy):
+    """Neither the whole state, as training resumes it, nor the agents alone, as they are scored."""
+    plan = dataclasses.replace(make_plan(copy), film=False)
+    assert toy.last_checkpoint(plan).step == STEPS
+    fleet, params = build.restore_agents(plan)
+    assert fleet.num_runs == len(SEEDS) and params
+    plan.paths[0].scores.unlink()
+    assert f"resuming after the last of {STEPS} steps" in toy.run(plan)

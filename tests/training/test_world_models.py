@@ -75,7 +75,4 @@ def test_updates_lower_for_accelerators_with_frames_on_the_device(preset):
     fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), constants))
     batch = prediction.empty_batch(agent, 2, "device")
     frames = np.zeros((2, 4, device_frame_size(agent.observations.stored)), np.uint8)
-    exported = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda"))(
-        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
-    )
-    assert set(exported.platforms) == {"tpu", "cuda"}
+    toy.assert_lowers_for_accelerators(fleet, batch, frames)

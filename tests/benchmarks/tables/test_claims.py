@@ -20,43 +20,56 @@ def claim_of(name, steps=STEPS):
     return found._replace(env_steps=steps)
 
 
-def finish(root, preset, level, *, games=FREE_GAMES, seeds=range(4), steps=STEPS, **run):
-    """Finishes runs around a human-normalised `level`; noise depends on arm, game and seed."""
+def finished(preset, level, *, games=FREE_GAMES, seeds=range(4)) -> list[tuple]:
+    """Arm, game, seed and score of runs around a human-normalised `level`; noise is their own."""
+    found = []
     for game in games:
         for seed in seeds:
             noise = np.random.default_rng([*f"{preset} {game}".encode(), seed]).normal(0, 0.02)
-            score = score_at(game, level + noise)
-            write_run(root, preset, game, seed, score, steps=steps, **run)
+            found.append((preset, game, seed, score_at(game, level + noise)))
+    return found
 
 
-def judge(root, claim, **settings):
-    return claims.judge(claim, runs.read(root).frame, **settings)
+def write(root, rows, **run):
+    """Writes such runs."""
+    for preset, game, seed, score in rows:
+        write_run(root, preset, game, seed, score, steps=STEPS, **run)
+
+
+def frame_of(rows, steps=STEPS, family="atari") -> pd.DataFrame:
+    """Such runs under equal conditions as if they had been read."""
+    frame = pd.DataFrame(rows, columns=["arm", "game", "seed", "score"])
+    return frame.assign(family=family, env_steps=steps, pool=0, algorithm=2)
+
+
+def judge(root, claim):
+    return claims.judge(claim, runs.read(root).frame)
 
 
 @pytest.mark.parametrize(
     "first, second, state", [(0.5, 0.2, SUPPORTED), (0.2, 0.5, CONTRADICTED), (0.3, 0.3, UNDECIDED)]
 )
-def test_the_state_follows_the_effect(tmp_path, first, second, state):
-    for preset, level in (("rcrl", first), ("curl", second)):
-        finish(tmp_path, preset, level, games=reference.games(), seeds=range(5))
-    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+def test_the_state_follows_the_effect(first, second, state):
+    every = {"games": reference.games(), "seeds": range(5)}
+    rows = finished("rcrl", first, **every) + finished("curl", second, **every)
+    verdict = claims.judge(claim_of("rcrl > curl"), frame_of(rows))
     assert verdict.state == state and (verdict.games, verdict.pairs) == (26, 130)
     assert "steps: 130 pairs of runs on 26 of 26 games." in verdict.sentence
     assert (verdict.evidence.p_value <= claims.LEVEL) == (state != UNDECIDED)
     # A claim is judged once: neither more seeds nor other ones change the verdict.
-    finish(tmp_path, "rcrl", 5.0, seeds=range(5, 8))
-    finish(tmp_path, "curl", 0.0, seeds=range(5, 8))
-    assert judge(tmp_path, claim_of("rcrl > curl")) == verdict
+    rows += finished("rcrl", 5.0, seeds=range(5, 8)) + finished("curl", 0.0, seeds=range(5, 8))
+    assert claims.judge(claim_of("rcrl > curl"), frame_of(rows)) == verdict
 
 
-def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value(tmp_path):
-    finish(tmp_path, "rcrl", 0.9, games=reference.games(), seeds=range(5))
-    finish(tmp_path, "curl", 0.1, games=reference.games(), seeds=range(4))
-    finish(tmp_path, "curl", 0.1, games=reference.games()[1:], seeds=[4])
+def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value():
+    games = reference.games()
+    rows = finished("rcrl", 0.9, games=games, seeds=range(5))
+    rows += finished("curl", 0.1, games=games, seeds=range(4))
+    rows += finished("curl", 0.1, games=games[1:], seeds=[4])
     # Another seed does not stand for the missing one.
     for preset, level in (("rcrl", 0.9), ("curl", 0.1)):
-        finish(tmp_path, preset, level, games=reference.games()[:1], seeds=[5, 6])
-    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+        rows += finished(preset, level, games=games[:1], seeds=[5, 6])
+    verdict = claims.judge(claim_of("rcrl > curl"), frame_of(rows))
     assert (verdict.state, verdict.pairs, verdict.evidence.p_value) == (UNDECIDED, 129, None)
     assert "judged once seeds 0 to 4 of all 26 games" in verdict.sentence
 
@@ -74,13 +87,12 @@ def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
         scores = [rng.choice(own, (2, 8)) for own in population]
         for pairs in (4, 5, 8):
             rows = [
-                {"arm": arm, "game": task, "seed": seed, "score": own[side, seed]}
+                (arm, task, seed, own[side, seed])
                 for task, own in zip(tasks, scores, strict=True)
                 for side, arm in enumerate((claim.first, claim.second))
                 for seed in range(pairs)
             ]
-            frame = pd.DataFrame(rows).assign(family="dmc", env_steps=STEPS, pool=0, algorithm=2)
-            states.add(claims.judge(claim, frame).state)
+            states.add(claims.judge(claim, frame_of(rows, family="dmc")).state)
         decided += states != {UNDECIDED}
     assert decided <= 5
 
@@ -113,20 +125,19 @@ def test_two_separated_pairs_of_one_game_decide_nothing():
     assert claims.decide(claim_of("rcrl > curl"), evidence) == UNDECIDED
 
 
-def test_two_pairs_a_game_claim_no_interval(tmp_path):
-    finish(tmp_path, "rcrl", 0.9)
-    finish(tmp_path, "curl", 0.1, seeds=range(2))
-    verdict = judge(tmp_path, claim_of("rcrl > curl"))
+def test_two_pairs_a_game_claim_no_interval():
+    rows = finished("rcrl", 0.9) + finished("curl", 0.1, seeds=range(2))
+    verdict = claims.judge(claim_of("rcrl > curl"), frame_of(rows))
     assert (verdict.state, verdict.pairs, verdict.evidence) == (UNDECIDED, 8, None)
     assert "There is no interval" in verdict.sentence and "[" not in verdict.sentence
-    finish(tmp_path, "curl", 0.1, seeds=[2])
-    assert judge(tmp_path, claim_of("rcrl > curl")).evidence is not None
+    rows += finished("curl", 0.1, seeds=[2])
+    assert claims.judge(claim_of("rcrl > curl"), frame_of(rows)).evidence is not None
 
 
 def test_the_larger_set_of_equal_conditions_counts(tmp_path):
     for root, seeds, algorithm in (("a", range(3), 1), ("b", range(3, 5), 2)):
         for preset, level in (("rcrl", 0.5), ("curl", 0.2)):
-            finish(tmp_path / root, preset, level, seeds=seeds, algorithm=algorithm)
+            write(tmp_path / root, finished(preset, level, seeds=seeds), algorithm=algorithm)
     claim = claim_of("rcrl > curl")
     assert judge(tmp_path, claim).pairs == 3 * len(FREE_GAMES)
     assert "Not counted, under other conditions: 8 pairs." in judge(tmp_path, claim).sentence
@@ -134,16 +145,15 @@ def test_the_larger_set_of_equal_conditions_counts(tmp_path):
 
 def test_runs_that_change_the_same_fields_are_pairs(tmp_path):
     """More of them than of the presets themselves; a field that one arm changes makes no pair."""
-    finish(tmp_path, "rcrl", 0.5, seeds=[0])
-    finish(tmp_path, "curl", 0.2, seeds=[0])
+    write(tmp_path, finished("rcrl", 0.5, seeds=[0]) + finished("curl", 0.2, seeds=[0]))
     for preset, level in (("rcrl", 0.2), ("curl", 0.5)):
-        finish(tmp_path / "a", preset, level, seeds=range(3), changes={"n_step": 5})
-    finish(tmp_path / "b", "rcrl", 0.9, seeds=range(4), changes={"n_step": 3})
+        write(tmp_path / "a", finished(preset, level, seeds=range(3)), changes={"n_step": 5})
+    write(tmp_path / "b", finished("rcrl", 0.9), changes={"n_step": 3})
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
     assert verdict.pairs == 3 * len(FREE_GAMES) and verdict.evidence.difference.estimate < 0
     assert verdict.sentence.startswith("rcrl > curl with n_step=5 after 500 environment steps")
     for preset, level in (("rcrl", 0.5), ("curl", 0.2)):
-        finish(tmp_path / "c", preset, level, seeds=[1, 2])
+        write(tmp_path / "c", finished(preset, level, seeds=[1, 2]))
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
     assert verdict.pairs == 3 * len(FREE_GAMES) and verdict.evidence.difference.estimate > 0
 
@@ -171,39 +181,35 @@ def test_dmcontrol_is_judged_on_returns(tmp_path):
 
 class TestPreRegisteredClaim:
     CLAIM = claims.ATARI_CLAIMS[0]
+    LEVELS = {"rcrl": 0.9, "erainbow_sa": 0.1}
 
-    def finish_list(self, root, presets=("rcrl", "erainbow_sa")):
-        for preset in presets:
-            finish(
-                root, preset, 0.9 if preset == "rcrl" else 0.1, steps=100_000,
-                games=registered.GAMES, seeds=registered.SEEDS,
-            )  # fmt: skip
+    def finished(self, *presets, **which):
+        return [row for name in presets for row in finished(name, self.LEVELS[name], **which)]
 
-    def test_it_is_never_decided_here_and_has_no_p_value(self, tmp_path):
-        self.finish_list(tmp_path)
-        for preset, level in (("rcrl", 0.9), ("erainbow_sa", 0.1)):
-            finish(tmp_path, preset, level, steps=100_000)
-        verdict = judge(tmp_path, self.CLAIM)
+    def finished_list(self, *presets):
+        return self.finished(*presets, games=registered.GAMES, seeds=registered.SEEDS)
+
+    def test_it_is_never_decided_here_and_has_no_p_value(self):
+        rows = self.finished_list(*self.LEVELS) + self.finished(*self.LEVELS)
+        verdict = claims.judge(self.CLAIM, frame_of(rows, registered.STEPS))
         assert verdict.state == UNDECIDED and verdict.evidence.p_value is None
         assert verdict.games == len(FREE_GAMES)  # none of the list
         assert "36 of the 36 pairs" in verdict.sentence and "Exploratory" in verdict.sentence
         assert "`python -m benchmarks.claim" in verdict.sentence
 
-    def test_runs_of_the_unfinished_list_count_in_no_verdict(self, tmp_path):
-        self.finish_list(tmp_path, presets=("rcrl",))
-        for games in (FREE_GAMES, registered.GAMES):
-            finish(tmp_path, "curl", 0.1, games=games, steps=100_000)
-        finish(tmp_path, "rcrl", 0.9, steps=100_000)
-        verdict = judge(tmp_path, claim_of("rcrl > curl", 100_000))
+    def test_runs_of_the_unfinished_list_count_in_no_verdict(self):
+        claim = claim_of("rcrl > curl", registered.STEPS)
+        rows = self.finished_list("rcrl") + self.finished("rcrl")
+        rows += finished("curl", 0.1, games=(*FREE_GAMES, *registered.GAMES))
+        verdict = claims.judge(claim, frame_of(rows, registered.STEPS))
         assert verdict.games == len(FREE_GAMES) and "set aside" in verdict.sentence
-        self.finish_list(tmp_path / "rest", presets=("erainbow_sa",))
-        verdict = judge(tmp_path, claim_of("rcrl > curl", 100_000))
+        rows += self.finished_list("erainbow_sa")
+        verdict = claims.judge(claim, frame_of(rows, registered.STEPS))
         assert verdict.games == 8 and "set aside" not in verdict.sentence
 
-    def test_the_larger_experiment_is_not_looked_at(self, tmp_path):
-        for preset, level in (("rcrl", 0.9), ("erainbow_sa", 0.1)):
-            finish(tmp_path, preset, level, steps=100_000, seeds=range(97, 105))
-        verdict = judge(tmp_path, self.CLAIM)
+    def test_the_larger_experiment_is_not_looked_at(self):
+        rows = self.finished(*self.LEVELS, seeds=range(97, 105))
+        verdict = claims.judge(self.CLAIM, frame_of(rows, registered.STEPS))
         assert verdict.pairs == 3 * len(FREE_GAMES)  # seeds 97 to 99
         assert "larger pre-registered experiment are set aside" in verdict.sentence
 
@@ -231,10 +237,10 @@ def test_published_figures_of_each_claim():
     assert claims.published(claims.DMC_CLAIMS[0]) == "The paper prints curves and no figures."
 
 
-def test_the_table_of_verdicts_has_a_row_a_claim(tmp_path):
-    finish(tmp_path, "rcrl", 0.5)
-    finish(tmp_path, "curl", 0.2)
-    judged = [judge(tmp_path, claim_of(name)) for name in ("rcrl > curl", "curl > erainbow")]
+def test_the_table_of_verdicts_has_a_row_a_claim():
+    frame = frame_of(finished("rcrl", 0.5) + finished("curl", 0.2))
+    names = ("rcrl > curl", "curl > erainbow")
+    judged = [claims.judge(claim_of(name), frame) for name in names]
     table = claims.to_table(judged)
     assert [row.label for row in table.rows] == [
         "rcrl > curl, 500: undecided", "curl > erainbow, 500: undecided"

@@ -1,4 +1,8 @@
-"""The page shows every run, pools nothing that differs, and lets no text of a file become HTML."""
+"""The page shows every run, pools nothing that differs, and lets no text of a file become HTML.
+
+In a real browser it sorts, asks for nothing and fits a phone. That needs Debian's packages chromium
+and chromium-driver, which `make test` installs where it can.
+"""
 
 import base64
 import collections
@@ -7,6 +11,7 @@ import html
 import html.parser
 import json
 import re
+import shutil
 import urllib.parse
 
 import pytest
@@ -154,11 +159,10 @@ def test_arms_of_dmcontrol_have_their_own_conditions_and_verdicts_the_budget_of_
 
 
 def test_a_run_is_drawn_in_one_figure(tmp_path):
+    """The figure of DMControl draws the finished ones."""
     root = tmp_path / "results"
-    synthetic.write_run(root, "sac_aug", "walker_walk", 0, 5.0, steps=25_000)
-    text = section(pages.build(root).html, "Learning curves")
-    assert "No run outside the figure of DMControl has an evaluation yet." in text
-    synthetic.write_run(root, "sac_aug", "walker_walk", 1, None, steps=25_000)
+    for seed, score in ((0, 5.0), (1, None)):
+        synthetic.write_run(root, "sac_aug", "walker_walk", seed, score, steps=25_000)
     text = section(pages.build(root).html, "Learning curves")
     assert "1 run, 1 arm, 1 game" in text
 
@@ -173,8 +177,14 @@ def test_sections_without_runs_say_so(tmp_path):
 
 
 def test_damage_gets_one_line_each_and_the_rest_is_shown(tmp_path):
+    """Numbers beyond all measure are no damage, and do not stop the page."""
     root = tmp_path / "results"
-    pages.write_run(root, "rcrl", "Pong", 0, 10.0)
+    run = pages.write_run(root, "rcrl", "Pong", 0, 1e290)
+    values = [10**400, float("inf"), "x", None, [1]]
+    lines = [{"agent_steps": 10, "cosine_positive": value} for value in values]
+    lines += [{"agent_steps": step, "cosine_positive": 0.5} for step in (-1, 10**400, 1.5, "x")]
+    lines.append({"agent_steps": 1000, "cosine_positive": 0.125})
+    synthetic.write_lines(run / "metrics.jsonl", lines)
     half = synthetic.write_run(root, seed=1) / "scores.json"
     half.write_text(half.read_text()[:40])
     synthetic.edit(synthetic.write_run(root, seed=3) / "manifest.json", "run", game="Chess<b>")
@@ -187,17 +197,6 @@ def test_damage_gets_one_line_each_and_the_rest_is_shown(tmp_path):
         (line,) = (line for line in built.problems if words in line)
         assert "\n" not in line and line in listed
     assert len(built.problems) == 3
-
-
-def test_numbers_beyond_all_measure_do_not_stop_the_page(tmp_path):
-    root = tmp_path / "results"
-    run = pages.write_run(root, "rcrl", "Pong", 0, 1e290)
-    values = [10**400, float("inf"), "x", None, [1]]
-    lines = [{"agent_steps": 10, "cosine_positive": value} for value in values]
-    lines += [{"agent_steps": step, "cosine_positive": 0.5} for step in (-1, 10**400, 1.5, "x")]
-    lines.append({"agent_steps": 1000, "cosine_positive": 0.125})
-    synthetic.write_lines(run / "metrics.jsonl", lines)
-    assert pages.build(root).problems == ()
     points, _ = runs.read_measures(read(root))
     assert points.cosine_positive.dropna().to_list() == [0.125]
 
@@ -271,3 +270,122 @@ def test_measures_are_means_over_seeds_with_the_clock_beside_each_auc(built, tmp
     assert [*cosines] == ["rcrl (2), positives"]  # `cosine_negative` is null in every file
     assert aucs["rcrl (2), the discriminator"] == [0.75, 0.75]
     assert aucs["rcrl (1), a clock, on the same pairs"] == [0.625, 0.625]
+
+
+# --- in a browser -----------------------------------------------------------------------------
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(built, results, tmp_path_factory):
+    """A browser that shows the page."""
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        pytest.skip("no browser: apt-get install chromium chromium-driver")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options=options, service=Service(programs[1]))
+    try:
+        path = results.parent / "report.html"
+        path.write_text(built.html, encoding="utf-8")
+        emulate(started)
+        started.get(path.as_uri())
+        yield started
+    finally:
+        started.quit()
+
+
+def emulate(browser, *, width=1200, scheme="light"):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def script(browser, body, *arguments):
+    return browser.execute_script(f"return {body}", *arguments)
+
+
+def test_the_page_loads_without_errors_and_without_requests(browser):
+    assert browser.get_log("browser") == []
+    events = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    # The browser's own start page asks for its own files.
+    own = [request for request in asked if request["documentURL"] == browser.current_url]
+    addresses = [request["request"]["url"] for request in own]
+    assert [url for url in addresses if not url.startswith("data:")] == [browser.current_url]
+
+
+def test_every_figure_is_drawn(browser):
+    widths = script(browser, "[...document.querySelectorAll('img')].map(i => i.naturalWidth)")
+    assert len(widths) > 10 and all(widths)
+
+
+RUNS = "[...document.querySelectorAll('main > section')].at(-1).querySelector('table')"
+
+
+def column(browser, number):
+    return script(browser, f"[...{RUNS}.tBodies[0].rows].map(r => r.cells[{number}].textContent)")
+
+
+def sorting(browser):
+    return script(browser, f"[...{RUNS}.tHead.rows[0].cells].map(c => c.getAttribute('aria-sort'))")
+
+
+def test_a_click_sorts_numbers_up_and_down_with_missing_ones_last(browser):
+    button = script(browser, f"{RUNS}.tHead.rows[0].cells[4].querySelector('button')")
+    for order, reverse in (("ascending", False), ("descending", True)):
+        button.click()
+        *scores, last = column(browser, 4)
+        assert last == "–" and scores == sorted(scores, key=float, reverse=reverse)
+        assert len(set(scores)) == 7
+        states = sorting(browser)
+        assert states.pop(4) == order and set(states) == {"none"}
+
+
+def test_aggregates_stay_below_the_games(browser):
+    table = "document.querySelector('tr.separated').closest('table')"
+    before = script(browser, f"[...{table}.rows].map(row => row.cells[0].textContent)")
+    script(browser, f"{table}.tHead.rows[0].cells[2].querySelector('button')").click()
+    after = script(browser, f"[...{table}.rows].map(row => row.cells[0].textContent)")
+    assert after != before
+    place = script(browser, f"[...{table}.rows].findIndex(r => r.classList.contains('separated'))")
+    assert set(after[:place]) == set(before[:place])
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_page_itself_does_not_scroll_sideways(browser, width):
+    emulate(browser, width=width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert script(browser, "document.documentElement.scrollWidth") <= width
+    wide = script(
+        browser,
+        "[...document.querySelectorAll('.scroll')].filter(b => b.scrollWidth > b.clientWidth)"
+        ".every(b => getComputedStyle(b).overflowX === 'auto')",
+    )
+    assert wide
+    emulate(browser)
+
+
+def test_the_page_prints_everything_but_manifests(browser):
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = false; })")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert script(
+        browser, "[...document.querySelectorAll('main > section > details')].every(d => d.open)"
+    )
+    display = "getComputedStyle(document.querySelector('td details')).display"
+    assert script(browser, display) == "none"
+    emulate(browser)

@@ -1,7 +1,6 @@
 """Snapshots of training runs on Catch, resumed or not, and the analysis of two presets."""
 
 import dataclasses
-import signal
 
 import numpy as np
 import optax
@@ -14,20 +13,19 @@ from rcrl_jax.runs import records
 from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Plan
 from tests.training import toy
-from tests.training.test_experiment import Interruption
 
 STEPS, PERIOD, PAIRS = 120, 40, 16
 SEEDS = (3, 4)
 
 
-def plain(workdir, preset="rcrl", **changes) -> Plan:
+def plain(workdir, preset="rcrl") -> Plan:
     """A plan without an observer, whose ring wraps before it is interrupted."""
     ring = {"replay.capacity": 60}
-    return toy.make_plan(workdir, preset, SEEDS, overrides=ring, total_steps=STEPS, **changes)
+    return toy.make_plan(workdir, preset, SEEDS, overrides=ring, total_steps=STEPS)
 
 
-def watched(workdir, preset="rcrl", **changes) -> Plan:
-    plan = plain(workdir, preset, **changes)
+def watched(workdir, preset="rcrl") -> Plan:
+    plan = plain(workdir, preset)
     observer = similarity.Observer(plan, PAIRS)
     return dataclasses.replace(plan, observe=observer, observe_period=PERIOD)
 
@@ -73,9 +71,7 @@ def test_an_observer_does_not_change_training(tmp_path, arms):
 
 def test_an_interrupted_run_leaves_the_same_snapshots(tmp_path, arms):
     plan = watched(tmp_path)
-    environment = Interruption(signal.SIGTERM, num_envs=len(SEEDS), step=70)
-    with pytest.raises(experiment.Interrupted):
-        run(watched(tmp_path, make_environment=environment))
+    toy.run_and_stop(plan, 70)
     run(plan)
     assert_equal_snapshots(similarity.read_snapshots(plan), similarity.read_snapshots(arms[1]))
 
