@@ -222,12 +222,8 @@ def make_agent(
             g.agent.log_temperature, o.temperature, p.agent.log_temperature, actor_due
         )
         encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
-        target = optax.incremental_update(critic, state.target_params, encoder_tau)
-        target = target._replace(
-            critics=optax.incremental_update(
-                critic.critics, state.target_params.critics, critic_tau
-            )
-        )
+        taus = CriticParams(encoder_tau, encoder_tau, critic_tau)
+        target = CriticParams(*map(optax.incremental_update, critic, state.target_params, taus))
         params = types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary)
         state = types.LearnerState(
             params=params,

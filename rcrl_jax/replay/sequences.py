@@ -52,7 +52,7 @@ class Sequences(NamedTuple):
 
 
 class SequenceSampler:
-    """Draws the starts of windows for all runs at once; reads the ring and changes nothing."""
+    """Draws the starts of windows for all runs; reads the ring and changes nothing."""
 
     def __init__(self, rule: SequenceRule, ring: TransitionRing, streams: Streams) -> None:
         """Keeps what the draws need.
@@ -128,30 +128,21 @@ class SequenceSampler:
         length, rounds = self._rule.length, self._ring.rounds
         if rounds.shape[1] < 2:  # none is complete
             raise self._no_window()
-        begin, end = rounds[:, -2:].T
-        number = end - begin
-        at = begin[:, None] + np.arange(number.max())
-        learned = at < begin[:, None] + _learned(np.stack([begin, end], axis=1))
-        is_start = (self._ring.age(at) == 0) & learned
-        is_start[:, 0] = True
-        # Places of the episodes' starts, then of other frames: [R, S], in order of time.
-        order = np.argsort(~is_start, axis=1, kind="stable")
-        starts = np.take_along_axis(is_start, order, axis=1)
-        following = np.where(np.roll(starts, -1, axis=1), np.roll(order, -1, axis=1), 0)
-        following[:, -1] = 0
-        following = np.where(following, following, learned.sum(1, keepdims=True))
-        windows = np.where(starts, following - order - length + 1, 0)  # of each episode
-        is_long = windows > 0
-        if not is_long.any(axis=1).all():
-            raise ValueError(f"the newest round holds no window of {length} frames")
-        order_of_long = np.argsort(~is_long, axis=1, kind="stable")
-        episode = (self._uniform(_EPISODES, size) * is_long.sum(1, keepdims=True)).astype(np.int64)
-        episode[:, 0] = 0
-        chosen = np.take_along_axis(order_of_long, episode, axis=1)
-        choices = np.take_along_axis(windows, chosen, axis=1)
-        offset = (self._uniform(_STARTS, size) * choices).astype(np.int64)
-        offset[:, 0] = 0
-        return begin[:, None] + np.take_along_axis(order, chosen, axis=1) + offset
+        begin, learned = rounds[:, -2], _learned(rounds[:, -2:])[:, 0]
+        age = self._ring.age(begin[:, None] + np.arange(learned.max()))
+        episode, offset = self._uniform(_EPISODES, size), self._uniform(_STARTS, size)
+        episode[:, 0] = offset[:, 0] = 0.0  # the first window of the round
+        index = np.zeros(episode.shape, np.int64)
+        for run, frames in enumerate(learned):
+            starts = np.union1d(0, np.flatnonzero(age[run, :frames] == 0))
+            windows = np.diff(starts, append=frames) - length + 1  # of each episode
+            starts, windows = starts[windows > 0], windows[windows > 0]
+            if not starts.size:
+                raise ValueError(f"the newest round holds no window of {length} frames")
+            chosen = (episode[run] * len(starts)).astype(np.int64)
+            place = starts[chosen] + (offset[run] * windows[chosen]).astype(np.int64)
+            index[run] = begin[run] + place
+        return index
 
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         """Whether windows may start at `index [R, N]`: `[R, N] bool`."""

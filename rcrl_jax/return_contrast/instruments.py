@@ -182,56 +182,49 @@ def draw_contrasts(
     played: Played, size: int, return_tolerance: float, rng: np.random.Generator
 ) -> tuple[Contrast, Contrast, Contrast]:
     """Pairs of any action, of equal actions, and of two games, as the table above says."""
-    num_steps = len(played.game)
+    steps = np.arange(len(played.game))
 
     def anywhere() -> np.ndarray:
-        return rng.integers(0, num_steps, size)
+        return rng.integers(0, len(steps), size)
 
     def differs(anchor: np.ndarray, step: np.ndarray) -> np.ndarray:
         return np.abs(played.returns[step] - played.returns[anchor]) > return_tolerance
 
-    def of_another_return(anchor: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        return _draw_until(draw, lambda step: differs(anchor, step))
+    def elsewhere(anchor: np.ndarray, step: np.ndarray) -> np.ndarray:
+        return played.game[step] != played.game[anchor]
 
-    _, segment_and_action = np.unique(
-        np.stack([played.segment, played.action]), axis=1, return_inverse=True
+    both = np.stack([played.segment, played.action])
+    _, segment_and_action = np.unique(both, axis=1, return_inverse=True)
+    # The order of the draws is part of the recorded numbers.
+    one, same_one = sharing_a_group(played.segment, size, rng)
+    equal, same_equal = sharing_a_group(segment_and_action.reshape(-1), size, rng)
+    two = anywhere()
+    same_two = _draw_until(anywhere, lambda step: elsewhere(two, step) & ~differs(two, step))
+    other_two = _draw_until(anywhere, lambda step: elsewhere(two, step) & differs(two, step))
+    other_one = _draw_until(anywhere, lambda step: differs(one, step))
+    other_equal = _draw_until(
+        lambda: _another_of(played.action, equal, rng), lambda step: differs(equal, step)
     )
-    any_action = sharing_a_group(played.segment, size, rng)
-    equal_action = sharing_a_group(segment_and_action.reshape(-1), size, rng)
 
-    anchor = anywhere()
+    def complete(anchor, same, other, allowed: Callable[[np.integer], np.ndarray]) -> Contrast:
+        """Keeps the partners of anchors that have one of each label; sets all others to -1."""
+        matched = _draw_at_matched_time(
+            played.time, anchor, same, lambda a: differs(a, steps) & allowed(a), rng
+        )
+        found = (same != NONE) & (other != NONE)
+        return Contrast(anchor, *(np.where(found, x, NONE) for x in (same, other, matched)))
 
-    def in_another_game(accepts: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        own = played.game[anchor]
-        return _draw_until(anywhere, lambda step: (played.game[step] != own) & accepts(step))
-
-    equal = in_another_game(lambda step: ~differs(anchor, step))
-    unequal = in_another_game(lambda step: differs(anchor, step))
-    partners = (
-        (*any_action, of_another_return(any_action[0], anywhere)),
-        (
-            *equal_action,
-            of_another_return(
-                equal_action[0], lambda: _another_of(played.action, equal_action[0], rng)
-            ),
+    # Where `same` is of the anchor's game, so is `matched`: otherwise games could be told apart
+    # instead of returns.
+    return (
+        complete(one, same_one, other_one, lambda a: ~elsewhere(a, steps)),
+        complete(
+            equal,
+            same_equal,
+            other_equal,
+            lambda a: ~elsewhere(a, steps) & (played.action == played.action[a]),
         ),
-        (anchor, equal, unequal),
-    )
-    # Drawn last, so that the other pairs stay those of earlier versions. Where `same` is of the
-    # anchor's game, so is `matched`: otherwise games could be told apart instead of returns.
-    steps = np.arange(num_steps)
-    rules = (
-        lambda a: differs(a, steps) & (played.game == played.game[a]),
-        lambda a: (
-            differs(a, steps)
-            & (played.game == played.game[a])
-            & (played.action == played.action[a])
-        ),
-        lambda a: differs(a, steps) & (played.game != played.game[a]),
-    )
-    return tuple(
-        _complete(*drawn, _draw_at_matched_time(played.time, *drawn[:2], rule, rng))
-        for drawn, rule in zip(partners, rules, strict=True)
+        complete(two, same_two, other_two, lambda a: elsewhere(a, steps)),
     )
 
 
@@ -260,14 +253,6 @@ def _draw_at_matched_time(
         if allowed.size:
             result[i] = rng.choice(allowed)
     return result
-
-
-def _complete(
-    anchor: np.ndarray, same: np.ndarray, different: np.ndarray, matched: np.ndarray
-) -> Contrast:
-    """Keeps the partners of anchors that have one of each label; sets all others to -1."""
-    found = (same != NONE) & (different != NONE)
-    return Contrast(anchor, *(np.where(found, x, NONE) for x in (same, different, matched)))
 
 
 def sharing_a_group(

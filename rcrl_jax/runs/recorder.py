@@ -21,6 +21,10 @@ from rcrl_jax.runs.paths import RunPaths
 _MOST_PARAMETER_BYTES = 3_000_000
 
 
+Line = tuple[bytes, dict[str, Any]]
+"""A line of a file of records, without its end, and the record in it."""
+
+
 class Counters(NamedTuple):
     """How far a run is, in every unit that papers use.
 
@@ -87,20 +91,18 @@ class RunRecorder(contextlib.AbstractContextManager):
         """
         self._paths, self._say = paths, say
         paths.directory.mkdir(parents=True, exist_ok=True)
-        old = [path for path in (paths.metrics, paths.evaluations) if resume_at is None]
-        self.kept_old = [files.set_aside(path, "old") for path in old if _is_filled(path)]
+        self.kept_old = []
+        if resume_at is None:
+            filled = [path for path in (paths.metrics, paths.evaluations) if _is_filled(path)]
+            self.kept_old = [files.set_aside(path, "old") for path in filled]
         last_step = -1 if resume_at is None else resume_at
-        both = (paths.metrics, records.check_metrics), (paths.evaluations, records.check_evaluation)
-        kept = [_read_up_to(last_step, path, check) for path, check in both]
-        if written is not None:  # later updates of `last_step` will run again
-            del kept[0][written[0].count :]
-        for (path, _), lines, before in zip(both, kept, written or (), strict=written is not None):
-            self._compare(path, [record for _, record in lines], before, last_step)
-        for (path, _), lines in zip(both, kept, strict=True):
-            with files.replacing(path) as partial:
-                partial.write_bytes(b"".join(line + b"\n" for line, _ in lines))
-        metrics, evaluations = ([record for _, record in lines] for lines in kept)
-        self._wall_before_s = max((record["wall_s"] for record in metrics), default=0.0)
+        metrics = _read_up_to(last_step, paths.metrics, records.check_metrics)
+        evaluations = _read_up_to(last_step, paths.evaluations, records.check_evaluation)
+        if written is not None:
+            metrics = metrics[: written[0].count]  # later updates of `last_step` will run again
+            self._compare(paths.metrics, metrics, written[0], last_step)
+            self._compare(paths.evaluations, evaluations, written[1], last_step)
+        self._wall_before_s = max((record["wall_s"] for _, record in metrics), default=0.0)
         self._started_s = time.monotonic()
         self._metrics = _LineFile(paths.metrics, metrics)
         self._evaluations = _LineFile(paths.evaluations, evaluations)
@@ -111,7 +113,7 @@ class RunRecorder(contextlib.AbstractContextManager):
     def _compare(
         self,
         path: pathlib.Path,
-        there: Sequence[Mapping[str, Any]],
+        lines: Sequence[Line],
         written: Written,
         last_step: int,
     ) -> None:
@@ -122,6 +124,7 @@ class RunRecorder(contextlib.AbstractContextManager):
         Raises:
             Damaged: the file holds other records.
         """
+        there = [record for _, record in lines]
         if len(there) < written.count:
             self._say(
                 f"warning: {path} holds {len(there)} of {written.count} records up to step "
@@ -313,10 +316,12 @@ def _summary(returns: Sequence[float]) -> dict[str, float]:
 class _LineFile:
     """A file to which JSON lines are appended; see `records`."""
 
-    def __init__(self, path: pathlib.Path, there: Sequence[Mapping[str, Any]]) -> None:
-        """Opens `path`, which holds the records `there`."""
+    def __init__(self, path: pathlib.Path, lines: Sequence[Line]) -> None:
+        """Opens `path`, of whose lines only `lines` stay."""
         self.path = path
-        self._digest = records.Digest(there)
+        with files.replacing(path) as partial:
+            partial.write_bytes(b"".join(line + b"\n" for line, _ in lines))
+        self._digest = records.Digest([record for _, record in lines])
         self._file = self._open()
 
     @property
@@ -371,9 +376,7 @@ def _is_filled(path: pathlib.Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _read_up_to(
-    last_step: int, path: pathlib.Path, check: Callable[[Any], None]
-) -> list[tuple[bytes, dict[str, Any]]]:
+def _read_up_to(last_step: int, path: pathlib.Path, check: Callable[[Any], None]) -> list[Line]:
     """The lines up to `last_step` agent steps, and the records in them; none of a missing file.
 
     Raises:

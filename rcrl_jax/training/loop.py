@@ -82,23 +82,19 @@ def train(
     """
     agent = fleet.agent
     before_action = agent.schedule.before_action
-    while state.step < total_steps + before_action:
-        step, learner, observation, pending, memory, early_updates = state
-        due = agent.schedule.due(step)
-        if early_updates < due - (not before_action):
-            state = _update_early(
-                state, fleet, replay, importance_exponent(agent, step, total_steps)
-            )
-            yield Step(state, None, finished=pending)
-            continue
+    for step in range(state.step, total_steps + before_action):
+        beta, due = importance_exponent(agent, step, total_steps), agent.schedule.due(step)
+        beside_action = due > 0 and not before_action
+        while state.early_updates < due - beside_action:
+            finished, state = state.pending_update, _update_early(state, fleet, replay, beta)
+            yield Step(state, None, finished)
         if step == total_steps:  # the last updates of an agent that learns before it acts
             return
-        actions, memory = fleet.act(learner.params.agent, observation[:, None], memory, step)
+        learner, pending, observation = state.learner, state.pending_update, state.observation
+        actions, memory = fleet.act(learner.params.agent, observation[:, None], state.memory, step)
         update = None
-        if due and not before_action:
-            sample = replay.sample(importance_exponent(agent, step, total_steps))
-            learner, result = fleet.update(learner, sample.batch)
-            update = types.Update(sample.index, result, sample.positive_is_anchor)
+        if beside_action:
+            learner, update = _update(learner, fleet, replay, beta)
 
         actions = np.asarray(actions)[: fleet.num_runs, 0]
         if diverged := not_finite([actions]):
@@ -113,9 +109,18 @@ def train(
         if memory is not None:
             ended = outcome.terminated | outcome.truncated
             memory = memory._replace(restart=ended[:, None])
+        has_finished = before_action or not state.early_updates
         state = LoopState(step + 1, learner, outcome.observation, update, memory)
-        has_finished = before_action or not early_updates
         yield Step(state, outcome, finished=pending if has_finished else None)
+
+
+def _update(
+    learner: types.LearnerState, fleet: Fleet, replay: SegmentReplay, beta: float, kind: int = 0
+) -> tuple[types.LearnerState, types.Update]:
+    """Samples a batch and begins an update; returns before it is computed."""
+    sample = replay.sample(beta, kind)
+    learner, result = fleet.update(learner, sample.batch)
+    return learner, types.Update(sample.index, result, sample.positive_is_anchor)
 
 
 def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
@@ -124,11 +129,10 @@ def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: f
     The replay draws into two buffers in turn, so the last update ends before the next draw: no
     update's batch is overwritten. The device does not wait for the host in between.
     """
-    sample = replay.sample(beta, fleet.agent.schedule.kind(state.step, state.early_updates))
-    learner, result = fleet.update(state.learner, sample.batch)
-    if (pending := state.pending_update) is not None:
-        _update_priorities(replay, pending)
-    update = types.Update(sample.index, result, sample.positive_is_anchor)
+    kind = fleet.agent.schedule.kind(state.step, state.early_updates)
+    learner, update = _update(state.learner, fleet, replay, beta, kind)
+    if state.pending_update is not None:
+        _update_priorities(replay, state.pending_update)
     return state._replace(
         learner=learner, pending_update=update, early_updates=state.early_updates + 1
     )

@@ -159,7 +159,7 @@ def test_batch_sizes_and_the_schedule_of_importance_weights():
         assert sample.index.shape == (len(RUNS), 8)
         assert sample.batch.contrast.anchor.action.shape == (len(RUNS), 8)
     np.testing.assert_allclose(
-        [beta for _, (beta,), _ in _events(log, "sample")],
+        [beta for _, (beta, _), _ in _events(log, "sample")],
         [0.4, 0.46, 0.52, 0.58, 0.64, 0.7, 0.76, 0.82, 0.88, 0.94],
     )
     _, fleet = toy.make_fleet(config, RUNS)
