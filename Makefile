@@ -108,8 +108,8 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 # not finish, or when there is a compiler now and was none then. pip refuses every file whose hash is
 # not in the lock. The package is built with what is installed.
 .venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "installing 2 GB of packages: one to three minutes"
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-build-isolation --editable .

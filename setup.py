@@ -52,7 +52,7 @@ setup(
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
-    python_requires=">=3.11",
+    python_requires=">=3.11,<3.14",
     packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
     entry_points={"console_scripts": [f"{name} = experiments.commands:run" for name in COMMANDS]},
     ext_modules=KERNELS,

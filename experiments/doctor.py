@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
 def find_python() -> str:
     """The version."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - the reason for this line
+    if not (3, 11) <= sys.version_info < (3, 14):
         raise ImportError(sys.version.split()[0])
     return sys.version.split()[0]
 

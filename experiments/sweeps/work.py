@@ -144,7 +144,7 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
         partial.mkdir(parents=True)
         copied = [work.scores, work.evaluations, work.metrics, work.manifest, work.curve]
-        if work.parameters.exists():  # large networks have none
+        if work.parameters.exists():  # earlier versions wrote none of large networks
             copied.append(work.parameters)
         for path in copied:
             (partial / path.name).write_bytes(files.read_bytes(path))

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-RENDERERS = ("egl", "osmesa")
+RENDERERS = ("glfw",) if sys.platform == "darwin" else ("egl", "osmesa")
 _TIMEOUT_S = 300.0
 
 
@@ -30,7 +30,7 @@ def check_installed(backend: str) -> None:
 
 @functools.cache
 def find_renderer() -> str:
-    """The renderer of dm_control: MUJOCO_GL if set, else the first of EGL and OSMesa that works.
+    """The renderer of dm_control: MUJOCO_GL if set, else the first of `RENDERERS` that works.
 
     Raises:
         RendererUnavailable: none works.

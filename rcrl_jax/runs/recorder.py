@@ -18,9 +18,6 @@ from rcrl_jax import files, reference, words
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 
-_MOST_PARAMETER_BYTES = 3_000_000
-
-
 Line = tuple[bytes, dict[str, Any]]
 """A line of a file of records, without its end, and the record in it."""
 
@@ -212,7 +209,7 @@ class RunRecorder(contextlib.AbstractContextManager):
         self._tensorboard.add(counters.agent_steps, finite)
 
     def write_parameters(self, params: Mapping[str, np.ndarray]) -> None:
-        """Writes parameters.npz in half precision, unless it would have more than 3 MB.
+        """Writes parameters.npz, in half precision.
 
         Args:
             params: array by name.
@@ -222,9 +219,8 @@ class RunRecorder(contextlib.AbstractContextManager):
         """
         with np.errstate(over="ignore"):  # a diverged run's become infinite
             halves = {name: np.float16(array) for name, array in params.items()}
-        if sum(array.nbytes for array in halves.values()) <= _MOST_PARAMETER_BYTES:
-            with files.replacing(self._paths.parameters) as partial:
-                np.savez_compressed(partial, **halves)
+        with files.replacing(self._paths.parameters) as partial:
+            np.savez_compressed(partial, **halves)
 
     def write_scores(
         self, counters: Counters, returns: Sequence[float], *, episodes_cut: int

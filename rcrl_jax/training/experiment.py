@@ -93,7 +93,8 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         slower = native.advice()
         if slower:
             say(f"warning: {slower}")
-        say("compiling, up to a minute")
+        kind = jax.devices()[0].device_kind
+        say(f"compiling for {fleet.num_devices} x {kind}, up to a minute")
 
         replay = build.make_replay(fleet, plan.frame_store)
         history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)

@@ -1,8 +1,10 @@
 """Predicts memory, disk space and time of a fleet before it starts."""
 
+import contextlib
 import dataclasses
 import datetime
 import math
+import pathlib
 import time
 from typing import Any, NamedTuple
 
@@ -67,11 +69,33 @@ def predict_memory(
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
     if frame_store == "host":
         host += _frame_bytes(fleet, math.prod(agent.observations.stored.stored_shape))
-    available = psutil.virtual_memory().available
+    available = available_bytes()
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:  # one memory for both
         return MemoryNeeds(host + device, 0, available, None)
     return MemoryNeeds(host, device // fleet.num_devices, available, limit)
+
+
+def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
+    """Free memory of the machine, or what the limits of this process's control groups leave of it.
+
+    Containers and cluster managers set such limits. What caches files in a group can be freed.
+
+    Args:
+      root: where `proc` and `sys` are.
+    """
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, IndexError):  # no groups, or those of version 1
+        groups = root / "sys/fs/cgroup"
+        own = (root / "proc/self/cgroup").read_text().rsplit("0::/", 1)[1].strip()
+        for group in (groups / own, *(groups / own).parents):
+            with contextlib.suppress(OSError, ValueError):  # no limit: no file, or "max"
+                limit, used = (
+                    int((group / f"memory.{name}").read_text()) for name in ("max", "current")
+                )
+                cached = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+                free = min(free, limit - used + int(cached["inactive_file"]))
+    return free
 
 
 def predict_update_memory(fleet: Fleet, frame_store: str) -> int:

@@ -6,7 +6,6 @@ import shutil
 
 import jax
 import numpy as np
-import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,8 +32,7 @@ SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 def machine():
     """A machine of 24 GiB whose disk is large, wherever the tests run."""
     with pytest.MonkeyPatch.context() as patch:
-        memory = psutil.virtual_memory()._replace(available=24 * 2**30)
-        patch.setattr(psutil, "virtual_memory", lambda: memory)
+        patch.setattr(prediction, "available_bytes", lambda: 24 * 2**30)
         disk = shutil.disk_usage("/")._replace(free=10**12)
         patch.setattr(shutil, "disk_usage", lambda path: disk)
         yield

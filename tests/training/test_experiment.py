@@ -79,7 +79,7 @@ def test_a_run_says_at_once_that_it_compiles_and_forecasts_its_updates_alone(tmp
 
     monkeypatch.setattr(experiment, "Progress", Progress)
     experiment.run(toy.make_plan(tmp_path, total_steps=50), said.append)
-    assert said[0] == "compiling, up to a minute"
+    assert said[0] == f"compiling for 1 x {jax.devices()[0].device_kind}, up to a minute"
     assert f" {50 - toy.SMALL['learn_start']} updates of " in said[1]
     # On a terminal, the next line would end in the bar.
     assert said.index("the bar has ended") < said.index("final evaluation: 5 episodes")

@@ -6,6 +6,7 @@ import tracemalloc
 
 import jax
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,28 @@ def test_a_fleet_that_does_not_fit_is_refused_with_the_numbers():
     with pytest.raises(prediction.DoesNotFit, match=r"9\.0 GiB of device"):
         prediction.check(device, num_runs=3)
     prediction.check(prediction.MemoryNeeds(2**30, 2**30, 2**30, 2**30), num_runs=1)
+
+
+def test_limits_of_control_groups_count(tmp_path, monkeypatch):
+    machine = psutil.virtual_memory()._replace(available=1000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: machine)
+    assert prediction.available_bytes(tmp_path) == 1000  # no groups
+    (tmp_path / "proc/self").mkdir(parents=True)
+    own = tmp_path / "proc/self/cgroup"
+    own.write_text("2:memory:/of_version_1\n")
+    assert prediction.available_bytes(tmp_path) == 1000
+    own.write_text("2:cpu:/x\n0::/job/step\n")
+    job, step = tmp_path / "sys/fs/cgroup/job", tmp_path / "sys/fs/cgroup/job/step"
+    step.mkdir(parents=True)
+    for group, limit in ((job, "700"), (step, "max")):
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.current").write_text("500\n")
+        (group / "memory.stat").write_text("anon 400\ninactive_file 60\n")
+    assert prediction.available_bytes(tmp_path) == 700 - 500 + 60
+    (step / "memory.max").write_text("510\n")
+    assert prediction.available_bytes(tmp_path) == 510 - 500 + 60
+    own.write_text("0::/\n")  # as a container sees its own group
+    assert prediction.available_bytes(tmp_path) == 1000
 
 
 def test_predicted_memory_grows_with_the_runs():
