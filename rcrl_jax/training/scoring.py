@@ -1,5 +1,6 @@
 """Scores and films trained agents; writes to a directory of its own."""
 
+import os
 import pathlib
 import signal
 from collections.abc import Callable, Sequence
@@ -147,6 +148,31 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
         files.write_json_atomically(paths.directory / SCORES, described)
         say(_report(paths, described))
     return outputs
+
+
+def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, Fleet, types.Params]:
+    """Trained agents, to play with or to analyse.
+
+    Args:
+      directory: where a training command has written; or the directory of one run that keeps its
+        final parameters.
+      step: agent steps of the checkpoint; None means the newest.
+
+    Returns:
+      The plan of the runs, which makes their environments; their fleet; the agents' parameters,
+      leading axis R, on the devices.
+
+    Raises:
+      Unusable: there is no such checkpoint, its backend is not known, or an agent has diverged.
+      ImportError: the backend is not installed, or does not render.
+      OSError: a file cannot be read.
+    """
+    found = workdir.read(pathlib.Path(directory))
+    plan, rows = _plan_of(found, found.backend), range(len(found.runs))
+    environment, fleet = build.make_fleet(plan, rows)
+    environment.close()
+    _, params = _load(found, fleet, rows, step)
+    return plan, fleet, params
 
 
 def _plan_of(found: Trained, backend: str) -> Plan:

@@ -17,7 +17,7 @@ from rcrl_jax.runs import checkpoints, manifest, workdir
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import build, evaluation, experiment, video
 from rcrl_jax.training.progress import Progress
-from rcrl_jax.training.scoring import Request, Stopped, score
+from rcrl_jax.training.scoring import Request, Stopped, load, score
 from tests.training import toy
 
 SEEDS = (9, 3)  # not in the order of their directories' names
@@ -59,6 +59,20 @@ def make_environment(seeds: np.ndarray):
 def emulators(monkeypatch):
     """Emulators that have the game."""
     monkeypatch.setattr(build, "environment_maker", lambda config, runs, backend: make_environment)
+
+
+def test_agents_are_loaded_with_the_plan_of_their_runs(finished):
+    plan, fleet, params = load(finished.workdir)
+    assert (plan.runs, plan.config) == (finished.runs, finished.config)
+    _, expected = build.restore_agents(finished)
+    toy.assert_equal_trees(fleet.to_host(params), fleet.to_host(expected))
+    for run, paths in enumerate(finished.paths):
+        own, of_one, kept = load(str(paths.directory))
+        assert own.runs[0] == finished.runs[run] and of_one.num_runs == 1
+        halves = jax.tree.map(lambda x, run=run: np.float16(x[run]), fleet.to_host(expected))
+        toy.assert_equal_trees(jax.tree.map(lambda x: np.float16(x[0]), kept), halves)
+    with pytest.raises(Unusable, match="7"):
+        load(finished.workdir, step=7)
 
 
 def snapshot(directory: pathlib.Path) -> dict[pathlib.Path, tuple]:
