@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The step takes no less: emulators wait for the thread, which waits for the emulators."""
+        """The longest chain: emulators wait for the thread, which waits for the emulators."""
         return max(self.thread + self.emulators, self.transfers, self.device)
 
     @property

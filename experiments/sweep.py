@@ -33,9 +33,9 @@ have. In <workdir>/<name of the results>/:
     <fleet>.log       where it runs and what it prints
     lock              process id of the sweep
 
-A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and, unless
-the network is large, parameters.npz are copied to <results>/<preset>/<game>/seed_<n>/, those of an
-arm to <results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
+A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and
+parameters.npz are copied to <results>/<preset>/<game>/seed_<n>/, those of an arm to
+<results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
 manifest.json) or configuration, the sweep is refused.
 
 After SIGTERM or Ctrl-C, every running fleet saves its state first. To pause a sweep, stop its

@@ -121,8 +121,8 @@ class WorldModelConfig:
         least = frames + self.window_frames + self.frames_before_window
         if self.replay.capacity < least:
             raise ValueError(
-                f"replay.capacity: must be at least {least}, for an episode of {frames} frames "
-                f"and a window; got {self.replay.capacity}"
+                f"replay.capacity: must be at least {least}, for an episode of {frames} frames, "
+                f"a window and what comes before it; got {self.replay.capacity}"
             )
         if self.learn_start < EPISODE:
             raise ValueError(

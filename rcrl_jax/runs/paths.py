@@ -61,7 +61,7 @@ class RunPaths:
 
     @property
     def parameters(self) -> pathlib.Path:
-        """Trained parameters of the agent at the last step, float16; not of large networks."""
+        """Trained parameters of the agent at the last step, float16."""
         return self.directory / PARAMETERS
 
     @property

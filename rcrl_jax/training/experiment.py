@@ -325,7 +325,7 @@ class _Saves:
     frame_log: FrameLog | None
     check_lock: Callable[[], None]
     say: Say
-    saved_s: float = dataclasses.field(default_factory=time.monotonic)
+    saved_s: float = dataclasses.field(default_factory=lambda: time.monotonic())
 
     def _snapshot(self, state: loop.LoopState) -> Checkpoint:
         self.check_lock()

@@ -89,12 +89,13 @@ def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
         groups = root / "sys/fs/cgroup"
         own = (root / "proc/self/cgroup").read_text().rsplit("0::/", 1)[1].strip()
         for group in (groups / own, *(groups / own).parents):
-            with contextlib.suppress(OSError, ValueError):  # no limit: no file, or "max"
+            with contextlib.suppress(OSError, LookupError, ValueError):  # no file, or "max"
                 limit, used = (
                     int((group / f"memory.{name}").read_text()) for name in ("max", "current")
                 )
-                cached = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
-                free = min(free, limit - used + int(cached["inactive_file"]))
+                parts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+                cached = int(parts["active_file"]) + int(parts["inactive_file"])
+                free = min(free, limit - used + cached)
     return free
 
 

@@ -1,5 +1,6 @@
 """Scores and films trained agents; writes to a directory of its own."""
 
+import dataclasses
 import os
 import pathlib
 import signal
@@ -172,6 +173,9 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
     environment, fleet = build.make_fleet(plan, rows)
     environment.close()
     _, params = _load(found, fleet, rows, step)
+    # Without the runs that a run alone had trained with.
+    make_environment = build.environment_maker(found.config, found.runs, found.backend)
+    plan = dataclasses.replace(plan, runs=found.runs, make_environment=make_environment)
     return plan, fleet, params
 
 

@@ -55,7 +55,7 @@ def test_limits_of_control_groups_count(tmp_path, monkeypatch):
     for group, limit in ((job, "700"), (step, "max")):
         (group / "memory.max").write_text(f"{limit}\n")
         (group / "memory.current").write_text("500\n")
-        (group / "memory.stat").write_text("anon 400\ninactive_file 60\n")
+        (group / "memory.stat").write_text("anon 400\nactive_file 20\ninactive_file 40\n")
     assert prediction.available_bytes(tmp_path) == 700 - 500 + 60
     (step / "memory.max").write_text("510\n")
     assert prediction.available_bytes(tmp_path) == 510 - 500 + 60

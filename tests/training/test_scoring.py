@@ -68,7 +68,7 @@ def test_agents_are_loaded_with_the_plan_of_their_runs(finished):
     toy.assert_equal_trees(fleet.to_host(params), fleet.to_host(expected))
     for run, paths in enumerate(finished.paths):
         own, of_one, kept = load(str(paths.directory))
-        assert own.runs[0] == finished.runs[run] and of_one.num_runs == 1
+        assert own.runs == (finished.runs[run],) and of_one.num_runs == 1
         halves = jax.tree.map(lambda x, run=run: np.float16(x[run]), fleet.to_host(expected))
         toy.assert_equal_trees(jax.tree.map(lambda x: np.float16(x[0]), kept), halves)
     with pytest.raises(Unusable, match="7"):
