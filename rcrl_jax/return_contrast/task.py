@@ -5,8 +5,6 @@ The positive has the anchor's return: by default it comes from the anchor's segm
 drawn from the whole replay.
 """
 
-from collections.abc import Callable
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -40,13 +38,31 @@ def make_return_contrast(
         pair = jnp.zeros((1, parts.phi_size))
         return network.init(key, pair, pair)
 
+    # On an accelerator, one large kernel is faster than several small ones; on the CPU it would
+    # only add a copy.
+    def join_one_by_one(agent_params, psi, actions):
+        return tuple(parts.join(agent_params, *pair) for pair in zip(psi, actions, strict=True))
+
+    def join_together(agent_params, psi, actions):
+        phi = parts.join(agent_params, jnp.concatenate(psi), jnp.concatenate(actions))
+        return tuple(jnp.split(phi, len(psi)))
+
+    def judge_one_by_one(task_params, anchor, positive, negative):
+        return tuple(network.apply(task_params, anchor, x) for x in (positive, negative))
+
+    def judge_together(task_params, anchor, positive, negative):
+        both = jnp.concatenate([positive, negative])
+        logits = network.apply(task_params, jnp.concatenate([anchor, anchor]), both)
+        return tuple(jnp.split(logits, 2))
+
     def loss(task_params, view: task.UpdateView, state, key):
         del state, key  # no state and no random numbers: the samples come from the replay
-        actions = [pairs.action for pairs in view.batch.contrast]
-        states_and_actions = zip(view.psi_of_images, actions, strict=True)
-        anchor, positive, negative = _of_each(parts.join, view.params, *states_and_actions)
-        logit_positive, logit_negative = _of_each(
-            network.apply, task_params, (anchor, positive), (anchor, negative)
+        actions = tuple(pairs.action for pairs in view.batch.contrast)
+        anchor, positive, negative = jax.lax.platform_dependent(
+            view.params, view.psi_of_images, actions, cpu=join_one_by_one, default=join_together
+        )
+        logit_positive, logit_negative = jax.lax.platform_dependent(
+            task_params, anchor, positive, negative, cpu=judge_one_by_one, default=judge_together
         )
         w_positive, w_negative = jax.nn.sigmoid(logit_positive), jax.nn.sigmoid(logit_negative)
         errors = jnp.concatenate(
@@ -69,25 +85,6 @@ def make_return_contrast(
         samples=parts.samples,
         discriminate=network.apply,
     )
-
-
-def _of_each(
-    function: Callable[..., jax.Array], params: types.Params, *batches: tuple[jax.Array, ...]
-) -> tuple[jax.Array, ...]:
-    """`function(params, *batch)` of several batches of equal size.
-
-    On an accelerator, one large kernel is faster than several small ones; on the CPU it would only
-    add a copy.
-    """
-
-    def one_by_one(params, *batches):
-        return tuple(function(params, *batch) for batch in batches)
-
-    def together(params, *batches):
-        joined = map(jnp.concatenate, zip(*batches, strict=True))
-        return tuple(jnp.split(function(params, *joined), len(batches)))
-
-    return jax.lax.platform_dependent(params, *batches, cpu=one_by_one, default=together)
 
 
 _ERRORS = {
