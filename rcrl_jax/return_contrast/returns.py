@@ -14,11 +14,11 @@ class ReturnTable:
 
     def __init__(self, num_runs: int, capacity: int) -> None:
         """Makes an empty table for `capacity` slots a run."""
-        self._most = capacity + 1
+        self._entries = capacity + 1
         self._rows = np.arange(num_runs)
         self._gained = np.zeros((num_runs, capacity), np.float64)  # before the slot's transition
         self._episode = np.zeros((num_runs, capacity), np.int64)  # number of the slot's episode
-        self._totals = np.zeros((num_runs, self._most), np.float64)
+        self._totals = np.zeros((num_runs, self._entries), np.float64)
         self._number = np.zeros(num_runs, np.int64)  # of the open episode
 
     def add(self, slot: np.ndarray, reward: np.ndarray, ended: np.ndarray) -> None:
@@ -29,15 +29,15 @@ class ReturnTable:
           reward: `[R]`, their rewards.
           ended: `[R] bool`, whether they are the last of their episodes.
         """
-        rows, entry = self._rows, self._number % self._most
+        rows, entry = self._rows, self._number % self._entries
         self._gained[rows, slot] = self._totals[rows, entry]
         self._episode[rows, slot] = self._number
         self._totals[rows, entry] += reward
         self._number = self._number + ended
-        self._totals[rows[ended], self._number[ended] % self._most] = 0.0
+        self._totals[rows[ended], self._number[ended] % self._entries] = 0.0
 
     def returns(self, slots: np.ndarray) -> np.ndarray:
         """Returns `[R, N]` of the transitions at `slots [R, N]`."""
         rows = self._rows[:, None]
-        totals = self._totals[rows, self._episode[rows, slots] % self._most]
+        totals = self._totals[rows, self._episode[rows, slots] % self._entries]
         return totals - self._gained[rows, slots]

@@ -17,6 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from rcrl_jax import files, types
+from rcrl_jax.runs import parameters
 
 DIGESTS = "digests.json"
 """The file of the step, of SHA-256 of all files, of types and shapes of the learner's arrays."""
@@ -156,8 +157,7 @@ def _verify(directory: pathlib.Path, part: str = "") -> _Kinds:
 def _kinds(tree: Any) -> dict[str, list[Any]]:
     """Types and shapes of the arrays of a tree, or of what stands for them, by name."""
     return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): [str(leaf.dtype), [*leaf.shape]]
-        for path, leaf in jax.tree.leaves_with_path(tree)
+        name: [str(leaf.dtype), [*leaf.shape]] for name, leaf in parameters.by_name(tree).items()
     }
 
 
