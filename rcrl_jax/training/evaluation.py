@@ -1,9 +1,8 @@
 """Evaluation: whole games with the evaluation policy, in separate environments."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,9 +63,9 @@ def evaluate(
     with its return so far. The result depends only on the parameters, the seeds, `agent_steps`, and
     which games are played.
 
-    The games of an evaluation are numbered, and training plays those from 0 on. Two calls for games
-    0 to 19 and 20 to 39 play the same games as one call for 0 to 39, because all bounds are
-    multiples of ten.
+    The games of an evaluation are numbered; the evaluations of a training run play those from 0 on.
+    Two calls for games 0 to 19 and 20 to 39 play the same games as one call for 0 to 39, because
+    all bounds are multiples of ten.
 
     Args:
       params: agent parameters, leading axis R.
@@ -84,14 +83,14 @@ def evaluate(
     """
     all_seeds = evaluation_seeds(fleet.seeds, agent_steps, games.stop)[:, games.start :]
     protocol = fleet.agent.protocol.for_evaluation()
-    act = functools.partial(fleet.act, params, policy_name=policy_name)
     parts = []
     for start in range(0, len(games), GAMES_AT_ONCE):
         seeds = all_seeds[:, start : start + GAMES_AT_ONCE]
         counters, filmed = (agent_steps, games.start + start), 0 if start else film
         with contextlib.closing(AgentEnvironment(make_environment(seeds), protocol)) as played:
+            players = _Players(np.arange(fleet.num_runs), fleet, params)
             parts.append(
-                _play(act, played, fleet.num_runs, counters, filmed, before_step, after_step)
+                _play(players, played, policy_name, counters, filmed, before_step, after_step)
             )
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
@@ -106,32 +105,83 @@ def evaluate(
 GAMES_AT_ONCE = 10
 
 
+class _Players(NamedTuple):
+    """The runs that act: all at first."""
+
+    rows: np.ndarray  # [n], which of the R runs
+    fleet: Fleet  # of these n
+    params: types.Params  # on its devices
+    memory: types.Memory | None = None
+
+    def act(
+        self, stacks: np.ndarray, *counters: int, policy_name: str
+    ) -> tuple[np.ndarray, "_Players"]:
+        """Actions `[R, N, *act]`, 0 of runs that do not act; arguments as of `Fleet.act`.
+
+        Raises:
+          FloatingPointError: an action is not finite.
+        """
+        runs = len(stacks)
+        own = stacks if len(self.rows) == runs else stacks[self.rows]
+        chosen, memory = self.fleet.act(
+            self.params, own, self.memory, *counters, policy_name=policy_name
+        )
+        chosen = np.asarray(chosen)[: len(self.rows)]
+        if not np.isfinite(chosen).all():
+            raise FloatingPointError("an action is not finite")
+        actions = np.zeros((runs, *chosen.shape[1:]), chosen.dtype)
+        actions[self.rows] = chosen
+        return actions, self._replace(memory=memory)
+
+    def after(self, ended: np.ndarray) -> "_Players":
+        """The players once episodes `[R, N] bool` have ended, which they then forget."""
+        if self.memory is None:
+            return self
+        return self._replace(memory=self.memory._replace(restart=ended[self.rows]))
+
+    def without(self, done: np.ndarray) -> "_Players":
+        """Drops runs `[R] bool` that are done, once they are half of those that act.
+
+        So a few long games do not keep a large fleet at work. As each number of runs is compiled
+        once, it is halved, rounded up, and some of the runs that are done may fill it.
+        """
+        done = done[self.rows]
+        size = len(done)
+        while 0 < np.sum(~done) <= (half := -(-size // 2)) < size:
+            size = half
+        if size == len(done):
+            return self
+        keep = np.sort(np.argsort(done, kind="stable")[:size])
+        memory = self.memory
+        fleet, (params, state) = self.fleet.part(keep, (self.params, memory and memory.state))
+        if memory is not None:
+            memory = types.Memory(state, memory.restart[keep])
+        return _Players(self.rows[keep], fleet, params, memory)
+
+
 def _play(
-    act: Callable[..., Any],
+    players: _Players,
     environment: AgentEnvironment,
-    runs: int,
+    policy_name: str,
     counters: tuple[int, ...],
     film: int,
     before_step: Callable[[], None],
     after_step: Watcher,
 ) -> Evaluation:
     """Plays one game in every environment, all at the same time."""
-    games = environment.num_envs
+    games, runs = environment.num_envs, players.fleet.num_runs
     returns = np.full(games, np.nan)
     cut = np.zeros(games, bool)
     observation = environment.reset()
     # Copies: a view would keep the frames of all games in memory.
     filmed = range(0, games, games // runs)[:film]
     films = [[observation[game, -1].copy()] for game in filmed]
-    step, memory = 0, None
+    step = 0
     while np.isnan(returns).any():
         before_step()
-        of_runs = observation.reshape(runs, games // runs, *observation.shape[1:])
-        actions, memory = act(of_runs, memory, *counters, step)
-        actions = np.asarray(actions)[:runs]
+        stacks = observation.reshape(runs, games // runs, *observation.shape[1:])
+        actions, players = players.act(stacks, *counters, step, policy_name=policy_name)
         actions = actions.reshape(games, *actions.shape[2:])
-        if not np.isfinite(actions).all():
-            raise FloatingPointError("an action is not finite")
         outcome = environment.step(actions)
         after_step(observation, actions, outcome)
         first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
@@ -140,11 +190,12 @@ def _play(
                 frames.append(outcome.frame[game].copy())
         returns = np.where(first, outcome.episode_return, returns)
         cut |= first & outcome.truncated
-        if first.any():  # the emulators of long games need not wait for those of short ones
-            environment.retire(~np.isnan(returns))
-        if memory is not None:
-            ended = outcome.terminated | outcome.truncated
-            memory = memory._replace(restart=ended.reshape(runs, -1))
+        ended = (outcome.terminated | outcome.truncated).reshape(runs, -1)
+        players = players.after(ended)
+        if first.any():
+            done = ~np.isnan(returns)
+            environment.retire(done)
+            players = players.without(done.reshape(runs, -1).all(axis=1))
         observation = outcome.observation
         step += 1
     return Evaluation(

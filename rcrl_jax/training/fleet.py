@@ -73,6 +73,7 @@ class Fleet:
         self._copies = -self.num_runs % len(devices)
         self.num_devices = len(devices)
         self.batching = batching
+        self._specs, self._devices = runs, devices
         mesh = jax.sharding.Mesh(np.array(devices), ("runs",))
         self._sharding = jax.sharding.NamedSharding(mesh, PartitionSpec("runs"))
         self.programs = _programs(agent, batching, mesh)
@@ -89,7 +90,7 @@ class Fleet:
     def act(
         self,
         params: types.Params,
-        frames: np.ndarray,
+        stacks: np.ndarray,
         memory: types.Memory | None,
         *counters: int,
         policy_name: str = TRAINING,
@@ -98,7 +99,7 @@ class Fleet:
 
         Args:
           params: agent parameters of this fleet.
-          frames: `[R, N, C, *frame_shape]`, N stacks of whole frames per run. The device brings
+          stacks: `[R, N, C, *frame_shape]`, N stacks of whole frames per run. The device brings
             them into the network's layout, because at 130 runs a host would need a quarter of the
             loop's time for it.
           memory: from the last step; None if an episode starts in every environment, and always
@@ -111,15 +112,15 @@ class Fleet:
           `[R', N, *act]`, and the next memory, which restarts no episode.
         """
         if self.agent.init_memory is not None:
-            memory = memory or self.start_memory(frames.shape[1])
+            memory = memory or self.start_memory(stacks.shape[1])
             memory = memory._replace(restart=self.place(memory.restart))
         counters = tuple(np.int32(counter) for counter in counters)
         actions, state = self.programs.act[policy_name](
-            self._runs_here, self._runs, params, self.place(frames), self._keys, counters,
+            self._runs_here, self._runs, params, self.place(stacks), self._keys, counters,
             memory,
         )  # fmt: skip
         if memory is not None:
-            memory = types.Memory(state, np.zeros(frames.shape[:2], bool))
+            memory = types.Memory(state, np.zeros(stacks.shape[:2], bool))
         return actions, memory
 
     def start_memory(self, number: int) -> types.Memory:
@@ -177,6 +178,22 @@ class Fleet:
         return self.to_host(
             self.programs.compare(self._runs_here, params, *self.place(pairs), frames)
         )
+
+    def part(self, rows: np.ndarray, tree: Any) -> tuple["Fleet", Any]:
+        """A fleet of some of the runs, with what its devices hold for them.
+
+        Args:
+          rows: `[n]`, which runs.
+          tree: results of this fleet, as parameters or the state of a memory.
+
+        Returns:
+          The fleet of n runs, and the rows of `tree` on its devices.
+        """
+        specs = jax.tree.map(lambda x: x[rows], self._specs)
+        seeds = [self.seeds[row] for row in rows]
+        fleet = Fleet(self.agent, seeds, specs, batching=self.batching, devices=self._devices)
+        own = fleet.place(jax.tree.map(lambda x: np.asarray(x)[rows], tree))
+        return fleet, own if fleet.num_devices > 1 else jax.device_put(own)
 
     def to_host(self, tree: Any) -> Any:
         """A copy in NumPy of any result of this fleet; leading axis R.

@@ -32,6 +32,12 @@ class Scripted(NamedTuple):
         """R."""
         return len(self.seeds)
 
+    def part(self, rows: np.ndarray, tree: Any) -> tuple["Scripted", Any]:
+        """As `Fleet.part`, for results without arrays."""
+        action = None if self.action is None else self.action[rows]
+        seeds = tuple(self.seeds[row] for row in rows)
+        return Scripted(self.agent, seeds, self.num_valid_actions[rows], action), tree
+
     def act(
         self,
         params: None,

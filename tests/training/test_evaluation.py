@@ -74,14 +74,21 @@ class Spy:
     agent = AGENT
 
     def __init__(self, seeds):
-        self.seeds, self.num_runs, self.calls, self.memories = seeds, len(seeds), [], []
+        self.seeds, self.num_runs = seeds, len(seeds)
+        self.calls, self.memories, self.players = [], [], []
 
     def act(self, params, frames, memory, *counters, policy_name="training"):
         self.calls.append((params, frames, counters, policy_name))
         self.memories.append(memory)
+        self.players.append(self.seeds)
         games = frames.shape[:2]
         number = 0 if memory is None else memory.state + 1
         return np.zeros(games, np.int32), types.Memory(number, np.zeros(games, bool))
+
+    def part(self, rows, tree):
+        other = Spy([self.seeds[row] for row in rows])
+        other.calls, other.memories, other.players = self.calls, self.memories, self.players
+        return other, tree
 
 
 ENDLESS = [[(1.0, 3)] * 20]
@@ -155,6 +162,21 @@ def test_an_agent_remembers_from_step_to_step_until_its_game_ends():
     assert restarts == [
         [[False, False], [True, False]], [[False, False]] * 2, [[True, False], [True, False]]
     ]  # fmt: skip
+
+
+def test_runs_whose_games_are_over_act_no_more_once_they_are_half_of_the_fleet():
+    lengths = [1, LIMIT, 2, 1, 3]
+    games = [[[(1.0, 3)] * (n - 1) + [(1.0, 0)], *ENDLESS] for n in lengths]
+    call, spy, _ = _evaluate(games, seeds := (10, 11, 12, 13, 14))
+    result = call()
+    assert result.returns[:, 0].tolist() == lengths and result.cut.tolist() == [0] * 5
+    assert spy.players == [seeds, [11, 12, 14], [11, 14]] + [[11]] * (LIMIT - 3)
+    # Frames are those of the runs that act: the last run's fourth, a new game's, is never seen.
+    newest = [frames[:, 0, -1, 0, 0].tolist() for _, frames, *_ in spy.calls]
+    assert newest[:4] == [[1] * 5, [2, 2, 2], [3, 3], [4]]
+    # Nobody forgets: a memory is restarted in its own row when its game ends.
+    restarts = [memory.restart[:, 0].tolist() for memory in spy.memories[1:3]]
+    assert restarts == [[False] * 3, [False] * 2]
 
 
 def _frame_numbers(frames: np.ndarray) -> np.ndarray:

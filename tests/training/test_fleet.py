@@ -89,6 +89,16 @@ def test_curl_has_the_weight_of_each_run_s_game():
     np.testing.assert_allclose(fleet._runs.constants["curl"], [1.0, 0.01])
 
 
+def test_a_part_of_a_fleet_acts_as_the_whole(together):
+    fleet, ((learner, _), _, _) = together
+    frames = _frames(3, 16)
+    actions = np.asarray(fleet.act(learner.params.agent, frames, None, 7)[0])
+    part, params = fleet.part(np.array([0, 2]), learner.params.agent)
+    assert part.seeds == (SEEDS[0], SEEDS[2]) and part.num_valid_actions.tolist() == [3, 2]
+    np.testing.assert_array_equal(part.act(params, frames[[0, 2]], None, 7)[0], actions[[0, 2]])
+    assert np.any(actions[0] != actions[2])
+
+
 def _frames(runs, size):
     """The same random stacks of frames for every run, `[runs, size, C, 84, 84]`."""
     shape = (size, CONFIG.frame_stack, 84, 84)
