@@ -197,8 +197,8 @@ def _train(settings, runs, frame_store):
     )
     started, losses = training.start(plan), []
     for step in started.steps:
-        if step.finished:
-            losses.append(step.finished.result.transition_loss)
+        if step.completed_update:
+            losses.append(step.completed_update.result.transition_loss)
         if step.state.step == start:
             jax.block_until_ready(step.state.learner)
             began = time.perf_counter()

@@ -152,7 +152,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
 
     def remember():
         history = History(runs, 1, agent.action.shape)
-        loop.remember(replay, history, step.state.observation, actions, step.outcome)
+        loop.store_step(replay, history, step.state.observation, actions, step.outcome)
 
     def update():
         nonlocal learner

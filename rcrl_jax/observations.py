@@ -173,7 +173,7 @@ class ObservationFormat(NamedTuple):
     """How the frames of an agent are stored, and how its observations reach acting and updates."""
 
     frame_stack: int  # C, frames in an observation
-    stored: FrameLayout  # every other format is a prefix of this one
+    stored: FrameLayout  # every other layout is a prefix of this one
     network: FrameLayout  # what the network reads: in acting, and of state-action pairs
     observation: FrameLayout  # of transitions
     next_observation: FrameLayout  # of transitions

@@ -25,7 +25,7 @@ def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
 
 
 def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> ContrastRule:
-    """Contrastive samples: the returns of a segment differ by at most its threshold.
+    """How contrastive samples are drawn: the returns of a segment differ by at most its threshold.
 
     Args:
       config: of the agent.
@@ -40,7 +40,7 @@ def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> C
 
 def replay_settings(
     config: SacConfig | WorldModelConfig,
-    samples: ContrastRule,
+    rule: ContrastRule,
     *sequences: SequenceRule,
 ) -> ReplaySettings:
     """A uniform replay of single steps or windows, with the contrastive samples that tasks need."""
@@ -51,8 +51,8 @@ def replay_settings(
         priority_exponent=0.0,
         importance_exponent=1.0,
         batch_size=config.batch_size,
-        closes_segment=closes_above(samples.tolerance),
-        contrast=samples,
+        closes_segment=closes_above(rule.tolerance),
+        contrast_rule=rule,
         sequences=sequences,
     )
 

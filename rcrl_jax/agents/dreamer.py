@@ -72,7 +72,7 @@ def make_agent(
     Raises:
       Incompatible: the environment's frames do not fit the configuration.
     """
-    formats = training.observation_format(config, spec, config.context)
+    observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
         config, spec, extra_tasks, activation=nn.elu, cell=rssm.KerasGru, joint_stats=True,
         reward_layers=_REWARD_LAYERS, preprocess=_preprocess,
@@ -229,10 +229,10 @@ def make_agent(
         compare=agent.make_compare(embed, world.tasks),
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
-        observations=formats,
+        observations=observations,
         protocol=control_training.environment_protocol(config.context),
         replay=control_training.replay_settings(
-            config, world.needs.samples, SequenceRule(config.sequence_length, "leads")
+            config, world.needs.contrast_rule, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=schedule,
         evaluation=control_training.evaluation_settings(

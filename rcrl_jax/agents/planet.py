@@ -30,7 +30,7 @@ def make_agent(
     config: PlanetConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
-    formats = training.observation_format(config, spec, config.context)
+    observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
         config, spec, extra_tasks, activation=nn.relu, cell=rssm.BlockGru, joint_stats=False,
         reward_layers=_REWARD_LAYERS, preprocess=quantise, reward_scale=config.reward_scale,
@@ -131,10 +131,10 @@ def make_agent(
         compare=agent.make_compare(world.embed, world.tasks),
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
-        observations=formats,
+        observations=observations,
         protocol=control_training.environment_protocol(config.context),
         replay=control_training.replay_settings(
-            config, world.needs.samples, SequenceRule(config.sequence_length, "leads")
+            config, world.needs.contrast_rule, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "planned, without noise"),

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from rcrl_jax import augmentation, native, types
-from rcrl_jax.agents import agent
-from rcrl_jax.agents import rainbow_training as training
+from rcrl_jax.agents import agent, rainbow_training
 from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -70,19 +69,28 @@ def make_agent(
 
     def augment(key, observation):
         """CURL's shift of sampled observations, which are whole frames where a task needs them."""
-        stacks = formats.observation.unstack(observation)
-        return formats.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
+        # `observations` follows below: it depends on what the tasks need.
+        stacks = observations.observation.unstack(observation)
+        return observations.network.stack(augmentation.random_shift(key, stacks, "crop_pad_crop"))
 
-    size = network.embedding_size
-    rule = make_rule(config.return_contrast, tolerance=0.0)  # segments end at rewards
-    parts = task.AgentParts(encode, encode, join, augment, size, size, rule, config.batch_size)
+    parts = task.AgentParts(
+        encode,
+        encode,
+        join,
+        augment,
+        psi_size=network.embedding_size,
+        phi_size=network.embedding_size,
+        # Segments end at rewards.
+        contrast_rule=make_rule(config.return_contrast, tolerance=0.0),
+        batch_size=config.batch_size,
+    )
     tasks = registry.make_tasks(config, parts, extra_tasks)
     needs = task.needs_of(tasks, parts)
-    formats = training.observation_format(config, needs.whole_frames)
+    observations = rainbow_training.observation_format(config, needs.whole_frames)
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
-        observation = jnp.zeros((1, *formats.network_shape), jnp.uint8)
+        observation = jnp.zeros((1, *observations.network_shape), jnp.uint8)
         agent_params = network.init(network_key, observation, run.num_valid_actions)
         params = types.TrainableParams(
             agent=agent_params, auxiliary=task.init_params(tasks, tasks_key)
@@ -116,7 +124,7 @@ def make_agent(
         online_key, target_key = (
             k if explores_by_noise else None for k in (online_key, target_key)
         )
-        t = _read_transitions(config, formats, sampled.transitions, key)
+        t = _read_transitions(config, observations, sampled.transitions, key)
         batch = sampled._replace(transitions=t)
         images = task.images_of(tasks, batch, sampled, task_keys)
         psi_tm1, *psi_of_images = network.apply(
@@ -177,12 +185,12 @@ def make_agent(
         compare=agent.make_compare(embed, tasks),
         run_constants=functools.partial(task.run_constants, tasks),
         action=jax.ShapeDtypeStruct((), jnp.int32),
-        observations=formats,
-        protocol=training.environment_protocol(config),
-        replay=training.replay_settings(config, needs.samples),
+        observations=observations,
+        protocol=rainbow_training.environment_protocol(config),
+        replay=rainbow_training.replay_settings(config, needs.contrast_rule),
         schedule=agent.Schedule(config.learn_start, config.update_period),
-        evaluation=training.evaluation_settings(config),
-        resources=training.resources(config, needs),
+        evaluation=rainbow_training.evaluation_settings(config),
+        resources=rainbow_training.resources(config, needs),
     )
 
 
@@ -207,7 +215,7 @@ def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:
 
 def _read_transitions(
     config: RainbowConfig,
-    formats: ObservationFormat,
+    observations: ObservationFormat,
     transitions: types.TransitionBatch,
     key: chex.PRNGKey,
 ) -> types.TransitionBatch:
@@ -217,14 +225,15 @@ def _read_transitions(
         if config.augmentation != "none":
             stacks = layout.unstack(observation)
             shifted = augmentation.random_shift(shift_key, stacks, config.augmentation)
-            return formats.network.stack(shifted)
-        return observation if layout is formats.network else leading_patches(observation)
+            return observations.network.stack(shifted)
+        return observation if layout is observations.network else leading_patches(observation)
 
     # Folded in, so that enabling the shift leaves all other draws unchanged.
     first_key, last_key = jax.random.split(jax.random.fold_in(key, _SHIFT))
-    return transitions._replace(
-        observation=read(transitions.observation, formats.observation, first_key),
-        next_observation=read(transitions.next_observation, formats.next_observation, last_key),
+    t, layouts = transitions, observations
+    return t._replace(
+        observation=read(t.observation, layouts.observation, first_key),
+        next_observation=read(t.next_observation, layouts.next_observation, last_key),
     )
 
 

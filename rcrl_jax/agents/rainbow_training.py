@@ -51,7 +51,7 @@ def environment_protocol(config: RainbowConfig) -> EnvironmentProtocol:
     )
 
 
-def replay_settings(config: RainbowConfig, samples: ContrastRule) -> ReplaySettings:
+def replay_settings(config: RainbowConfig, rule: ContrastRule) -> ReplaySettings:
     """A prioritised replay with the contrastive samples that the tasks need."""
     return ReplaySettings(
         capacity=config.replay.capacity,
@@ -61,7 +61,7 @@ def replay_settings(config: RainbowConfig, samples: ContrastRule) -> ReplaySetti
         importance_exponent=config.replay.importance_exponent,
         batch_size=config.batch_size,
         closes_segment=closes_at_reward,
-        contrast=samples,
+        contrast_rule=rule,
     )
 
 
@@ -82,7 +82,7 @@ def evaluation_settings(config: RainbowConfig) -> EvaluationSettings:
 
 def resources(config: RainbowConfig, needs: Needs) -> Resources:
     """Memory of an update's images: two per transition, three per anchor, and the tasks' own."""
-    images = (2 + needs.encoded) * config.batch_size + 3 * needs.samples.number
+    images = (2 + needs.encoded) * config.batch_size + 3 * needs.contrast_rule.number
     return Resources(
         batches_over_runs=True,
         logs_frames=False,

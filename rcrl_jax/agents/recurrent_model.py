@@ -73,7 +73,7 @@ class RecurrentModel(NamedTuple):
           behaviour: numbers that are kept for what learns in the model's imagination.
         """
         windows = config.batch_size * config.sequence_length
-        contexts = 3 * self.needs.samples.number * config.context
+        contexts = 3 * self.needs.contrast_rule.number * config.context
         numbers = (windows + contexts) * NUMBERS_A_FRAME * config.filters // 32
         return Resources(
             batches_over_runs=False,
@@ -164,7 +164,7 @@ def make_recurrent_model(
         augment=lambda key, observation: observation,
         psi_size=feature_size,
         phi_size=feature_size + max_num_actions,
-        samples=control_training.contrast_rule(config, spec.action_repeat),
+        contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)

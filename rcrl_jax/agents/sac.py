@@ -24,8 +24,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import augmentation, native, types
-from rcrl_jax.agents import agent, control_training, sac_model
-from rcrl_jax.agents import sac_training as training
+from rcrl_jax.agents import agent, control_training, sac_model, sac_training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
 from rcrl_jax.auxiliary import registry, task
 from rcrl_jax.config.sac import SacConfig
@@ -57,10 +56,10 @@ def make_agent(
     Raises:
       Incompatible: the environment's frames do not fit the configuration.
     """
-    formats = training.observation_format(config, spec)
+    observations = sac_training.observation_format(config, spec)
     pixels = config.observation == "pixels"
     max_num_actions = spec.max_num_actions
-    model = sac_model.make_model(config, formats, max_num_actions)
+    model = sac_model.make_model(config, observations, max_num_actions)
 
     def crop(key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
         """Crops observations for an update, as configured."""
@@ -80,7 +79,7 @@ def make_agent(
         crop,
         psi_size=model.psi_size,
         phi_size=model.psi_size + max_num_actions,
-        samples=control_training.contrast_rule(config, spec.action_repeat),
+        contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
@@ -243,10 +242,10 @@ def make_agent(
         compare=agent.make_compare(embed_center, tasks),
         run_constants=functools.partial(task.run_constants, tasks),
         action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
-        observations=formats,
+        observations=observations,
         protocol=control_training.environment_protocol(config.frame_stack),
-        replay=control_training.replay_settings(config, needs.samples),
+        replay=control_training.replay_settings(config, needs.contrast_rule),
         schedule=agent.Schedule(config.learn_start, config.update_period),
         evaluation=control_training.evaluation_settings(config, "squashed mean"),
-        resources=training.resources(config, needs),
+        resources=sac_training.resources(config, needs),
     )

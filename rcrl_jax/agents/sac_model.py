@@ -61,12 +61,14 @@ class SacModel(NamedTuple):
     psi_size: int
 
 
-def make_model(config: SacConfig, formats: ObservationFormat, max_num_actions: int) -> SacModel:
+def make_model(
+    config: SacConfig, observations: ObservationFormat, max_num_actions: int
+) -> SacModel:
     """Makes the networks of a configuration.
 
     Args:
       config: the configuration.
-      formats: of the observations; from pixels, networks read crops of them.
+      observations: of the observations; from pixels, networks read crops of them.
       max_num_actions: A.
     """
     pixels = config.observation == "pixels"
@@ -76,13 +78,13 @@ def make_model(config: SacConfig, formats: ObservationFormat, max_num_actions: i
     actor = networks.Actor(
         config.hidden_size, max_num_actions, config.log_std_min, config.log_std_max
     )
-    observation_shape = formats.network_shape
+    observation_shape = observations.network_shape
     if pixels:
         observation_shape = (config.frame_stack, config.crop_size, config.crop_size, 3)
     psi_size = config.embedding_size if pixels else int(np.prod(observation_shape))
 
     def init(keys: chex.PRNGKey) -> SacParams:
-        observation = jnp.zeros((1, *observation_shape), formats.network.dtype)
+        observation = jnp.zeros((1, *observation_shape), observations.network.dtype)
         conv_params, psi_params, actor_psi_params = {}, {}, {}
         if pixels:
             shared, conv_params = convolutions.init_with_output(keys[0], observation)

@@ -30,7 +30,7 @@ def resources(config: SacConfig, needs: Needs) -> Resources:
 
     Pixels and outputs of all convolutions count twice: for the forward and the backward pass.
     """
-    images = (2 + needs.encoded) * config.batch_size + 3 * needs.samples.number
+    images = (2 + needs.encoded) * config.batch_size + 3 * needs.contrast_rule.number
     if config.observation == "state":
         activations = images * 8 * config.hidden_size * 4
         return Resources(batches_over_runs=True, logs_frames=False, activation_bytes=activations)

@@ -307,7 +307,7 @@ def make_agent(
             importance_exponent=1.0,
             batch_size=config.model_batch_size,
             closes_segment=closes_at_reward,
-            contrast=ContrastRule(),
+            contrast_rule=ContrastRule(),
             sequences=(rules[MODEL], rules[REAL], rules[IN_MODEL]),
             round_steps=config.round_steps,
             all_final_frames=True,

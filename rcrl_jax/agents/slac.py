@@ -85,7 +85,7 @@ def make_agent(
     if extra_tasks:
         raise types.Incompatible(f"SLAC has no auxiliary tasks: {', '.join(extra_tasks)}")
     length, num_actions = config.sequence_length, spec.max_num_actions
-    formats = training.observation_format(config, spec, frame_stack=length)
+    observations = training.observation_format(config, spec, frame_stack=length)
     network = slac.LatentModel(config.filters, config.z1_size, config.z2_size, config.hidden_size)
     actor = slac.Actor(config.hidden_size, num_actions, config.log_std_min, config.log_std_max)
     critics = slac.TwinCritics(config.hidden_size)
@@ -300,7 +300,7 @@ def make_agent(
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 
     schedule = training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
-    samples = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
+    rule = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
     return agent.Agent(
         init=init,
         act=act,
@@ -309,10 +309,10 @@ def make_agent(
         compare=agent.make_compare(embed, {}),
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((num_actions,), np.float32),
-        observations=formats,
+        observations=observations,
         protocol=control_training.environment_protocol(length),
         replay=control_training.replay_settings(
-            config, samples, SequenceRule(config.window_frames, "follows")
+            config, rule, SequenceRule(config.window_frames, "follows")
         ),
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "sampled"),

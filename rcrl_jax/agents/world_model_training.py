@@ -19,8 +19,8 @@ def observation_format(
     """
     expected = (config.render_size, config.render_size, 3)
     observations.check_frames(spec.frame, expected)
-    formats = ObservationFormat.uniform(frame_stack, observations.as_rendered(expected, np.uint8))
-    return formats._replace(with_actions=True)
+    layout = observations.as_rendered(expected, np.uint8)
+    return ObservationFormat.uniform(frame_stack, layout)._replace(with_actions=True)
 
 
 def schedule(config: WorldModelConfig, action_repeat: int, first_updates: int) -> Schedule:

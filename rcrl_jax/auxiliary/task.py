@@ -29,8 +29,8 @@ class AgentParts(NamedTuple):
     for tasks that need whole frames."""
     psi_size: int
     phi_size: int
-    samples: ContrastRule
-    """Contrastive samples as the configuration describes them."""
+    contrast_rule: ContrastRule
+    """How contrastive samples are drawn, as the configuration describes it."""
     batch_size: int
     """B, transitions of an update."""
 
@@ -63,8 +63,9 @@ class AuxiliaryTask:
         `task_params` and `view.params`, but neither targets nor state.
       weight: `constants -> scalar`, the weight of the loss; `auxiliary_weight` of the configuration
         multiplies it.
-      samples: contrastive samples that the loss reads as `view.batch.contrast`; None for a task
-        without them. The tasks of an agent share their samples, with times if one asks for them.
+      contrast_rule: how the contrastive samples are drawn that the loss reads as
+        `view.batch.contrast`; None for a task without them. The tasks of an agent share their
+        samples, with times if one asks for them.
       whole_frames: whether `view.sampled.transitions.observation` must hold whole frames, for
         `AgentParts.augment`. Else it holds what the agent's own losses read.
       encoded: observations that the loss has encoded for each transition, apart from the agent's
@@ -90,7 +91,7 @@ class AuxiliaryTask:
         tuple[jax.Array, dict[str, jax.Array]],
     ]
     weight: Callable[[Any], jax.Array | float] = lambda constants: 1.0
-    samples: ContrastRule | None = None
+    contrast_rule: ContrastRule | None = None
     whole_frames: bool = False
     encoded: int = 0
     images: Callable[[types.Batch, types.Batch, chex.PRNGKey], tuple[jax.Array, ...]] = (
@@ -115,7 +116,7 @@ TaskMaker = Callable[[AgentParts], AuxiliaryTask]
 class Needs(NamedTuple):
     """What the tasks of an agent need of its replay; fields as in `AuxiliaryTask`."""
 
-    samples: ContrastRule  # `number` is 0 if no task reads them
+    contrast_rule: ContrastRule  # `number` is 0 if no task reads them
     whole_frames: bool
     encoded: int
 
@@ -127,9 +128,10 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
       Incompatible: two tasks ask for different contrastive samples, or one asks for another number
         of them than its anchors allow.
     """
-    asked = {name: task.samples for name, task in tasks.items() if task.samples is not None}
-    rules = {rule._replace(times=False) for rule in asked.values()}
-    if len(rules) > 1:
+    rules = {name: task.contrast_rule for name, task in tasks.items()}
+    asked = {name: rule for name, rule in rules.items() if rule is not None}
+    different = {rule._replace(times=False) for rule in asked.values()}
+    if len(different) > 1:
         raise types.Incompatible(
             f"auxiliary: {' and '.join(asked)} ask for different contrastive samples"
         )
@@ -140,9 +142,9 @@ def needs_of(tasks: Mapping[str, AuxiliaryTask], parts: AgentParts) -> Needs:
                 f"for batch_size = {parts.batch_size} of them; got {rule.number}"
             )
     # Without a task, the rule still says which returns count as equal.
-    samples = rules.pop() if rules else parts.samples._replace(number=0)
+    shared = different.pop() if different else parts.contrast_rule._replace(number=0)
     return Needs(
-        samples=samples._replace(times=any(rule.times for rule in asked.values())),
+        contrast_rule=shared._replace(times=any(rule.times for rule in asked.values())),
         whole_frames=any(task.whole_frames for task in tasks.values()),
         encoded=sum(task.encoded for task in tasks.values()),
     )

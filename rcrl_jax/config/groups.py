@@ -122,7 +122,10 @@ class PrioritisedReplayConfig:
     """A replay that samples in proportion to priorities."""
 
     capacity: int = setting(
-        100_000, "transitions kept in one run's replay", "K", fields.at_least(1)
+        100_000,
+        "slots of one run's replay: of its transitions, and frame_stack - 1 that writing reclaims",
+        "K",
+        fields.at_least(1),
     )
     priority_exponent: float = setting(
         0.5, "priority = cross-entropy ** exponent", "K", fields.fraction
@@ -141,7 +144,8 @@ class UniformReplayConfig:
 
     capacity: int = setting(
         100_000,
-        "transitions kept in one run's replay; frames of a world model",
+        "slots of one run's replay: of its transitions, of final frames, and frame_stack - 1 that "
+        "writing reclaims; of the frames of a world model",
         "CURL / SL / ours (Dreamer and PlaNet)",
         fields.at_least(1),
     )

@@ -55,7 +55,8 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
 }
 """The rows of the paper's Atari table, and some of ours. Presets differ only where systems differ.
 
-`erainbow_aug` is CURL without its contrastive loss. `erainbow_sa_normal` and `rcrl_normal` are
+`erainbow_aug` shifts the inputs of the RL loss, which CURL does not, and has no contrastive loss.
+`erainbow_sa_normal` and `rcrl_normal` are
 another reading of the paper; its discriminator learns actions more than returns
 (results/mechanism). `der_plus` is a stronger baseline; `der_plus_rcrl` adds the return-contrastive
 task to it.

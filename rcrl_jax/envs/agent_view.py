@@ -9,7 +9,7 @@ loss ends it, one game holds several.
 
     step t            0      1      2      3      4      5      6
     action            a0     a1     a2     a3     a4     a5     a6
-    frame         f0  f1     f2     f3     f4     f5     f6     f7
+    frame         f0  f1     f2     f3     f4     f5     g1     g2
                                     |             |
                                 life lost     game over, f5 is the final frame; reset gives g0
 

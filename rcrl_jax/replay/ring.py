@@ -7,9 +7,10 @@ One slot of the ring holds one frame together with the action taken on it:
     action         a_{t-1}      a_t            a_{t+1}, last   -
     n = 3 window of t-1:  [r(t-1) + g r(t) + g^2 r(t+1)], bootstraps from o_{t+2}
 
-The final frame, after the last action of an episode, has a slot of its own, which is neither
-sampled nor counted as a step. A truncated episode needs it, because its windows bootstrap from
-there. A terminated one has it only for agents that learn to predict frames.
+The final frame, after the last action of an episode, has a slot of its own, which counts as no
+step, starts no window of the RL loss and is no contrastive sample. A truncated episode needs it,
+because its windows bootstrap from there. A terminated one has it only for agents that learn to
+predict frames.
 
 The stack of an observation is its slot and those before it, with zeros before the start of the
 episode. The frame stores keep the frames; the ring keeps everything else.
@@ -105,7 +106,7 @@ class TransitionRing:
         # Steps since the start of a slot's episode; only for those who read it.
         self._age = np.zeros(size, np.int32) if settings.sequences else None
         self._segments = SegmentTable(num_runs, capacity, settings.closes_segment)
-        rule = settings.contrast
+        rule = settings.contrast_rule
         compares_returns = rule.equal_return_positives or rule.differs_in_return
         self._returns = ReturnTable(num_runs, capacity) if compares_returns else None
         self._keeps_all_final_frames = settings.all_final_frames
@@ -158,7 +159,7 @@ class TransitionRing:
         self._next_age[rows] += 1
         return slot
 
-    def complete(self, rows: np.ndarray, index: np.ndarray) -> None:
+    def compute_windows(self, rows: np.ndarray, index: np.ndarray) -> None:
         """Works out the n-step windows of `rows [n]` that start at `index [n]` and are complete."""
         starts = self._starts[rows]
         window = (index[:, None] + np.arange(self._n_step)) % self._capacity  # [n, n_step]
@@ -241,7 +242,7 @@ class TransitionRing:
         action[~led] = 0
         return action.reshape(*at.shape, *action.shape[2:]), exists.reshape(at.shape)
 
-    def ends(self, window: Window) -> np.ndarray:
+    def bootstrap_stacks(self, window: Window) -> np.ndarray:
         """Slots of the stacks `[R, B, C] int32` to bootstrap from; the zero slot if terminated."""
         stacks, _ = self.pairs(window.end)
         stacks[window.terminated] = self._zero_slot
@@ -262,11 +263,7 @@ class TransitionRing:
 
     def segment_lengths(self, run: int) -> np.ndarray:
         """Lengths of one run's live segments, the open one included [live transitions]."""
-        slots = np.arange(self.oldest[run], self.count[run]) % self._capacity
-        at = self._starts[run] + slots
-        segment = self._slots["segment"][at][self._slots["is_pair"][at]]
-        ends = np.flatnonzero(np.diff(segment, append=-1)) + 1
-        return np.diff(ends, prepend=0)
+        return self._segments.lengths(run, self.oldest[run])
 
     def window(self, index: np.ndarray) -> Window:
         """The n-step windows that start at `index [R, B]`; they must be complete."""

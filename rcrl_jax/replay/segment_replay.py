@@ -46,7 +46,7 @@ class ReplayState(NamedTuple):
 
 
 class SegmentReplay:
-    """Replay of R runs; no method loops over runs or batch elements in Python.
+    """Replay of R runs; only the windows of SimPLe are drawn by a Python loop over runs.
 
     Attributes:
       settings: sizes and rules.
@@ -78,7 +78,7 @@ class SegmentReplay:
         self._ring = TransitionRing(
             runs, settings, observations.frame_stack, frame_store.zero_slot, action
         )
-        self._sampler = ContrastSampler(settings.contrast, self._ring, self._streams)
+        self._sampler = ContrastSampler(settings.contrast_rule, self._ring, self._streams)
         self._sequences = [
             SequenceSampler(rule, self._ring, self._streams) for rule in settings.sequences
         ]
@@ -131,7 +131,7 @@ class SegmentReplay:
         ready = index < end[:, None]
         rows, index = np.nonzero(ready)[0], index[ready]
         if rows.size:
-            self._ring.complete(rows, index)
+            self._ring.compute_windows(rows, index)
             self._priorities.set(rows, index % self.settings.capacity, self._max_priority[rows])
         self._first_unready = np.maximum(self._first_unready, end)
 
@@ -161,7 +161,7 @@ class SegmentReplay:
             index = self._sequences[kind].draw(self.settings.size(kind))
             transitions = self._sequence_batch(index, kind)
         contrast, positive_is_anchor = None, np.zeros(len(index))
-        rule = self.settings.contrast
+        rule = self.settings.contrast_rule
         if rule.number:
             anchor = index
             if rule.anchors != "rl_batch":
@@ -187,7 +187,7 @@ class SegmentReplay:
 
         Serves to compile and time an update of a kind, also while the replay is empty.
         """
-        runs, num_anchors = len(self._ring.rows), self.settings.contrast.number
+        runs, num_anchors = len(self._ring.rows), self.settings.contrast_rule.number
         index = np.zeros((runs, self.settings.size(kind)), np.int64)
         if not self._sequences:
             with np.errstate(invalid="ignore"):  # an empty replay has no priorities
@@ -211,14 +211,15 @@ class SegmentReplay:
         # (N p)^-beta over its largest value: N and the sum of the priorities cancel.
         weight = (priority / priority.min(axis=1, keepdims=True)) ** -beta
         stacks, action = self._ring.pairs(index)
-        layouts = self._observations
         return types.TransitionBatch(
-            observation=self._frames.gather("observation", stacks, layouts.observation),
+            observation=self._frames.gather("observation", stacks, self._observations.observation),
             action=action,
             reward=window.reward,
             discount=window.discount,
             next_observation=self._frames.gather(
-                "next_observation", self._ring.ends(window), layouts.next_observation
+                "next_observation",
+                self._ring.bootstrap_stacks(window),
+                self._observations.next_observation,
             ),
             weight=weight.astype(np.float32),
         )
@@ -240,7 +241,7 @@ class SegmentReplay:
             if self._observations.with_actions:
                 led_by = self._ring.context(index, self._observations.frame_stack)
                 observation = types.Context(observation, *led_by)
-            time = index.astype(np.int32) if self.settings.contrast.times else None
+            time = index.astype(np.int32) if self.settings.contrast_rule.times else None
             return types.Pairs(observation, action, time)
 
         return types.ContrastBatch(

@@ -25,7 +25,7 @@ class ReplaySettings:
       discount: gamma of one agent step.
       priority_exponent: priority = loss ** exponent; 0 samples uniformly.
       closes_segment: the rule that ends a segment.
-      contrast: how many contrastive samples are drawn for each run, and how.
+      contrast_rule: how many contrastive samples are drawn for each run, and how.
       batch_size: B, transitions drawn for each run.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
@@ -41,7 +41,7 @@ class ReplaySettings:
     discount: float
     priority_exponent: float
     closes_segment: SegmentRule
-    contrast: ContrastRule
+    contrast_rule: ContrastRule
     batch_size: int
     importance_exponent: float
     sequences: tuple[SequenceRule, ...] = ()

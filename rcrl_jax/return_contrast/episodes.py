@@ -116,22 +116,24 @@ def undiscounted_returns(episode: Episode) -> np.ndarray:
     return returns
 
 
-def pairs_at(episodes: Sequence[Episode], steps: Steps, formats: ObservationFormat) -> types.Pairs:
+def pairs_at(
+    episodes: Sequence[Episode], steps: Steps, observations: ObservationFormat
+) -> types.Pairs:
     """The state-action pairs at `steps`, for one run.
 
     Args:
       episodes: recorded games.
       steps: `[N]`.
-      formats: of the observations; frames before the start of a game are zeros.
+      observations: of the observations; frames before the start of a game are zeros.
     """
-    first, frame_stack = episodes[0], formats.frame_stack
+    first, frame_stack = episodes[0], observations.frame_stack
     stacks = np.zeros((len(steps.time), frame_stack, *first.frames.shape[1:]), first.frames.dtype)
     back, exists = stack_places(steps.time, frame_stack)
     for i, (episode, time) in enumerate(zip(*steps, strict=True)):
         stacks[i, exists[i]] = episodes[episode].frames[time - back[exists[i]]]
     action = np.stack([episodes[e].action[t] for e, t in zip(*steps, strict=True)])
-    observation = np.ascontiguousarray(formats.network.stack(stacks))
-    if formats.with_actions:
+    observation = np.ascontiguousarray(observations.network.stack(stacks))
+    if observations.with_actions:
         led_by = np.zeros((*exists.shape, *action.shape[1:]), action.dtype)
         for i, (episode, time) in enumerate(zip(*steps, strict=True)):
             led = time > back  # all but the first frame of the episode, and those before it

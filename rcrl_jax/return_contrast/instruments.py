@@ -89,7 +89,7 @@ def measure(
       discriminator get the cosines and `unseen_auc_action` alone.
     """
     played = [as_played(own) for own in games]
-    tolerance = fleet.agent.replay.contrast.tolerance
+    tolerance = fleet.agent.replay.contrast_rule.tolerance
     contrasts = [
         draw_contrasts(own, _PAIRS, tolerance, np.random.default_rng((seed, agent_steps)))
         for own, seed in zip(played, seeds, strict=True)
@@ -312,12 +312,12 @@ def compare(
       first: `[R, n]`, numbers of steps, counted through a run's games.
       second: `[R, n]`, likewise.
     """
-    formats = fleet.agent.observations
+    observations = fleet.agent.observations
     steps = [episodes.all_steps(own) for own in games]
 
     def pairs_at(number: np.ndarray) -> types.Pairs:
         own = [
-            episodes.pairs_at(played, episodes.Steps(*(x[n] for x in s)), formats)
+            episodes.pairs_at(played, episodes.Steps(*(x[n] for x in s)), observations)
             for played, s, n in zip(games, steps, number, strict=True)
         ]
         return jax.tree.map(lambda *runs: np.stack(runs), *own)

@@ -83,3 +83,11 @@ class SegmentTable:
         """
         bounds = self._bounds.take(entry + self._starts[:, None], axis=0)
         return bounds[..., 0], bounds[..., 1]
+
+    def lengths(self, run: int, oldest: int) -> np.ndarray:
+        """Lengths of one run's segments from transition `oldest` on, `[n]` in their order."""
+        end = self._number[run] + (not self._is_new[run])
+        entry = np.arange(max(end - self._capacity, 0), end) % self._capacity
+        first, last = self._bounds[self._starts[run] + entry].T
+        lengths = last + 1 - np.maximum(first, oldest)
+        return lengths[lengths > 0]

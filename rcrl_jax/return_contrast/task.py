@@ -24,7 +24,7 @@ def make_return_contrast(
     """Makes the task for an agent.
 
     Args:
-      parts: of the agent; the task trains what makes phi, on `parts.samples`.
+      parts: of the agent; the task trains what makes phi, on `parts.contrast_rule`.
       config: discriminator and loss.
     """
     network = discriminator.Discriminator(
@@ -82,7 +82,7 @@ def make_return_contrast(
         init,
         loss,
         images=lambda batch, sampled, key: tuple(pairs.observation for pairs in batch.contrast),
-        samples=parts.samples,
+        contrast_rule=parts.contrast_rule,
         discriminate=network.apply,
     )
 

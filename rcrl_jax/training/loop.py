@@ -50,8 +50,8 @@ class Step(NamedTuple):
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
     # The update before the last one: reading its result does not wait. None at the first step, and
-    # at an action that follows early updates, unless the schedule updates before the action.
-    finished: types.Update | None
+    # at an action whose step has yielded after early updates: a step has one result to record.
+    completed_update: types.Update | None
 
 
 class NotFinite(Exception):  # noqa: N818 - says what is the matter
@@ -86,8 +86,8 @@ def train(
         beta, due = importance_exponent(agent, step, total_steps), agent.schedule.due(step)
         beside_action = due > 0 and not before_action
         while state.early_updates < due - beside_action:
-            finished, state = state.pending_update, _update_early(state, fleet, replay, beta)
-            yield Step(state, None, finished)
+            completed, state = state.pending_update, _update_early(state, fleet, replay, beta)
+            yield Step(state, None, completed)
         if step == total_steps:  # the last updates of an agent that learns before it acts
             return
         learner, pending, observation = state.learner, state.pending_update, state.observation
@@ -104,14 +104,14 @@ def train(
         if pending is not None:
             _update_priorities(replay, pending)
         outcome = environment.recv()
-        remember(replay, history, observation, actions, outcome)
+        store_step(replay, history, observation, actions, outcome)
 
         if memory is not None:
             ended = outcome.terminated | outcome.truncated
             memory = memory._replace(restart=ended[:, None])
-        has_finished = before_action or not state.early_updates
+        has_completed = before_action or not state.early_updates
         state = LoopState(step + 1, learner, outcome.observation, update, memory)
-        yield Step(state, outcome, finished=pending if has_finished else None)
+        yield Step(state, outcome, pending if has_completed else None)
 
 
 def _update(
@@ -126,8 +126,9 @@ def _update(
 def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
     """One update before the action of a step.
 
-    The replay draws into two buffers in turn, so the last update ends before the next draw: no
-    update's batch is overwritten. The device does not wait for the host in between.
+    Returns when the update before this one has ended, whose losses it fetches. So of the replay's
+    two buffers, the next draw fills the one that no update reads, and the device always has an
+    update to compute.
     """
     kind = fleet.agent.schedule.kind(state.step, state.early_updates)
     learner, update = _update(state.learner, fleet, replay, beta, kind)
@@ -149,7 +150,7 @@ def not_finite(arrays: Iterable[np.ndarray]) -> list[int]:
     return sorted({run for x in arrays for run in np.nonzero(~np.isfinite(x))[0].tolist()})
 
 
-def remember(
+def store_step(
     replay: SegmentReplay,
     history: History,
     observation: np.ndarray,
@@ -184,7 +185,7 @@ def rebuild(
         actions = actions.astype(np.int32)
     for step_actions in actions.swapaxes(0, 1):
         outcome = environment.step(step_actions)
-        remember(replay, history, observation, step_actions, outcome)
+        store_step(replay, history, observation, step_actions, outcome)
         observation = outcome.observation
     return observation
 

@@ -96,9 +96,9 @@ class Recording(contextlib.ExitStack):
         else:
             self._record_episodes(number, step.outcome)
             is_first = number % period < self._agent.schedule.update_period
-        if step.finished is not None and is_first:
-            self._record_metrics(number, early_updates, step.finished)
-            metrics = step.finished.result.metrics.values()
+        if step.completed_update is not None and is_first:
+            self._record_metrics(number, early_updates, step.completed_update)
+            metrics = step.completed_update.result.metrics.values()
             runs = len(self._recorders)
             if diverged := loop.not_finite(np.asarray(value)[:runs] for value in metrics):
                 raise loop.NotFinite("a loss", step.state, diverged)
@@ -127,7 +127,7 @@ class Recording(contextlib.ExitStack):
                 # The finished update was dispatched a step before the last one.
                 scalars["beta"] = loop.importance_exponent(self._agent, step - 2, total)
             scalars |= of_all
-            if replay.contrast.number:
+            if replay.contrast_rule.number:
                 lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):
                     scalars[f"segment_length_p{percentile}"] = float(length)

@@ -67,7 +67,7 @@ def make_step_gap(parts: AgentParts) -> AuxiliaryTask:
         init,
         loss,
         weight=lambda constants: 0.1,
-        samples=parts.samples._replace(number=16, anchors="uniform", times=True),
+        contrast_rule=parts.contrast_rule._replace(number=16, anchors="uniform", times=True),
         images=images,
     )
 
@@ -117,8 +117,8 @@ def test_a_task_gets_the_contrastive_samples_that_it_asks_for():
     spec = environment.spec
     agent = make_agent(plan.config, spec, {"step_gap": make_step_gap})
     without = make_agent(plan.config, spec)
-    assert without.replay.contrast.number == 0 and agent.replay.contrast.number == 16
-    assert agent.replay.contrast.tolerance == without.replay.contrast.tolerance
+    assert without.replay.contrast_rule.number == 0 and agent.replay.contrast_rule.number == 16
+    assert agent.replay.contrast_rule.tolerance == without.replay.contrast_rule.tolerance
     assert agent.resources.activation_bytes > without.resources.activation_bytes
     fleet = Fleet(agent, plan.seeds, types.RunSpec(environment.num_valid_actions, {"step_gap": ()}))
     batch = toy.played(environment, fleet).sample(1.0).batch
@@ -138,10 +138,10 @@ def test_tasks_that_ask_for_different_samples_are_refused():
 def test_the_rl_batch_has_as_many_anchors_as_transitions():
     parts = AgentParts(None, None, None, None, 2, 2, ContrastRule(), batch_size=3)
     tasks = [
-        AuxiliaryTask(None, None, samples=ContrastRule(number, anchors="rl_batch"))
+        AuxiliaryTask(None, None, contrast_rule=ContrastRule(number, anchors="rl_batch"))
         for number in (3, 4)
     ]
-    assert needs_of({"fits": tasks[0]}, parts).samples.number == 3
+    assert needs_of({"fits": tasks[0]}, parts).contrast_rule.number == 3
     with pytest.raises(types.Incompatible, match="too_large .*batch_size = 3 of them; got 4"):
         needs_of({"too_large": tasks[1]}, parts)
 
@@ -149,10 +149,10 @@ def test_the_rl_batch_has_as_many_anchors_as_transitions():
 def test_times_are_sampled_for_all_tasks_if_one_asks_for_them():
     rule = ContrastRule(number=3)
     parts = AgentParts(None, None, None, None, 2, 2, rule, batch_size=3)
-    plain = AuxiliaryTask(None, None, samples=rule)
-    timed = AuxiliaryTask(None, None, samples=rule._replace(times=True))
-    assert needs_of({"one": plain, "two": timed}, parts).samples == timed.samples
-    assert needs_of({"one": plain}, parts).samples == rule
+    plain = AuxiliaryTask(None, None, contrast_rule=rule)
+    timed = AuxiliaryTask(None, None, contrast_rule=rule._replace(times=True))
+    assert needs_of({"one": plain, "two": timed}, parts).contrast_rule == timed.contrast_rule
+    assert needs_of({"one": plain}, parts).contrast_rule == rule
 
 
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
@@ -165,6 +165,6 @@ def test_a_name_in_each_family_and_a_maker_select_a_task(family, monkeypatch):
     environment, _ = build.make_fleet(plan)
     environment.close()
     named = fields.replace(plan.config, {"auxiliary": ("step_gap",)})
-    assert make_agent(named, environment.spec).replay.contrast.number == 16
+    assert make_agent(named, environment.spec).replay.contrast_rule.number == 16
     unused = fields.replace(named, {"auxiliary_weight": 0.0})
-    assert make_agent(unused, environment.spec).replay.contrast.number == 0
+    assert make_agent(unused, environment.spec).replay.contrast_rule.number == 0

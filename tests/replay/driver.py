@@ -83,7 +83,7 @@ class Pair:
         self.fast.settings = dataclasses.replace(
             settings,
             batch_size=batch_size,
-            contrast=settings.contrast._replace(number=num_anchors),
+            contrast_rule=settings.contrast_rule._replace(number=num_anchors),
         )
         return self.fast.sample(beta)
 

@@ -369,7 +369,10 @@ def test_restored_replay_continues_exactly():
 
 def test_example_batch_has_the_types_of_a_sample_and_changes_nothing():
     rule = ContrastRule(number=3)
-    empty, played = Pair(2, capacity=24, contrast=rule), Pair(2, capacity=24, contrast=rule)
+    empty, played = (
+        Pair(2, capacity=24, contrast_rule=rule),
+        Pair(2, capacity=24, contrast_rule=rule),
+    )
     for event in pattern("..+....."):
         played.add([event, event])
     before = played.fast.state
@@ -390,7 +393,7 @@ def test_frames_on_the_device_give_the_samples_of_frames_on_the_host():
     """References of a batch share one array, which the next `add` donates."""
     runs, capacity = 2, 24
     zeros = jnp.zeros((runs, capacity + 2, frames.device_frame_size(TINY)), np.uint8)
-    pair = Pair(runs, capacity=capacity, contrast=ContrastRule(number=3))
+    pair = Pair(runs, capacity=capacity, contrast_rule=ContrastRule(number=3))
     device = SegmentReplay(
         frames.DeviceFrameStore(runs, zeros, lambda tree: tree, TINY),
         np.arange(runs),
@@ -450,7 +453,7 @@ def test_replay_of_vector_states_and_actions():
         np.arange(2),
         make_settings(
             capacity=capacity, closes_segment=closes_above(1.0), n_step=1,
-            priority_exponent=0.0, batch_size=8, contrast=ContrastRule(number=5),
+            priority_exponent=0.0, batch_size=8, contrast_rule=ContrastRule(number=5),
         ),
         observations.ObservationFormat.uniform(2, states),
         jax.ShapeDtypeStruct((4,), np.float32),

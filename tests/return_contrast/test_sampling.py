@@ -22,7 +22,7 @@ SIZE = 20_000
 
 
 def play(text: str = TEXT, runs: int = 1, n_step: int = 3, capacity: int = 40, **rule) -> Pair:
-    pair = Pair(runs, capacity=capacity, n_step=n_step, contrast=ContrastRule(**rule))
+    pair = Pair(runs, capacity=capacity, n_step=n_step, contrast_rule=ContrastRule(**rule))
     for event in pattern(text):
         pair.add([event] * runs)
     return pair
@@ -191,7 +191,7 @@ def real_returns(**rule) -> Pair:
     """Fractional rewards, as on DMControl; segments close above a reward of 1/2."""
     pair = Pair(
         capacity=40, n_step=1, exponent=0.0,
-        contrast=ContrastRule(**rule), closes_segment=closes_above(0.5),
+        contrast_rule=ContrastRule(**rule), closes_segment=closes_above(0.5),
     )  # fmt: skip
     #        index           0    1    2      3       4      5
     #        return        1.5  1.0  0.5    0.0    2.75   0.75
@@ -232,7 +232,7 @@ def test_samples_of_each_rule_are_independent_of_fleet_composition(rule):
     seeds = np.array([11, 5, 7])
 
     def sample(runs):
-        pair = Pair(len(runs), capacity=24, seeds=seeds[runs], contrast=ContrastRule(**rule))
+        pair = Pair(len(runs), capacity=24, seeds=seeds[runs], contrast_rule=ContrastRule(**rule))
         for reference, run in zip(pair.slow, runs, strict=True):
             reference.run = run  # the same frames
         for events in zip(*(scripts[run] for run in runs), strict=True):
@@ -284,7 +284,12 @@ def test_golden_draws(name):
     """A run is reproducible only as long as these indices stay the same."""
     exponent, rule, expected = GOLDEN[name]
     pair = Pair(
-        2, capacity=40, n_step=3, seeds=[3, 8], exponent=exponent, contrast=ContrastRule(**rule)
+        2,
+        capacity=40,
+        n_step=3,
+        seeds=[3, 8],
+        exponent=exponent,
+        contrast_rule=ContrastRule(**rule),
     )
     for event in pattern(TEXT):
         pair.add([event, event])
@@ -321,7 +326,7 @@ def test_each_part_of_a_batch_reads_its_own_layout_of_whole_frames():
     def filled(format_):
         replay = SegmentReplay(
             frames.HostFrameStore(2, 40, format_.stored), np.arange(2),
-            make_settings(n_step=2, batch_size=5, contrast=ContrastRule(number=3)),
+            make_settings(n_step=2, batch_size=5, contrast_rule=ContrastRule(number=3)),
             format_, DISCRETE,
         )  # fmt: skip
         no = np.zeros(2, bool)
@@ -353,7 +358,7 @@ def test_times_are_the_agent_steps_of_the_pairs(anchors):
     format_ = observations.ObservationFormat.uniform(2, observations.WHOLE)
     replay = SegmentReplay(
         frames.HostFrameStore(2, 20, format_.stored), np.arange(2),
-        make_settings(capacity=20, n_step=2, batch_size=5, contrast=rule), format_, DISCRETE,
+        make_settings(capacity=20, n_step=2, batch_size=5, contrast_rule=rule), format_, DISCRETE,
     )  # fmt: skip
     no, frame = np.zeros(2, bool), np.zeros((2, 84, 84), np.uint8)
     for t in range(50):

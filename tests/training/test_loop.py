@@ -112,8 +112,8 @@ def test_priorities_are_written_one_update_later_for_their_own_transitions():
         assert index is update.index
         np.testing.assert_array_equal(transition_loss, update.result.transition_loss)
     # An update is yielded for the records after the next step has waited for it.
-    assert [step.finished for step in steps[1:]] == pending[:-1]
-    assert steps[0].finished is None
+    assert [step.completed_update for step in steps[1:]] == pending[:-1]
+    assert steps[0].completed_update is None
 
 
 def test_each_step_acts_with_its_own_counter_and_the_newest_parameters():
