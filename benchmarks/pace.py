@@ -99,8 +99,8 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
   emulators on {processor}; that of the emulators is divided by the cores, or by the runs where
   there are fewer.
 * **transfers**: a bound, bytes of a step by the link's {kind.link / 1e9:g} GB/s one way.
-* **device**: a bound, see above. **step**: an estimate, the largest of thread and emulators (which
-  wait for each other), transfers and device.""",
+* **device**: a bound, see above. **step**: an estimate, the largest of thread plus emulators
+  (which wait for each other), transfers, and device.""",
     ]
     if columns:
         texts += [
