@@ -40,7 +40,7 @@ class Checkpoint(NamedTuple):
     pending_update: types.Update | None  # NumPy; its priorities are not in the replay yet
     replay: ReplayState
     history: types.HistoryState
-    records: RecordState | None  # None if unknown
+    records: RecordState | None  # None in what only tells types and shapes
     frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
     # The arrays of what agents remember in acting, leading axis R, in the order of the tree's
     # leaves; None if they remember nothing.
@@ -267,6 +267,8 @@ def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
     progress: dict[str, Any] = {
         "replay": checkpoint.replay._asdict(),
         "history": checkpoint.history._asdict(),
+        "records": checkpoint.records.lines,
+        "record_digests": checkpoint.records.digests,
     }
     pending = checkpoint.pending_update
     if pending is not None:
@@ -275,10 +277,6 @@ def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
             "positive_is_anchor": pending.positive_is_anchor,
             **pending.result._asdict(),
         }
-    if checkpoint.records is not None:
-        progress["records"] = checkpoint.records.lines
-        if checkpoint.records.digests is not None:
-            progress["record_digests"] = checkpoint.records.digests
     if checkpoint.frame_log is not None:
         progress["frame_log"] = np.int64(checkpoint.frame_log)
     if checkpoint.memory is not None:
@@ -294,15 +292,14 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
     if pending is not None:
         result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
         pending = types.Update(pending["index"], result, pending["positive_is_anchor"])
-    lines, frame_log = progress.get("records"), progress.get("frame_log")
-    memory = progress.get("memory")
+    frame_log, memory = progress.get("frame_log"), progress.get("memory")
     return Checkpoint(
         step,
         learner,
         pending,
         ReplayState(**progress["replay"]),
         types.HistoryState(**progress["history"]),
-        None if lines is None else RecordState(lines, progress.get("record_digests")),
+        RecordState(progress["records"], progress["record_digests"]),
         None if frame_log is None else int(frame_log),
         None if memory is None else tuple(memory[str(i)] for i in range(len(memory))),
         int(progress.get("early_updates", 0)),

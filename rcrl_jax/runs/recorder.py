@@ -36,18 +36,6 @@ class Counters(NamedTuple):
     frames: int
 
 
-class Written(NamedTuple):
-    """What a file of records held at a checkpoint.
-
-    Attributes:
-        count: records.
-        digest: of them, see `records.Digest`; None if unknown.
-    """
-
-    count: int
-    digest: bytes | None
-
-
 class RunRecorder(contextlib.AbstractContextManager):
     """Appends a run's metrics and evaluations to its files as they come in.
 
@@ -67,7 +55,7 @@ class RunRecorder(contextlib.AbstractContextManager):
         paths: RunPaths,
         *,
         resume_at: int | None,
-        written: Sequence[Written] | None = None,
+        written: records.RecordState | None = None,
         say: Callable[[str], None] = print,
     ):
         """Opens the files, creating the run's directory, and says so if records are lost.
@@ -77,8 +65,7 @@ class RunRecorder(contextlib.AbstractContextManager):
             resume_at: agent steps of the checkpoint that the run continues from; lines of later
                 steps are dropped. None starts empty files; old ones that hold records are kept
                 under other names.
-            written: what metrics.jsonl and evaluations.jsonl held at the checkpoint; None if that
-                is unknown.
+            written: what this run's files held at the checkpoint; None compares nothing.
             say: prints a line for the user.
 
         Raises:
@@ -96,9 +83,10 @@ class RunRecorder(contextlib.AbstractContextManager):
         metrics = _read_up_to(last_step, paths.metrics, records.check_metrics)
         evaluations = _read_up_to(last_step, paths.evaluations, records.check_evaluation)
         if written is not None:
-            metrics = metrics[: written[0].count]  # later updates of `last_step` will run again
-            self._compare(paths.metrics, metrics, written[0], last_step)
-            self._compare(paths.evaluations, evaluations, written[1], last_step)
+            metrics = metrics[: written.lines[0]]  # later updates of `last_step` will run again
+            of_metrics, of_evaluations = zip(*written, strict=True)
+            self._compare(paths.metrics, metrics, *of_metrics, last_step)
+            self._compare(paths.evaluations, evaluations, *of_evaluations, last_step)
         self._wall_before_s = max((record["wall_s"] for _, record in metrics), default=0.0)
         self._started_s = time.monotonic()
         self._metrics = _LineFile(paths.metrics, metrics)
@@ -111,10 +99,11 @@ class RunRecorder(contextlib.AbstractContextManager):
         self,
         path: pathlib.Path,
         lines: Sequence[Line],
-        written: Written,
+        count: int,
+        digest: np.ndarray,
         last_step: int,
     ) -> None:
-        """Compares the records up to `last_step` with those that the run had written by then.
+        """Compares the records up to `last_step` with the `count` that the run had written by then.
 
         A run that was stopped in its final evaluation may have recorded more of that step.
 
@@ -122,24 +111,28 @@ class RunRecorder(contextlib.AbstractContextManager):
             Damaged: the file holds other records.
         """
         there = [record for _, record in lines]
-        if len(there) < written.count:
+        if len(there) < count:
             self._say(
-                f"warning: {path} holds {len(there)} of {written.count} records up to step "
+                f"warning: {path} holds {len(there)} of {count} records up to step "
                 f"{last_step}: the others are lost"
             )
             return
-        later = all(record["agent_steps"] == last_step for record in there[written.count :])
-        same = records.Digest(there[: written.count]).value == written.digest
-        if not later or not (same or written.digest is None):
+        later = all(record["agent_steps"] == last_step for record in there[count:])
+        same = records.Digest(there[:count]).value == digest.tobytes()
+        if not (later and same):
             raise files.Damaged(
                 path,
                 f"up to step {last_step} it does not hold the records that this run has written",
             )
 
     @property
-    def written(self) -> tuple[Written, Written]:
-        """What metrics.jsonl and evaluations.jsonl hold."""
-        return self._metrics.written, self._evaluations.written
+    def written(self) -> records.RecordState:
+        """What this run's files hold."""
+        digests = self._metrics.digest, self._evaluations.digest
+        return records.RecordState(
+            np.array([digest.count for digest in digests], np.int64),
+            np.array([list(digest.value) for digest in digests], np.uint8),
+        )
 
     def restore_deleted(self) -> None:
         """Writes again what another program has deleted, and says so.
@@ -241,8 +234,8 @@ class RunRecorder(contextlib.AbstractContextManager):
                 "measured": "final evaluation: the agent at the last step",
                 **describe_scores(self._paths, counters, returns, episodes_cut=episodes_cut),
                 "record_digests": {
-                    "metrics": self._metrics.written.digest.hex(),
-                    "evaluations": self._evaluations.written.digest.hex(),
+                    "metrics": self._metrics.digest.value.hex(),
+                    "evaluations": self._evaluations.digest.value.hex(),
                 },
             },
         )
@@ -317,13 +310,8 @@ class _LineFile:
         self.path = path
         with files.replacing(path) as partial:
             partial.write_bytes(b"".join(line + b"\n" for line, _ in lines))
-        self._digest = records.Digest([record for _, record in lines])
+        self.digest = records.Digest([record for _, record in lines])
         self._file = self._open()
-
-    @property
-    def written(self) -> Written:
-        """What it holds."""
-        return Written(self._digest.count, self._digest.value)
 
     def _open(self) -> TextIO:
         return open(self.path, "a+", buffering=1, encoding="utf-8")
@@ -337,7 +325,7 @@ class _LineFile:
         value = files.to_json_value(record)
         with files.naming(self.path):
             self._file.write(json.dumps(value, allow_nan=False) + "\n")
-        self._digest.add(value)
+        self.digest.add(value)
 
     def restore_deleted(self) -> bool:
         """Writes the file again if it was deleted: while it is open, its content still exists.

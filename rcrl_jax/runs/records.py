@@ -22,10 +22,13 @@ WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 
 
 class RecordState(NamedTuple):
-    """What metrics.jsonl and evaluations.jsonl of a fleet's runs hold at a checkpoint."""
+    """What metrics.jsonl and evaluations.jsonl of a fleet's runs hold at a checkpoint.
+
+    Of one run, without the axis R.
+    """
 
     lines: np.ndarray  # [R, 2] int64
-    digests: np.ndarray | None  # [R, 2, 32] uint8, see `Digest`; None in older checkpoints
+    digests: np.ndarray  # [R, 2, 32] uint8, see `Digest`
 
 
 class Digest:

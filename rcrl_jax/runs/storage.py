@@ -139,11 +139,10 @@ def _verify(directory: pathlib.Path, part: str = "") -> _Kinds:
       OSError: a file cannot be read.
     """
     described = files.read_json(directory / DIGESTS, dict)
-    step = described.pop("step", directory.name)  # older checkpoints lack it
-    if str(step) != directory.name:
-        raise ValueError(f"it is the checkpoint of step {step}")
-    if described.keys() != {"sha256", "learner"}:
+    if described.keys() != {"step", "sha256", "learner"}:
         raise ValueError(f"its file {DIGESTS} has changed since it was saved")
+    if str(described["step"]) != directory.name:
+        raise ValueError(f"it is the checkpoint of step {described['step']}")
     for name, digest in described["sha256"].items():
         if not name.startswith(part):
             continue

@@ -13,7 +13,7 @@ from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import parameters, records
-from rcrl_jax.runs.recorder import Counters, RunRecorder, Written
+from rcrl_jax.runs.recorder import Counters, RunRecorder
 from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
 from rcrl_jax.training.plan import Plan
@@ -40,7 +40,7 @@ class Recording(contextlib.ExitStack):
           spec: of its environments, for the units of steps.
           replay: from which segment lengths are recorded.
           start: agent steps that training continues from; later records are dropped.
-          written: what the runs' files held at `start`; None if unknown.
+          written: what the runs' files held at `start`; None if training begins.
           say: prints a line for the user.
 
         Raises:
@@ -49,10 +49,12 @@ class Recording(contextlib.ExitStack):
         """
         super().__init__()
         self._plan, self._agent, self._spec, self._replay = plan, agent, spec, replay
-        before_each = [None] * len(plan.paths) if written is None else _of_each_run(written)
+        of_each_run = [None] * len(plan.paths)
+        if written is not None:
+            of_each_run = [records.RecordState(*own) for own in zip(*written, strict=True)]
         self._recorders = [
-            self.enter_context(RunRecorder(paths, resume_at=start or None, written=before, say=say))
-            for paths, before in zip(plan.paths, before_each, strict=True)
+            self.enter_context(RunRecorder(paths, resume_at=start or None, written=own, say=say))
+            for paths, own in zip(plan.paths, of_each_run, strict=True)
         ]
         old = [path for recorder in self._recorders for path in recorder.kept_old]
         if old:
@@ -66,11 +68,8 @@ class Recording(contextlib.ExitStack):
     @property
     def written(self) -> records.RecordState:
         """What the runs' files hold."""
-        each = [recorder.written for recorder in self._recorders]
-        return records.RecordState(
-            np.array([[file.count for file in files] for files in each], np.int64),
-            np.array([[list(file.digest) for file in files] for files in each], np.uint8),
-        )
+        of_each_run = (recorder.written for recorder in self._recorders)
+        return records.RecordState(*map(np.stack, zip(*of_each_run, strict=True)))
 
     def restore_deleted(self) -> None:
         """Writes again what another program has deleted, and says so.
@@ -187,13 +186,3 @@ class Recording(contextlib.ExitStack):
 
     def _counters(self, step: int) -> Counters:
         return Counters(step, self._spec.action_repeat * step, self._spec.frames_per_step * step)
-
-
-def _of_each_run(state: records.RecordState) -> list[list[Written]]:
-    """`[R][2]`, what each of a run's two files held."""
-    if state.digests is None:
-        return [[Written(int(count), None) for count in counts] for counts in state.lines]
-    return [
-        [Written(int(count), digest.tobytes()) for count, digest in zip(*both, strict=True)]
-        for both in zip(state.lines, state.digests, strict=True)
-    ]

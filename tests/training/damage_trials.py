@@ -12,6 +12,7 @@ from rcrl_jax import types
 from rcrl_jax.replay.segment_replay import ReplayState
 from rcrl_jax.runs import checkpoints
 from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.runs.records import RecordState
 
 DEEP = "[" * 100_000
 
@@ -89,7 +90,7 @@ def _add_other_agent(paths: RunPaths) -> None:
         None,
         ReplayState(zeros, zeros[0], zeros[0]),
         types.HistoryState(zeros, zeros[0]),
-        None,
+        RecordState(np.zeros((1, 2), np.int64), np.zeros((1, 2, 32), np.uint8)),
     )
     checkpoints.write_checkpoint(paths.checkpoints / str(step), other)
 
