@@ -235,7 +235,7 @@ def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> lis
     for own, described in zip(paths, manifests, strict=True):
         changes.append(check_same_run(own.manifest, described))
         if own.manifest.exists():
-            if read(own.manifest)["launch"].get("runs", order) != order:
+            if read(own.manifest)["launch"].get("runs") != order:
                 raise WorkdirMismatch(
                     f"{workdir} holds these runs in another order: repeat the old command"
                 )

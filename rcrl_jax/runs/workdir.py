@@ -77,7 +77,7 @@ def _read(workdir: pathlib.Path) -> Trained:
     others: Iterable[str] = ()
     if alone:
         runs = tuple(found)
-        recorded = [game for game, _ in found[runs[0]]["launch"].get("runs", ())]
+        recorded = [game for game, _ in found[runs[0]]["launch"]["runs"]]
         if not all(isinstance(game, str) for game in recorded):
             raise ValueError("launch.runs holds a game that is no text")
         if runs[0].game not in reference.tasks():  # where shapes are those of the suite
@@ -155,15 +155,7 @@ def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str,
 
 def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -> tuple[RunId, ...]:
     """The runs in their order in the checkpoints."""
-    recorded = next(iter(found.values()))["launch"].get("runs")
-    if recorded is None:
-        if len(found) > 1:
-            raise Unusable(
-                f"the manifests of {workdir} are older than the record of the runs' order in a "
-                "checkpoint: which agent is which is unknown"
-            )
-        return tuple(found)
-    runs = tuple(RunId(*run) for run in recorded)
+    runs = tuple(RunId(*run) for run in next(iter(found.values()))["launch"]["runs"])
     if set(runs) != set(found):
         other = min(set(runs) ^ set(found))
         raise Unusable(

@@ -284,7 +284,7 @@ def edit_all(workdir, change) -> None:
             lambda at: edit_all(at, lambda m: m["run"]["config"].pop("n_step")),
             "other hyperparameters",
         ),
-        (lambda at: edit_all(at, lambda m: m["launch"].pop("runs")), "which agent is which"),
+        (lambda at: edit_all(at, lambda m: m["launch"].pop("runs")), "damaged: there is no 'runs'"),
         (lambda at: shutil.rmtree(at / "erainbow/Catch/seed_3"), "Catch, seed 3 is missing"),
         (
             lambda at: edit(
