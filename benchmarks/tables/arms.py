@@ -105,7 +105,7 @@ def conditions_of(
     run, config = described["run"], described["run"]["config"]
     algorithm = run.get("algorithm")
     if algorithm is None:
-        commit = described.get("versions", {}).get("git_commit") or "unknown"
+        commit = described["versions"].get("git_commit") or "unknown"
         algorithm = f"none (commit {str(commit)[:7]})"
     conditions = {
         "algorithm": algorithm,
@@ -113,13 +113,13 @@ def conditions_of(
         "final_episodes": final_episodes,
         "backend": run.get("backend"),
         "evaluation_period": config.get("evaluation_period"),
-        "device.platform": described.get("device", {}).get("platform"),
+        "device.platform": described["device"].get("platform"),
     }
-    protocol = fields.flatten(described.get("protocol", {}), "protocol.")
+    protocol = fields.flatten(described["protocol"], "protocol.")
     protocol.pop("protocol.final_episodes", None)  # A repeated command can ask for another number.
     environment = {
         name: value
-        for name, value in described.get("environment", {}).items()
+        for name, value in described["environment"].items()
         if name not in _NOT_CONDITIONS
     }
     conditions |= protocol | fields.flatten(environment, "environment.")

@@ -86,9 +86,8 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
-    """A manifest with all of its sections; those that an old one lacks are empty."""
     with _reading(path):
-        described = manifest.read(path, required=("run",))
+        described = manifest.read(path)
     run = described["run"]
     preset, game = run.get("preset"), run.get("game")
     if not isinstance(game, str) or arms.family_of(game) is None:

@@ -66,7 +66,7 @@ def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
     for workdir in sorted(directory.glob("[!.]*")):
         for path in sorted(workdir.glob(manifest.ALL))[:1]:
             try:
-                runs = manifest.read(path, required=("launch",))["launch"]["runs"]
+                runs = manifest.read(path)["launch"]["runs"]
                 games, seeds = (tuple(dict.fromkeys(own)) for own in zip(*runs, strict=True))
             except (OSError, ValueError, TypeError, KeyError):
                 raise SweepError(
@@ -231,6 +231,6 @@ def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
 def _read_run(path: pathlib.Path) -> dict:
     """The section `run` of a manifest."""
     try:
-        return manifest.read(path, required=("run",))["run"]
+        return manifest.read(path)["run"]
     except (OSError, files.Damaged):
         raise SweepError(f"{path} is not a manifest of this program") from None

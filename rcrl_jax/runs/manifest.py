@@ -170,15 +170,8 @@ def circumstances() -> dict[str, Any]:
 SECTIONS = ("run", "environment", "protocol", "versions", "device", "launch")
 
 
-def read(path: str | os.PathLike, *, required: Sequence[str] = SECTIONS) -> dict[str, Any]:
-    """Reads a manifest.
-
-    Args:
-        path: the file.
-        required: sections that it must have; others that an old manifest lacks are empty.
-
-    Returns:
-        Its sections; each is a dictionary.
+def read(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a manifest: its `SECTIONS`, each a dictionary.
 
     Raises:
         Damaged: it is not a manifest of this program.
@@ -186,8 +179,6 @@ def read(path: str | os.PathLike, *, required: Sequence[str] = SECTIONS) -> dict
     """
 
     def check(described: dict[str, Any]) -> dict[str, Any]:
-        absent = {name: {} for name in SECTIONS if name not in required}
-        described = absent | described
         for name in SECTIONS:
             if not isinstance(described[name], dict):
                 raise ValueError(f"its section {name!r} is no object")

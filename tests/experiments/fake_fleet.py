@@ -30,10 +30,11 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     step = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
     print("begin", step, file=history)
     directories = [workdir / r["preset"] / r["game"] / f"seed_{r['seed']}" for r in runs]
-    launch = {"runs": [[run["game"], run["seed"]] for run in runs]}
+    sections = dict.fromkeys(("environment", "protocol", "versions", "device"), {})
+    sections["launch"] = {"runs": [[run["game"], run["seed"]] for run in runs]}
     for run, directory in zip(runs, directories, strict=True):
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "manifest.json").write_text(json.dumps({"run": run, "launch": launch}))
+        (directory / "manifest.json").write_text(json.dumps({"run": run, **sections}))
 
     def save():
         partial = workdir / ".partial.checkpoint"

@@ -83,7 +83,7 @@ def begin(spec, fleet, directory, *, manifests=1, **changes):
         paths.directory.mkdir(parents=True)
         launch = {"runs": [[unit.game, unit.seed] for unit in fleet.units]}
         run = toy_sweep.describe(spec, unit, **changes)
-        files.write_json_atomically(paths.manifest, {"run": run, "launch": launch})
+        toy_sweep.write_manifest(paths.manifest, run, launch)
 
 
 @pytest.mark.parametrize("manifests", [1, 4])
@@ -136,7 +136,7 @@ def test_a_manifest_that_lists_no_runs_is_refused(tmp_path, launch):
     spec = make(tmp_path)
     path = tmp_path / "runs" / "any" / "rcrl" / "Pong" / "seed_0" / "manifest.json"
     path.parent.mkdir(parents=True)
-    files.write_json_atomically(path, {"run": {"config": {}}, "launch": launch})
+    toy_sweep.write_manifest(path, {"config": {}}, launch)
     with pytest.raises(SweepError, match="does not list the runs of a fleet; move") as raised:
         work.plan(spec, tmp_path / "runs", 130)
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
@@ -300,7 +300,7 @@ def test_another_algorithm_number_is_refused(spec, directory, number, where):
     if number is None:
         del run["algorithm"]
     launch = {"runs": [[unit.game, unit.seed]]}
-    files.write_json_atomically(path, {"run": run, "launch": launch})
+    toy_sweep.write_manifest(path, run, launch)
     with pytest.raises(SweepError) as raised:
         work.plan(spec, directory, 1)
     assert f"algorithm {number or 'absent'} -> " in str(raised.value) or (

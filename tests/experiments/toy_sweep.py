@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import Any
 from unittest import mock
 
 from experiments.sweeps import driver, local, ray_launcher, work
@@ -60,6 +61,12 @@ def describe(spec: Spec, unit: Unit, **changes) -> dict:
     config, steps = spec.make_config(unit), spec.agent_steps(unit)
     run = manifest.describe_run(unit.arm.preset, config, unit.game, unit.seed, steps, "toy")
     return {**run, **changes}
+
+
+def write_manifest(path: pathlib.Path, run: dict, launch: Any) -> None:
+    """Writes a manifest with these sections; the others are empty."""
+    sections = dict.fromkeys(manifest.SECTIONS, {}) | {"run": run, "launch": launch}
+    files.write_json_atomically(path, sections)
 
 
 def fake_command(spec: Spec, step_s: float = 0.0, save_every: int = 0):

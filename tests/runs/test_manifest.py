@@ -187,16 +187,6 @@ def test_other_circumstances_are_a_warning(stored, section, field, value, messag
     assert "\n" not in warning
 
 
-def test_sections_that_an_old_manifest_lacks_are_empty_where_they_are_not_required(tmp_path):
-    path = tmp_path / "manifest.json"
-    path.write_text('{"run": {"config": {}}, "device": {"kind": "cpu"}}')
-    found = manifest.read(path, required=("run",))
-    assert found["device"] == {"kind": "cpu"}
-    assert found["launch"] == found["versions"] == {}
-    with pytest.raises(files.Damaged, match="there is no 'environment'"):
-        manifest.read(path)
-
-
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A git repository with one committed file, which replaces the manifest module."""

@@ -52,6 +52,7 @@ def write_run(
             "protocol": {"final_episodes": episodes, "periodic_episodes": 2},
             "versions": {"git_commit": "0123456789"},
             "device": {"platform": "cpu"},
+            "launch": {},
         },
     )
     final = [score - 1.0, score + 1.0] * (episodes // 2) if score is not None else None
