@@ -143,10 +143,9 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
         partial = target.with_name(f"{_PARTIAL}{target.name}")
         shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
         partial.mkdir(parents=True)
-        copied = [work.scores, work.evaluations, work.metrics, work.manifest, work.curve]
-        if work.parameters.exists():  # earlier versions wrote none of large networks
-            copied.append(work.parameters)
-        for path in copied:
+        for path in (
+            work.scores, work.evaluations, work.metrics, work.manifest, work.curve, work.parameters
+        ):  # fmt: skip
             (partial / path.name).write_bytes(files.read_bytes(path))
             _write_through(partial / path.name)
         os.rename(partial, target)
