@@ -58,9 +58,8 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     """Learning curves on the six tasks: ours over published ones.
 
     Ours are thick: the mean of an arm's runs, with the standard deviation shaded. A single run has
-    points instead of a shade. A diverged run is left out where another is left. Published curves
-    are thin means, published scores are open markers. Beside our runs of SLAC and Dreamer, each
-    published run of the same system is a hairline.
+    points instead of a shade. Published curves are thin means, published scores are open markers.
+    Beside our runs of SLAC and Dreamer, each published run of the same system is a hairline.
 
     Args:
         frame: runs of DMControl, those of an arm of one pool; those without evaluations are left
@@ -78,7 +77,7 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
         preset = arms.preset_of(arm)
         color, label = free.pop(preset, None) or next(others), _label(arm, own)
         for task, of_task in own.groupby("game"):
-            curve = average(of_task, points[points.run.isin(of_task.index)])
+            curve = average(points[points.run.isin(of_task.index)])
             _draw_curve(of_panel[task], curve, color, label)
             if published_runs := _SAME_SYSTEM.get(preset):
                 _draw_published_runs(of_panel[task], published_runs, task)
@@ -106,18 +105,13 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     return figure
 
 
-def average(of_task: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+def average(points: pd.DataFrame) -> pd.DataFrame:
     """Columns `mean`, `std` (sample) and `count` over runs, at the steps that all of them have.
 
-    Diverged runs, whose evaluations end early, do not count where another run is left.
-
     Args:
-        of_task: runs of one task and arm, each with evaluations.
-        points: their evaluations.
+        points: evaluations of runs of one task and arm.
     """
-    whole = of_task[~of_task.diverged]
-    kept = whole if len(whole) else of_task
-    scores = runs.at_common_steps(points[points.run.isin(kept.index)], "env_steps", "score")
+    scores = runs.at_common_steps(points, "env_steps", "score")
     return scores.agg(["mean", "std", "count"], axis=1)
 
 
@@ -145,8 +139,7 @@ def _label(arm: str, own: pd.DataFrame) -> str:
     """The name of an arm in the legend, with the number of its runs on a task."""
     low, high = own.groupby("game").size().agg(["min", "max"])
     seeds = f"{low} to {high} seeds" if low < high else words.count("seed", low)
-    diverged = f", {own.diverged.sum()} diverged" if own.diverged.any() else ""
-    return f"{arm}, {seeds}{diverged}".replace("$", r"\$")  # no formula
+    return f"{arm}, {seeds}".replace("$", r"\$")  # no formula
 
 
 def _draw_curve(panel: Axes, curve: pd.DataFrame, color: str, label: str) -> None:

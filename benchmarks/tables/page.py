@@ -21,7 +21,6 @@ from matplotlib.figure import Figure
 
 import rcrl_jax
 from benchmarks.tables import command, panels, pools, runs, statistics
-from benchmarks.tables.run_files import COUNTS_AS
 from benchmarks.tables.table import render
 from rcrl_jax import reference, words
 
@@ -204,7 +203,7 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
                 "run": run,
                 "episodes": len(run.returns) if run.returns is not None else None,
                 "texts": (
-                    f"diverged, counted as {COUNTS_AS[run.family]}" if run.diverged else state,
+                    "diverged, counted as random play" if run.diverged else state,
                     pools.text(run.backend),
                     str(run.algorithm),
                     f"{device.get('kind', '–')}{cores}",

@@ -13,8 +13,6 @@ from rcrl_jax.runs import manifest, records
 
 ATTEMPTS = 2
 """A run that diverges this often has a result (docs/preregistration.md)."""
-COUNTS_AS = {"atari": "random play", "dmc": "return 0"}
-"""This result in words, by family."""
 
 _RESTORE = "restore the file or repeat the run"
 _NOT_MEASURED = ("agent_steps", "env_steps", "frames", "returns", "mean", "episodes_cut")
@@ -35,9 +33,8 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
             arm          the agent: a preset of today, or one with the fields that differ
             game, seed   game or task, and the run's seed
             agent_steps  actions that the run is planned for
-            score        mean return of the final evaluation; None if unfinished. A diverged run has
-                         the published score of random play on Atari, and 0, the lowest return, on
-                         DMControl
+            score        mean return of the final evaluation; None if unfinished. A diverged run, of
+                         Atari alone, has the published score of random play
             returns      of each episode of the final evaluation; None if unfinished or diverged
             evaluations  by agent step, each `agent_steps`, `env_steps`, `score`, `returns` and
                          other numbers by name; NaN where nothing was measurable
@@ -125,14 +122,15 @@ def _read_result(
         raise ValueError(f"{directory} holds both scores.json and diverged.json; remove one")
     if diverged.exists():
         with _reading(diverged):
-            attempts = files.read_json(diverged, dict).get("attempts")
+            attempts, random_play = files.read_json(
+                diverged,
+                lambda o: (o.get("attempts"), reference.published(identity["game"], "Random")),
+            )
         if attempts != ATTEMPTS:
             raise ValueError(
                 f"{diverged}: attempts is {attempts!r}, expected {ATTEMPTS}; repeat the run"
             )
-        game = identity["game"]
-        is_atari = arms.family_of(game) == "atari"
-        return (reference.published(game, "Random") if is_atari else 0.0), None, True
+        return random_play, None, True
     if not path.exists():
         return None, None, False
     with _reading(path):

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.tables import arms, control_figure, pools, published, runs, statistics
-from benchmarks.tables.run_files import COUNTS_AS
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell, short_steps
 from rcrl_jax import files, reference, words
 
@@ -193,16 +192,9 @@ def control_table(frame: pd.DataFrame) -> Table:
     places = [(steps, task) for steps in budgets for task in tasks]
     rows = {(row.agent, row.env_steps, row.task): row for row in reference.dmc_scores()}
     points = runs.evaluations(frame)
-    # The final score of a run stands for its last evaluation, which old and diverged runs lack.
+    # The final score of a run stands for its last evaluation, which old runs lack.
     before_end = points[points.env_steps < points.run.map(frame.env_steps)]
-    # A run that diverged before a budget of its own counts there as at its end.
-    diverged = frame[frame.diverged]
-    last = diverged.evaluations.map(lambda lines: lines[-1]["env_steps"] if lines else 0)
-    missed = [
-        diverged[(last < steps) & (steps < diverged.env_steps)].assign(env_steps=steps)
-        for steps in budgets
-    ]
-    points = pd.concat([before_end, *missed, frame])[["arm", "game", "env_steps", "score"]]
+    points = pd.concat([before_end, frame])[["arm", "game", "env_steps", "score"]]
 
     def theirs(agent: str) -> _Filled:
         found = [rows.get((agent, *place)) for place in places]
@@ -445,9 +437,5 @@ def _warnings(frame: pd.DataFrame, env_steps: int = 0, published_steps: int = 0)
             "comparable."
         )
     if frame.diverged.any():
-        family = frame.family.iloc[0]  # a table has one
-        curves = "; curves leave them out where others are left" if family == "dmc" else ""
-        notes.append(
-            f"{frame.diverged.sum()} of our runs diverged and count as {COUNTS_AS[family]}{curves}."
-        )
+        notes.append(f"{frame.diverged.sum()} of our runs diverged and count as random play.")
     return notes

@@ -23,8 +23,7 @@ def finish(root, preset="rcrl_sac", seed=0, scores=(10.0, 20.0, 30.0), steps=300
 
 
 def curve_of(root):
-    frame = runs.read(root, unfinished=True).frame
-    return control_figure.average(frame, runs.evaluations(frame))
+    return control_figure.average(runs.evaluations(runs.read(root).frame))
 
 
 def draw(root, end=500_000):
@@ -49,17 +48,6 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path):
     np.testing.assert_array_equal(curve.index, [400, 800, 1200])
     np.testing.assert_allclose(curve["mean"], [15, 30, 45])
     np.testing.assert_allclose(curve["std"], np.array([5, 10, 15]) * np.sqrt(2))
-
-
-def test_a_diverged_run_does_not_cut_the_mean_of_the_others(tmp_path):
-    finish(tmp_path, seed=0, scores=(10.0, 20.0, 30.0))
-    directory = write_run(tmp_path, "rcrl_sac", TASK, 1, None, steps=300)
-    (directory / "diverged.json").write_text('{"attempts": 2}')
-    curve = curve_of(tmp_path)
-    assert curve["mean"].tolist() == [10, 20, 30] and set(curve["count"]) == {1}
-    frame = runs.read(tmp_path).frame.query("diverged")
-    alone = control_figure.average(frame, runs.evaluations(frame))
-    assert alone["mean"].tolist() == [2]
 
 
 def test_published_curves_end_near_the_published_scores():
