@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 Scores = Sequence[np.ndarray]
-"""One array per game, `[..., n_g]`: n_g runs on the last axis, data sets on the leading ones."""
+"""One finite array per game, `[..., n_g]`: n_g > 0 runs, and data sets on the leading axes."""
 
 FEWEST_FOR_INTERVAL = 3
 """Runs of a game from which on there are intervals; of two, resamples take only three values."""
@@ -68,11 +68,8 @@ def stratified_rank_test(
 
     Returns:
         One test for each data set of the leading axes.
-
-    Raises:
-        ValueError: the arms differ in games, a game has no run of an arm, or a score is not finite.
     """
-    first, second = _checked([first, second])
+    first, second = ([np.asarray(game, np.float64) for game in arm] for arm in (first, second))
     ranks, members = [], []
     for x, y in zip(first, second, strict=True):
         n = x.shape[-1]
@@ -162,7 +159,8 @@ def bootstrap_intervals(
 
     Args:
         estimators: name -> function of the arms that keeps leading axes, and may add trailing ones.
-        arms: one arm for estimators of one arm, two for those of two; `[n_g]` each game.
+        arms: one arm for estimators of one arm, two of the same games for those of two; `[n_g]`
+            each game.
         rng: draws runs with replacement, within their arm and game; all of an arm before the next.
         resamples: number of bootstrap resamples.
         level: share of the bootstrap distribution inside the interval.
@@ -171,18 +169,8 @@ def bootstrap_intervals(
 
     Returns:
         Name -> the estimate from the runs themselves, and the interval's ends.
-
-    Raises:
-        ValueError: the arms differ in games, or in a game's number of runs though paired; a game
-            has no run of an arm or more than one axis, or a score is not finite.
     """
-    observed = _checked(arms)
-    for number, games in enumerate(zip(*observed, strict=True)):
-        if any(game.ndim != 1 for game in games):
-            raise ValueError(f"game {number} has more than one axis; resamples are of one data set")
-        if paired and len({len(game) for game in games}) > 1:
-            counts = " and ".join(str(len(game)) for game in games)
-            raise ValueError(f"game {number} has {counts} runs; pairs need equal numbers")
+    observed = [[np.asarray(game, np.float64) for game in arm] for arm in arms]
     indices = [
         [rng.integers(len(game), size=(resamples, len(game))) for game in arm]
         for arm in (observed[:1] if paired else observed)
@@ -201,18 +189,3 @@ def bootstrap_intervals(
 def _game_means(scores: Scores) -> np.ndarray:
     """`[..., G]`, each game's mean over runs."""
     return np.stack([np.mean(game, axis=-1) for game in scores], axis=-1)
-
-
-def _checked(arms: Sequence[Scores]) -> list[list[np.ndarray]]:
-    """The arms as float64 arrays; raises ValueError where they cannot be compared."""
-    counts = [len(arm) for arm in arms]
-    if len(set(counts)) != 1 or not counts[0]:
-        raise ValueError(f"arms of {' and '.join(map(str, counts))} games cannot be compared")
-    arms = [[np.asarray(game, np.float64) for game in arm] for arm in arms]
-    for arm in arms:
-        for number, game in enumerate(arm):
-            if not game.shape or not game.shape[-1]:
-                raise ValueError(f"game {number} has no run of an arm")
-            if not np.isfinite(game).all():
-                raise ValueError(f"game {number} has a score that is not finite")
-    return arms

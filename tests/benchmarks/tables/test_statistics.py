@@ -216,29 +216,3 @@ def test_intervals_equal_a_slow_loop(paired):
         ]
         assert drawn[name].estimate == estimator(first, second)
         assert drawn[name][1:] == pytest.approx(tuple(np.quantile(estimates, [0.025, 0.975])))
-
-
-@pytest.mark.parametrize(
-    "first, second, says",
-    [
-        ([[1.0]], [[1.0], [2.0]], "1 and 2 games"),
-        ([], [], "0 and 0 games"),
-        ([[1.0], []], [[1.0], [2.0]], "game 1 has no run"),
-        ([[1.0, np.nan]], [[1.0]], "game 0 has a score that is not finite"),
-    ],
-)
-def test_arms_that_cannot_be_compared_are_refused(first, second, says):
-    with pytest.raises(ValueError, match=says):
-        rank_test(first, second)
-    with pytest.raises(ValueError, match=says):
-        intervals(COMPARISONS, [first, second])
-
-
-def test_resamples_of_unequal_pairs_or_several_data_sets_are_refused():
-    first, second = [np.zeros(3), np.zeros(2)], [np.zeros(3), np.zeros(4)]
-    with pytest.raises(ValueError, match="game 1 has 2 and 4 runs; pairs need equal numbers"):
-        intervals(COMPARISONS, [first, second], paired=True)
-    with pytest.raises(ValueError, match="game 0 has more than one axis"):
-        intervals(AGGREGATES, [[np.zeros((2, 3))]])
-    with pytest.raises(ValueError, match="arms of 0 games"):
-        intervals(AGGREGATES, [[]])
