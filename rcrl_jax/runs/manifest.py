@@ -50,41 +50,13 @@ class WorkdirMismatch(ValueError):  # noqa: N818 (the name says what is the matt
     """The work directory belongs to another configuration."""
 
 
-def make_manifest(
-    run: Mapping[str, Any],
-    *,
-    environment: Mapping[str, Any],
-    protocol: Mapping[str, Any],
-    here: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Describes one run so that a reader of its score can tell what was measured.
-
-    The section `run` defines the run; `check_same_run` compares it. The number of steps is part of
-    it because the importance-weight exponent is annealed over it: a longer run is another run from
-    its first update on.
-
-    Args:
-        run: the section `run`, as `describe_run` returns it.
-        environment: what the environment does: resize filter, no-op range, life handling, limits.
-        protocol: how scores are taken: epsilon, episodes, noise.
-        here: what `circumstances` returns.
-
-    Returns:
-        Plain JSON values, in the sections `run`, `environment`, `protocol`, `versions`, `device`
-        and `launch`.
-
-    Raises:
-        TypeError: a value has no counterpart in JSON.
-    """
-    return files.to_json_value(
-        {"run": run, "environment": environment, "protocol": protocol, **here}
-    )
-
-
 def describe_run(
     preset: str, config: Any, game: str, seed: int, steps: int, backend: str
 ) -> dict[str, Any]:
     """The section `run` of a manifest, which defines the run, as plain JSON values.
+
+    `check_same_run` compares it. The number of steps is part of it because the importance-weight
+    exponent is annealed over it: a longer run is another run from its first update on.
 
     Args:
         preset: name of the preset.
@@ -168,6 +140,7 @@ def circumstances() -> dict[str, Any]:
 
 
 SECTIONS = ("run", "environment", "protocol", "versions", "device", "launch")
+"""What a manifest holds; `protocol` says how scores are taken."""
 
 
 def read(path: str | os.PathLike) -> dict[str, Any]:
@@ -197,7 +170,7 @@ def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> lis
 
     Args:
         paths: `[R]`, files of the runs, all in one work directory.
-        manifests: `[R]`, what is about to run, as `make_manifest` returns it.
+        manifests: `[R]`, what is about to run: all `SECTIONS`, as plain JSON values.
 
     Returns:
         What has changed since the runs began, a line for each change; see `check_same_run`.
@@ -242,7 +215,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
 
     Args:
         path: the manifest of the work directory.
-        manifest: what is about to run, as `make_manifest` returns it.
+        manifest: what is about to run, as in `claim`.
 
     Returns:
         None if `path` does not exist or nothing relevant differs. Else one line that names the

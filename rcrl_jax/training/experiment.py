@@ -183,9 +183,8 @@ def _describe_runs(
             **agent.evaluation.protocol,
             "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
         }
-        described.append(
-            manifest.make_manifest(run_section, environment=own, protocol=protocol, here=here)
-        )
+        sections = {"run": run_section, "environment": own, "protocol": protocol, **here}
+        described.append(files.to_json_value(sections))
     return described
 
 

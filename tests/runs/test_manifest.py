@@ -33,12 +33,12 @@ def _make(**changes):
         "steps": 100_000,
         "backend": "envpool",
     }
-    return manifest.make_manifest(
-        manifest.describe_run(**{**run, **changes}),
-        environment={"resize": "area", "noop_max": 30},
-        protocol={"epsilon": 0.001, "episodes": 10},
-        here=manifest.circumstances(),
-    )
+    return {
+        "run": manifest.describe_run(**{**run, **changes}),
+        "environment": {"resize": "area", "noop_max": 30},
+        "protocol": {"epsilon": 0.001, "episodes": 10},
+        **manifest.circumstances(),
+    }
 
 
 def test_the_contents_of_a_manifest(monkeypatch):
@@ -47,7 +47,7 @@ def test_the_contents_of_a_manifest(monkeypatch):
         sys, "orig_argv", ["/some/where/python3", "-m", "experiments.atari100k", "--game=My Game"]
     )
     made = _make()
-    assert list(made) == ["run", "environment", "protocol", "versions", "device", "launch"]
+    assert tuple(made) == manifest.SECTIONS
     assert made["run"] == {
         "format": manifest.FORMAT,
         "preset": "rcrl",
@@ -64,8 +64,6 @@ def test_the_contents_of_a_manifest(monkeypatch):
             "bound": None,
         },
     }
-    assert made["environment"] == {"resize": "area", "noop_max": 30}
-    assert made["protocol"] == {"epsilon": 0.001, "episodes": 10}
     assert made["versions"]["rcrl_jax"] == rcrl_jax.__version__
     assert made["versions"]["jax"] == jax.__version__
     assert set(made["versions"]) == {
