@@ -149,7 +149,7 @@ def check(plan: "Plan", spec: EnvironmentSpec) -> None:
 
     if plan.film:
         video.check(plan.config)
-    prediction.check_plan(plan, spec)
+    prediction.check_resources(plan, prediction.fleet_of(plan, spec), spec)
 
 
 @contextlib.contextmanager

@@ -119,22 +119,8 @@ def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
     return size
 
 
-def check_plan(plan: Plan, spec: EnvironmentSpec) -> None:
-    """Checks that a plan fits on the disk and in memory; makes and writes nothing.
-
-    Args:
-      plan: the experiment.
-      spec: of its environments; its actions are the largest action set that they may have.
-
-    Raises:
-      DoesNotFit: too little memory.
-      OSError: too little space on the disk.
-    """
-    check_resources(plan, fleet_of(plan, spec), spec)
-
-
 def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
-    """A plan's fleet before there are environments; arguments as in `check_plan`."""
+    """A plan's fleet before there are environments; `spec` has the largest set of their actions."""
     return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 

@@ -208,14 +208,14 @@ def test_tasks_that_ask_for_different_samples_are_refused(tmp_path, monkeypatch)
 def test_every_preset_of_a_representation_experiment_is_checked_before_the_first_trains(
     tmp_path, monkeypatch
 ):
-    check = prediction.check_plan
+    check = prediction.check_resources
 
-    def check_all_but_the_second(plan, spec):
+    def check_all_but_the_second(plan, fleet, spec):
         if plan.preset == "rcrl":
             raise prediction.DoesNotFit("rcrl does not fit")
-        check(plan, spec)
+        check(plan, fleet, spec)
 
-    monkeypatch.setattr(prediction, "check_plan", check_all_but_the_second)
+    monkeypatch.setattr(prediction, "check_resources", check_all_but_the_second)
     refused = programs.call(REPRESENTATION, "--presets=erainbow,rcrl", directory=tmp_path)
     assert_mistake(refused, ["rcrl does not fit"], tmp_path)
 
@@ -265,7 +265,8 @@ def command_lines(draw) -> tuple[str, list[str]]:
 def test_no_command_line_ends_in_a_traceback(tmp_path, command_line):
     module, arguments = command_line
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prediction, "check_plan", lambda plan, spec: None)  # has a test of its own
+        for name in ("fleet_of", "check_resources"):  # have tests of their own
+            patch.setattr(prediction, name, lambda *arguments: None)
         try:
             ended = programs.call(module, *arguments, directory=tmp_path)
         except Trained:

@@ -107,18 +107,19 @@ def test_the_disk_holds_logged_frames_only_where_they_are_stored():
 def test_space_that_a_run_has_filled_is_not_needed_again(tmp_path, monkeypatch):
     plan = toy.make_plan(tmp_path)
     spec = toy.make_catch(np.zeros((1, 1), np.int64)).spec
-    needed = prediction.predict_disk(prediction.fleet_of(plan, spec), plan.total_steps)
+    fleet = prediction.fleet_of(plan, spec)
+    needed = prediction.predict_disk(fleet, plan.total_steps)
     disk = shutil.disk_usage("/")._replace(free=needed - 100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
     with pytest.raises(OSError, match="no space left"):
-        prediction.check_plan(plan, spec)
+        prediction.check_resources(plan, fleet, spec)
     (tmp_path / "of_another_program").write_bytes(bytes(200_000))
     with pytest.raises(OSError, match="no space left"):
-        prediction.check_plan(plan, spec)
+        prediction.check_resources(plan, fleet, spec)
     (tmp_path / "frames.log").write_bytes(bytes(60_000))
     toy.paths_of(plan).directory.mkdir(parents=True)
     toy.paths_of(plan).metrics.write_bytes(bytes(40_000))
-    prediction.check_plan(plan, spec)
+    prediction.check_resources(plan, fleet, spec)
 
 
 def test_predicting_memory_allocates_nothing_of_what_it_predicts():
