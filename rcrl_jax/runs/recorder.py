@@ -183,11 +183,8 @@ class RunRecorder(contextlib.AbstractContextManager):
             returns: [episodes] raw return of each evaluation episode.
             episodes_cut: how many of them the frame limit ended.
             measured: name -> number, further metrics of them; NaN is written as null.
-
-        Raises:
-            ValueError: `returns` is empty.
         """
-        mean = _summary(returns)["mean"]
+        mean = float(np.mean(returns))
         measured = measured or {}
         evaluation = {"returns": returns, "mean": mean, "episodes_cut": episodes_cut, **measured}
         self._evaluations.append({**counters._asdict(), **evaluation})
@@ -224,9 +221,6 @@ class RunRecorder(contextlib.AbstractContextManager):
             counters: how far the run is, at its end.
             returns: [episodes] raw return of each episode of the final evaluation.
             episodes_cut: how many of them the frame limit ended.
-
-        Raises:
-            ValueError: `returns` is empty.
         """
         files.write_json_atomically(
             self._paths.scores,
@@ -254,23 +248,19 @@ class RunRecorder(contextlib.AbstractContextManager):
 def describe_scores(
     paths: RunPaths, counters: Counters, returns: Sequence[float], *, episodes_cut: int
 ) -> dict[str, Any]:
-    """The scores of one run's evaluation by name; the arguments are those of `write_scores`.
-
-    Raises:
-        ValueError: `returns` is empty.
-    """
-    summary = _summary(returns)
+    """The scores of one run's evaluation by name; the arguments are those of `write_scores`."""
+    mean = float(np.mean(returns))
     human_normalised = (
-        reference.human_normalised(paths.game, summary["mean"])
-        if paths.game in reference.games()
-        else None
+        reference.human_normalised(paths.game, mean) if paths.game in reference.games() else None
     )
     return {
         "preset": paths.preset,
         "game": paths.game,
         "seed": paths.seed,
         **counters._asdict(),
-        **summary,
+        "mean": mean,
+        "median": float(np.median(returns)),
+        "std": float(np.std(returns)),
         "human_normalised_mean": human_normalised,
         "episodes": len(returns),
         "episodes_cut": episodes_cut,
@@ -290,16 +280,6 @@ def behind(scores: Mapping[str, Any]) -> str:
     if scores.get("episodes_cut") and scores["game"] not in reference.tasks():
         parts.append(f"{scores['episodes_cut']} cut")
     return ", ".join(parts)
-
-
-def _summary(returns: Sequence[float]) -> dict[str, float]:
-    if len(returns) == 0:
-        raise ValueError("an evaluation without episodes has no score")
-    return {
-        "mean": float(np.mean(returns)),
-        "median": float(np.median(returns)),
-        "std": float(np.std(returns)),
-    }
 
 
 class _LineFile:

@@ -213,13 +213,3 @@ def test_cut_episodes_are_told_where_not_all_of_them_end_so():
     assert behind(scores) == "1 seed, 1,000 steps, 2 episodes, 1 cut"
     assert behind({**scores, "episodes_cut": 0}) == "1 seed, 1,000 steps, 2 episodes"
     assert behind({**scores, "game": "cheetah_run"}) == "1 seed, 1,000 steps, 2 episodes"
-
-
-def test_an_evaluation_without_episodes_has_no_score(tmp_path):
-    paths = RunPaths(tmp_path, "rcrl", "Pong", 0)
-    with RunRecorder(paths, resume_at=None) as recorder:
-        with pytest.raises(ValueError, match="without episodes"):
-            recorder.record_evaluation(_counters(1), [], episodes_cut=0)
-        with pytest.raises(ValueError, match="without episodes"):
-            recorder.write_scores(_counters(1), [], episodes_cut=0)
-    assert not paths.scores.exists()
