@@ -18,8 +18,6 @@ from rcrl_jax import native, types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING, Agent
 from rcrl_jax.replay.frames import detach_frames, resolve_references
 
-BATCHINGS = ("auto", "map", "vmap")
-
 
 class Fleet:
     """An agent's functions over R runs.
@@ -54,10 +52,8 @@ class Fleet:
             must be JAX's default device.
 
         Raises:
-          ValueError: unknown batching, or the number of seeds differs from that of the runs.
+          ValueError: the number of seeds differs from that of the runs.
         """
-        if batching not in BATCHINGS:
-            raise ValueError(f"batching must be one of {', '.join(BATCHINGS)}; got {batching!r}")
         runs = runs._replace(num_valid_actions=np.asarray(runs.num_valid_actions, np.int32))
         lengths = {len(array) for array in jax.tree.leaves(runs)}
         if lengths != {len(seeds)}:

@@ -56,8 +56,6 @@ def test_update_does_not_copy_stored_frames():
 
 def test_bad_fleets_are_refused():
     agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), 6))
-    with pytest.raises(ValueError, match="batching"):
-        Fleet(agent, (0,), types.RunSpec((6,)), batching="pmap")
     with pytest.raises(ValueError, match=r"2 seeds for run specifications of \[1\] runs"):
         Fleet(agent, (0, 1), types.RunSpec((6,)))
     with pytest.raises(ValueError, match=r"2 seeds for run specifications of \[1, 2\] runs"):
