@@ -25,7 +25,7 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch, protocol
-from rcrl_jax.runs import manifest
+from rcrl_jax.runs import manifest, parameters
 from rcrl_jax.training import host_memory, prediction
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan, RunId
@@ -160,10 +160,8 @@ def _fill(shapes):
 
 def _not_finite(tree) -> str:
     """The path of the first array of a tree with a number that is not finite, or ''."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if not np.isfinite(leaf).all():
-            return jax.tree_util.keystr(path, simple=True, separator=".")
-    return ""
+    arrays = parameters.by_name(tree).items()
+    return next((name for name, array in arrays if not np.isfinite(array).all()), "")
 
 
 def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
@@ -172,13 +170,9 @@ def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
     def vector(leaves):
         return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in leaves])
 
-    moments = [
-        leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(after.opt_state)
-        if any(getattr(key, "name", None) == "mu" for key in path)
-    ]
+    states = parameters.by_name(after.opt_state).items()
     yield "loss", vector([result.transition_loss])
-    yield "gradient", vector(moments)
+    yield "gradient", vector([state for name, state in states if "mu" in name.split("/")])
     yield "step", vector(jax.tree.leaves(after.params)) - vector(jax.tree.leaves(before.params))
 
 
