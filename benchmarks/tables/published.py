@@ -58,11 +58,5 @@ def note(benchmark: str, agent: str) -> str:
     Args:
         benchmark: `atari` or `dmc`; some names stand in both.
         agent: its name in the tables.
-
-    Raises:
-        LookupError: no table has such an agent.
     """
-    found = notes().query("benchmark == @benchmark and agent == @agent").note
-    if found.empty:
-        raise LookupError(f"no published figures of agent {agent!r} on benchmark {benchmark!r}")
-    return found.item()
+    return notes().query("benchmark == @benchmark and agent == @agent").note.item()
