@@ -12,7 +12,9 @@ def regression_bound(samples: float, blocks: int, pairs: int, delta: float) -> f
       pairs: X.
       delta: probability with which the bound may fail, in (0, 1).
     """
-    return float((6 + 8 * _logarithms(samples, blocks, pairs, delta)) / samples)
+    encoders = pairs * np.log(blocks)  # ln |Phi_N|
+    logarithms = blocks**2 * np.log(samples) + encoders + np.log(2 / delta)
+    return float((6 + 8 * logarithms) / samples)
 
 
 def theorem_bound(samples: float, blocks: int, pairs: int, delta: float) -> float:
@@ -20,13 +22,7 @@ def theorem_bound(samples: float, blocks: int, pairs: int, delta: float) -> floa
 
     The arguments are those of `regression_bound`.
     """
-    logarithms = _logarithms(samples, blocks, pairs, delta)
-    return float(np.sqrt(8 * blocks / samples * (3 + 4 * logarithms)))
-
-
-def _logarithms(samples, blocks, pairs, delta):
-    encoders = pairs * float(np.log(blocks))  # ln |Phi_N|
-    return blocks**2 * np.log(samples) + encoders + np.log(2 / delta)
+    return float(2 * np.sqrt(blocks * regression_bound(samples, blocks, pairs, delta)))
 
 
 def squared_distance(first: np.ndarray, second: np.ndarray, joint: np.ndarray) -> np.ndarray:

@@ -19,12 +19,12 @@ def test_left_side_of_theorem_4_1_by_hand():
     np.testing.assert_allclose(merged, [[0.25 * 0.5, 0.0, 0.25 * 0.5], [0.0, 0.0, 0.0]])
 
 
-def test_theorem_bound_is_twice_the_root_of_blocks_times_regression_bound():
+def test_right_sides_by_hand():
     inputs = (1000.0, 3, 5, 0.1)
-    regression = bounds.regression_bound(*inputs)
-    assert bounds.theorem_bound(*inputs) == pytest.approx(2 * np.sqrt(3 * regression))
-    by_hand = (6 + 8 * (9 * np.log(1000) + 5 * np.log(3) + np.log(20))) / 1000
-    assert regression == pytest.approx(by_hand)
+    logarithms = 9 * np.log(1000) + 5 * np.log(3) + np.log(20)
+    assert bounds.regression_bound(*inputs) == pytest.approx((6 + 8 * logarithms) / 1000)
+    theorem = np.sqrt(8 * 3 / 1000 * (3 + 4 * logarithms))
+    assert bounds.theorem_bound(*inputs) == pytest.approx(theorem)
 
 
 def test_wrong_merges_and_splits_by_hand():
