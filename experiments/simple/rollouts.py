@@ -43,8 +43,6 @@ def play(
     """
     observation = environment.reset()
     games, stack = observation.shape[:2]
-    if starts.min() < stack - 1:
-        raise ValueError(f"stretches must start after {stack - 1} steps, got {starts.min()}")
     kept = Rollouts(
         np.zeros_like(observation),
         np.zeros((games, length), np.int32),

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 
 from experiments.simple import rollouts
 from experiments.simple.rollouts import Rollouts
@@ -57,11 +56,6 @@ def test_stretches_in_which_a_game_ends_are_dropped():
     for start in range(24, 34):
         kept[start] = len(played(player, [start], [start], 3).reward)
     assert [start for start, number in kept.items() if number] == [24, 25, 26, 31, 32, 33]
-
-
-def test_stretches_need_a_full_stack():
-    with pytest.raises(ValueError, match="must start after 1 steps"):
-        played(make_player(1), [0, 1], [0, 1], 3)
 
 
 def by_hand(last, frames, rewards):
