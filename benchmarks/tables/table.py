@@ -141,13 +141,13 @@ def to_csv(table: Table) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def to_text(table: Table, width: int | None = None) -> str:
+def to_text(table: Table, width: int) -> str:
     """The table for a terminal; `*` marks the best cells.
 
     Args:
         table: what to show.
         width: characters of a line. A wider table is cut into blocks of columns, each with the
-            labels of the rows. As many characters as needed if None.
+            labels of the rows.
     """
     heads = [column.heading("\n").split("\n") for column in table.columns]
     levels = max(map(len, heads), default=1)
@@ -158,7 +158,7 @@ def to_text(table: Table, width: int | None = None) -> str:
     )
     shown = frame.to_string(line_width=width, sparsify=False)
     lines = [line.rstrip(" \\") for line in shown.split("\n")]
-    notes = table.notes if width is None else [textwrap.fill(note, width) for note in table.notes]
+    notes = [textwrap.fill(note, width) for note in table.notes]
     return _printable("\n".join([table.title, *lines, *notes]))
 
 

@@ -67,7 +67,7 @@ def test_a_cell_in_words(row, cell, text):
 
 
 def test_the_terminal_shows_every_cell():
-    assert table.to_text(TABLE) == (
+    assert table.to_text(TABLE, 100) == (
         "Scores\n"
         "             RCRL        rcrl\n"
         "        published        ours    Human\n"
@@ -157,7 +157,7 @@ def test_text_from_files_is_no_markup_in_any_format():
     )
     assert not set("&%$#_") & set(latex.partition(" & 1.0")[0])
     assert len(re.findall(r"(?<!\\)\|", table.to_format(HOSTILE, "md").splitlines()[2])) == 3
-    assert "\x1b" not in table.to_text(TABLE._replace(title="\x1b[31mred"))
+    assert "\x1b" not in table.to_text(TABLE._replace(title="\x1b[31mred"), 100)
 
 
 def test_text_is_a_cell_that_no_format_rounds():
