@@ -310,7 +310,9 @@ def _over_runs(
                 return function(*resolve_references(run_arguments, run_frames[None], 0))
 
             return jax.vmap(with_frames, in_axes=(0, *axes))(frames, *arguments)
-        return _one_after_the_other(function, runs_here, arguments, shared, in_place, frames)
+        # On the CPU alone a run's bits must not depend on the number of runs.
+        number = runs_here if mesh.devices.flat[0].platform == "cpu" else None
+        return _one_after_the_other(function, number, arguments, shared, in_place, frames)
 
     if mesh.size == 1:
         return batched
@@ -337,15 +339,8 @@ _LOOP_OPTIONS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 def _one_after_the_other(function, runs_here, arguments, shared, in_place, frames):
     """Calls `function` for each run in a loop; writes results in place where possible.
 
-    A run alone must equal, bit for bit, the same run in a fleet. `lax.map` does not ensure this:
-    XLA unrolls a one-iteration loop, drops the slice of an array with one row, and fuses the rest
-    differently, which changes rounding. Two measures prevent it. The length of the loop is not a
-    compile-time constant. And the function is a branch of a condition, or the body of an inner loop
-    of one iteration; XLA knows neither the condition nor the number of iterations at compile time,
-    and does not fuse across the border of a branch or a loop, so its code is the same for every R.
-    (`_LOOP_OPTIONS` keeps that code within the inner loop. An `optimization_barrier` is not enough:
-    XLA on the CPU removes it before fusion.) XLA copies what a branch returns; a loop may replace
-    what it carries in place.
+    If `runs_here` is None, the loop has a length that XLA knows: the host of a GPU then need not
+    read a condition before each run. Else each call is compiled apart from what is around it.
     """
 
     # Traced once, although its shapes are asked for before its results are.
@@ -362,15 +357,13 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
 
     def call(i, results):
         own = arguments_of(i)
-        if in_place is None:
-            new = jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, own)
+        if in_place is not None:
+            # Read once, before it is written: otherwise XLA for GPUs copies it whole.
+            own[in_place] = jax.lax.optimization_barrier(row(results[0], i))
+        if runs_here is None:
+            new = function(*own)
         else:
-
-            def once(_, carried):
-                return function(*own[:in_place], carried[0], *own[in_place + 1 :])
-
-            before = row(results[0], i), blank[1]
-            new = jax.lax.fori_loop(0, jnp.minimum(runs_here, 1), once, before)
+            new = _compiled_apart(function, own, runs_here, in_place, blank)
         return jax.tree.map(
             lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, i, 0), results, new
         )
@@ -383,4 +376,27 @@ def _one_after_the_other(function, runs_here, arguments, shared, in_place, frame
     empty = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), blank)
     if in_place is not None:
         empty = (arguments[in_place], empty[1])
-    return jax.lax.fori_loop(0, runs_here, call, empty)
+    return jax.lax.fori_loop(0, size if runs_here is None else runs_here, call, empty)
+
+
+def _compiled_apart(function, arguments, runs_here, in_place, blank):
+    """Calls `function`, whose code then is the same for every number of runs.
+
+    A run alone must equal, bit for bit, the same run in a fleet on the CPU. `lax.map` does not
+    ensure this: XLA unrolls a one-iteration loop, drops the slice of an array with one row, and
+    fuses the rest differently, which changes rounding. Two measures prevent it. The length of the
+    loop over runs is not a compile-time constant. And the function is a branch of a condition, or
+    the body of an inner loop of one iteration; XLA knows neither the condition nor the number of
+    iterations at compile time, and does not fuse across the border of a branch or a loop.
+    (`_LOOP_OPTIONS` keeps that code within the inner loop. An `optimization_barrier` is not enough:
+    XLA on the CPU removes it before fusion.) XLA copies what a branch returns; a loop may replace
+    what it carries in place.
+    """
+    if in_place is None:
+        return jax.lax.cond(runs_here > 0, lambda own: function(*own), lambda _: blank, arguments)
+
+    def once(_, carried):
+        return function(*arguments[:in_place], carried[0], *arguments[in_place + 1 :])
+
+    before = arguments[in_place], blank[1]
+    return jax.lax.fori_loop(0, jnp.minimum(runs_here, 1), once, before)

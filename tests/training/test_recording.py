@@ -40,7 +40,7 @@ def step_of(loss) -> loop.Step:
     result = types.UpdateResult(None, {"loss_c51": np.float32(loss)})
     update = types.Update(None, result, positive_is_anchor=np.float32([0.25, 0.75]))
     outcome = python_types.SimpleNamespace(finished=np.zeros(2, bool))
-    return loop.Step(state_at(STEP), outcome, finished=update)
+    return loop.Step(state_at(STEP), outcome, completed_update=update)
 
 
 def test_each_run_of_a_fleet_records_its_own_loss_and_contrast(plan, recording):
