@@ -27,7 +27,7 @@ def make_settings(**changes) -> ReplaySettings:
         "discount": DISCOUNT,
         "priority_exponent": 0.5,
         "closes_segment": closes_at_reward,
-        "contrast": ContrastRule(),
+        "contrast_rule": ContrastRule(),
         "batch_size": 8,
         "importance_exponent": 0.4,
     }
