@@ -122,6 +122,7 @@ def _read_result(
         raise ValueError(f"{directory} holds both scores.json and diverged.json; remove one")
     if diverged.exists():
         with _reading(diverged):
+            # Where there is no score of random play, as on DMControl, the file is refused.
             attempts, random_play = files.read_json(
                 diverged,
                 lambda o: (o.get("attempts"), reference.published(identity["game"], "Random")),

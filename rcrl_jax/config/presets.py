@@ -56,10 +56,9 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
 """The rows of the paper's Atari table, and some of ours. Presets differ only where systems differ.
 
 `erainbow_aug` shifts the inputs of the RL loss, which CURL does not, and has no contrastive loss.
-`erainbow_sa_normal` and `rcrl_normal` are
-another reading of the paper; its discriminator learns actions more than returns
-(results/mechanism). `der_plus` is a stronger baseline; `der_plus_rcrl` adds the return-contrastive
-task to it.
+`erainbow_sa_normal` and `rcrl_normal` are another reading of the paper; its discriminator learns
+actions more than returns (results/mechanism). `der_plus` is a stronger baseline; `der_plus_rcrl`
+adds the return-contrastive task to it.
 """
 
 _PIXEL_SAC = SacConfig(augmentation="center_crop")

@@ -49,8 +49,9 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the last one: reading its result does not wait. None at the first step, and
-    # at an action whose step has yielded after early updates: a step has one result to record.
+    # The update before the last one: reading its result does not wait. None at the first step. Also
+    # None at an action that follows early updates, so that a step has one result to record; but not
+    # where the schedule makes all updates before the action.
     completed_update: types.Update | None
 
 
