@@ -22,8 +22,8 @@ class Trained(NamedTuple):
 
     Attributes:
       runs: `[R]`, in their order in the checkpoints.
-      trained_with: for a run alone, one run of each other game of its fleet: the shapes of its
-        parameters are those of the largest set of actions among them.
+      trained_with: for the directory of one run, one run of each other game of its fleet: the
+        shapes of its parameters are those of the fleet's largest action set. Else empty.
       manifests: `[R]`.
     """
 
@@ -58,7 +58,7 @@ def read(workdir: pathlib.Path) -> Trained:
       OSError: a manifest cannot be read.
     """
     if not workdir.is_dir():
-        raise Unusable(f"there is no directory {workdir}")
+        raise Unusable(f"--workdir: there is no directory {workdir}")
     try:
         with files.reading(f"a manifest in {workdir}", passing=(OSError, Unusable)):
             return _read(workdir)
@@ -95,7 +95,7 @@ def _read(workdir: pathlib.Path) -> Trained:
     return Trained(
         workdir,
         run["preset"],
-        _read_config(workdir, run["config"]),
+        _read_config(workdir, run),
         runs,
         tuple(RunId(game, runs[0].seed) for game in others),  # the seed means nothing
         run["steps"],
@@ -160,17 +160,22 @@ def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -
         other = min(set(runs) ^ set(found))
         raise Unusable(
             f"{workdir} holds other runs than its checkpoints: {other.game}, seed {other.seed} "
-            "is missing in one of them"
+            "is missing in one of them: bring its folder back"
         )
     return runs
 
 
-def _read_config(workdir: pathlib.Path, described: Mapping[str, Any]) -> Config:
-    values = manifest.config_values(described)
-    for base in presets.all_presets().values():
-        if values.keys() == fields.values(base).keys():
+def _read_config(workdir: pathlib.Path, run: Mapping[str, Any]) -> Config:
+    values, known = manifest.config_values(run["config"]), presets.all_presets()
+    own = [known[run["preset"]]] if run["preset"] in known else []
+    for base in (*own, *known.values()):
+        # A field that the manifest lacks is newer than the run, and its default changed nothing.
+        if values.keys() <= fields.values(base).keys():
             return fields.replace(base, values)
-    raise Unusable(f"{workdir} has other hyperparameters than this version of the program")
+    raise Unusable(
+        f"{workdir} has other hyperparameters than this version of the program: play it at the "
+        "commit in its manifest.json"
+    )
 
 
 def _near(workdir: pathlib.Path) -> str:

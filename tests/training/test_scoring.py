@@ -281,7 +281,7 @@ def edit_all(workdir, change) -> None:
             f"in format 1 .* reads format {manifest.FORMAT}: train again",
         ),
         (
-            lambda at: edit_all(at, lambda m: m["run"]["config"].pop("n_step")),
+            lambda at: edit_all(at, lambda m: m["run"]["config"].update(gone=1)),
             "other hyperparameters",
         ),
         (lambda at: edit_all(at, lambda m: m["launch"].pop("runs")), "damaged: there is no 'runs'"),
@@ -313,6 +313,12 @@ def test_what_cannot_be_scored_is_refused_in_one_line(copy, tmp_path, spoil, say
 def _unscored(workdir):
     for path in workdir.glob("*/*/*/scores.json"):
         path.unlink()
+
+
+def test_a_field_that_is_newer_than_a_run_has_the_default_of_its_preset(copy):
+    before = workdir.read(copy).config
+    edit_all(copy, lambda m: m["run"]["config"].pop("noisy_sigma"))
+    assert workdir.read(copy).config == before
 
 
 @pytest.mark.parametrize(
