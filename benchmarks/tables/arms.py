@@ -17,6 +17,9 @@ from rcrl_jax.runs import manifest
 MEASURING = ("evaluation_period", "periodic_episodes", "evaluation_epsilon", "max_episode_steps")
 """Fields of a configuration that say how a run is measured: conditions, not part of the arm."""
 
+# Auxiliary tasks whose samples the fields `return_contrast.*` describe.
+_DRAW_SAMPLES = {"return_contrast"}
+
 _OF_THE_GAME = ("game", "task", "action_set", "action_repeat")
 _OF_THE_ARM = (
     "stack_size", "frame_stack", "stack_start", "life_loss_ends_episode", "clip_rewards",
@@ -134,7 +137,9 @@ def _is_used(name: str, values: Mapping[str, Any]) -> bool:
     tasks, group = values.get("auxiliary", ()), name.partition(".")[0]
     if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
         return False
-    if group in ("return_contrast", "curl"):
+    if group == "return_contrast":
+        return not _DRAW_SAMPLES.isdisjoint(tasks)
+    if group == "curl":
         return group in tasks
     if name in ("latent_penalty", "decoder_weight_decay"):
         return "reconstruction" in tasks
