@@ -78,7 +78,7 @@ def describe() -> dict[str, float]:
     print("memory: " + ", ".join(f"{name} {n / 2**30:.1f} GiB" for name, n in memory.items()))
     if device.platform == "cpu":
         if pathlib.Path("/dev/nvidia0").exists():
-            raise Wrong("there is a GPU, but JAX does not see it")
+            raise Wrong("there is a GPU, but JAX does not see it: make .venv/accelerator-cuda13")
         print("no accelerator: all checks run on the CPU")
     return {}
 

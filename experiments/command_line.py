@@ -128,7 +128,7 @@ def count_devices() -> int:
     try:
         return jax.device_count()
     except RuntimeError as error:
-        raise ValueError(f"JAX: {error}") from error
+        raise ValueError(f"JAX: {error}; JAX_PLATFORMS=cpu trains on the CPU") from error
 
 
 def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:

@@ -227,7 +227,10 @@ def locked(directory: str | os.PathLike, what: str) -> Iterator[Callable[[], Non
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = words.one_line(file.readline(1000) or "which starts or ends at this moment")
-            raise InUse(f"{directory} is in use by another {what}, {holder}") from None
+            raise InUse(
+                f"{directory} is in use by another {what}, {holder}: wait for it, or name another "
+                "directory"
+            ) from None
         check()
         file.truncate(0)
         command = words.one_line(shlex.join(["python", *sys.orig_argv[1:]]))

@@ -126,7 +126,10 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
         )
     height, width = settings.frame_height, settings.frame_width
     if height != width or height % catch.GRID:
-        raise ValueError(f"frames must be square, their side a multiple of {catch.GRID} pixels")
+        raise ValueError(
+            "--config.frame_height, --config.frame_width: frames must be square, their side a "
+            f"multiple of {catch.GRID} pixels"
+        )
     make_environment = functools.partial(_make_catch, height // catch.GRID)
     return atari100k.make_plan(
         preset, settings, (_GAME,), seeds, launch.workdir(preset), make_environment

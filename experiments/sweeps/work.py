@@ -17,6 +17,7 @@ from rcrl_jax.runs.paths import RunPaths
 
 _TRASH = ".deleted."  # begins the name of a work directory that is being deleted
 _PARTIAL = ".partial."  # begins the name of results that are being copied
+_ELSEWHERE = "move it away, or choose another --results"
 
 Name = TypeVar("Name", str, int)
 
@@ -211,7 +212,9 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         found.get("backend"),  # not in the spec: the training program chooses it
     )
     if differences := manifest.describe_differences(manifest.of_today(found), wanted):
-        raise SweepError(f"{path.parent} holds another run than {unit.name}: {differences}")
+        raise SweepError(
+            f"{path.parent} holds another run than {unit.name}: {differences}; {_ELSEWHERE}"
+        )
 
 
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
@@ -219,11 +222,13 @@ def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     try:
         episodes = len(records.read_scores(paths.scores)["returns"])
     except (OSError, files.Damaged):
-        raise SweepError(f"{paths.scores} does not hold the scores of a finished run") from None
+        raise SweepError(
+            f"{paths.scores} does not hold the scores of a finished run; {_ELSEWHERE}"
+        ) from None
     if episodes != spec.eval_episodes:
         raise SweepError(
             f"{paths.scores} holds {episodes} final episodes, the sweep asks for "
-            f"{spec.eval_episodes}"
+            f"{spec.eval_episodes}; {_ELSEWHERE}"
         )
 
 
@@ -232,4 +237,4 @@ def _read_run(path: pathlib.Path) -> dict:
     try:
         return manifest.read(path)["run"]
     except (OSError, files.Damaged):
-        raise SweepError(f"{path} is not a manifest of this program") from None
+        raise SweepError(f"{path} is not a manifest of this program; {_ELSEWHERE}") from None

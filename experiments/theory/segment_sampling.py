@@ -10,8 +10,6 @@ import numpy as np
 from experiments.theory import mdp as mdps
 from experiments.theory import pairs
 
-_MAX_TRAJECTORIES = 2_000_000  # the arrays of more trajectories may not fit in memory
-
 
 class Trajectories(NamedTuple):
     """All trajectories of an MDP."""
@@ -26,8 +24,7 @@ def enumerate_trajectories(mdp: mdps.MDP, policy: np.ndarray, horizon: int) -> T
     """All trajectories of an MDP, under a policy `[S, A]`, whose episodes have at most H steps.
 
     Raises:
-      ValueError: if an episode can be longer than the horizon, which would cut its segments, or if
-        there are more than two million trajectories.
+      ValueError: if an episode can be longer than the horizon, which would cut its segments.
     """
     states, actions = mdp.reward.shape[:2]
     # The outcome of a pair is a reward and a next state; next state S is the end of the episode.
@@ -44,8 +41,6 @@ def enumerate_trajectories(mdp: mdps.MDP, policy: np.ndarray, horizon: int) -> T
         chances = np.concatenate([step, np.zeros((1, *step.shape[1:]))])[state]
         chances[over, 0, 0, states] = 1.0
         parent, action, value, successor = np.nonzero(chances)
-        if parent.size > _MAX_TRAJECTORIES:
-            raise ValueError(f"more than {_MAX_TRAJECTORIES} trajectories")
         probability = probability[parent] * chances[parent, action, value, successor]
         ended = over[parent]
         new_pair = np.where(ended, -1, state[parent] * actions + action)

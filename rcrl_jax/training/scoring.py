@@ -173,7 +173,7 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
     environment, fleet = build.make_fleet(plan, rows)
     environment.close()
     _, params = _load(found, fleet, rows, step)
-    # Without the runs that a run alone had trained with.
+    # Environments of `found.runs` alone; the fleet's shapes still count `found.trained_with`.
     make_environment = build.environment_maker(found.config, found.runs, found.backend)
     plan = dataclasses.replace(plan, runs=found.runs, make_environment=make_environment)
     return plan, fleet, params
@@ -329,7 +329,8 @@ def _play(
             result = play(fleet, params, episodes, film=fleet.num_runs if request.film else 0)
         except FloatingPointError:
             raise Unusable(
-                f"an agent has diverged: its action is not finite at step {step}"
+                f"an agent has diverged: its action is not finite at step {step}; choose other "
+                "runs or another --step"
             ) from None
         if not request.nulls:
             return result, [None] * fleet.num_runs
