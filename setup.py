@@ -95,10 +95,8 @@ setup(
         # Tables, figures and the page of benchmarks/.
         "tables": ["jinja2>=3.1,<4", "markupsafe>=3,<4", "pandas>=3,<4"],
         "tpu": ["jax[tpu]>=0.10,<0.11"],
-        "test": ["hypothesis", "pytest", "pytest-xdist", "ruff", "selenium"],
     },
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
