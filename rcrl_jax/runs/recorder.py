@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
+from tensorboardX.proto.summary_pb2 import Summary
 
 from rcrl_jax import files, reference, words
 from rcrl_jax.runs import records
@@ -28,7 +28,7 @@ class Counters(NamedTuple):
     Attributes:
         agent_steps: actions chosen.
         env_steps: steps of the environment as the benchmark counts them.
-        frames: frames of the emulator, four an agent step on Atari.
+        frames: frames emulated (Atari: four an agent step) or rendered (DMControl: one).
     """
 
     agent_steps: int
@@ -381,9 +381,9 @@ class _ScalarFile:
         Raises:
             OSError: they cannot be written.
         """
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         with files.naming(self._directory):
-            for name, value in scalars.items():
-                self._write(step, summary=scalar(name, value))
+            self._write(step, summary=Summary(value=values))
             self._writer.flush()
 
     def _write(self, step: int, **what: Any) -> None:
