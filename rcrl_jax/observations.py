@@ -160,7 +160,7 @@ def check_frames(
       dtype: of such a frame.
 
     Raises:
-      Incompatible: it cannot.
+      Incompatible: the frames have another shape or type.
     """
     if tuple(frame.shape) != shape or frame.dtype != dtype:
         raise types.Incompatible(

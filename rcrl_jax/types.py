@@ -73,7 +73,7 @@ class SequenceBatch(NamedTuple):
     observation: chex.Array  # [B, L, *frame]
     action: chex.Array  # [B, L, *act]; zero where there is none
     reward: chex.Array  # [B, L] float32; likewise
-    discount: chex.Array  # [B, L] float32; 0 where the step terminated its episode, else 1
+    discount: chex.Array  # [B, L] float32; 0 where the step terminated; always 1 with 'leads'
     is_first: chex.Array  # [B, L] bool, of its episode
 
 
@@ -99,7 +99,8 @@ class LearnerState(NamedTuple):
     opt_state: optax.OptState
     key: jax.Array  # raw uint32 key data, because typed keys do not survive every checkpoint
     updates: jax.Array  # [] int32
-    task_state: dict[str, Params]  # by task name; not trained by gradients: a momentum network
+    # Not trained by gradients, by task name: a momentum network; SimPLe's counters as 'progress'.
+    task_state: dict[str, Params]
 
 
 class Comparison(NamedTuple):

@@ -50,7 +50,7 @@ class Schedule(NamedTuple):
         return 0
 
     def counts(self, start: int, end: int) -> tuple[int, ...]:
-        """Updates of each kind from agent step `start` up to `end`, which is not counted."""
+        """Updates of each kind when training from agent step `start` to `end`; none at `end`."""
         first, last = (-(-s // self.update_period) for s in (max(start, self.learn_start), end))
         first_time = -(-self.learn_start // self.update_period) * self.update_period
         extra = self.first_updates - self.updates if start <= first_time < end else 0
@@ -94,9 +94,9 @@ class Agent:
         `policy_name` is static: `TRAINING`, `EVALUATION`, or one of `EvaluationSettings.others`;
         `step []` is the number of agent steps so far. If the agent has a memory, `act` takes it
         after the observation and returns `(action, memory)`.
-      update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on the RL loss
-        plus every auxiliary loss. Where there are several kinds, the shape of the batch tells which
-        one it is.
+      update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on all losses,
+        auxiliary ones included; an update of SimPLe's policy takes several. Where there are several
+        kinds of updates, the shape of the batch tells which one it is.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
       compare: `(trainable_params, first, second) -> Comparison`: similarity of pairs, row by row.

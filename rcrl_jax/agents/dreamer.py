@@ -70,7 +70,8 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      Incompatible: the environment's frames do not fit the configuration.
+      Incompatible: the environment's frames do not fit, two tasks exclude each other, or a task
+        is weighted by importance.
     """
     observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(

@@ -110,7 +110,7 @@ def make_recurrent_model(
       reward_scale: weight of the reward's log-likelihood.
 
     Raises:
-      Incompatible: a task is weighted by importance.
+      Incompatible: a task is weighted by importance, or two tasks exclude each other.
     """
     max_num_actions = spec.max_num_actions
     network = WorldModel(

@@ -54,7 +54,7 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      Incompatible: the environment's frames do not fit the configuration.
+      Incompatible: the environment's frames do not fit, or two tasks exclude each other.
     """
     observations = sac_training.observation_format(config, spec)
     pixels = config.observation == "pixels"

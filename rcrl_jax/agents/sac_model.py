@@ -68,7 +68,7 @@ def make_model(
 
     Args:
       config: the configuration.
-      observations: of the observations; from pixels, networks read crops of them.
+      observations: their format; from pixels, the networks read crops of them.
       max_num_actions: A.
     """
     pixels = config.observation == "pixels"

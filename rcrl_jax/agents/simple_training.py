@@ -51,7 +51,7 @@ class Rounds(NamedTuple):
         return MODEL if made < real + model else IN_MODEL
 
     def counts(self, start: int, end: int) -> tuple[int, ...]:
-        """Updates of each kind from agent step `start` up to `end`, which counts."""
+        """Updates of each kind when training from agent step `start` to `end`, also at `end`."""
         period = self.config.real_rollout
         steps = range(-(-start // period) * period, end + 1, period)
         return tuple(

@@ -19,7 +19,8 @@ class AgentParts(NamedTuple):
     """The parts of an agent that a task may use; `obs` is the shape that the network reads."""
 
     encode: Callable[[types.Params, jax.Array], jax.Array]
-    """`(agent_params, observation [N, *obs]) -> psi [N, psi_size]`."""
+    """`(agent_params, observation [N, *obs]) -> psi [N, psi_size]`. With Dreamer and PlaNet: the
+    world model's parameters, and a `types.Context` in place of the observation."""
     encode_target: Callable[[types.Params, jax.Array], jax.Array]
     """The same with `target_params`."""
     join: Callable[[types.Params, jax.Array, jax.Array], jax.Array]
@@ -70,9 +71,9 @@ class AuxiliaryTask:
         `AgentParts.augment`. Else it holds what the agent's own losses read.
       encoded: observations that the loss has encoded for each transition, apart from the agent's
         own and from contrastive samples; for the prediction of memory.
-      images: `(batch, sampled, key) -> observations [N, *obs]`, a tuple, whose psi the loss reads
-        beside those of the transitions; arguments as in a view and in `loss`. The agent encodes the
-        images of all tasks at once.
+      images: `(batch, sampled, key) -> tuple of observations [N, *obs]`. The agent encodes those of
+        all tasks at once and passes their psi as `view.psi_of_images`. `batch` and `sampled` are
+        those of the view; `key` is that of `loss`.
       constants: `game -> constants`, a pytree of numbers that depend on the run's game.
       init_state: `(task_params, agent_params) -> state`, kept from update to update and not
         trained by gradients, for example a momentum network.

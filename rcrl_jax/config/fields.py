@@ -174,7 +174,9 @@ def replace(config: Config, changes: Mapping[str, Any]) -> Config:
     """A copy of `config` with changed fields, by their dotted names.
 
     Raises:
-      ValueError: a value lies outside its range; the message begins with the field's name.
+      ValueError: a value lies outside its range, or two fields exclude each other; the message
+        begins with a field's name.
+      AttributeError, TypeError: there is no such field.
     """
     own: dict[str, Any] = {}
     of_groups: dict[str, dict[str, Any]] = {}

@@ -123,7 +123,7 @@ class PrioritisedReplayConfig:
 
     capacity: int = setting(
         100_000,
-        "slots of one run's replay: of its transitions, and frame_stack - 1 that writing reclaims",
+        "slots of one run's replay: one a transition or final frame; frame_stack - 1 are lost",
         "K",
         fields.at_least(1),
     )
@@ -144,8 +144,8 @@ class UniformReplayConfig:
 
     capacity: int = setting(
         100_000,
-        "slots of one run's replay: of its transitions, of final frames, and frame_stack - 1 that "
-        "writing reclaims; of the frames of a world model",
+        "slots of one run's replay: one a transition, final frame or frame of a world model; "
+        "frame_stack - 1 are lost",
         "CURL / SL / ours (Dreamer and PlaNet)",
         fields.at_least(1),
     )
@@ -203,7 +203,7 @@ def check_capacity(config: Any, n_step: int) -> None:
         n_step: length of a window.
 
     Raises:
-        ValueError: it has not.
+        ValueError: the capacity is too small, or a batch is larger than it.
     """
     capacity, least = config.replay.capacity, 2 * (n_step + config.frame_stack)
     if capacity < least:

@@ -21,7 +21,7 @@ class FrameModelConfig:
         6, "times that height and width are halved", "SP", fields.between(1, 10)
     )
     double_steps: int = setting(
-        2, "the first of them that double the channels", "SP (stochastic: 3)", fields.between(0, 10)
+        2, "first halvings that double the channels", "SP (stochastic: 3)", fields.between(0, 10)
     )
     middle_layers: int = setting(2, "convolutions in the middle", "SP", fields.at_least(1))
     dropout: float = setting(
@@ -142,14 +142,17 @@ class SimpleConfig:
 
     # Rounds: of data, model, policy
     rounds: int = setting(
-        15, "rounds of model, policy and data, after the first data", "SP", fields.between(1, 1000)
+        15,
+        "rounds of data, model updates and policy updates; one more round of data follows",
+        "SP",
+        fields.between(1, 1000),
     )
     round_steps: int = setting(6400, "agent steps of a round's data", "SP", fields.at_least(1))
     model_updates: int = setting(
         15_000, "updates of the model in a round", "SP", fields.at_least(1)
     )
     first_model_factor: int = setting(
-        3, "times as many in the first round", "SP", fields.at_least(1)
+        3, "factor of model_updates in the first round", "SP", fields.at_least(1)
     )
     policy_updates: int = setting(
         1000,

@@ -72,7 +72,7 @@ def dreamer_policy(raw: jax.Array, mean_scale: float, initial_std: float) -> Pol
 
 
 def most_likely_action(policy: Policy, noise: jax.Array, action_mask: jax.Array) -> jax.Array:
-    """Of some samples of a squashed policy, each row's own one of highest density after the tanh.
+    """For each row, the sampled action of highest density after the tanh.
 
     Args:
       policy: `[N, A]`.

@@ -5,8 +5,8 @@ product reads:
 
 * Pixels stay bytes until the first product. Its kernel is divided by 255 in their place.
 * The first layer has stride 2. Blocks of 2 x 2 pixels become channels, four times as many, and its
-  kernel 2 x 2 of stride 1: 9 channels leave most of a matrix unit idle.
-* At precision 'bfloat16' outputs and their gradients of SAC are stored in bfloat16.
+  kernel becomes 2 x 2 with stride 1, because 9 channels would leave most of a matrix unit idle.
+* At precision 'bfloat16', SAC's convolutions store outputs and their gradients in bfloat16.
 """
 
 from collections.abc import Sequence
@@ -66,8 +66,8 @@ def convolve_transposed(
       dtype: of what is stored; None: bfloat16 at precision 'bfloat16', else float32.
     """
     dtype, side = dtype or _stored_type(), len(kernel)
-    # cuDNN spaces pixels in the gradient by the images alone. XLA calls that for a kernel that it
-    # sees reversed; without the barrier, it drops two reversals.
+    # cuDNN dilates inputs only in the gradient with respect to the images, which XLA calls if it
+    # sees that the kernel is reversed. Without the barrier, XLA cancels the two reversals.
     reversed_kernel = lax.optimization_barrier(kernel[::-1, ::-1])
     y = lax.conv_general_dilated(
         x.astype(dtype),

@@ -49,8 +49,8 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 def _multiply_in_parts(x, kernel):
     """`[N, Y, X, F], [F, d] -> [N, Y, X, d]`; the kernel's gradient is a sum of products.
 
-    It has few tiles to share out over a GPU. XLA cuts the sum as well, but into parts for which its
-    products in TF32 find no tiles: the update of few runs would not compile.
+    The kernel's gradient has few tiles to distribute over a GPU. XLA also splits the sum, but into
+    parts for which its products in TF32 find no tiles: the update of few runs would not compile.
     """
     return x @ kernel
 

@@ -5,8 +5,8 @@ U-Net of strided convolutions; every pixel of each colour is a choice out of 256
 two kinds, which share the U-Net:
 
 * deterministic: it reads a stack of frames;
-* stochastic: it reads the newest frame and a state that gates all frames so far; bits tell it what
-  the frames do not. While it learns, they are read off the next frame; then an LSTM draws them.
+* stochastic: it reads the newest frame and a state that gates all frames so far. Latent bits add
+  what the frames do not tell: from the next frame in training, sampled by an LSTM in play.
 
 Frames are float32 in [0, 255] until a model standardises them.
 """
@@ -77,7 +77,7 @@ class UNet(nn.Module):
 
     hidden: int  # channels at full size
     compress_steps: int  # halvings of height and width
-    double_steps: int  # the first of them, which double the channels
+    double_steps: int  # first halvings, which double the channels
     middle_layers: int
     dropout: float
     residual_dropout: float  # in the middle

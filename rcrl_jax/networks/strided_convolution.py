@@ -1,10 +1,10 @@
-"""Convolutions of stride 2 and their transposes, for world models; SAC's without kernels.
+"""Convolutions of stride 2 and their transposes, for world models; SAC's fallback on the CPU.
 
 On a CPU they are matrix products, gradients included. Blocks of 2 x 2 pixels become channels, so
 that the stride is 1. `_correlate` gathers the windows of a few images at a time, which then lie in
 the cache, and multiplies once. `_spread`, its transpose, multiplies once and adds shifted results.
-Each is the other's gradient by the images. XLA's own gradient of a transposed convolution is slow
-inside loops, and that of gathering adds padded arrays.
+Each is the other's gradient with respect to the images. XLA's gradient of a transposed convolution
+is slow inside loops, and its gradient of gathering adds padded arrays.
 
 Accelerators have convolutions of their own, which write neither gathered blocks nor what is added.
 """
@@ -27,8 +27,8 @@ def _for_platforms(
 ) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """A function of images and kernel, bilinear, that computes in one way on CPUs.
 
-    Its gradients keep the arguments alone; those of a choice by platform would keep what either way
-    keeps.
+    The backward pass saves only the arguments. `platform_dependent` alone would save what the
+    backward passes of both ways need.
     """
 
     def of_gradient(way):

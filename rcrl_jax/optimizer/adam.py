@@ -15,8 +15,8 @@ class Optimizer(NamedTuple):
     """An optimizer as two functions.
 
     Attributes:
-      init: parameters -> state; of `make_adam` that of `optax.adam`, in a chain where gradients are
-        clipped.
+      init: parameters -> state. With `make_adam`: the state of `optax.adam`, in a chain after that
+        of the clip if gradients are clipped.
       step: (gradients, state, parameters, due) -> (parameters, state, norm of the gradients).
         Parameters and state stay unchanged unless `due`, `[] bool`, which may be left out.
     """

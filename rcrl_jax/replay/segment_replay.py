@@ -4,7 +4,7 @@ What a transition may be used for (see ring.py for indices, slots and stacks):
 
     as the start of a window (prioritised)  once its window is complete: n later slots are
                                             filled, or its episode has ended
-    as positive or negative                 at once
+    as positive, negative, uniform anchor   at once
     neither                                 when it, or a frame its stack may need, is overwritten:
                                             the frame_stack - 1 slots after the head count as lost
 """

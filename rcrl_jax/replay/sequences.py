@@ -124,7 +124,7 @@ class SequenceSampler:
         return np.take_along_axis(at, order[:, : self._rule.length], axis=1)
 
     def _starts(self, size: int) -> np.ndarray:
-        """Windows `[R, size]` of the newest round, for rollouts in a model."""
+        """First indices `[R, size]` of windows of the newest round, for rollouts in a model."""
         length, rounds = self._rule.length, self._ring.rounds
         if rounds.shape[1] < 2:  # none is complete
             raise self._no_window()
@@ -153,9 +153,9 @@ class SequenceSampler:
         age, last_age = ring.age(index), ring.age(last)
         if self._rule.placement == "follows":
             return held & (last < ring.count[:, None]) & (last_age > 0)
-        # What led to the first frame must be held, too.
         if self._rule.placement == "within":
             return held & (last_age == age + self._rule.length - 1)
+        # What led to the first frame must be held, too.
         led = (age == 0) | (index > ring.oldest_slot[:, None])
         over = last < ring.open_episode[:, None]
         return held & led & over & (last_age == age + self._rule.length - 1)

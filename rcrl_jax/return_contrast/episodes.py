@@ -83,7 +83,7 @@ class Recorder:
 
 
 class Steps(NamedTuple):
-    """Steps of episodes, by number."""
+    """N steps: the index of each one's episode, and its step number within that episode."""
 
     episode: np.ndarray  # [N] int64
     time: np.ndarray  # [N] int64
@@ -124,7 +124,7 @@ def pairs_at(
     Args:
       episodes: recorded games.
       steps: `[N]`.
-      observations: of the observations; frames before the start of a game are zeros.
+      observations: format of the result; frames before the start of a game are zeros.
     """
     first, frame_stack = episodes[0], observations.frame_stack
     stacks = np.zeros((len(steps.time), frame_stack, *first.frames.shape[1:]), first.frames.dtype)

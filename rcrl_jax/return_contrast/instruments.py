@@ -55,7 +55,7 @@ class Played(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """Step numbers: anchors, and one partner of each label; -1 for both if one is missing.
+    """Indices into `Played`: anchors, one partner of each label; -1 for both if one is missing.
 
     `matched` is another partner of the label "different", as far from the anchor in time as `same`
     is; -1 if there is none.
@@ -155,7 +155,7 @@ def metrics_of(
 
 
 def area_under_roc(same: np.ndarray, different: np.ndarray) -> float:
-    """P(different > same) + P(equal) / 2 over all pairs of the two samples; NaN if one is small."""
+    """P(different > same) + P(equal) / 2 of samples `[n]` and `[m]`; NaN if one is below 20."""
     if min(len(same), len(different)) < _FEWEST:
         return float("nan")
     larger, equal = (relation.outer(different, same).sum() for relation in (np.greater, np.equal))
@@ -181,7 +181,17 @@ def as_played(games: Sequence[episodes.Episode]) -> Played:
 def draw_contrasts(
     played: Played, size: int, return_tolerance: float, rng: np.random.Generator
 ) -> tuple[Contrast, Contrast, Contrast]:
-    """Pairs of any action, of equal actions, and of two games, as the table above says."""
+    """Pairs of any action, of equal actions, and of two games, as the table above says.
+
+    Args:
+      played: N steps of one run.
+      size: n, anchors of each kind.
+      return_tolerance: returns that differ by at most this count as equal [reward].
+      rng: of all draws.
+
+    Returns:
+      A contrast of each kind, each field `[n]`.
+    """
     steps = np.arange(len(played.game))
 
     def anywhere() -> np.ndarray:
@@ -309,7 +319,7 @@ def compare(
       fleet: compares pairs.
       params: all trainable parameters, leading axis R.
       games: `[R][G]`, recorded games of each run.
-      first: `[R, n]`, numbers of steps, counted through a run's games.
+      first: `[R, n]`, indices into `episodes.all_steps` of a run's games.
       second: `[R, n]`, likewise.
     """
     observations = fleet.agent.observations

@@ -1,4 +1,4 @@
-"""Returns of stored transitions: undiscounted reward from each to its episode's end so far."""
+"""Undiscounted returns of stored transitions, to the end of the episode or to the present."""
 
 import numpy as np
 

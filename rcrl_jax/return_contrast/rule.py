@@ -12,7 +12,7 @@ class ContrastRule(NamedTuple):
     anchors: str = "as_transitions"  # or 'uniform', or 'rl_batch': the transitions themselves
     equal_return_positives: bool = False  # drawn from the whole replay, if 32 draws find one
     excludes_anchor: bool = False  # from its own positives, where another pair qualifies
-    differs_in_return: bool = False  # negatives differ from their anchor, if 16 draws find one
+    differs_in_return: bool = False  # negatives differ in return, if 16 draws find one
     tolerance: float = 0.0  # returns that differ by at most this count as equal [reward]
     times: bool = False  # samples hold `Pairs.time`
 

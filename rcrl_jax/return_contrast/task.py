@@ -24,7 +24,7 @@ def make_return_contrast(
     """Makes the task for an agent.
 
     Args:
-      parts: of the agent; the task trains what makes phi, on `parts.contrast_rule`.
+      parts: of the agent; the loss trains phi on the samples that `parts.contrast_rule` describes.
       config: discriminator and loss.
     """
     network = discriminator.Discriminator(

@@ -1,1 +1,1 @@
-"""The files of runs: nothing else opens them. Knows no fleet, no loop and no plan."""
+"""The files of runs: where they lie and what is in them. Knows no fleet, no loop and no plan."""

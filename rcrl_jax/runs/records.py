@@ -24,11 +24,11 @@ WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 class RecordState(NamedTuple):
     """What metrics.jsonl and evaluations.jsonl of a fleet's runs hold at a checkpoint.
 
-    Of one run, without the axis R.
+    For one run, the arrays lack the axis R.
     """
 
-    lines: np.ndarray  # [R, 2] int64
-    digests: np.ndarray  # [R, 2, 32] uint8, see `Digest`
+    lines: np.ndarray  # [R, 2] int64, records in metrics.jsonl and in evaluations.jsonl
+    digests: np.ndarray  # [R, 2, 32] uint8, SHA-256 of these records, see `Digest`
 
 
 class Digest:

@@ -102,7 +102,7 @@ def read_agents(directory: pathlib.Path, like: types.Params) -> types.Params:
             ),
         )
     agents = saved["params"]["agent"]
-    # What the checkpoint lacks stays a shape, and what it has keeps its own.
+    # Leaves that the checkpoint lacks stay `ShapeDtypeStruct`; the others keep their saved shapes.
     if not all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(agents)):
         raise ValueError("it holds no parameters of these agents")
     check_alike(agents, like)
@@ -197,7 +197,7 @@ class _QuietLoops(asyncio.DefaultEventLoopPolicy):
 def _quiet_library() -> Iterator[None]:
     """In the block, the storage library raises its errors and prints none.
 
-    Nor does it after a block that has failed: its threads go on, and fail in their turn.
+    After a failed block the filter stays, because the library's threads go on and fail later.
     """
     before, logger = asyncio.get_event_loop_policy(), logging.getLogger("absl")
     asyncio.set_event_loop_policy(_QuietLoops())

@@ -25,7 +25,7 @@ from rcrl_jax.training.plan import Plan
 
 
 def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> EnvironmentMaker:
-    """Makes the environments of some runs, game by game, equally many of each.
+    """The maker of the environments of some runs: game by game, equally many of each.
 
     Raises:
       Unusable: unknown game or backend, or a backend without this observation.

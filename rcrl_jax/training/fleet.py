@@ -331,8 +331,8 @@ def _over_runs(
     return sharded
 
 
-# The pass that is disabled would move what depends on the batch alone out of the inner loop of an
-# update, to where the code depends on R.
+# Disables the XLA pass that would move what depends on the batch alone out of an update's inner
+# loop. The code outside that loop is compiled differently for different R.
 _LOOP_OPTIONS = {"xla_disable_hlo_passes": "while-loop-invariant-code-motion"}
 
 

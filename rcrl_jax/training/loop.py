@@ -49,9 +49,9 @@ class Step(NamedTuple):
 
     state: LoopState  # its learner is consumed by the next step: copy what must last
     outcome: AgentStep | None  # None before the action
-    # The update before the last one: reading its result does not wait. None at the first step. Also
-    # None at an action that follows early updates, so that a step has one result to record; but not
-    # where the schedule makes all updates before the action.
+    # The update that was pending before this step: reading its result does not wait. None at the
+    # first step. Also None at an action that follows early updates, so that a step has one result
+    # to record, unless the schedule makes all updates before the action.
     completed_update: types.Update | None
 
 
@@ -180,6 +180,10 @@ def rebuild(
 
     Returns:
       The observation to act on next, `[R, C, *frame_shape]`.
+
+    Raises:
+      NotRepeated: rewards, or frames that are rendered again, differ from the log of frames.
+      SimulatorFailed: a simulator has ended or hangs.
     """
     observation = environment.reset()
     if actions.dtype == np.uint8:  # discrete actions, kept in a byte each
