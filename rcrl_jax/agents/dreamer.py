@@ -244,7 +244,7 @@ def make_agent(
     )
 
 
-def _preprocess(frames: jax.Array, key: chex.PRNGKey) -> jax.Array:
+def _preprocess(frames: jax.Array, key: chex.PRNGKey | None) -> jax.Array:
     """Pixels in [-0.5, 0.5]."""
     del key
     return frames.astype(jnp.float32) / 255.0 - 0.5

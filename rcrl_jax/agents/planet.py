@@ -143,7 +143,10 @@ def make_agent(
     )
 
 
-def quantise(frames: jax.Array, key: chex.PRNGKey) -> jax.Array:
-    """Pixels of 5 bits in [-0.5, 0.5), uniform within each value: `[...] uint8 -> float32`."""
-    noise = jax.random.uniform(key, frames.shape)
+def quantise(frames: jax.Array, key: chex.PRNGKey | None) -> jax.Array:
+    """Pixels of 5 bits in [-0.5, 0.5), `[...] uint8 -> float32`.
+
+    They are uniform within each value; without a key, they are its middle.
+    """
+    noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
     return ((frames // _BIN).astype(jnp.float32) + noise) / _BINS - 0.5

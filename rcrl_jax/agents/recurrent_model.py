@@ -21,7 +21,7 @@ from rcrl_jax.networks.rssm import Latent, WorldModel
 # read and write, once forwards and once backwards.
 NUMBERS_A_FRAME = 370_000
 
-Preprocess = Callable[[jax.Array, chex.PRNGKey], jax.Array]
+Preprocess = Callable[[jax.Array, chex.PRNGKey | None], jax.Array]
 """`(frames [..., 64, 64, 3] uint8, key) -> float32` around zero, of the same shape."""
 
 
@@ -105,12 +105,13 @@ def make_recurrent_model(
       cell: the GRU.
       joint_stats: see `WorldModel`.
       reward_layers: hidden layers of the reward network.
-      preprocess: of frames.
+      preprocess: of frames `[..., 64, 64, 3]`, with the key of their noise, or None for no noise.
       free_nats: divergences `[L, B] -> []`, their part of the loss.
       reward_scale: weight of the reward's log-likelihood.
 
     Raises:
-      Incompatible: a task is weighted by importance, or two tasks exclude each other.
+      Incompatible: a task is weighted by importance, its anchors are the RL batch, or two tasks
+        exclude each other.
     """
     max_num_actions = spec.max_num_actions
     network = WorldModel(
@@ -137,8 +138,9 @@ def make_recurrent_model(
         return projected.reshape(*frames.shape[:2], -1).swapaxes(0, 1)
 
     def feature(params: types.Params, context: types.Context) -> jax.Array:
-        # A fixed key: what is measured must not depend on the noise of images.
-        frames = preprocess(context.frames, jax.random.key(0))
+        # No noise: what is measured must not depend on it, and that of a fixed key would tell a
+        # task which rows of its batch are positives.
+        frames = preprocess(context.frames, None)
         projected = project(params, frames)
 
         def step(last, inputs):
@@ -170,6 +172,12 @@ def make_recurrent_model(
     tasks = registry.make_tasks(config, parts, extra_tasks)
     if weighted := [name for name, one in tasks.items() if one.importance_weighted]:
         raise types.Incompatible(f"windows have no importance weights: {', '.join(weighted)}")
+    needs = task.needs_of(tasks, parts)
+    if needs.contrast_rule.number and needs.contrast_rule.anchors == "rl_batch":
+        raise types.Incompatible(
+            "return_contrast.anchors: 'rl_batch' needs an agent that learns from transitions, this "
+            "one learns from windows; choose 'as_transitions' or 'uniform'"
+        )
 
     def encode_images(params: types.Params, images: Any) -> Any:
         """The features of the contexts in a tree, all filtered at once."""
@@ -243,7 +251,7 @@ def make_recurrent_model(
         filter_,
         embed,
         tasks,
-        task.needs_of(tasks, parts),
+        needs,
     )
 
 

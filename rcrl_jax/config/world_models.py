@@ -11,7 +11,6 @@ from rcrl_jax.config.fields import setting, with_default
 from rcrl_jax.config.groups import (
     ControlReturnContrastConfig,
     UniformReplayConfig,
-    check_anchors,
 )
 
 TASKS = ("return_contrast",)
@@ -202,11 +201,6 @@ class RecurrentModelConfig(WorldModelConfig):
         100, "updates at the first time", "DR (PlaNet's code: 101)", fields.at_least(1)
     )
     replay: UniformReplayConfig = UniformReplayConfig(capacity=251_000)
-
-    def __post_init__(self) -> None:
-        """Checks every value, so that a bad one is reported before anything is built."""
-        super().__post_init__()
-        check_anchors(self.return_contrast, self.batch_size)
 
     @property
     def window_frames(self) -> int:

@@ -559,6 +559,31 @@ def test_a_task_that_is_weighted_by_importance_is_refused():
         make_agent(config_of("planet"), SPEC, {"mine": make_task})
 
 
+@pytest.mark.parametrize("preset", ["dreamer", "planet"])
+def test_anchors_that_are_the_rl_batch_are_refused(preset):
+    values = {"auxiliary": ("return_contrast",), "return_contrast.anchors": "rl_batch"}
+    values["return_contrast.batch_size"] = config_of(preset).batch_size
+    with pytest.raises(types.Incompatible, match="learns from windows"):
+        make_agent(fields.replace(config_of(preset), values), SPEC)
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet"])
+def test_the_row_of_a_pair_does_not_change_its_representation(preset):
+    """A task could read the label of a pair off noise that belongs to a row."""
+    agent = agent_of(preset)
+    length = agent.observations.frame_stack
+    frame = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    context = types.Context(
+        np.broadcast_to(frame, (3, length, 64, 64, 3)),
+        np.zeros((3, length, 3), np.float32),
+        np.ones((3, length), bool),
+    )
+    pairs = types.Pairs(context, np.zeros((3, 3), np.float32))
+    first, *others = np.asarray(jax.jit(agent.embed)(state_of(preset).params.agent, pairs))
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("preset", WORLD_MODEL_PRESETS)
 def test_schedules_count_environment_steps_at_every_repeat(preset):
     config = WORLD_MODEL_PRESETS[preset]

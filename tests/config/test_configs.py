@@ -94,7 +94,6 @@ BAD_VALUES = {
     "dreamer": [
         ("batch_size", 300_000),
         ("return_contrast.batch_size", 300_000),
-        ("return_contrast.anchors", "rl_batch"),
         ("replay.capacity", 51),  # less than a window and what led to it
         ("auxiliary", ("curl",)),
         ("sequence_length", 101),
@@ -172,10 +171,6 @@ def test_a_run_must_reach_its_first_update():
     groups.check_run(PRESETS["simple"], 3200, ())
     with pytest.raises(ValueError, match="end before the first update, which comes after 3200"):
         groups.check_run(PRESETS["simple"], 3199, ())
-
-
-def test_the_model_of_slac_has_no_anchors():
-    fields.replace(PRESETS["slac"], {"return_contrast.anchors": "rl_batch"})
 
 
 # --- presets ------------------------------------------------------------------------------------
