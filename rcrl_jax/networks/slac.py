@@ -16,7 +16,7 @@ last one too, as the authors' code (alexlee-gk/slac) has it.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
@@ -124,10 +124,8 @@ class LatentModel(nn.Module):
         """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
         feature, first = self.encode(image), jnp.ones(len(image), bool)
         noise = self.start(len(image))
-        posterior_first = self.posterior_first(feature)
-        latents, _ = self.observe(
-            self.start(len(image)), action, feature, posterior_first, first, noise
-        )
+        of_first = self.observe_first(feature, noise)
+        latents, _ = self.observe(self.start(len(image)), action, feature, of_first, first, noise)
         self.prior(latents.z2, action, first)
         self.decode(latents.joined)
         self.reward(latents.joined, action, latents.joined)
@@ -145,7 +143,7 @@ class LatentModel(nn.Module):
         last: Latents,
         action: jax.Array,
         feature: jax.Array,
-        posterior_first: Gaussian,
+        of_first: tuple[Latents, Gaussian],
         is_first: jax.Array,
         noise: Latents,
     ) -> tuple[Latents, Gaussian]:
@@ -155,7 +153,7 @@ class LatentModel(nn.Module):
           last: latents of the frame before, `[N, ...]`.
           action: `[N, A]`, taken on it.
           feature: `[N, 8 filters]`, of the frame.
-          posterior_first: of z1 if the frame is a first one, by the method `posterior_first`.
+          of_first: what to return for first frames, by the method `observe_first`.
           is_first: `[N] bool`, whether nothing is known of what came before.
           noise: standard normal, of the shape of latents.
 
@@ -164,18 +162,22 @@ class LatentModel(nn.Module):
         """
         before = jnp.concatenate([last.z2, action], axis=-1)
         posterior = _gaussian(self.posterior_z1(jnp.concatenate([feature, before], axis=-1)))
-        posterior = _where(is_first, posterior_first, posterior)
-        z1 = posterior.mean + posterior.std * noise.z1
-        of_z2 = _where(
-            is_first,
-            _gaussian(self.prior_z2_first(z1)),
-            _gaussian(self.prior_z2(jnp.concatenate([z1, before], axis=-1))),
-        )
-        return Latents(z1, of_z2.mean + of_z2.std * noise.z2), posterior
+        z1 = _sample(posterior, noise.z1)
+        of_z2 = _gaussian(self.prior_z2(jnp.concatenate([z1, before], axis=-1)))
+        following = Latents(z1, _sample(of_z2, noise.z2)), posterior
+        return _where(is_first, of_first, following)
 
-    def posterior_first(self, feature: jax.Array) -> Gaussian:
-        """The posterior of z1 `[..., z1_size]` of first frames of features `[..., 8 filters]`."""
-        return _gaussian(self.posterior_z1_first(feature))
+    def observe_first(self, feature: jax.Array, noise: Latents) -> tuple[Latents, Gaussian]:
+        """Latents and the posterior of z1 of first frames, which nothing before them changes.
+
+        Args:
+          feature: `[..., 8 filters]`, of the frames.
+          noise: standard normal, of the shape of latents.
+        """
+        posterior = _gaussian(self.posterior_z1_first(feature))
+        z1 = _sample(posterior, noise.z1)
+        of_z2 = _gaussian(self.prior_z2_first(z1))
+        return Latents(z1, _sample(of_z2, noise.z2)), posterior
 
     def prior(self, last_z2: jax.Array, action: jax.Array, is_first: jax.Array) -> Gaussian:
         """The prior of z1, `[..., z1_size]`.
@@ -198,7 +200,11 @@ class LatentModel(nn.Module):
         return _gaussian(self.reward_head(jnp.concatenate([latent, action, following], axis=-1)))
 
 
-def _where(rows: jax.Array, first: Gaussian, other: Gaussian) -> Gaussian:
+def _sample(distribution: Gaussian, noise: jax.Array) -> jax.Array:
+    return distribution.mean + distribution.std * noise
+
+
+def _where(rows: jax.Array, first: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(rows[..., None], a, b), first, other)
 
 
@@ -224,9 +230,10 @@ def filter_window(
       Latents, posteriors and priors of z1, `[L, B, ...]`.
     """
     is_first = is_first.at[0].set(True)
-    posterior_first = model.apply(params, features, method="posterior_first")
+    # All at once, outside the loop.
+    of_first = model.apply(params, features, noise, method="observe_first")
     latents, posterior = rssm.filter_window(
-        model, params, actions, features, posterior_first, is_first, noise
+        model, params, actions, features, of_first, is_first, noise
     )
     last_z2 = jnp.pad(latents.z2[:-1], ((1, 0), (0, 0), (0, 0)))  # unread at the first frame
     prior = model.apply(params, last_z2, actions, is_first, method="prior")
