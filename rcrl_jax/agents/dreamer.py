@@ -71,7 +71,7 @@ def make_agent(
 
     Raises:
       Incompatible: the environment's frames do not fit, two tasks exclude each other, or a task
-        is weighted by importance.
+        is weighted by importance or has the RL batch as its anchors.
     """
     observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
