@@ -4,11 +4,14 @@ r"""The first command for a lent machine: checks in minutes whether the rest is 
 
 Prints the device, versions and memory; checks one update of `rcrl` and of `rcrl_sac`, not of world
 models, against the CPU's numbers; times ten steps of a fleet, with its frames on the host and on
-the device. The last line says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The
-game is Catch, which needs no emulator. Without an accelerator all checks run on the CPU.
+the device; trains two runs from their start to their scores, over two devices if there are as many.
+The last line says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The game is
+Catch, which needs no emulator. Without an accelerator all checks run on the CPU.
 """
 
+import dataclasses
 import pathlib
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -21,12 +24,13 @@ from absl import app, flags
 from benchmarks import training
 from experiments import command_line
 from rcrl_jax import types
+from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch, protocol
 from rcrl_jax.runs import manifest, parameters
-from rcrl_jax.training import host_memory, prediction
+from rcrl_jax.training import experiment, host_memory, prediction
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan, RunId
 
@@ -77,8 +81,8 @@ def describe() -> dict[str, float]:
     print(f"versions: {versions}")
     print("memory: " + ", ".join(f"{name} {n / 2**30:.1f} GiB" for name, n in memory.items()))
     if device.platform == "cpu":
-        if pathlib.Path("/dev/nvidia0").exists():
-            raise Wrong("there is a GPU, but JAX does not see it: make .venv/accelerator-cuda13")
+        if idle := command_line.idle_gpu(device.platform):
+            raise Wrong(idle)
         print("no accelerator: all checks run on the CPU")
     return {}
 
@@ -134,6 +138,36 @@ def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
     return milliseconds
 
 
+def check_start(settings: presets.Config) -> dict[str, float]:
+    """Makes SAC's parameters on the device and acts with them, in training and in evaluation.
+
+    Raises:
+      Wrong: a parameter or an action is not finite.
+    """
+    fleet = _make_fleet(settings, settings.precision, "auto", jax.devices()[0])
+    state, formats = fleet.init(), fleet.agent.observations
+    frame = (settings.render_size, settings.render_size, 3)
+    stacks = np.zeros((_RUNS, 1, formats.frame_stack, *frame), np.uint8)
+    policies = (TRAINING, EVALUATION)
+    actions = [
+        fleet.act(state.params.agent, stacks, None, 0, policy_name=name)[0] for name in policies
+    ]
+    if wrong := _not_finite(fleet.to_host((state.params, actions))):
+        raise Wrong(f"{wrong} is not finite")
+    return {}
+
+
+def check_run(settings: presets.Config) -> dict[str, float]:
+    """Trains two runs on Catch to their scores: evaluation, instruments, checkpoint, records."""
+    with tempfile.TemporaryDirectory() as workdir:
+        plan = _make_plan(settings, _RUNS, "device")
+        plan = dataclasses.replace(
+            plan, workdir=pathlib.Path(workdir), num_devices=min(_RUNS, jax.device_count())
+        )
+        experiment.run(plan, say=lambda line: None)
+    return {"devices": plan.num_devices}
+
+
 def _make_fleet(settings, precision, batching, device):
     if isinstance(settings, RainbowConfig):
         game, actions, spec = "Pong", 6, protocol.discrete_spec((84, 84), 6)
@@ -176,19 +210,24 @@ def _compared(before, after, result) -> Iterator[tuple[str, Any]]:
     yield "step", vector(jax.tree.leaves(after.params)) - vector(jax.tree.leaves(before.params))
 
 
-def _train(settings, runs, frame_store):
-    """The losses `[R, B]` of the first update, and milliseconds a step."""
-    start = settings.learn_start + _WARM_STEPS
-    plan = Plan(
+def _make_plan(settings, runs, frame_store):
+    """A few steps of Catch."""
+    return Plan(
         preset="rcrl",
         config=settings,
         runs=tuple(RunId("Catch", seed) for seed in range(runs)),
-        total_steps=start + _STEPS,
+        total_steps=settings.learn_start + _WARM_STEPS + _STEPS,
         workdir=pathlib.Path(),
-        eval_episodes=1,
+        eval_episodes=10,
         make_environment=lambda seeds: catch.make_catch(seeds.reshape(-1)),
         frame_store=frame_store,
     )
+
+
+def _train(settings, runs, frame_store):
+    """The losses `[R, B]` of the first update, and milliseconds a step."""
+    plan = _make_plan(settings, runs, frame_store)
+    start = plan.total_steps - _STEPS
     started, losses = training.start(plan), []
     for step in started.steps:
         if step.completed_update:
@@ -214,13 +253,12 @@ def look(runs: int) -> list[str]:
         try:
             found = check()
             numbers = ", ".join(f"{what} {number:.2g}" for what, number in found.items())
-            said = f"ok, {numbers}" if numbers else ""
+            said = f"ok, {numbers}" if numbers else "ok"
         except Exception as error:  # of a compiler or driver: the other checks go on
             said = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
             said = " ".join(said.split())[:300]
             wrong.append(f"{name}: {said}")
-        if said:
-            print(f"{name}: {said} ({time.perf_counter() - start:.0f} s)", flush=True)
+        print(f"{name}: {said} ({time.perf_counter() - start:.0f} s)", flush=True)
 
     carry_out("machine", describe)
     for preset, settings, precision in CHECKS:
@@ -229,6 +267,8 @@ def look(runs: int) -> list[str]:
             lambda settings=settings, precision=precision: check_update(settings, precision),
         )
     carry_out(f"fleet of {runs} runs, ms a step", lambda: time_fleet(RAINBOW, runs))
+    carry_out("start of rcrl_sac", lambda: check_start(SAC))
+    carry_out("two runs to their scores", lambda: check_run(RAINBOW))
     return wrong
 
 

@@ -43,7 +43,9 @@ _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", 10, 1_000_000)
 _REPEATS = flags.DEFINE_integer("repeats", 30, "timed calls of each part", 3, 1_000_000)
 _BATCHING = flags.DEFINE_enum("batching", "auto", ["auto", "map", "vmap"], "how the fleet computes")
-_FRAME_STORE = flags.DEFINE_enum("frame_store", "host", ["host", "device"], "where frames live")
+_FRAME_STORE = flags.DEFINE_enum(
+    "frame_store", "auto", ["auto", "host", "device"], "where frames live; auto: as in training"
+)
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
 _CONTROL = presets.control_presets()
@@ -68,7 +70,7 @@ def measure_machine(repeats: int) -> dict[str, float]:
 
     images = jax.random.normal(jax.random.key(1), (128 if on_cpu else 2048, 39, 39, 32))
     kernel, bias = jax.random.normal(jax.random.key(2), (3, 3, 32, 32)), jnp.zeros(32)
-    convolve = jax.jit(functools.partial(convolution.convolve, stride=1, relu=True))
+    convolve = jax.jit(convolve_as_sac)
     convolution_s = median_s(lambda: convolve(images, kernel, bias).block_until_ready(), repeats)
     convolution_flop = 2 * len(images) * 37**2 * kernel.size
 
@@ -87,6 +89,20 @@ def measure_machine(repeats: int) -> dict[str, float]:
     }
 
 
+def convolve_as_sac(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """A layer of SAC's encoder in float32, as each platform computes it."""
+
+    def on_device(images, kernel, bias):
+        order = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(
+            images, kernel, (1, 1), "VALID", dimension_numbers=order, precision="highest"
+        )
+        return jax.nn.relu(y + bias[None, None, None])
+
+    on_cpu = functools.partial(convolution.convolve, stride=1, relu=True)
+    return jax.lax.platform_dependent(images, kernel, bias, cpu=on_cpu, default=on_device)
+
+
 def make_plan(preset: str, settings: Config, runs: int) -> Plan:
     """A plan of `runs` runs of Pong, or of cheetah_run."""
     game, backend = ("cheetah_run", "dm_control") if preset in _CONTROL else ("Pong", "auto")
@@ -100,7 +116,9 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
         eval_episodes=1,
         make_environment=build.environment_maker(settings, ids, backend),
         batching=_BATCHING.value,
-        frame_store=_FRAME_STORE.value,
+        frame_store=build.choose_frame_store(
+            _FRAME_STORE.value, pixels=getattr(settings, "observation", "pixels") == "pixels"
+        ),
     )
 
 
@@ -184,7 +202,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
     products = counting.products(hlo.module(text), {place: int(state.updates)})
     flop = sum(product.flops for product in products)
-    moved = traced.lower().compile().cost_analysis()["bytes accessed"]
+    moved = (traced.lower().compile().cost_analysis() or {}).get("bytes accessed")
     environment.close()
     return {
         "preset": preset,
@@ -197,9 +215,10 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         **milliseconds,
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
-        # As XLA counts: every operand of every kernel, and one iteration of each loop.
-        "update_gb_per_run": moved / 1e9,
-        "update_gb_per_s": runs * moved / milliseconds["update_ms"] / 1e6,
+        # As XLA counts: every operand of every kernel, and one iteration of each loop. It may not
+        # count at all.
+        "update_gb_per_run": moved and moved / 1e9,
+        "update_gb_per_s": moved and runs * moved / milliseconds["update_ms"] / 1e6,
         "host_gib": memory.host / 2**30,
         "device_gib": memory.device / 2**30,
     }
@@ -216,7 +235,6 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
         rest = f["loop_ms"] - f["updates_a_step"] * f["update_ms"]
         kind = "convolution" if f["preset"] in presets.DMC_PRESETS else "matmul"
         share = f["update_gflop_per_s"] / machine[f"{kind}_gflop_per_s"]
-        moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
         cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
         lines += [
             "",
@@ -225,9 +243,13 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
             f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"
             f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured {kind} rate",
-            f"{'':<23}{f['update_gb_per_run']:.2f} GB a run or more to and from its kernels, "
-            f"{f['update_gb_per_s']:.0f} GB/s = {moved:.0%} of the measured bandwidth",
         ]
+        if f["update_gb_per_run"]:
+            moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
+            lines.append(
+                f"{'':<23}{f['update_gb_per_run']:.2f} GB a run or more to and from its kernels, "
+                f"{f['update_gb_per_s']:.0f} GB/s = {moved:.0%} of the measured bandwidth"
+            )
         for part in ("act", "environment", "sample", "priorities", "add"):
             lines.append(f"  {part:<12} {f[f'{part}_ms']:8.2f} ms")
         lines.append(

@@ -99,7 +99,7 @@ def make_plan(
         film=launch.VIDEO.value,
         make_environment=make_environment
         or build.environment_maker(settings, runs, _BACKEND.value),
-        **launch.fleet_options(),
+        **launch.fleet_options(len(runs)),
     )
 
 

@@ -4,6 +4,8 @@ A user's mistake ends the program with one line and exit code 2, before anything
 """
 
 import contextlib
+import os
+import pathlib
 import re
 import sys
 import typing
@@ -19,6 +21,8 @@ from rcrl_jax.config import fields
 flags.disclaim_key_flags()
 
 USAGE_ERROR = 2
+GPU = pathlib.Path("/dev/nvidia0")
+"""There is a GPU of NVIDIA if this exists."""
 
 LARGEST_SEED = 2**31 - 1
 MOST_EPISODES = 10_000  # of an evaluation
@@ -129,6 +133,19 @@ def count_devices() -> int:
         return jax.device_count()
     except RuntimeError as error:
         raise ValueError(f"JAX: {error}; JAX_PLATFORMS=cpu trains on the CPU") from error
+
+
+def idle_gpu(backend: str) -> str:
+    """What to do about a GPU that JAX does not use; '' if there is none, or if that was asked for.
+
+    Args:
+      backend: the one that JAX uses.
+    """
+    if backend != "cpu" or os.environ.get("JAX_PLATFORMS"):
+        return ""
+    if not GPU.exists():
+        return ""
+    return "JAX does not use the GPU here: make .venv/accelerator-cuda13 (or -cuda12)"
 
 
 def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:

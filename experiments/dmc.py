@@ -69,7 +69,7 @@ def main(argv: list[str]) -> None:
             make_environment=build.environment_maker(settings, runs, _BACKEND.value),
             workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
             film=launch.VIDEO.value,
-            **launch.fleet_options(pixels=settings.observation == "pixels"),
+            **launch.fleet_options(len(runs), pixels=settings.observation == "pixels"),
         )
     except ValueError as error:
         command_line.refuse(str(error))

@@ -10,7 +10,6 @@ the exit code alone.
 # The standard library alone: packages may be missing. Each check imports what it needs.
 import argparse
 import importlib.metadata
-import pathlib
 import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
@@ -45,11 +44,12 @@ def find_device() -> str:
     """Version of JAX and its devices."""
     import jax
 
+    from experiments import command_line
+
     devices = jax.devices()
     found = f"{jax.__version__}, {len(devices)} x {devices[0].device_kind}"
-    if devices[0].platform == "cpu" and pathlib.Path("/dev/nvidia0").exists():
-        found += "; for the GPU here: make .venv/accelerator-cuda13 (or -cuda12)"
-    return found
+    idle = command_line.idle_gpu(devices[0].platform)
+    return f"{found}; {idle}" if idle else found
 
 
 def find_emulators() -> str:

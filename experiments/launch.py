@@ -1,6 +1,7 @@
 """What the training programs share: flags of a fleet, and how a run that ends early is reported."""
 
 import contextlib
+import math
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,9 @@ _BATCHING = flags.DEFINE_enum(
     "one run after the other, or all in batched products; auto: map on a CPU, and for SAC from "
     "pixels and world models; else vmap",
 )  # fmt: skip
-_DEVICES = flags.DEFINE_string("devices", "1", "devices that share the runs: a number, or all")
+_DEVICES = flags.DEFINE_string(
+    "devices", "all", "devices that share the runs: a number, or all; at most one a run"
+)
 _FRAME_STORE = flags.DEFINE_enum(
     "frame_store", "auto", ["auto", "host", "device"],
     "where the replay stores frames; auto: host on a CPU and for states, else device",
@@ -56,12 +59,12 @@ def workdir(what: str) -> pathlib.Path:
     return pathlib.Path(WORKDIR.value or f"runs/{name}")
 
 
-def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
-    """The fields of a plan that say how its fleet computes.
+def fleet_options(runs: int, *, pixels: bool = True) -> dict[str, Any]:
+    """The fields of a plan that say how its fleet computes; warns of a GPU that JAX leaves idle.
 
     Args:
-      pixels: whether frames are images. States stay on the host: a batch of them is 100 KB, and a
-        TPU would copy the states of all steps in every update to gather it.
+      runs: number of runs in the fleet.
+      pixels: whether frames are images.
 
     Raises:
       ValueError: a flag's value is out of range, or would store states on the device; or JAX finds
@@ -70,26 +73,29 @@ def fleet_options(*, pixels: bool = True) -> dict[str, Any]:
     available = command_line.count_devices()
     import jax  # late, as in `count_devices`
 
-    frame_store = _FRAME_STORE.value
-    if frame_store == "device" and not pixels:
-        raise ValueError("--frame_store=device: only pixels are stored on the device, not states")
-    if frame_store == "auto":
-        frame_store = "device" if pixels and jax.default_backend() != "cpu" else "host"
+    from rcrl_jax.training import build
+
+    if idle := command_line.idle_gpu(jax.default_backend()):
+        words.say(f"warning: {idle}")
     return {
         "batching": _BATCHING.value,
-        "num_devices": _read_devices(available),
-        "frame_store": frame_store,
+        "num_devices": _read_devices(available, runs),
+        "frame_store": build.choose_frame_store(_FRAME_STORE.value, pixels=pixels),
     }
 
 
-def _read_devices(available: int) -> int:
+def _read_devices(available: int, runs: int) -> int:
     if _DEVICES.value == "all":
-        return available
-    if not _DEVICES.value.isdecimal() or not 1 <= int(_DEVICES.value) <= available:
+        most = available
+    elif not _DEVICES.value.isdecimal() or not 1 <= int(_DEVICES.value) <= available:
         raise ValueError(
             f"--devices: expected all or a number from 1 to {available}, got {_DEVICES.value}"
         )
-    return int(_DEVICES.value)
+    else:
+        most = int(_DEVICES.value)
+    # No more than it takes for the same number of rows on each: the others would compute copies.
+    rows = math.ceil(runs / most)
+    return math.ceil(runs / rows)
 
 
 def read_names(one: flags.FlagHolder[str], several: flags.FlagHolder[list[str]]) -> tuple[str, ...]:
@@ -158,7 +164,9 @@ def ending_cleanly() -> Iterator[None]:
 
     While there is nothing to save, a stop signal ends the program at once.
     """
-    from rcrl_jax import types  # late: imports JAX, which DMControl's workers do without
+    import jax  # late: DMControl's workers do without
+
+    from rcrl_jax import types
     from rcrl_jax.runs import manifest
     from rcrl_jax.training import experiment, prediction, video
 
@@ -178,6 +186,13 @@ def ending_cleanly() -> Iterator[None]:
         command_line.refuse(str(error))
     except MemoryError as error:
         command_line.refuse(f"too little memory: {error}; train fewer runs at a time")
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        command_line.refuse(
+            f"too little device memory: {error}; train fewer runs at a time, end other programs "
+            "on the device, or give JAX more of it: XLA_PYTHON_CLIENT_MEM_FRACTION=0.95"
+        )
     except files.Damaged as error:
         command_line.refuse(
             f"{error}; restore it, or move it away: the same command then goes on without it"

@@ -143,7 +143,7 @@ def main(argv: list[str]) -> None:
                 directory,
                 start=start,
                 workers=_workers(accelerated),
-                make_command=lambda *of: [*spec.make_command(*of), *_device_flags(accelerated)],
+                make_command=spec.make_command,
                 say=words.say,
             ).run()
     except (SweepError, files.InUse, files.Damaged, OSError) as error:
@@ -216,12 +216,10 @@ def _has_accelerator() -> bool:
     program = "import jax; print(jax.default_backend())"
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     # If JAX fails, as where another process holds a TPU, so does a fleet, and its log says why.
-    return asked.stdout.split()[-1:] != ["cpu"]
-
-
-def _device_flags(accelerated: bool) -> list[str]:
-    """One fleet on a machine gets all its devices; Ray shows a fleet those reserved for it."""
-    return ["--devices=all"] if accelerated and (not _RAY.value or _GPUS.value > 1) else []
+    backend = "".join(asked.stdout.split()[-1:])
+    if idle := command_line.idle_gpu(backend):
+        words.say(f"warning: {idle}")
+    return backend != "cpu"
 
 
 def _launcher(accelerated: bool) -> contextlib.AbstractContextManager[Callable[..., Any]]:

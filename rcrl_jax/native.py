@@ -15,6 +15,8 @@ import jax
 
 FOLDER = pathlib.Path(__file__).with_name("kernels")
 
+_GENERATOR = "threefry2x32"
+
 # Kernel -> what computes in its place.
 KERNELS = {
     "convolution": "XLA",
@@ -67,8 +69,15 @@ def advice() -> str | None:
     )
 
 
+def key_data(seed: int) -> jax.Array:
+    """The data `[2] uint32` of a seed's key, whatever generator JAX is told to use by default."""
+    return jax.random.key_data(jax.random.key(seed, impl=_GENERATOR))
+
+
 def wrap_key(key_data: jax.Array) -> jax.Array:
     """The key of `[..., 2] uint32`, for all functions of `jax.random`, with JAX's numbers."""
     # In the kernels' folder because it serves the CPU alone; it is plain Python.
     threefry = get("threefry")
-    return threefry.wrap(key_data) if threefry else jax.random.wrap_key_data(key_data)
+    if threefry:
+        return threefry.wrap(key_data)
+    return jax.random.wrap_key_data(key_data, impl=_GENERATOR)

@@ -84,6 +84,8 @@ def connected(
             options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": _MOST_LOST_NODES}
             run = ray.remote(**options)(_run_on_node)
             environment = {k: v for k, v in os.environ.items() if k.startswith(_PASSED_ON)}
+            if gpus == 0:  # Ray does not hide a node's GPUs
+                environment.setdefault("JAX_PLATFORMS", "cpu")
             settings = (os.getcwd(), cpus, niceness, environment)
             yield lambda command, log: _Task(run.remote(list(command), log.absolute(), *settings))
         finally:

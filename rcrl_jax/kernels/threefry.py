@@ -59,7 +59,7 @@ def _random_bits(key, width, shape):
 
 
 def _seed(seed):
-    return jax.random.key_data(jax.random.key(seed))
+    return jax.random.key_data(jax.random.key(seed, impl="threefry2x32"))
 
 
 _UNROLLED = jax.extend.random.define_prng_impl(

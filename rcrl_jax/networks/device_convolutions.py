@@ -77,8 +77,9 @@ def convolve_transposed(
         lhs_dilation=(stride, stride),
         dimension_numbers=_ORDER,
     )
-    y = _add_bias_and_relu(y, bias) if relu else y + bias.astype(dtype)[None, None, None]
-    return y.astype(jnp.float32)
+    if relu:
+        return _add_bias_and_relu(y, bias).astype(jnp.float32)
+    return y.astype(jnp.float32) + bias[None, None, None]  # its gradient is summed in float32
 
 
 @jax.custom_vjp

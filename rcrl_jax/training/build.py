@@ -110,6 +110,26 @@ def assemble_fleet(
     return Fleet(agent, seeds, runs, batching=plan.batching, devices=devices)
 
 
+def choose_frame_store(choice: str, *, pixels: bool) -> str:
+    """Where the replay stores frames: 'host' or 'device'.
+
+    States stay on the host: a batch of them is 100 KB, and a TPU would copy the states of all steps
+    in every update to gather it.
+
+    Args:
+      choice: 'host', 'device' or 'auto', which is the device for pixels on an accelerator.
+      pixels: whether frames are images.
+
+    Raises:
+      ValueError: states would be stored on the device.
+    """
+    if choice == "device" and not pixels:
+        raise ValueError("--frame_store=device: only pixels are stored on the device, not states")
+    if choice == "auto":
+        return "device" if pixels and jax.default_backend() != "cpu" else "host"
+    return choice
+
+
 def make_replay(fleet: Fleet, frame_store: str) -> SegmentReplay:
     """An empty replay for the runs of a fleet.
 

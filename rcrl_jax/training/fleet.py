@@ -73,7 +73,7 @@ class Fleet:
         mesh = jax.sharding.Mesh(np.array(devices), ("runs",))
         self._sharding = jax.sharding.NamedSharding(mesh, PartitionSpec("runs"))
         self.programs = _programs(agent, batching, mesh)
-        keys = np.stack([jax.random.key_data(jax.random.key(seed)) for seed in seeds])
+        keys = np.stack([native.key_data(seed) for seed in seeds])
         self._keys = self.place(keys)
         self._runs = self.place(runs)
 

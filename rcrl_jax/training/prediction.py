@@ -49,7 +49,7 @@ class MemoryNeeds(NamedTuple):
 def predict_memory(
     fleet: Fleet, spec: EnvironmentSpec, frame_store: str, total_steps: int
 ) -> MemoryNeeds:
-    """Adds up what the runs of a fleet will hold; allocates none of it.
+    """Adds up what the runs of a fleet will hold; allocates nothing.
 
     Args:
       fleet: the runs.
@@ -60,7 +60,8 @@ def predict_memory(
     runs, agent = fleet.num_runs, fleet.agent
     slots = agent.replay.capacity + 2
     # Updates are timed on a throw-away state before training.
-    device = predict_update_memory(fleet, frame_store) + _bytes(jax.eval_shape(fleet.init))
+    states = _bytes(jax.eval_shape(fleet.init)) // fleet.num_devices
+    device = predict_update_memory(fleet, frame_store) + states
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN)
     host += 2 * _bytes([batch_shapes(agent, runs, frame_store, kind) for kind in _kinds(agent)])
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
@@ -68,12 +69,12 @@ def predict_memory(
     host += runs * games * instruments.MOST_BYTES
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
     if frame_store == "host":
-        host += _frame_bytes(fleet, math.prod(agent.observations.stored.stored_shape))
+        host += _frame_bytes(agent, runs, math.prod(agent.observations.stored.stored_shape))
     available = available_bytes()
     limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
     if limit is None:  # one memory for both
-        return MemoryNeeds(host + device, 0, available, None)
-    return MemoryNeeds(host, device // fleet.num_devices, available, limit)
+        return MemoryNeeds(host + device * fleet.num_devices, 0, available, None)
+    return MemoryNeeds(host, device, available, limit)
 
 
 def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
@@ -100,22 +101,21 @@ def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
 
 
 def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
-    """Bytes that an update of all runs needs on its devices: its arguments and what it computes.
+    """Bytes that an update needs on each device: its arguments and what it computes.
 
     Args:
       fleet: the runs.
       frame_store: 'host' or 'device', where frames will be stored.
     """
-    agent = fleet.agent
+    agent, runs = fleet.agent, math.ceil(fleet.num_runs / fleet.num_devices)
     states = jax.eval_shape(fleet.init)  # overwritten by the new ones
     gradients = states.params
-    at_once = 1 if fleet.batching == "map" else fleet.num_runs
-    batch = max(
-        _bytes(batch_shapes(agent, fleet.num_runs, frame_store, kind)) for kind in _kinds(agent)
-    )
-    size = _bytes((states, gradients)) + batch + at_once * agent.resources.activation_bytes
+    at_once = 1 if fleet.batching == "map" else runs
+    batch = max(_bytes(batch_shapes(agent, runs, frame_store, kind)) for kind in _kinds(agent))
+    size = _bytes((states, gradients)) // fleet.num_devices + batch
+    size += at_once * agent.resources.activation_bytes
     if frame_store == "device":
-        size += _frame_bytes(fleet, frames.device_frame_size(agent.observations.stored))
+        size += _frame_bytes(agent, runs, frames.device_frame_size(agent.observations.stored))
     return size
 
 
@@ -299,10 +299,10 @@ def empty_batch(agent: Agent, runs: int, frame_store: str, kind: int = 0) -> typ
     return zeros._replace(transitions=transitions)
 
 
-def _frame_bytes(fleet: Fleet, size: int) -> int:
-    """Bytes of the stored frames of all runs, `size` elements each."""
-    itemsize = np.dtype(fleet.agent.observations.stored.dtype).itemsize
-    return fleet.num_runs * (fleet.agent.replay.capacity + 2) * size * itemsize
+def _frame_bytes(agent: Agent, runs: int, size: int) -> int:
+    """Bytes of the stored frames of `runs` runs, `size` elements each."""
+    itemsize = np.dtype(agent.observations.stored.dtype).itemsize
+    return runs * (agent.replay.capacity + 2) * size * itemsize
 
 
 def _bytes(tree: Any) -> int:

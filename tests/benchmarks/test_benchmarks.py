@@ -3,6 +3,8 @@
 import json
 import re
 
+import jax
+import numpy as np
 import pytest
 
 from tests.experiments import programs
@@ -19,6 +21,16 @@ def throughput(tmp_path, preset, *arguments):
     ((key, measured),) = json.loads(written.read_text()).items()
     assert key.startswith(f"{preset} --config.") and "learn_start" in key
     return result.stdout, measured
+
+
+def test_the_measured_convolution_calls_no_kernel_of_the_cpu_on_a_device():
+    shapes = [np.zeros(shape, np.float32) for shape in ((2, 9, 9, 4), (3, 3, 4, 4), (4,))]
+    with programs.nothing_imported():
+        from benchmarks import throughput
+    traced = jax.jit(throughput.convolve_as_sac).trace(*shapes)
+    for platform in ("cuda", "tpu"):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "stablehlo.convolution" in text and "custom_call" not in text
 
 
 def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_path):

@@ -89,6 +89,14 @@ def test_a_fleet_is_timed_with_frames_on_the_host_and_on_the_device():
     assert set(times) == {"host", "device"} and min(times.values()) > 0
 
 
+def test_sac_starts_and_two_runs_of_rainbow_are_trained_to_their_scores(monkeypatch):
+    assert first_look.check_start(SMALL_SAC) == {}
+    assert first_look.check_run(SMALL) == {"devices": 1}
+    monkeypatch.setattr(first_look, "_not_finite", lambda tree: "an action")
+    with pytest.raises(first_look.Wrong, match="an action is not finite"):
+        first_look.check_start(SMALL_SAC)
+
+
 def test_other_frames_on_the_device_are_found(monkeypatch):
     def train(settings, runs, store):
         return np.full((runs, 3), 1.01 if store == "device" else 1.0), 5.0
@@ -107,6 +115,6 @@ def test_every_check_is_carried_out_after_a_failure_and_the_last_line_says_stop(
     assert done.returncode == 1
     failed = [line for line in done.stdout.splitlines()[:-1] if "RuntimeError" in line]
     assert failed[0].startswith("update of rcrl in float32: RuntimeError: no kernel image")
-    assert len(failed) == len(first_look.CHECKS) + 1
+    assert len(failed) == len(first_look.CHECKS) + 3
     assert "GiB" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("stop: update of rcrl in float32: ")

@@ -50,7 +50,7 @@ def call(module: str, *arguments: str, directory: os.PathLike | str = _ROOT, **f
     """
     stdout, stderr, code = io.StringIO(), io.StringIO(), 0
     with (
-        _nothing_imported(),
+        nothing_imported(),
         _replaced(sys, "argv", [module, *arguments]),
         _replaced(sys, "orig_argv", [sys.executable, "-m", module, *arguments]),
         # The library's own would also set up logging for the whole process.
@@ -115,7 +115,7 @@ def _run(main: Callable, flags_parser: Callable) -> NoReturn:
 
 
 @contextlib.contextmanager
-def _nothing_imported() -> Iterator[None]:
+def nothing_imported() -> Iterator[None]:
     """Forgets all programs and their flags, because two programs define equal flags."""
     tables = flags.FLAGS.__dict__
     kept = {

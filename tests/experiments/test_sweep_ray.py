@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import sys
+import types
 
 import pytest
 
@@ -108,6 +109,19 @@ def test_a_sweep_whose_driver_ends_early_goes_on(tmp_path, cluster, second_node,
 def test_a_fleet_that_fits_no_node_is_announced(cluster, capsys):
     with ray_launcher.connected(cluster.address, cpus=1, gpus=1, niceness=0):
         assert "no node has 1 CPUs and 1 GPUs now" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("gpus, platforms", [(0, "cpu"), (1, None)])
+def test_fleets_without_a_gpu_do_not_take_one_that_ray_shows_them(gpus, platforms, monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    settings = []
+    run = types.SimpleNamespace(remote=lambda *given: settings.append(given[-1]))
+    monkeypatch.setattr(ray, "init", lambda *_, **__: None)
+    monkeypatch.setattr(ray, "nodes", list)
+    monkeypatch.setattr(ray, "remote", lambda **_: lambda function: run)
+    with ray_launcher.connected("local", cpus=1, gpus=gpus, niceness=0) as start:
+        start(["true"], pathlib.Path("log"))
+    assert settings[0].get("JAX_PLATFORMS") == platforms
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:nonsense", "nonsense"])

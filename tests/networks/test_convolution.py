@@ -78,7 +78,10 @@ def test_outputs_and_gradients_equal_those_of_lax(
     relu=st.booleans(),
 )  # fmt: skip
 def test_any_shape_equals_that_of_lax(sizes, relu):
-    assert_equal_those_of_lax(inputs(*sizes), sizes[-1], relu)
+    x, kernel, bias, gradient = inputs(*sizes)
+    if relu:  # sums that are exact, and not 0, where rounding decides what passes
+        x, kernel, bias = np.round(3 * x), np.round(3 * kernel), np.round(bias) + 0.5
+    assert_equal_those_of_lax([x, kernel, bias, gradient], sizes[-1], relu)
 
 
 @needs_kernels

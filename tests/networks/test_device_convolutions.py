@@ -1,6 +1,7 @@
 """What accelerators compute for SAC's images equals what the CPU computes, gradients included."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,20 @@ def test_a_transposed_convolution_equals_that_of_the_cpu(stride, relu, name, bia
     arguments = [x, kernel, bias]
     mine = outputs_and_gradients(precision.at_precision(on_device, name), arguments)
     assert_close(mine, outputs_and_gradients(on_cpu, arguments), error)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_in_bfloat16_the_gradient_of_a_bias_is_summed_in_float32(relu):
+    def loss(bias):
+        y = device_convolutions.convolve_transposed(
+            np.ones((2, 3, 3, 4), np.float32), np.ones((3, 3, 4, 6), np.float32), bias, 2, relu
+        )
+        return jnp.sum(jnp.square(y))
+
+    gradient = precision.at_precision(jax.grad(loss), "bfloat16")
+    text = str(jax.make_jaxpr(gradient)(np.ones(6, np.float32)))
+    assert ":bf16[2,7,7,6]" in text
+    assert set(re.findall(r":(\w+)\[6\] = reduce_sum", text)) == {"f32"}
 
 
 def test_in_bfloat16_all_that_the_backward_pass_reads_is_stored_in_it_or_as_bytes():

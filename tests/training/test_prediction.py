@@ -86,6 +86,17 @@ def test_predicted_memory_holds_the_rendering_environments_of_evaluations():
     assert needed < two - one < 1.25 * needed
 
 
+@pytest.mark.parametrize("batching", ["map", "vmap"])
+def test_each_device_needs_what_a_fleet_of_its_runs_needs(batching, monkeypatch):
+    spec = discrete_spec((84, 84), 6)
+    agent = make_agent(ATARI_PRESETS["rcrl"], spec)
+    own, shared = (fleet_of(agent, runs, batching=batching) for runs in (2, 4))
+    monkeypatch.setattr(shared, "num_devices", 2)
+    for store in ("host", "device"):
+        needed = prediction.predict_update_memory(own, store)
+        assert prediction.predict_update_memory(shared, store) == needed
+
+
 def test_the_disk_holds_three_checkpoints_of_every_learner():
     agent = make_agent(DMC_PRESETS["state_sac"], control_spec((24,), 6))
     fleet = fleet_of(agent, 3)

@@ -1,0 +1,51 @@
+"""What the training programs share."""
+
+import jax
+import pytest
+
+from experiments import command_line, launch
+
+
+@pytest.mark.parametrize(
+    "devices, available, runs, used",
+    [
+        ("all", 1, 130, 1),
+        ("all", 8, 1, 1),  # a run is on one device
+        ("all", 4, 130, 4),
+        ("all", 4, 5, 3),  # two runs each; a fourth device would compute copies alone
+        ("all", 8, 9, 5),
+        ("2", 8, 130, 2),
+        ("8", 8, 5, 5),
+    ],
+)
+def test_runs_share_no_more_devices_than_they_need(devices, available, runs, used, monkeypatch):
+    monkeypatch.setattr(launch, "_DEVICES", Value(devices))
+    assert launch._read_devices(available, runs) == used
+    assert -(-runs // used) == -(-runs // min(int(devices.replace("all", "99")), available))
+
+
+class Value:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_a_gpu_that_jax_leaves_idle_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(command_line, "GPU", tmp_path / "nvidia0")
+    assert command_line.idle_gpu("cpu") == ""
+    (tmp_path / "nvidia0").touch()
+    assert "make .venv/accelerator-cuda13" in command_line.idle_gpu("cpu")
+    assert command_line.idle_gpu("gpu") == ""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # as the user wants it
+    assert command_line.idle_gpu("cpu") == ""
+
+
+def test_a_full_device_is_refused_in_one_line(capsys):
+    full = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\n...")
+    with pytest.raises(SystemExit) as ended, launch.ending_cleanly():
+        raise full
+    assert ended.value.code == command_line.USAGE_ERROR
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "Out of memory" in line and "XLA_PYTHON_CLIENT_MEM_FRACTION" in line
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), launch.ending_cleanly():
+        raise jax.errors.JaxRuntimeError("INTERNAL: a defect")
