@@ -47,6 +47,11 @@ def keep_programs() -> None:
         caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
         own = folder(caches / "rcrl_jax")
         own.mkdir(parents=True, exist_ok=True)
+        # JAX's cache takes nothing new while it holds a program without its time of use, as a
+        # process leaves one that is killed while it writes.
+        for program in own.glob("*-cache"):
+            if not program.with_name(f"{program.name.removesuffix('-cache')}-atime").exists():
+                program.unlink(missing_ok=True)
     except (OSError, RuntimeError):  # no home, or none to write to: every start compiles
         return
     jax.config.update("jax_compilation_cache_dir", str(own))

@@ -112,7 +112,7 @@ def _parts(names: Sequence[Name], most: int) -> list[tuple[Name, ...]]:
 
 
 def is_finished(spec: Spec, unit: Unit) -> bool:
-    """Whether the results hold the unit's finished run.
+    """Whether the results hold the unit's finished run, or say that it has diverged for good.
 
     Raises:
         SweepError: they hold another run in its place.
@@ -120,7 +120,10 @@ def is_finished(spec: Spec, unit: Unit) -> bool:
     paths = spec.result_paths(unit)
     if not paths.directory.exists():
         return False
-    _check_finished(spec, unit, paths)
+    if paths.diverged.exists():
+        _check_run(spec, unit, paths.manifest)
+    else:
+        _check_finished(spec, unit, paths)
     return True
 
 
@@ -166,10 +169,13 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
     for path in directory.glob(f"{_TRASH}*"):
         shutil.rmtree(path)
     for fleet in tuple(_begun(spec, directory)):
-        if all(is_finished(spec, unit) for unit in fleet.units):
-            for unit in fleet.units:  # another sweep of this name may have begun it
-                _check_run(spec, unit, paths_of(directory, fleet, unit).manifest)
-            _delete(directory / fleet.name)
+        # Another sweep of this name may have begun it, and not finished it.
+        own = [paths_of(directory, fleet, unit) for unit in fleet.units]
+        if all(paths.scores.exists() for paths in own):
+            if all(is_finished(spec, unit) for unit in fleet.units):
+                for unit, paths in zip(fleet.units, own, strict=True):
+                    _check_run(spec, unit, paths.manifest)
+                _delete(directory / fleet.name)
 
 
 def _delete(workdir: pathlib.Path) -> None:

@@ -7,6 +7,7 @@ a log beside the checkpoints (`envs/frame_log.py`).
 <directory>/<n>.damaged      a checkpoint that could not be read, or what else lay in its place
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -48,6 +49,11 @@ class Checkpoint(NamedTuple):
     early_updates: int = 0  # how many of the updates due at this step are made
 
 
+def is_leftover(path: pathlib.Path) -> bool:
+    """Whether `path` is what a killed process left of a checkpoint: the next start deletes it."""
+    return bool(_LEFTOVER.fullmatch(path.name))
+
+
 class CheckpointStore:
     """Writes checkpoints into a directory, each one atomically, in a thread of its own."""
 
@@ -64,7 +70,7 @@ class CheckpointStore:
         self._directory, self._say = directory.absolute(), say
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in list(self._directory.iterdir()):
-            if _LEFTOVER.fullmatch(path.name):
+            if is_leftover(path):
                 shutil.rmtree(path)
             elif re.fullmatch(rf"\d+{re.escape(_REPLACED)}", path.name):
                 if path.with_suffix("").exists():
@@ -175,9 +181,11 @@ class CheckpointStore:
         older = [step for step in kept_steps(self._directory) if step < state.step]
         for step in older[: len(older) + 1 - KEPT]:
             doomed = self._directory / f"{step}.deleted"
-            # Renamed first, so that no reader and no resumed run finds half a checkpoint.
-            (self._directory / str(step)).rename(doomed)
-            shutil.rmtree(doomed)
+            # Renamed first, so that no reader and no resumed run finds half a checkpoint. If it
+            # cannot be deleted, as while another program reads it over NFS, the next start does.
+            with contextlib.suppress(OSError):
+                (self._directory / str(step)).rename(doomed)
+                shutil.rmtree(doomed)
 
     def _write_one(self, state: Checkpoint) -> None:
         before = self._newest is not None and self._directory / str(self._newest)

@@ -139,7 +139,8 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-SECTIONS = ("run", "environment", "protocol", "versions", "device", "launch")
+_CIRCUMSTANCES = ("environment", "protocol", "versions", "device")
+SECTIONS = ("run", *_CIRCUMSTANCES, "launch")
 """What a manifest holds; `protocol` says how scores are taken."""
 
 
@@ -210,6 +211,25 @@ def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> lis
     return [change for change in dict.fromkeys(changes) if change]
 
 
+def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> None:
+    """Adds under which other circumstances the runs go on: `launch.resumed`, in order.
+
+    Args:
+        paths: `[R]`, files of the runs, whose manifests are there.
+        manifests: `[R]`, what is about to run, as in `claim`.
+
+    Raises:
+        OSError: a manifest cannot be written.
+    """
+    for own, described in zip(paths, manifests, strict=True):
+        old = read(own.manifest)
+        resumed = old["launch"].get("resumed", [])
+        now = {name: described[name] for name in _CIRCUMSTANCES}
+        if not resumed or any(resumed[-1].get(name) != now[name] for name in _CIRCUMSTANCES):
+            launch = {**old["launch"], "resumed": [*resumed, {**described["launch"], **now}]}
+            files.write_json_atomically(own.manifest, {**old, "launch": launch})
+
+
 def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:
     """Checks that the manifest at `path`, if there is one, describes the same run as `manifest`.
 
@@ -251,7 +271,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         )
     changed = [
         difference
-        for section in ("environment", "protocol", "versions", "device")
+        for section in _CIRCUMSTANCES
         for difference in _differences(old.get(section), manifest[section], section)
     ]
     return f"resumed under other circumstances: {_first_three(changed)}" if changed else None

@@ -60,6 +60,11 @@ class RunPaths:
         return self.directory / "scores.json"
 
     @property
+    def diverged(self) -> pathlib.Path:
+        """Stands in place of the scores of a run that diverges again and again; made by hand."""
+        return self.directory / "diverged.json"
+
+    @property
     def parameters(self) -> pathlib.Path:
         """Trained parameters of the agent at the last step, float16."""
         return self.directory / PARAMETERS

@@ -217,11 +217,15 @@ class RunRecorder(contextlib.AbstractContextManager):
     ) -> None:
         """Writes scores.json, the run's result: the evaluation of the agent at the last step.
 
+        It has digests of the records, so they are on the disk before it is.
+
         Args:
             counters: how far the run is, at its end.
             returns: [episodes] raw return of each episode of the final evaluation.
             episodes_cut: how many of them the frame limit ended.
         """
+        self._metrics.sync()
+        self._evaluations.sync()
         files.write_json_atomically(
             self._paths.scores,
             {
@@ -306,6 +310,15 @@ class _LineFile:
         with files.naming(self.path):
             self._file.write(json.dumps(value, allow_nan=False) + "\n")
         self.digest.add(value)
+
+    def sync(self) -> None:
+        """Waits until what was appended is on the disk.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with files.naming(self.path):
+            os.fsync(self._file.fileno())
 
     def restore_deleted(self) -> bool:
         """Writes the file again if it was deleted: while it is open, its content still exists.

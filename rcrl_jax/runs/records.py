@@ -146,12 +146,12 @@ def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> None:
             directory / "scores.json", "record_digests is not a digest of each file"
         )
     for name, read in (("metrics", read_metrics), ("evaluations", read_evaluations)):
-        path = directory / f"{name}.jsonl"
+        path, scores_file = directory / f"{name}.jsonl", directory / "scores.json"
         if not path.exists():
-            raise files.Damaged(path, "it is missing, but the run is finished")
+            raise files.Damaged(scores_file, f"{path.name}, to which it belongs, is missing")
         lines = read(path)
         if Digest(lines).value.hex() != digests[name]:
-            raise files.Damaged(path, "its records are not those that scores.json belongs to")
+            raise files.Damaged(scores_file, f"it does not belong to the records in {path.name}")
     final = lines[-1]
     for name in ("agent_steps", "env_steps", "returns", "episodes_cut"):
         if scores.get(name) != final.get(name):

@@ -83,13 +83,15 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         if not finished_before:
             needs = prediction.check_resources(plan, fleet, environment.spec)
             check_lock = stack.enter_context(files.locked(plan.workdir, "program"))
-        described = _describe_runs(plan, fleet.agent, environment.description)
+        described = _describe_runs(plan, fleet, environment.description)
         changes = manifest.claim(plan.paths, described)
         if finished_before:
             say("this run is finished already: nothing to do")
             return _report(plan, say)
         for change in changes:
             say(f"warning: {change}")
+        if changes:
+            manifest.record_resumption(plan.paths, described)
         slower = native.advice()
         if slower:
             say(f"warning: {slower}")
@@ -167,10 +169,11 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
 
 
 def _describe_runs(
-    plan: Plan, agent: Agent, environment: Mapping[str, Any]
+    plan: Plan, fleet: Fleet, environment: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """`[R]`, the manifest of each run; `environment` describes the environments of all runs."""
-    described, here = [], manifest.circumstances()
+    described, here, evaluation = [], manifest.circumstances(), fleet.agent.evaluation
+    here["device"] |= {"used": fleet.num_devices, "batching": fleet.batching}
     for row, run_id in enumerate(plan.runs):
         own = pools.describe_one(environment, row)
         run_section = manifest.describe_run(
@@ -179,8 +182,8 @@ def _describe_runs(
         protocol = {
             "score": "the agent at the last step",
             "final_episodes": plan.eval_episodes,
-            "periodic_episodes": agent.evaluation.episodes,
-            **agent.evaluation.protocol,
+            "periodic_episodes": evaluation.episodes,
+            **evaluation.protocol,
             "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
         }
         sections = {"run": run_section, "environment": own, "protocol": protocol, **here}

@@ -20,7 +20,7 @@ from rcrl_jax.observations import FrameLayout
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast import instruments
-from rcrl_jax.runs.checkpoints import kept_steps
+from rcrl_jax.runs import checkpoints
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.loop import LoopState
@@ -187,10 +187,11 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
 
 
 def _on_disk(plan: Plan) -> int:
-    """Bytes that a plan's runs have written of what `predict_disk` counts."""
-    checkpoints = plan.paths[0].checkpoints
+    """Bytes that a plan's runs have written of what `predict_disk` counts, or will delete."""
+    directory = plan.paths[0].checkpoints
     places = [plan.workdir / FRAME_LOG]
-    places += [checkpoints / str(step) for step in kept_steps(checkpoints)]
+    places += [directory / str(step) for step in checkpoints.kept_steps(directory)]
+    places += [path for path in directory.glob("*") if checkpoints.is_leftover(path)]
     places += [file for paths in plan.paths for file in (paths.metrics, paths.evaluations)]
     return sum(map(files.bytes_in, places))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import numpy as np
 
-from rcrl_jax import types
+from rcrl_jax import files, types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -57,10 +57,14 @@ class Recording(contextlib.ExitStack):
             for paths, own in zip(plan.paths, of_each_run, strict=True)
         ]
         old = [path for recorder in self._recorders for path in recorder.kept_old]
+        if start < plan.total_steps:  # scores of a run whose last checkpoints are gone
+            results = [path for own in plan.paths for path in (own.scores, own.parameters)]
+            old += [files.set_aside(path, "old") for path in results if path.exists()]
         if old:
             more = f" and {len(old) - 1} more" if len(old) > 1 else ""
+            since = f"no checkpoint after step {start}" if start else "no checkpoint"
             say(
-                "warning: there is no checkpoint, so training starts at step 0; records of an "
+                f"warning: there is {since}, so training starts at step {start}; files of an "
                 f"earlier start are kept: {old[0]}{more}"
             )
         self._last_metrics = start, time.monotonic()

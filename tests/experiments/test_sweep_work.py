@@ -110,17 +110,38 @@ def test_a_fleet_that_was_begun_keeps_its_runs(tmp_path, manifests):
         work.plan(make(tmp_path, steps=5000), directory, 130)
 
 
-def test_a_work_directory_of_another_sweep_is_not_deleted(tmp_path):
-    """It has the name of a fleet of ours, whose runs are finished."""
+@pytest.mark.parametrize("changes", [{}, {"steps": 9999}])
+def test_a_work_directory_of_another_sweep_is_not_deleted(tmp_path, changes):
+    """It has the name of a fleet of ours, whose runs are finished: also if it has our settings."""
     spec, directory = make(tmp_path, seeds=[0], games=["Pong"]), tmp_path / "runs"
     (fleet,) = work.plan(spec, directory, 1)
     (unit,) = fleet.units
     write_work(spec, unit, directory)
     work.collect(spec, fleet, directory)
-    begin(spec, fleet, directory, steps=9999)
-    with pytest.raises(SweepError, match="holds another run than rcrl-Pong-0: steps 9999"):
-        work.tidy(spec, directory)
+    begin(spec, fleet, directory, **changes)
+    work.tidy(spec, directory)
     assert (directory / fleet.name).exists()
+    if changes:
+        work.paths_of(directory, fleet, unit).scores.write_text("{}")
+        with pytest.raises(SweepError, match="holds another run than rcrl-Pong-0: steps 9999"):
+            work.tidy(spec, directory)
+        assert (directory / fleet.name).exists()
+
+
+def test_a_run_that_diverged_for_good_is_not_trained_again(tmp_path):
+    """`docs/preregistration.md` says what stands in place of its scores."""
+    spec, directory = make(tmp_path, seeds=[0]), tmp_path / "runs"
+    pong, _ = units = spec.units
+    paths = spec.result_paths(pong)
+    paths.directory.mkdir(parents=True)
+    toy_sweep.write_manifest(paths.manifest, toy_sweep.describe(spec, pong), {})
+    with pytest.raises(SweepError, match="does not hold the scores of a finished run"):
+        work.plan(spec, directory, 1)
+    files.write_json_atomically(paths.diverged, {"attempts": 2})
+    assert [fleet.units for fleet in work.plan(spec, directory, 1)] == [units[1:]]
+    toy_sweep.write_manifest(paths.manifest, toy_sweep.describe(spec, pong, steps=9999), {})
+    with pytest.raises(SweepError, match="holds another run than rcrl-Pong-0: steps 9999"):
+        work.plan(spec, directory, 1)
 
 
 def test_a_fleet_that_was_begun_with_a_field_that_is_gone_goes_on(tmp_path):

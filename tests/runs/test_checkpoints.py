@@ -1,6 +1,7 @@
 """A checkpoint is restored bit for bit, and a kill while writing leaves a complete one."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,22 @@ def test_the_last_two_checkpoints_are_kept(tmp_path):
         save(tmp_path, make_checkpoint(step))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "100"]
     assert checkpoints.kept_steps(tmp_path) == [10, 100]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_does_not_end_training(tmp_path, monkeypatch):
+    """As on NFS while another program reads it; the next start deletes it."""
+
+    def busy(path, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError(39, "Directory not empty", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", busy)
+        save(tmp_path, *map(make_checkpoint, (5, 10, 100, 200)))
+        assert checkpoints.kept_steps(tmp_path) == [100, 200]
+        assert (tmp_path / "5.deleted").exists() and (tmp_path / "10.deleted").exists()
+    save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["100", "200"]
 
 
 def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):

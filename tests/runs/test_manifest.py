@@ -13,6 +13,7 @@ import pytest
 import rcrl_jax
 from rcrl_jax import files, native
 from rcrl_jax.runs import manifest
+from rcrl_jax.runs.paths import RunPaths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,6 +184,23 @@ def test_other_circumstances_are_a_warning(stored, section, field, value, messag
     assert warning.startswith("resumed under other circumstances: ")
     assert warning.endswith(message)
     assert "\n" not in warning
+
+
+def test_a_manifest_keeps_under_which_other_circumstances_a_run_went_on(tmp_path):
+    paths = [RunPaths(tmp_path, "rcrl", "Pong", 0)]
+    first, other = _make(), _make()
+    other["versions"]["jax"], other["launch"]["command"] = "99.0", "python again"
+    manifest.claim(paths, [first])
+    before = manifest.read(paths[0].manifest)
+    for _ in range(2):  # the second time nothing has changed since the first
+        manifest.record_resumption(paths, [other])
+        after = manifest.read(paths[0].manifest)
+        (resumed,) = after["launch"].pop("resumed")
+        assert after == before
+        assert resumed["versions"]["jax"] == "99.0" and resumed["command"] == "python again"
+    manifest.record_resumption(paths, [first])
+    third = manifest.read(paths[0].manifest)["launch"]["resumed"]
+    assert [one["versions"]["jax"] for one in third] == ["99.0", jax.__version__]
 
 
 @pytest.fixture

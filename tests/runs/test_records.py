@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import struct
 import tempfile
 
@@ -175,6 +176,20 @@ def test_tensorboard_mirrors_finite_scalars_and_purges_what_a_resumed_run_repeat
     starts = [event.step for event in _events(paths.tensorboard) if event.session_log.status]
     assert starts == [0, 11]
     assert capfd.readouterr().out == ""
+
+
+def test_records_are_on_the_disk_before_the_scores_that_have_their_digests(tmp_path, monkeypatch):
+    synced = []
+
+    def sync(descriptor):
+        synced.append(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    paths = RunPaths(tmp_path, "rcrl", "Pong", 4)
+    with RunRecorder(paths, resume_at=None) as recorder:
+        monkeypatch.setattr(os, "fsync", sync)
+        recorder.write_scores(Counters(100, 200, 800), [1.0], episodes_cut=0)
+    assert synced[:2] == ["metrics.jsonl", "evaluations.jsonl"]
+    assert "scores.json" in synced[2]
 
 
 def test_scores_are_written_with_their_summary(tmp_path):

@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 
 import jax
 import pytest
@@ -201,6 +202,27 @@ def test_evaluations_deleted_before_the_next_one_are_written_again(tmp_path):
     evaluations = records.read_evaluations(toy.paths_of(plan).evaluations)
     assert [line["agent_steps"] for line in evaluations] == [60, 120, 130]
     assert any("has deleted" in line and "evaluations.jsonl" in line for line in said)
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_finished_run_that_starts_again_keeps_its_old_scores(finished):
+    """Its checkpoints are gone, and other final games are asked for."""
+    paths = toy.paths_of(finished)
+    old = {path.name: path.read_bytes() for path in (paths.scores, paths.parameters)}
+    shutil.rmtree(paths.checkpoints)
+
+    def stop(moment):
+        if moment.step == 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    again = dataclasses.replace(finished, eval_episodes=3, observe=stop, observe_period=10)
+    with pytest.raises(experiment.Interrupted):
+        experiment.run(again, lambda line: None)
+    for name, content in old.items():
+        assert (paths.directory / f"{name}.old").read_bytes() == content
+        assert not (paths.directory / name).exists()
+    experiment.run(finished, lambda line: None)  # goes on, and reaches the same result
+    assert records.read_scores(paths.scores) == json.loads(old["scores.json"])
 
 
 def test_a_deleted_manifest_is_called_that(finished):

@@ -129,7 +129,12 @@ def test_space_that_a_run_has_filled_is_not_needed_again(tmp_path, monkeypatch):
         prediction.check_resources(plan, fleet, spec)
     (tmp_path / "frames.log").write_bytes(bytes(60_000))
     toy.paths_of(plan).directory.mkdir(parents=True)
-    toy.paths_of(plan).metrics.write_bytes(bytes(40_000))
+    toy.paths_of(plan).metrics.write_bytes(bytes(30_000))
+    with pytest.raises(OSError, match="no space left"):
+        prediction.check_resources(plan, fleet, spec)
+    left = toy.paths_of(plan).checkpoints / "7.partial"  # which the start deletes
+    left.mkdir(parents=True)
+    (left / "half").write_bytes(bytes(10_000))
     prediction.check_resources(plan, fleet, spec)
 
 

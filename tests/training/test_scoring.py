@@ -310,6 +310,14 @@ def test_what_cannot_be_scored_is_refused_in_one_line(copy, tmp_path, spoil, say
     assert not (tmp_path / "output").exists()
 
 
+def test_an_agent_plays_as_many_games_as_its_scores_have(copy):
+    """A finished run may have been scored again, with other games than its manifest says."""
+    assert workdir.read(copy).final_episodes == EPISODES
+    path = copy / "erainbow/Catch/seed_9/scores.json"
+    edit(path, lambda scores: scores.update(returns=[1.0] * 7, mean=1.0))
+    assert workdir.read(copy).final_episodes == 7
+
+
 def _unscored(workdir):
     for path in workdir.glob("*/*/*/scores.json"):
         path.unlink()

@@ -396,7 +396,8 @@ def test_records_of_another_seed_are_noticed_by_their_digest(tmp_path, name):
     (own / f"{name}.jsonl").write_text(line.replace("0.75", "0.5") + "".join(rest))
     reading = runs.read(tmp_path)
     assert len(reading.frame) == 1
-    assert f"{own / name}.jsonl is damaged: its records are not those" in "".join(reading.problems)
+    says = f"{own}/scores.json is damaged: it does not belong to the records in {name}.jsonl"
+    assert says in "".join(reading.problems)
 
 
 def test_the_agents_of_the_repository_can_be_scored_and_filmed():
