@@ -37,12 +37,16 @@ class Schedule(NamedTuple):
     updates: int = 1  # at once, one after the other
     first_updates: int = 1  # likewise, at the first time
 
+    @property
+    def first_step(self) -> int:
+        """The agent step of the first updates."""
+        return -(-self.learn_start // self.update_period) * self.update_period
+
     def due(self, step: int) -> int:
         """How many updates are due at agent step `step`."""
         if step < self.learn_start or step % self.update_period:
             return 0
-        is_first = step - self.update_period < self.learn_start
-        return self.first_updates if is_first else self.updates
+        return self.first_updates if step == self.first_step else self.updates
 
     def kind(self, step: int, made: int) -> int:
         """The number of the kind of update that is due at `step` after `made` others."""
@@ -52,8 +56,7 @@ class Schedule(NamedTuple):
     def counts(self, start: int, end: int) -> tuple[int, ...]:
         """Updates of each kind when training from agent step `start` to `end`; none at `end`."""
         first, last = (-(-s // self.update_period) for s in (max(start, self.learn_start), end))
-        first_time = -(-self.learn_start // self.update_period) * self.update_period
-        extra = self.first_updates - self.updates if start <= first_time < end else 0
+        extra = self.first_updates - self.updates if start <= self.first_step < end else 0
         return (max(last - first, 0) * self.updates + extra,)
 
 

@@ -9,8 +9,9 @@ Which loss reaches which parameters:
     log temperature                                     x
 
 Critics read latents, the actor encoded frames and actions; neither changes the model. The model
-learns alone at first. Then all losses are differentiated in one pass, at the same parameters: the
-model's batch is a part of that of actor and critics, with the same latents.
+learns alone at first, from a batch of its own. Then all losses are differentiated in one pass, at
+the same parameters: the model's batch is a part of that of actor and critics, with the same
+latents.
 
     frame of a window    o0  o1  ...  o6  o7  o8
     action               a0  a1  ...  a6  a7
@@ -42,6 +43,8 @@ from rcrl_jax.networks.slac import Latents
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
+JOINT, MODEL = range(2)  # kinds of updates: the size of the batch tells which
+
 
 class SlacParams(NamedTuple):
     """All parameters of the agent; the critics have targets."""
@@ -50,6 +53,21 @@ class SlacParams(NamedTuple):
     actor: types.Params
     critics: types.Params
     log_temperature: jax.Array  # []
+
+
+class Pretraining(agent.Schedule):
+    """The first updates, but for the last of them, are of the model alone."""
+
+    def kind(self, step: int, made: int) -> int:
+        """See `Schedule.kind`."""
+        alone = step == self.first_step and made < self.first_updates - 1
+        return MODEL if alone else JOINT
+
+    def counts(self, start: int, end: int) -> tuple[int, ...]:
+        """See `Schedule.counts`."""
+        (number,) = super().counts(start, end)
+        alone = self.first_updates - 1 if start <= self.first_step < end else 0
+        return number - alone, alone
 
 
 class OptimizerStates(NamedTuple):
@@ -217,16 +235,18 @@ def make_agent(
         }
         return loss_critic + loss_actor + loss_temperature, errors, metrics
 
-    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, joint, key):
+    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, key):
         noise_key, behaviour_key = jax.random.split(key)
         own: SlacParams = params.agent
         windows: types.SequenceBatch = batch.transitions
         size, learning = len(windows.reward), config.model_batch_size
         led_by = jnp.pad(windows.action[:, :-1], ((0, 0), (1, 0), (0, 0)))
         z1_key, z2_key = jax.random.split(noise_key)
+        # The model's windows have the same noise whether or not the others are there.
+        shape = (length + 1, config.batch_size)
         noise = Latents(
-            jax.random.normal(z1_key, (length + 1, size, config.z1_size)),
-            jax.random.normal(z2_key, (length + 1, size, config.z2_size)),
+            jax.random.normal(z1_key, (*shape, config.z1_size)),
+            jax.random.normal(z2_key, (*shape, config.z2_size)),
         )
 
         def filtered(model, rows: slice):
@@ -241,48 +261,41 @@ def make_agent(
         of_model = jax.tree.map(lambda x: x[:learning], windows)
         loss_model, metrics = model_loss(own.model, of_model, images, found)
 
-        def with_behaviour(_):
-            latents, all_features = found[0], features
-            if size > learning:
-                _, more_features, more = filtered(fixed(own.model), slice(learning, None))
-                all_features = jnp.concatenate([features, more_features])
-                latents = jax.tree.map(
-                    lambda a, b: jnp.concatenate([a, b], axis=1), latents, more[0]
-                )
-            return behaviour(
-                own, state.target_params, run, windows, fixed(all_features), fixed(latents),
-                behaviour_key,
-            )  # fmt: skip
-
-        def without(_):
-            return jax.tree.map(
-                lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(with_behaviour, None)
-            )
-
-        of_behaviour, errors, more_metrics = jax.lax.cond(joint, with_behaviour, without, None)
-        metrics |= more_metrics | {
-            "loss_model": loss_model, "temperature": jnp.exp(own.log_temperature)
-        }  # fmt: skip
+        metrics["loss_model"] = loss_model
+        if size == learning:
+            return loss_model, (jnp.zeros(size), metrics)
+        _, more_features, more = filtered(fixed(own.model), slice(learning, size))
+        all_features = jnp.concatenate([features, more_features])
+        latents = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), found[0], more[0])
+        of_behaviour, errors, more_metrics = behaviour(
+            own, state.target_params, run, windows, fixed(all_features), fixed(latents),
+            behaviour_key,
+        )  # fmt: skip
+        metrics |= more_metrics | {"temperature": jnp.exp(own.log_temperature)}
         return loss_model + of_behaviour, (errors, metrics)
 
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
-        joint = state.updates >= config.pretraining_updates
         key, loss_key = jax.random.split(native.wrap_key(state.key))
         gradients, (errors, metrics) = jax.grad(loss, has_aux=True)(
-            state.params, state, run, batch, joint, loss_key
+            state.params, state, run, batch, loss_key
         )
         p, g, o = state.params.agent, gradients.agent, state.opt_state
         model, model_opt, metrics["gradient_norm"] = model_optimizer.step(g.model, o.model, p.model)
-        (actor_params, actor_opt, _), (critic_params, critic_opt, _), (temperature, opt, _) = (
-            optimizer.step(*parts, joint) for parts in zip(g[1:], o[1:], p[1:], strict=True)
-        )
-        tau = config.critic_tau * joint
+        params, opt_state = p._replace(model=model), o._replace(model=model_opt)
+        target_params = state.target_params
+        if len(errors) > config.model_batch_size:  # the others learn, too
+            (actor_params, actor_opt, _), (critic_params, critic_opt, _), (temperature, opt, _) = (
+                optimizer.step(*parts) for parts in zip(g[1:], o[1:], p[1:], strict=True)
+            )
+            params = SlacParams(model, actor_params, critic_params, temperature)
+            opt_state = OptimizerStates(model_opt, actor_opt, critic_opt, opt)
+            target_params = optax.incremental_update(
+                critic_params, target_params, config.critic_tau
+            )
         state = types.LearnerState(
-            params=types.TrainableParams(
-                SlacParams(model, actor_params, critic_params, temperature), {}
-            ),
-            target_params=optax.incremental_update(critic_params, state.target_params, tau),
-            opt_state=OptimizerStates(model_opt, actor_opt, critic_opt, opt),
+            params=types.TrainableParams(params, {}),
+            target_params=target_params,
+            opt_state=opt_state,
             key=jax.random.key_data(key),
             updates=state.updates + 1,
             task_state={},
@@ -299,7 +312,9 @@ def make_agent(
         latents, _, _ = filter_(params.model, features, context.action, is_first, noise)
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 
-    schedule = training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
+    schedule = Pretraining(
+        *training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
+    )
     rule = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
     return agent.Agent(
         init=init,
@@ -312,8 +327,11 @@ def make_agent(
         observations=observations,
         protocol=control_training.environment_protocol(length),
         replay=control_training.replay_settings(
-            config, rule, SequenceRule(config.window_frames, "follows")
-        ),
+            config,
+            rule,
+            SequenceRule(config.window_frames, "follows"),
+            SequenceRule(config.window_frames, "follows", config.model_batch_size),
+        ),  # fmt: skip
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "sampled"),
         resources=_resources(config),

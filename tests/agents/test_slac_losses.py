@@ -172,10 +172,7 @@ def test_losses_and_gradients_equal_a_slow_reference():
         return jax.tree.map(lambda x: x + rng.normal(0, 0.1, x.shape).astype(np.float32), tree)
 
     own, target = moved(start.params.agent), moved(start.target_params)
-    pretrained = jnp.int32(toy_world_models.SMALL_SLAC["pretraining_updates"])
-    state = start._replace(
-        params=start.params._replace(agent=own), target_params=target, updates=pretrained
-    )
+    state = start._replace(params=start.params._replace(agent=own), target_params=target)
     batch = small.batch_of(agent, OWN)
     windows = batch.transitions._replace(is_first=FIRST)
     windows.discount[1, -2] = 0.0  # a terminal step

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training, planet
+from rcrl_jax.agents import control_training, planet, slac
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
@@ -485,16 +485,18 @@ def test_components_that_a_run_lacks_change_nothing(preset):
 
 
 def test_slac_learns_the_model_alone_at_first():
-    start, (after, result) = state_of("slac"), updated("slac")
-    own = start.params.agent
+    start, run, batch = state_of("slac"), run_of(agent_of("slac")), batch_of(agent_of("slac"))
+    own, size = start.params.agent, toy_world_models.SMALL_SLAC["model_batch_size"]
+    after, result = update_of("slac")(run, start, jax.tree.map(lambda x: x[:size], batch))
     jax.tree.map(np.testing.assert_array_equal, start.target_params, own.critics)
     for part in ("actor", "critics", "log_temperature"):
         jax.tree.map(
             np.testing.assert_array_equal, getattr(own, part), getattr(after.params.agent, part)
         )
-    assert result.metrics["loss_critic"] == 0 and not result.transition_loss.any()
-    last = start._replace(updates=jnp.int32(toy_world_models.SMALL_SLAC["pretraining_updates"]))
-    joint, result = update_of("slac")(run_of(agent_of("slac")), last, batch_of(agent_of("slac")))
+    jax.tree.map(np.testing.assert_array_equal, start.target_params, after.target_params)
+    assert "loss_critic" not in result.metrics
+    assert result.transition_loss.shape == (size,) and not result.transition_loss.any()
+    joint, result = updated("slac")
     # The model's step is the same, whether or not the others learn.
     jax.tree.map(np.testing.assert_allclose, after.params.agent.model, joint.params.agent.model)
     assert joint.params.agent.log_temperature != 0.0
@@ -592,11 +594,17 @@ def test_schedules_count_environment_steps_at_every_repeat(preset):
         spec = control_spec((64, 64, 3), 6, action_repeat=repeat)
         schedule = make_agent(dataclasses.replace(config, action_repeat=repeat), spec).schedule
         env_steps = 100_000
-        (updates,) = schedule.counts(0, env_steps // repeat)
+        counts = schedule.counts(0, env_steps // repeat)
         if preset == "slac":
-            assert updates == first - 1 + (env_steps - 10_000) // repeat
+            assert counts == ((env_steps - 10_000) // repeat, first - 1)
+            start = config.learn_start // repeat
+            assert schedule.counts(0, start) == (0, 0)
+            assert schedule.counts(start + 1, start + 3) == (2, 0)
+            kinds = [schedule.kind(start, made) for made in (0, first - 2, first - 1)]
+            assert kinds == [slac.MODEL, slac.MODEL, slac.JOINT]
+            assert schedule.kind(start + 1, 0) == slac.JOINT
         else:
-            assert updates == 95 * 100 + first - 100
+            assert counts == (95 * 100 + first - 100,)
         assert schedule.due(config.learn_start // repeat - 1) == 0
         assert schedule.due(config.learn_start // repeat) == first
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import native
-from rcrl_jax.agents import make_agent
+from rcrl_jax.agents import make_agent, slac
 from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
 from rcrl_jax.auxiliary import registry
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
@@ -63,8 +63,8 @@ def follow(preset: str) -> dict[str, list[float]]:
         plan = toy.make_plan("", preset, overrides=overrides)
     elif preset in WORLD_MODEL_PRESETS:
         overrides = {"precision": "float32"}
-        if preset == "slac":  # then model, policy and critics learn together
-            overrides["pretraining_updates"] = 1
+        if preset == "slac":
+            kinds = (slac.MODEL, *(slac.JOINT,) * (UPDATES - 1))
         plan = toy_world_models.make_plan("", preset, overrides=overrides)
     else:
         plan = toy_control.make_plan("", preset, overrides={"precision": "float32"})
