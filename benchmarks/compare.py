@@ -58,7 +58,7 @@ def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
 def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
     """Whether intervals of `pairs` would judge a pre-registered list before it is finished.
 
-    They would where most of the pairs are listed.
+    They would where one of the pairs is listed.
 
     Args:
         pairs: the runs compared.
@@ -69,7 +69,7 @@ def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
     listed = registered.in_larger(pairs)
     if not registered.is_finished(frame):
         listed |= registered.listed(pairs)
-    return bool(listed.mean() > 0.5)
+    return bool(listed.any())
 
 
 def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bool = True) -> Table:
@@ -103,8 +103,8 @@ def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bo
         notes.append("Intervals of few runs are too narrow, and nothing is tested: exploratory.")
     elif not with_intervals:
         notes.append(
-            "No intervals: these runs belong to a pre-registered experiment that is not finished "
-            "(docs/preregistration.md)."
+            "No intervals: some of these runs belong to a pre-registered experiment, which is "
+            "judged once (docs/preregistration.md)."
         )
     else:
         notes.append(

@@ -267,7 +267,9 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     played = [game for game in games(claim) if (pool.game == game).any()]
     first, second = pools.paired_scores(pool, claim.first, claim.second, played, normalised=True)
     counts = [*map(len, first)]
-    is_judged = not claim.is_preregistered and sum(counts) >= len(games(claim)) * len(claim.seeds)
+    # One test a claim: of the presets themselves.
+    may_be_judged = not (claim.is_preregistered or changed)
+    is_judged = may_be_judged and sum(counts) >= len(games(claim)) * len(claim.seeds)
     evidence = None
     if min(counts, default=0) >= statistics.FEWEST_FOR_INTERVAL:
         evidence = compare(first, second, with_test=is_judged)

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from benchmarks.tables import runs, statistics
+from benchmarks.tables import registered, runs, statistics
 
 _RESAMPLES = 2_000
 _SETTINGS = {
@@ -159,7 +159,8 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
     """Every seed as a thin line; of two finished seeds the mean, of three an interval too.
 
     Means and intervals are taken at the steps at which all finished seeds have an evaluation. A
-    single seed has hollow points.
+    single seed has hollow points. Seeds of pre-registered lists have no interval here: those are
+    judged once, by their own programs.
     """
     look = {"color": style.color, "linestyle": style.dash, "marker": "o"}
     points = runs.evaluations(frame)
@@ -176,7 +177,8 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
         return
     look |= {"linewidth": 2, "markersize": 3, "alpha": 1}
     axes.plot(scores.index, scores.mean(axis=1), **look)
-    if scores.shape[1] >= statistics.FEWEST_FOR_INTERVAL:
+    is_listed = registered.listed(frame) | registered.in_larger(frame)
+    if scores.shape[1] >= statistics.FEWEST_FOR_INTERVAL and not is_listed.any():
         interval = statistics.bootstrap_intervals(
             {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},
             [list(scores.to_numpy(np.float64))],

@@ -13,14 +13,17 @@ labelled "different" gets a larger output than one labelled "same". Ties count h
     unseen_auc*_clock                   the same pairs, judged by their distance in time alone
     unseen_auc*_matched_time            as above, but both partners of an anchor are equally far
                                         from it in time, within a tenth
+    unseen_pairs*                       how many anchors such an AUC rests on
     unseen_cosine_*_equal_action        the pairs of unseen_auc_equal_action
     unseen_cosine_*_different_action    the pairs of unseen_auc whose actions differ
 
 The clock is the null of every AUC of pairs: it sees no frame, but two steps of one segment are
 close in time, so its AUC is far above 0.5. Only an AUC above the clock's, or above 0.5 at matched
-time, can come from returns. Time is the step number in the game; the distance of two steps is the
+time, can come from returns. It need not: frames may tell both step numbers, which say a little more
+than their distance. Time is the step number in the game; the distance of two steps is the
 difference of their step numbers, also in different games. Returns are undiscounted, to the end of
 the training episode; in games without a reward all are equal, and there is nothing to measure.
+Returns are equal as in the agent's own task: within its `segment_threshold`.
 """
 
 from collections.abc import Callable, Sequence
@@ -141,15 +144,17 @@ def metrics_of(
     if logit is not None:
         clock = np.abs(played.time[drawn.anchor] - played.time[np.array(drawn[1:])])  # [3, 3, n]
         matched = drawn.matched != NONE
-        for kind, name in enumerate(("auc", "auc_equal_action", "auc_equal_return")):
+        for kind, name in enumerate(("", "_equal_action", "_equal_return")):
             same, different, equally_far = logit[kind]
             both, at_matched_time = found[kind], matched[kind]
             metrics |= {
-                f"unseen_{name}": area_under_roc(same[both], different[both]),
-                f"unseen_{name}_clock": area_under_roc(*clock[:2, kind, both]),
-                f"unseen_{name}_matched_time": area_under_roc(
+                f"unseen_auc{name}": area_under_roc(same[both], different[both]),
+                f"unseen_auc{name}_clock": area_under_roc(*clock[:2, kind, both]),
+                f"unseen_auc{name}_matched_time": area_under_roc(
                     same[at_matched_time], equally_far[at_matched_time]
                 ),
+                f"unseen_pairs{name}": float(both.sum()),
+                f"unseen_pairs{name}_matched_time": float(at_matched_time.sum()),
             }
     return metrics
 

@@ -123,5 +123,6 @@ def test_the_command_writes_what_it_prints_and_no_other_page(tmp_path):
 
 def test_the_preregistration_names_the_test():
     registered_text = (ROOT / "docs" / "preregistration.md").read_text()
+    assert 100 * base.LEVEL == 0.5
     for text in ("0.5 % each", *(f"`numpy.random.default_rng([{n}, n])`" for n in base.LOOKS)):
         assert text in registered_text

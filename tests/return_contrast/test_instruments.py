@@ -164,7 +164,8 @@ def test_metrics_are_nan_without_enough_pairs():
         stacked = instruments.Contrast(*np.array(drawn).swapaxes(0, 1))
         zeros = np.zeros((3, 3, 50))
         values = instruments.metrics_of(played, stacked, zeros, zeros)
-        assert len(values) == 14
+        pairs = [values.pop(name) for name in [*values] if name.startswith("unseen_pairs")]
+        assert pairs == [0.0] * 6 and len(values) == 14
         assert all(np.isnan(value) for value in values.values())
 
 
@@ -215,6 +216,18 @@ def test_the_clock_is_the_auc_of_a_discriminator_that_sees_only_time():
     assert values["unseen_auc_clock"] > 0.6
 
 
+def test_the_anchors_that_an_auc_rests_on_are_counted(monkeypatch):
+    drawn = []
+    draw = instruments.draw_contrasts
+    monkeypatch.setattr(
+        instruments, "draw_contrasts", lambda *of: drawn.append(draw(*of)) or drawn[-1]
+    )
+    (values,) = measure(ScriptedFleet(lambda a, b: 0.0))
+    for contrast, kind in zip(drawn[0], ("", "_equal_action", "_equal_return"), strict=True):
+        assert values[f"unseen_pairs{kind}"] == np.sum(contrast.same >= 0) > 0
+        assert values[f"unseen_pairs{kind}_matched_time"] == np.sum(contrast.matched >= 0)
+
+
 def test_a_clock_is_at_chance_at_matched_time_and_returns_are_still_recognised():
     rng = np.random.default_rng(3)
     games = [game(rng.random(80) < 0.1, rng.integers(0, 2, 80), 85 * i) for i in range(3)]
@@ -227,13 +240,14 @@ def test_a_clock_is_at_chance_at_matched_time_and_returns_are_still_recognised()
         (values,) = instruments.measure(
             ScriptedFleet(logit), None, [games], seeds=[0], agent_steps=0
         )
-        return [values[f"unseen_auc{kind}_matched_time"] for kind in ("", "_equal_action")], values
+        kinds = ("", "_equal_action", "_equal_return")
+        return [values[f"unseen_auc{kind}_matched_time"] for kind in kinds], values
 
     clock, values = aucs(lambda a, b: float(abs(time[a] - time[b])))
     assert values["unseen_auc"] > 0.8
     assert np.abs(np.array(clock) - 0.5).max() < 0.05
     perfect, _ = aucs(lambda a, b: float(returns[a] != returns[b]))
-    assert perfect == [1.0, 1.0]
+    assert perfect == [1.0, 1.0, 1.0]
 
 
 def test_cosines_are_split_by_equality_of_actions():

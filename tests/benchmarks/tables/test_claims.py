@@ -125,6 +125,10 @@ def test_two_separated_pairs_of_one_game_decide_nothing():
     assert claims.decide(claim_of("rcrl > curl"), evidence) == UNDECIDED
 
 
+def test_the_level_is_shared_by_the_eight_claims_that_are_judged_here():
+    assert claims.LEVEL == 0.05 / 8
+
+
 def test_two_pairs_a_game_claim_no_interval():
     rows = finished("rcrl", 0.9) + finished("curl", 0.1, seeds=range(2))
     verdict = claims.judge(claim_of("rcrl > curl"), frame_of(rows))
@@ -152,6 +156,7 @@ def test_runs_that_change_the_same_fields_are_pairs(tmp_path):
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
     assert verdict.pairs == 3 * len(FREE_GAMES) and verdict.evidence.difference.estimate < 0
     assert verdict.sentence.startswith("rcrl > curl with n_step=5 after 500 environment steps")
+    assert verdict.evidence.p_value is None  # a claim is tested once, on the presets themselves
     for preset, level in (("rcrl", 0.5), ("curl", 0.2)):
         write(tmp_path / "c", finished(preset, level, seeds=[1, 2]))
     verdict = judge(tmp_path, claim_of("rcrl > curl"))
