@@ -241,6 +241,15 @@ def test_one_seed_has_hollow_points_and_two_have_no_interval(tmp_path):
     assert len(axes.lines) == 3 and not axes.collections
 
 
+@pytest.mark.parametrize("game, seed", [("Hero", 0), ("Pong", 100)])  # of either list
+def test_pre_registered_runs_have_no_interval(tmp_path, game, seed):
+    for root, steps in ((tmp_path / "other", 99_000), (tmp_path / "listed", 100_000)):
+        for own in range(seed, seed + 3):
+            synthetic.write_run(root, "rcrl", game, own, 10.0 + own, steps=steps)
+        (axes,) = panels.learning_curves(read(root), panels.styles(["rcrl"])).axes
+        assert len(axes.lines) == 4 and bool(axes.collections) == (steps == 99_000)
+
+
 def test_every_arm_has_a_look_of_its_own():
     looks = panels.styles([f"arm {number}" for number in range(12)])
     assert len({look.color for look in looks.values()}) == 10
