@@ -62,6 +62,7 @@ MAX_STATE_SIZE = max(task.state_size for task in DMC_TASKS.values())
 DMC_BACKENDS = ("dm_control", "envpool")
 
 _ANSWER_TIMEOUT_S = 300.0
+_WAITS = 100
 _END_TIMEOUT_S = 5.0  # of a worker whose connection has closed, until it is killed
 
 
@@ -294,7 +295,8 @@ def _wait(connection, timeout_s: float) -> None:
     Raises:
         SimulatorFailed: the worker failed, has ended, or does not answer within `timeout_s`.
     """
-    if not connection.poll(timeout_s):
+    # In parts: all of the time may pass while this process and its workers are suspended.
+    if not any(connection.poll(timeout_s / _WAITS) for _ in range(_WAITS)):
         raise SimulatorFailed(f"a simulator has not answered for {timeout_s:g} s")
     try:
         failure = connection.recv()

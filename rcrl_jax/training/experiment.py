@@ -128,7 +128,8 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         assessor = Assessor(
             plan, fleet, recording, environment.spec.action_repeat, before_step=stop_if_told
         )
-        assessor.assess_if_due(state)  # a signal may have interrupted this step's evaluation
+        if not state.early_updates:  # a signal may have interrupted this step's evaluation
+            assessor.assess_if_due(state)
         if plan.observe is not None and state.step == 0:
             plan.observe(Moment(0, fleet, state.learner.params, replay))
         for step in loop.train(

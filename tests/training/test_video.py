@@ -49,6 +49,13 @@ def test_gray_frames_are_enlarged_four_times(tmp_path):
     assert os.listdir(tmp_path) == ["film.mp4"]
 
 
+def test_a_long_film_is_whole(tmp_path):
+    """Of more frames than a pipe takes bytes at once."""
+    frames = np.zeros((4_200, 8, 8), np.uint8)
+    video.write_video(tmp_path / "film.mp4", frames)
+    assert len(_read(tmp_path / "film.mp4")[1]) == len(frames)
+
+
 def test_colours_are_preserved(tmp_path):
     frames = np.zeros((3, 20, 31, 3), np.uint8)
     frames[..., :] = (200, 60, 30)
