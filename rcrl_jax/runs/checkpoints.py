@@ -30,6 +30,8 @@ KEPT = 2
 _PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
 _REPLACED = ".replaced"  # ends that of a checkpoint whose successor takes its place
 _LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
+# Errors that are no damage: arrays are parsed only after their files have shown their digests.
+_PASSING = (PermissionError, MemoryError)
 _DELETION_S = 1.0  # that another program may take to delete the directory
 
 
@@ -227,8 +229,9 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
     Raises:
       Damaged: a file is missing or has changed, or the checkpoint is of another fleet.
       PermissionError: it cannot be read.
+      MemoryError: there is too little memory for it.
     """
-    with files.reading(path, passing=(PermissionError,)):
+    with files.reading(path, passing=_PASSING):
         checkpoint = _checkpoint(int(path.name), *storage.read(path, like.learner))
         for name in ("learner", "replay", "history"):
             storage.check_alike(getattr(checkpoint, name), getattr(like, name))
@@ -258,7 +261,7 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
     kept = directory.absolute() / str(step)
     before = _files(kept)
     try:
-        with files.reading(directory / str(step), passing=(PermissionError,)):
+        with files.reading(directory / str(step), passing=_PASSING):
             agents, failure = storage.read_agents(kept, like), None
     except files.Damaged as error:
         agents, failure = None, error

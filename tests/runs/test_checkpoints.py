@@ -10,6 +10,7 @@ import time
 import jax
 import numpy as np
 import optax
+import pytest
 
 from rcrl_jax import types
 from rcrl_jax.replay.segment_replay import ReplayState
@@ -113,6 +114,19 @@ def test_a_checkpoint_that_cannot_be_deleted_does_not_end_training(tmp_path, mon
         assert (tmp_path / "5.deleted").exists() and (tmp_path / "10.deleted").exists()
     save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["100", "200"]
+
+
+def test_a_checkpoint_that_does_not_fit_in_memory_is_not_taken_for_damaged(tmp_path, monkeypatch):
+    def read(*arguments):
+        raise MemoryError
+
+    save(tmp_path, make_checkpoint(10), make_checkpoint(20))
+    monkeypatch.setattr(checkpoints.storage, "read", read)
+    store = checkpoints.CheckpointStore(tmp_path, print)
+    with pytest.raises(MemoryError):
+        store.restore(like(make_checkpoint(20)))
+    store.close()
+    assert checkpoints.kept_steps(tmp_path) == [10, 20]
 
 
 def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
