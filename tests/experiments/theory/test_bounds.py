@@ -40,7 +40,7 @@ def test_theorem_4_1_and_its_proof_step_hold_on_random_problems(seed):
     rng = np.random.default_rng(seed)
     n, blocks, size = 50_000, 2, 6
     kinds = np.repeat(rng.dirichlet(np.ones(3), size=2), 3, axis=0)
-    weights = np.full(size, 1 / size)
+    weights = rng.dirichlet(np.ones(size))  # some pairs are rare
     law = pairs.independent_pairs(weights, kinds)
     counts = pairs.draw_counts(rng, law, n, 5)
     labels = zl.coordinate_descent(jax.random.key(seed), counts, blocks, 10)

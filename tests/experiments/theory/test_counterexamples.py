@@ -37,11 +37,14 @@ def test_lowest_return_is_in_no_bin_of_the_paper_but_in_our_first():
     assert exact.binned(laws, 2)[0] == tuple(code_bins(case, 2)[0]) == (1, 0)
 
 
-def test_proposition_4_1_holds_with_equality():
+def test_half_the_bound_of_proposition_4_1_is_attained():
     first, second, _ = laws = exact.laws(exact.one_step(np.eye(3), (0.0, 0.5, 1.0)))
     assert exact.binned(laws, 2)[0] == exact.binned(laws, 2)[1]
     means = [sum(r * p for r, p in law.items()) for law in (first, second)]
-    assert means[1] - means[0] == HALF  # the width of a bin
+    width = HALF
+    assert means[1] - means[0] == width  # the error of Q(z) = the value of the other member
+    best = (means[0] + means[1]) / 2  # no Q(z) is closer to both
+    assert max(abs(best - mean) for mean in means) == width / 2
 
 
 def test_more_bins_can_give_fewer_classes():

@@ -66,6 +66,34 @@ def test_bayes_predictor_of_segments_is_not_that_of_independent_pairs():
     assert law.tolist() == [[0.5, 0.5], [0.0, 1.0]]
 
 
+@pytest.mark.parametrize("rewards, returns", [((0.0, 1.0), (1, 1)), ((0.5, 0.5), (1, 0.5))])
+def test_pairs_that_share_every_segment_are_not_separated(rewards, returns):
+    """With the first rewards that is right, as on Atari. A threshold of 1 allows the second."""
+    trajectory = segment_sampling.Trajectories(
+        np.array([[0, 1]]), np.array([rewards]), np.ones(1), 2
+    )
+    law = segment_sampling.segment_law(trajectory, 1.0, 1.0)
+    np.testing.assert_array_equal(segment_sampling.segment_pairs(law).label, np.full((2, 2), 0.5))
+    assert segment_sampling.returns_to_go(trajectory, 1.0)[0] == pytest.approx(returns)
+
+
+def test_prioritised_anchors_lose_the_guarantee_of_segments():
+    """A pays 1 with probability 0.1 and leads to B; B repeats with probability 1/2."""
+    visits = np.arange(1, 200)  # of B in an episode
+    probability = 0.5**visits
+    rare = 0.00930  # priority of A that pays 1, or whose next step is the last
+    priority = np.where(visits == 1, rare, 1.0)
+    is_a = 1 / (1 + visits)  # that the positive is A, in the segment of A and all of B
+    after_a = 0.1 * rare + 0.9 * np.sum(probability * priority * is_a)
+    after_a /= 0.1 * rare + 0.9 * np.sum(probability * priority)
+    after_b = 0.9 * np.sum(probability * visits * is_a) / np.sum(probability * visits)
+    assert after_a == pytest.approx(after_b, abs=1e-5) and after_b == pytest.approx(
+        0.27617, abs=1e-5
+    )
+    # With uniform anchors they are separated.
+    assert 0.1 + 0.9 * np.sum(probability * is_a) > after_b + 0.1
+
+
 def test_segment_law_with_another_step_as_positive_by_hand():
     trajectories = segment_sampling.enumerate_trajectories(two_step_mdp(), np.ones((2, 1)), 3)
     law = segment_sampling.segment_law(trajectories, 0.0, 1.0, other_step=True)
