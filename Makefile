@@ -31,12 +31,20 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-COMPILER := $(shell command -v c++ 2>/dev/null)
+# Non-empty where kernels can be compiled: a compiler, and Python's headers.
+COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
+  $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/Python.h))
+# Non-empty where make is told of another Python than .venv has, or where that Python is gone.
+MINOR := import sys; print("%d.%d" % sys.version_info[:2])
+MADE_FOR := $(shell sed -n 's/^version = \([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null)
+ASKED := $(if $(filter command environment,$(origin PYTHON)),$(shell $(PYTHON) -c '$(MINOR)'))
+RUNS := $(if $(MADE_FOR),$(shell $(BIN)/python -c '$(MINOR)' 2>/dev/null || echo none))
+OTHER_PYTHON := $(if $(MADE_FOR),$(if $(filter-out $(MADE_FOR),$(ASKED) $(RUNS)),other_python))
 
 # Two recipes may install system packages, one after the other.
 .NOTPARALLEL:
 
-.PHONY: help trial watch atari dmc sweep test test-fast endurance compilers lock clean
+.PHONY: $(OTHER_PYTHON) help trial watch atari dmc sweep test test-fast endurance compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -57,7 +65,7 @@ trial: $(TRAINER)
 RUN ?= results/base/curl/MsPacman/seed_0
 
 watch: .venv/installed
-	$(BIN)/python -m experiments.evaluate --workdir=$(RUN) --episodes=1 --video \
+	$(BIN)/python -m experiments.evaluate --workdir='$(RUN)' --episodes=1 --video \
 	  --output=runs/watch/$$(date +%Y-%m-%d_%H.%M.%S) $(ARGS)
 
 atari: $(TRAINER)
@@ -70,7 +78,7 @@ dmc: CHECK = $(DMC) --dry_run
 dmc: $(TRAINER) $(if $(findstring state_sac,$(PRESET) $(ARGS)),,.venv/renders)
 	$(DMC)
 
-SWEEP = $(BIN)/python -m experiments.sweep $(if $(SPEC),--spec=$(SPEC)) $(ARGS)
+SWEEP = $(BIN)/python -m experiments.sweep $(if $(SPEC),--spec='$(SPEC)') $(ARGS)
 
 # Carries out a list of runs, on CPUs one on each core; the same command resumes. A spec is not read
 # here: before one of DMControl tasks, make .venv/renders installs a renderer.
@@ -105,13 +113,15 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	@touch $@
 
 # Rebuilt when requirements, setup.py or what it compiles change, when an earlier installation did
-# not finish, or when there is a compiler now and was none then. pip refuses every file whose hash is
-# not in the lock. The package is built with what is installed.
-.venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) $(if $(COMPILER),$(wildcard .venv/uncompiled))
+# not finish, when there is a compiler now and was none then, or for another Python. pip refuses every
+# file whose hash is not in the lock. The package is built with what is installed.
+.venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) \
+  $(if $(COMPILER),$(wildcard .venv/uncompiled)) $(OTHER_PYTHON)
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "installing 2 GB of packages: one to three minutes"
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@rm -f rcrl_jax/kernels/*.so  # pip leaves old ones where it cannot compile new ones
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
 	@$(if $(COMPILER),rm -f,touch) .venv/uncompiled

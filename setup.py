@@ -7,8 +7,15 @@ import re
 from setuptools import Extension, find_packages, setup
 
 ROOT = pathlib.Path(__file__).parent
-COMMANDS = re.findall('"(rcrl-.+)":', (ROOT / "experiments/commands.py").read_text())
-VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "rcrl_jax/__init__.py").read_text())[1]
+
+
+def read(path: str) -> str:
+    """A file of this repository, whatever the locale."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+COMMANDS = re.findall('"(rcrl-.+)":', read("experiments/commands.py"))
+VERSION = re.search(r'__version__ = "(.+)"', read("rcrl_jax/__init__.py"))[1]
 
 # All are optional: without a compiler, or without JAX at the time of the build for those in C++,
 # NumPy and XLA do the same more slowly. They also do so if this folder is deleted.
@@ -49,7 +56,7 @@ setup(
     name="rcrl-jax",
     version=VERSION,
     description="Return-based contrastive representation learning for RL in JAX",
-    long_description=(ROOT / "README.md").read_text(),
+    long_description=read("README.md"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",

@@ -19,7 +19,7 @@ def check(path: pathlib.Path, studies: Collection[str]) -> None:
       OSError: if the page cannot be read, or its folder not written.
       ValueError: if it has no markers, or one of no table.
     """
-    marked = {match[1] for match in _MARKED.finditer(path.read_text())}
+    marked = {match[1] for match in _MARKED.finditer(path.read_text(encoding="utf-8"))}
     if not marked:
         raise ValueError(f"{path} has no <!-- measured:NAME --> ... <!-- end -->")
     known = {*studies, *(f"{name}_summary" for name in _SUMMARISED), *_OTHERS}
@@ -35,9 +35,9 @@ def fill(path: pathlib.Path, report: dict) -> None:
     def replace(match):
         return f"<!-- measured:{match[1]} -->\n{table(tables[match[1]])}\n<!-- end -->"
 
-    text = _MARKED.sub(replace, path.read_text())
+    text = _MARKED.sub(replace, path.read_text(encoding="utf-8"))
     with files.replacing(path) as partial:
-        partial.write_text(text)
+        partial.write_text(text, encoding="utf-8")
 
 
 def table(rows: list[dict]) -> str:

@@ -136,7 +136,7 @@ def make_agent(
             sampled, _ = sample_action(policy, noise, mask)
             action = recurrent_model.explore(
                 sampled, mask, exploration_key, std=config.exploration_std,
-                at_random=step < schedule.learn_start,
+                at_random=step < schedule.first_step,
             )  # fmt: skip
         return action, Memory(latent, action)
 

@@ -90,7 +90,7 @@ def make_agent(
         if policy_name == agent.EVALUATION:
             action = plan_each(latent)
         else:
-            at_random = step < schedule.learn_start  # when a plan would be costly and is not used
+            at_random = step < schedule.first_step  # when a plan would be costly and is not used
             action = jax.lax.cond(
                 at_random, lambda _: jnp.zeros((len(observation), num_actions)), plan_each, latent
             )

@@ -125,7 +125,7 @@ def make_agent(
         sampled, _ = losses.sample_action(policy, noise, action_mask)
         # Uniform before learning: samples of an untrained policy hardly vary.
         at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
-        return jnp.where(step < config.learn_start, at_random, sampled)
+        return jnp.where(step < schedule.first_step, at_random, sampled)
 
     def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a) of centre crops, for use outside updates."""
@@ -234,6 +234,7 @@ def make_agent(
         )
         return state, types.UpdateResult(transition_loss, metrics)
 
+    schedule = agent.Schedule(config.learn_start, config.update_period)
     return agent.Agent(
         init=init,
         act=act,
@@ -245,7 +246,7 @@ def make_agent(
         observations=observations,
         protocol=control_training.environment_protocol(config.frame_stack),
         replay=control_training.replay_settings(config, needs.contrast_rule),
-        schedule=agent.Schedule(config.learn_start, config.update_period),
+        schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "squashed mean"),
         resources=sac_training.resources(config, needs),
     )

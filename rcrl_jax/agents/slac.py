@@ -166,7 +166,7 @@ def make_agent(
             action = sampled
         else:
             at_random = control_training.uniform_action(random_key, len(sampled), mask)
-            action = jnp.where(step < schedule.learn_start, at_random, sampled)
+            action = jnp.where(step < schedule.first_step, at_random, sampled)
         actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
         return action, Memory(actions, memory.age + 1)
 

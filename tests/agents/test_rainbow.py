@@ -307,6 +307,23 @@ def test_equal_action_embeddings_give_uniform_actions_before_the_first_update():
         assert stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("num_actions", [6, 9, 18])
+def test_all_actions_tie_in_full_size_too(num_actions):
+    """A product of other sizes may round its rows differently; then rounding chose the action."""
+    agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), num_actions))
+    run = types.RunSpec(np.int32(num_actions), agent.run_constants("Pong"))
+    params = jax.jit(agent.init)(run, jax.random.key(0)).params.agent
+    act = jax.jit(agent.act, static_argnums=4)
+    for number in (1, 10):  # as in training, and in an evaluation
+        observation = observations_of(np.random.default_rng(0), number)
+        actions = [
+            act(run, params, observation, jax.random.key(draw), TRAINING, jnp.int32(0))
+            for draw in range(300 // number)
+        ]
+        counts = np.bincount(np.concatenate(actions), minlength=num_actions)
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+
 def test_pairs_are_compared_by_cosine_and_discriminator():
     agent, _ = agent_of("rcrl")
     params = fresh("rcrl").params

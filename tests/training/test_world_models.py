@@ -73,6 +73,7 @@ def test_updates_lower_for_accelerators_with_frames_on_the_device(preset):
     agent = make_agent(config, control_spec((64, 64, 3), 3, action_repeat=2))
     constants = jax.tree.map(lambda x: np.repeat(x, 2), agent.run_constants("reach"))
     fleet = Fleet(agent, (0, 1), types.RunSpec(np.int32([1, 3]), constants))
-    batch = prediction.empty_batch(agent, 2, "device")
     frames = np.zeros((2, 4, device_frame_size(agent.observations.stored)), np.uint8)
-    toy.assert_lowers_for_accelerators(fleet, batch, frames)
+    for kind in range(len(agent.replay.sequences)):
+        batch = prediction.empty_batch(agent, 2, "device", kind)
+        toy.assert_lowers_for_accelerators(fleet, batch, frames)

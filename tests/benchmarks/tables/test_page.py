@@ -302,6 +302,7 @@ def browser(built, results, tmp_path_factory):
     options.binary_location = programs[0]
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
+    options.ignore_local_proxy_environment_variables()
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     started = webdriver.Chrome(options=options, service=Service(programs[1]))
     try:
