@@ -90,13 +90,13 @@ def _read(workdir: pathlib.Path) -> Trained:
     if any(m["run"] | {"game": "", "seed": 0} != run | {"game": "", "seed": 0} for m in manifests):
         raise Unusable(f"{workdir} holds runs of several experiments: move all but one away")
     final_episodes = manifests[0]["protocol"]["final_episodes"]
+    if type(final_episodes) is not int or final_episodes < 1:
+        raise ValueError(f"protocol.final_episodes is {final_episodes!r}")
     scores = RunPaths(workdir, run["preset"], *runs[0]).scores
     if alone:
         scores = workdir / scores.name
     if scores.exists():  # a finished run may have been scored again, with other episodes
         final_episodes = len(records.read_scores(scores)["returns"])
-    if type(final_episodes) is not int or final_episodes < 1:
-        raise ValueError(f"protocol.final_episodes is {final_episodes!r}")
     return Trained(
         workdir,
         run["preset"],
