@@ -171,11 +171,11 @@ def tidy(spec: Spec, directory: pathlib.Path) -> None:
     for fleet in tuple(_begun(spec, directory)):
         # Another sweep of this name may have begun it, and not finished it.
         own = [paths_of(directory, fleet, unit) for unit in fleet.units]
-        if all(paths.scores.exists() for paths in own):
-            if all(is_finished(spec, unit) for unit in fleet.units):
-                for unit, paths in zip(fleet.units, own, strict=True):
-                    _check_run(spec, unit, paths.manifest)
-                _delete(directory / fleet.name)
+        has_scores = all(paths.scores.exists() for paths in own)
+        if has_scores and all(is_finished(spec, unit) for unit in fleet.units):
+            for unit, paths in zip(fleet.units, own, strict=True):
+                _check_run(spec, unit, paths.manifest)
+            _delete(directory / fleet.name)
 
 
 def _delete(workdir: pathlib.Path) -> None:

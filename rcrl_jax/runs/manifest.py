@@ -212,10 +212,10 @@ def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> lis
 
 
 def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> None:
-    """Adds under which other circumstances the runs go on: `launch.resumed`, in order.
+    """Adds under which other circumstances than before the runs go on: `launch.resumed`, in order.
 
     Args:
-        paths: `[R]`, files of the runs, whose manifests are there.
+        paths: `[R]`, files of the runs, whose manifests are there; a start changes none.
         manifests: `[R]`, what is about to run, as in `claim`.
 
     Raises:
@@ -224,8 +224,8 @@ def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, A
     for own, described in zip(paths, manifests, strict=True):
         old = read(own.manifest)
         resumed = old["launch"].get("resumed", [])
-        now = {name: described[name] for name in _CIRCUMSTANCES}
-        if not resumed or any(resumed[-1].get(name) != now[name] for name in _CIRCUMSTANCES):
+        now, before = {name: described[name] for name in _CIRCUMSTANCES}, [old, *resumed][-1]
+        if any(before.get(name) != now[name] for name in _CIRCUMSTANCES):
             launch = {**old["launch"], "resumed": [*resumed, {**described["launch"], **now}]}
             files.write_json_atomically(own.manifest, {**old, "launch": launch})
 

@@ -90,8 +90,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
             return _report(plan, say)
         for change in changes:
             say(f"warning: {change}")
-        if changes:
-            manifest.record_resumption(plan.paths, described)
+        manifest.record_resumption(plan.paths, described)
         slower = native.advice()
         if slower:
             say(f"warning: {slower}")

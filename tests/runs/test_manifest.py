@@ -192,6 +192,8 @@ def test_a_manifest_keeps_under_which_other_circumstances_a_run_went_on(tmp_path
     other["versions"]["jax"], other["launch"]["command"] = "99.0", "python again"
     manifest.claim(paths, [first])
     before = manifest.read(paths[0].manifest)
+    manifest.record_resumption(paths, [first])  # nothing has changed
+    assert manifest.read(paths[0].manifest) == before
     for _ in range(2):  # the second time nothing has changed since the first
         manifest.record_resumption(paths, [other])
         after = manifest.read(paths[0].manifest)
