@@ -106,9 +106,10 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
         )
         say(prediction.forecast(needs, fleet, replay, state, plan.total_steps))
 
-        recording = stack.enter_context(
-            Recording(plan, fleet.agent, environment.spec, replay, state.step, written, say)
+        recording = Recording(
+            plan, fleet.agent, environment.spec, replay, history, state.step, written, say
         )
+        stack.enter_context(recording)
         saves = _Saves(plan, fleet, replay, history, recording, store, frame_log, check_lock, say)
         schedule = fleet.agent.schedule
         # Leaves out steps without updates, and what is compiled after them.

@@ -32,6 +32,10 @@ class History:
         self._checksum = _chain(self._checksum, frames)
         self._step += 1
 
+    def newest(self, count: int) -> np.ndarray:
+        """The last `count` actions of each run, or all if there are fewer: `[R, steps, *act]`."""
+        return self._actions[:, max(self._step - count, 0) : self._step]
+
     @property
     def checksum(self) -> np.ndarray:
         """`[R] uint64`; depends on every byte of every frame and on their order."""

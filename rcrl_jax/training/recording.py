@@ -16,6 +16,7 @@ from rcrl_jax.runs import parameters, records
 from rcrl_jax.runs.recorder import Counters, RunRecorder
 from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
+from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan
 
 
@@ -28,6 +29,7 @@ class Recording(contextlib.ExitStack):
         agent: Agent,
         spec: EnvironmentSpec,
         replay: SegmentReplay,
+        history: History,
         start: int,
         written: records.RecordState | None,
         say: Callable[[str], None],
@@ -39,6 +41,7 @@ class Recording(contextlib.ExitStack):
           agent: of its fleet.
           spec: of its environments, for the units of steps.
           replay: from which segment lengths are recorded.
+          history: from which the most frequent action's share is recorded.
           start: agent steps that training continues from; later records are dropped.
           written: what the runs' files held at `start`; None if training begins.
           say: prints a line for the user.
@@ -48,7 +51,8 @@ class Recording(contextlib.ExitStack):
           OSError: a file cannot be written.
         """
         super().__init__()
-        self._plan, self._agent, self._spec, self._replay = plan, agent, spec, replay
+        self._plan, self._agent, self._spec = plan, agent, spec
+        self._replay, self._history = replay, history
         of_each_run = [None] * len(plan.paths)
         if written is not None:
             of_each_run = [records.RecordState(*own) for own in zip(*written, strict=True)]
@@ -129,6 +133,9 @@ class Recording(contextlib.ExitStack):
                 total = self._plan.total_steps
                 # The finished update was dispatched a step before the last one.
                 scalars["beta"] = loop.importance_exponent(self._agent, step - 2, total)
+            if not (early_updates or self._agent.action.shape):
+                actions = self._history.newest(self._plan.record_period)[run]
+                scalars["most_frequent_action"] = np.bincount(actions).max() / len(actions)
             scalars |= of_all
             if replay.contrast_rule.number:
                 lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))

@@ -125,7 +125,7 @@ def test_metrics_are_recorded_at_their_steps(reference):
     for line in losses:
         assert set(line) == {
             "agent_steps", "env_steps", "frames", "wall_s", "steps_per_s", "beta",
-            "loss_c51", "q_mean", "gradient_norm", "loss_return_contrast",
+            "most_frequent_action", "loss_c51", "q_mean", "gradient_norm", "loss_return_contrast",
             "discriminator_accuracy_positive", "discriminator_accuracy_negative",
             "cosine_positive", "cosine_negative", "positive_is_anchor",
             "segment_length_p10", "segment_length_p50", "segment_length_p90",
@@ -134,6 +134,7 @@ def test_metrics_are_recorded_at_their_steps(reference):
         assert line["steps_per_s"] > 0
         assert line["segment_length_p90"] <= 6  # a game of Catch, the only reward at its end
         assert 0 <= line["positive_is_anchor"] <= 1
+        assert 1 / 3 <= line["most_frequent_action"] <= 1  # Catch has three actions
     # That of the update at step 238, on the way from 0.4 at step 30 to 1 at step 240.
     assert losses[-1]["beta"] == pytest.approx(0.4 + 0.6 * 208 / 210)
     games = [line for line in lines if "episode_return" in line]

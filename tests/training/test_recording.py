@@ -10,11 +10,13 @@ from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.runs import records
 from rcrl_jax.training import experiment, loop
+from rcrl_jax.training.history import History
 from rcrl_jax.training.recording import Recording
 from tests.training import toy
 
 SPEC = discrete_spec((84, 84), 3)
 STEP = 40  # a line of metrics is due
+ACTIONS = np.array([[0] * 30 + [1, 2, 2, 2, 0, 1, 2, 0, 2, 2], [1] * 40])  # of two runs
 LENGTHS = (np.arange(1, 12), np.array([2, 2, 2, 30, 90]))  # of the segments of two runs
 
 
@@ -31,7 +33,10 @@ def plan(tmp_path):
 def recording(plan):
     replay = python_types.SimpleNamespace(segment_lengths=lambda run: LENGTHS[run])
     agent = make_agent(plan.config, SPEC)
-    with Recording(plan, agent, SPEC, replay, 0, None, print) as opened:
+    history = History(2, plan.total_steps)
+    for actions in ACTIONS.T:
+        history.add(actions, np.zeros((2, 8), np.uint8))
+    with Recording(plan, agent, SPEC, replay, history, 0, None, print) as opened:
         yield opened
 
 
@@ -43,16 +48,19 @@ def step_of(loss) -> loop.Step:
     return loop.Step(state_at(STEP), outcome, completed_update=update)
 
 
-def test_each_run_of_a_fleet_records_its_own_loss_and_contrast(plan, recording):
+def test_each_run_of_a_fleet_records_its_own_loss_contrast_and_actions(plan, recording):
     recording.record_step(step_of([1.5, 2.5]))
     lines = [records.read_records(paths.metrics) for paths in plan.paths]
     assert [[line["agent_steps"] for line in own] for own in lines] == [[STEP]] * 2
     names = (
-        "loss_c51", "positive_is_anchor",
+        "loss_c51", "positive_is_anchor", "most_frequent_action",
         "segment_length_p10", "segment_length_p50", "segment_length_p90",
     )  # fmt: skip
     found = [[own[0][name] for name in names] for own in lines]
-    assert found == [[1.5, 0.25, 2.0, 6.0, 10.0], [2.5, 0.75, 2.0, 2.0, 66.0]]
+    assert found == [
+        [1.5, 0.25, 0.6, 2.0, 6.0, 10.0],  # 2 is six of the last ten actions
+        [2.5, 0.75, 1.0, 2.0, 2.0, 66.0],
+    ]
 
 
 def test_a_loss_that_is_not_finite_is_that_of_the_runs_that_have_it(plan, recording):
