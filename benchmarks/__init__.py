@@ -1,4 +1,4 @@
-"""Programs that measure the project on the machine at hand."""
+"""Programs that measure the project, and tables of its results."""
 
 from rcrl_jax import signals
 

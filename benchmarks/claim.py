@@ -5,7 +5,8 @@ r"""Tests the claim "`rcrl` scores higher than `erainbow_sa`" on the finished ru
 Reads the runs below `<results>/rcrl` and `<results>/erainbow_sa` and writes `<results>/README.md`.
 List, test and what counts as a run were fixed beforehand in docs/preregistration.md. No p value is
 computed before the list is complete. Which runs may be pooled is the rule of all tables
-(`tables/pools.py`): runs on another device or emulator get tables of their own below the verdict.
+(`tables/pools.py`): runs on another device get tables of their own below the verdict. A list that
+mixes emulators is refused.
 """
 
 from collections.abc import Iterable

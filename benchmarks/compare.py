@@ -13,7 +13,6 @@ paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
 
 import shutil
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,14 +22,14 @@ from benchmarks.tables import claims, pools, registered, runs, statistics, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell
 from experiments import command_line
 from rcrl_jax import files, words
-from rcrl_jax.config import fields
 
 flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
 flags.DEFINE_string("first", "rcrl", "an arm")
 flags.DEFINE_string("second", "erainbow_sa", "the other arm")
-flags.DEFINE_list(
-    "steps", [], "budget [environment steps]; without it a published one, or that of most pairs"
-)
+flags.DEFINE_integer(
+    "steps", None,
+    "budget [environment steps]; without it a published one, or that of most pairs", lower_bound=1,
+)  # fmt: skip
 flags.DEFINE_string("output", "runs/report", "directory to write to")
 
 _AGGREGATES = {
@@ -135,14 +134,13 @@ def run(given: flags.FlagValues) -> None:
     """
     if given.first == given.second:
         raise ValueError(f"--second: {given.second} is the first arm, too")
-    budgets: Sequence[int] = command_line.read_numbers("steps", fields.LARGEST_INT)
     files.make_writable(given.output)  # before the runs are read, which takes seconds
     frame, problems = runs.read(*given.results)
     for line in problems:
         print(line, file=sys.stderr)
     frame = frame[frame.score.notna()]
-    if budgets:
-        frame = frame[frame.env_steps.isin(budgets)]
+    if given.steps:
+        frame = frame[frame.env_steps == given.steps]
     pool = choose(frame, given.first, given.second)
     for line in pool.left_out:
         print(line, file=sys.stderr)

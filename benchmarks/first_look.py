@@ -61,7 +61,7 @@ _RUNS = 2  # of a checked update
 _WARM_STEPS, _STEPS = 3, 10  # learning steps of the fleet, before and while the clock runs
 
 
-class Wrong(Exception):  # noqa: N818 - says what is the matter
+class Wrong(Exception):
     """A check has found a wrong number."""
 
 

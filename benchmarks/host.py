@@ -1,6 +1,6 @@
 r"""Measures what the host does in a training step, without a device.
 
-    python -m benchmarks.host --runs=1,26,130 --capacity=100000
+    python -m benchmarks.host --runs=1,26,130
 
 Runs the training loop of `rcrl_jax/training/loop.py` on a full replay, with its frames on the
 device. The device is a stub: it copies what it is given, as a transfer reads it, and returns arrays
@@ -27,7 +27,7 @@ from benchmarks import device_file
 from experiments import command_line, markdown
 from rcrl_jax import compilation, files, native, types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config import fields, presets
+from rcrl_jax.config import presets
 from rcrl_jax.envs import atari, protocol
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay.frames import DeviceFrameStore, detach_frames, device_frame_size
@@ -261,7 +261,6 @@ def report(fleets: Sequence[dict[str, Any]]) -> str:
 def _define_flags() -> None:
     """Not at import: tests import this module beside others with flags of the same names."""
     flags.DEFINE_list("runs", ["1", "26", "130"], "numbers of runs; from 26 on multiples of 26")
-    flags.DEFINE_integer("capacity", 100_000, "slots of a run's replay, all filled")
     flags.DEFINE_list(
         "cores", ["1", "2"], "numbers of cores that the emulators share with the loop"
     )
@@ -275,7 +274,6 @@ def main(argv: list[str]) -> None:
     del argv
     try:
         settings = command_line.read_config(presets.ATARI_PRESETS)
-        settings = fields.replace(settings, {"replay.capacity": flags.FLAGS.capacity})
         if settings.update_period > 1:
             raise ValueError("--config.update_period: only steps with an update each are timed")
         runs = command_line.read_numbers("runs", 10_000)

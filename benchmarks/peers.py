@@ -53,7 +53,7 @@ _PARTS = {
 Advance = Callable[[int], float]  # takes that many steps; returns the seconds that they took
 
 
-class PeerFailed(Exception):  # noqa: N818 - says what is the matter
+class PeerFailed(Exception):
     """Another code base's program does not run."""
 
 

@@ -5,10 +5,10 @@ r"""Measures how fast training is, as a share of what this machine can do.
 
 Agents of Atari play Pong, those of DMControl cheetah_run.
 
-Prints, and writes to results/throughput/<device>.json: the machine's float32 matrix-product and
-convolution rates and memory bandwidth, measured on the spot; the time of each part of a training
-step alone; the whole loop, or, of agents that make several updates at once, the sum of its parts;
-the FLOP of the products of one update and the share of the measured rate that the update reaches.
+Prints, and writes to results/throughput/<device>.json: the machine's rate of float32 matrix
+products, measured on the spot; the time of each part of a training step alone; the whole loop, or,
+of agents that make several updates at once, the sum of its parts; the FLOP of the products of one
+update and the share of the measured rate that the update reaches.
 Nothing else should be running meanwhile.
 """
 
@@ -33,7 +33,6 @@ from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc
-from rcrl_jax.networks import convolution
 from rcrl_jax.runs import manifest
 from rcrl_jax.training import build, host_memory, loop, prediction
 from rcrl_jax.training.history import History
@@ -61,46 +60,12 @@ def median_s(call: Callable[[], Any], repeats: int) -> float:
 
 
 def measure_machine(repeats: int) -> dict[str, float]:
-    """Rates of a large float32 matrix product, of a convolution of SAC, and of memory."""
-    on_cpu = jax.default_backend() == "cpu"
-    size = 2048 if on_cpu else 8192
+    """The rate of a large float32 matrix product."""
+    size = 2048 if jax.default_backend() == "cpu" else 8192
     matrix = jax.random.normal(jax.random.key(0), (size, size))
     product = jax.jit(functools.partial(jnp.dot, precision="highest"))
     product_s = median_s(lambda: product(matrix, matrix).block_until_ready(), repeats)
-
-    images = jax.random.normal(jax.random.key(1), (128 if on_cpu else 2048, 39, 39, 32))
-    kernel, bias = jax.random.normal(jax.random.key(2), (3, 3, 32, 32)), jnp.zeros(32)
-    convolve = jax.jit(convolve_as_sac)
-    convolution_s = median_s(lambda: convolve(images, kernel, bias).block_until_ready(), repeats)
-    convolution_flop = 2 * len(images) * 37**2 * kernel.size
-
-    vector = jnp.ones(2**26, jnp.float32)
-    increment = jax.jit(lambda x: x + 1.0, donate_argnums=0)  # in place: touches no new page
-
-    def pass_over():
-        nonlocal vector
-        vector = increment(vector).block_until_ready()
-
-    pass_s = median_s(pass_over, repeats)
-    return {
-        "matmul_gflop_per_s": 2 * size**3 / product_s / 1e9,
-        "convolution_gflop_per_s": convolution_flop / convolution_s / 1e9,
-        "bandwidth_gb_per_s": 2 * vector.nbytes / pass_s / 1e9,  # read and written
-    }
-
-
-def convolve_as_sac(images: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """A layer of SAC's encoder in float32, as each platform computes it."""
-
-    def on_device(images, kernel, bias):
-        order = ("NHWC", "HWIO", "NHWC")
-        y = jax.lax.conv_general_dilated(
-            images, kernel, (1, 1), "VALID", dimension_numbers=order, precision="highest"
-        )
-        return jax.nn.relu(y + bias[None, None, None])
-
-    on_cpu = functools.partial(convolution.convolve, stride=1, relu=True)
-    return jax.lax.platform_dependent(images, kernel, bias, cpu=on_cpu, default=on_device)
+    return {"matmul_gflop_per_s": 2 * size**3 / product_s / 1e9}
 
 
 def make_plan(preset: str, settings: Config, runs: int) -> Plan:
@@ -202,7 +167,6 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
     products = counting.products(hlo.module(text), {place: int(state.updates)})
     flop = sum(product.flops for product in products)
-    moved = (traced.lower().compile().cost_analysis() or {}).get("bytes accessed")
     environment.close()
     return {
         "preset": preset,
@@ -215,10 +179,6 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         **milliseconds,
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
-        # As XLA counts: every operand of every kernel, and one iteration of each loop. It may not
-        # count at all.
-        "update_gb_per_run": moved and moved / 1e9,
-        "update_gb_per_s": moved and runs * moved / milliseconds["update_ms"] / 1e6,
         "host_gib": memory.host / 2**30,
         "device_gib": memory.device / 2**30,
     }
@@ -226,15 +186,10 @@ def measure_fleet(plan, memory) -> dict[str, float]:
 
 def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
     """The measurements as text."""
-    lines = [
-        f"float32 matrix product {machine['matmul_gflop_per_s']:.0f} GFLOP/s, "
-        f"convolution {machine['convolution_gflop_per_s']:.0f} GFLOP/s, "
-        f"memory {machine['bandwidth_gb_per_s']:.1f} GB/s"
-    ]
+    lines = [f"float32 matrix product {machine['matmul_gflop_per_s']:.0f} GFLOP/s"]
     for f in fleets:
         rest = f["loop_ms"] - f["updates_a_step"] * f["update_ms"]
-        kind = "convolution" if f["preset"] in presets.DMC_PRESETS else "matmul"
-        share = f["update_gflop_per_s"] / machine[f"{kind}_gflop_per_s"]
+        share = f["update_gflop_per_s"] / machine["matmul_gflop_per_s"]
         cost = f["loop_ms"] / f["runs"] / (fleets[0]["loop_ms"] / fleets[0]["runs"])
         lines += [
             "",
@@ -242,14 +197,8 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"{f['agent_steps_per_s']:.1f} agent steps/s, {f['loop_ms']:.2f} ms a step, "
             f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
             f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"
-            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured {kind} rate",
+            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured rate",
         ]
-        if f["update_gb_per_run"]:
-            moved = f["update_gb_per_s"] / machine["bandwidth_gb_per_s"]
-            lines.append(
-                f"{'':<23}{f['update_gb_per_run']:.2f} GB a run or more to and from its kernels, "
-                f"{f['update_gb_per_s']:.0f} GB/s = {moved:.0%} of the measured bandwidth"
-            )
         for part in ("act", "environment", "sample", "priorities", "add"):
             lines.append(f"  {part:<12} {f[f'{part}_ms']:8.2f} ms")
         lines.append(

@@ -43,7 +43,7 @@ _STEPS = flags.DEFINE_integer(
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 100, "episodes of the final evaluation",
+    "eval_episodes", command_line.FINAL_EPISODES["atari100k"], "episodes of the final evaluation",
     lower_bound=1, upper_bound=command_line.MOST_EPISODES,
 )  # fmt: skip
 _BACKEND = flags.DEFINE_enum(

@@ -27,11 +27,11 @@ _TASKS = flags.DEFINE_list(
     "tasks", None, "tasks of a fleet, with equal action repeats and equal learning rates"
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", 500_000, "environment steps to train for (action repeats counted)",
+    "steps", command_line.DMC_STEPS, "environment steps to train for (action repeats counted)",
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", 10, "episodes of the final evaluation",
+    "eval_episodes", command_line.FINAL_EPISODES["dmc"], "episodes of the final evaluation",
     lower_bound=1, upper_bound=command_line.MOST_EPISODES,
 )  # fmt: skip
 _BACKEND = flags.DEFINE_enum(

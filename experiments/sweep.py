@@ -25,13 +25,13 @@ A spec is a TOML file:
 
 Within a block, runs are ordered by seed, then by game, then by preset or arm. Runs of one preset or
 arm are planned as fleets; a fleet is one process that trains its runs side by side: up to 130 on an
-accelerator, one for each core on CPUs (--max_runs_per_fleet). The same command goes on after a stop
-or a kill: finished runs are skipped, and fleets that were begun resume with the runs that they
-have. In <workdir>/<name of the results>/:
+accelerator, one on CPUs, where each fleet has a core (--max_runs_per_fleet). The same command goes
+on after a stop or a kill: finished runs are skipped, and fleets that were begun resume with the
+runs that they have. In <workdir>/<name of the results>/:
 
     <fleet>/          its work directory, deleted once its runs are in the results
     <fleet>.log       where it runs and what it prints
-    lock              process id of the sweep
+    lock              who runs the sweep: process, machine, command
 
 A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and
 parameters.npz are copied to <results>/<preset>/<game>/seed_<n>/, those of an arm to

@@ -26,7 +26,7 @@ Checked = TypeVar("Checked")
 _MOST_BYTES = 2**28  # of a file that is read whole; those of a run have megabytes
 
 
-class Damaged(ValueError):  # noqa: N818 - says what is the matter
+class Damaged(ValueError):
     """A file does not hold what it should; the message is one line and names the file."""
 
     def __init__(self, path: str | os.PathLike, why: object) -> None:
@@ -39,7 +39,7 @@ class Damaged(ValueError):  # noqa: N818 - says what is the matter
         super().__init__(f"{path} is damaged: {words.one_line(why)}")
 
 
-class InUse(Exception):  # noqa: N818
+class InUse(Exception):
     """Another process works in a directory; the message is one line and names both."""
 
 

@@ -16,7 +16,7 @@ import optax
 Params = Any  # a pytree of parameters, as Flax makes them
 
 
-class Incompatible(ValueError):  # noqa: N818 - says what is the matter
+class Incompatible(ValueError):
     """A configuration, its auxiliary tasks and its environment do not work together."""
 
 

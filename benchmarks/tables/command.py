@@ -62,7 +62,7 @@ PAPER = {
         "atari",
         claims.BUDGET_CLAIMS,
         scores.BUDGET_SYSTEMS,
-        lambda frame, budgets: scores.table2(frame, budgets=budgets),
+        scores.table2,
         budgets=(100_000, 1_500_000),
     ),
     "figure_dmc": Kind(
@@ -116,20 +116,18 @@ def fill(
     """
     is_free = not budgets and kind.within == "arm"
     own = frame[(frame.family == kind.family) & frame.score.notna()]
+    preset = own.arm.map(arms.preset_of)
     if not budgets:
-        compared = own.arm.map(arms.preset_of).isin(
-            [preset for claim in kind.claims for preset in (claim.first, claim.second)]
-        )
+        compared = preset.isin({*(c.first for c in kind.claims), *(c.second for c in kind.claims)})
         of_claims = own[compared] if is_free and compared.any() else own
         budgets = kind.budgets or (pools.budget(of_claims, kind.family),)
-    chosen = own.arm.map(arms.preset_of).isin(presets or kind.presets)
+    chosen = preset.isin(presets or kind.presets)
     of_budget = own.env_steps.isin(budgets) | is_free
     lines = []
     others = own.arm[~chosen].value_counts(sort=False)
     if len(others):
         counts = ", ".join(f"{arm} ({count})" for arm, count in others.items())
-        hint = "; without --presets they are" if presets else ""
-        lines.append(f"not shown here, runs of {counts}{hint}")
+        lines.append(f"not shown here, runs of {counts}")
     others = own.env_steps[chosen & ~of_budget].value_counts().sort_index()
     if len(others):
         counts = ", ".join(f"{count} of {steps:,}" for steps, count in others.items())
@@ -138,7 +136,7 @@ def fill(
             f"runs of other budgets left out, {counts} steps; for example {flag} shows them"
         )
     own = own[chosen & of_budget]
-    found = {*own.arm.map(arms.preset_of)}
+    found = {*preset[own.index]}
     steps = "" if is_free else " has these steps"
     lines += [f"no finished run of {name}{steps}" for name in presets if name not in found]
     sets = [own] if is_free else [own[own.env_steps == steps] for steps in budgets]
@@ -215,7 +213,7 @@ def start(name: str) -> None:
     usual = ",".join(map(str, PAPER[name].budgets)) or f"a published one, or that of {whose}"
     noun = "budget" if number == 1 else f"{number} budgets"
     flags.DEFINE_list("steps", [], f"{noun} of our runs [environment steps]; without it {usual}")
-    flags.DEFINE_list("presets", [], "our systems; without it all arms that have runs")
+    flags.DEFINE_list("presets", [], "our systems; without it all that this table has")
     if name == "table1":
         flags.DEFINE_list(
             "scores", [],

@@ -81,7 +81,7 @@ def read_others(paths: Sequence[str | os.PathLike]) -> pd.DataFrame:
     """
     found = []
     for path in map(pathlib.Path, paths):
-        with files.reading(path, passing=(OSError,)):
+        with files.reading(path):
             content = io.BytesIO(files.read_bytes(path))  # pandas would open a pipe or an address
             own = pd.read_csv(content, dtype={"game": str, "score": np.float64})
         name = f"--scores: {path}"
@@ -146,7 +146,7 @@ def table1(
     return Table(title, "game", columns, [*_rows(filled, games), *aggregates], notes)
 
 
-def table2(frame: pd.DataFrame, *, budgets: Sequence[int] = (100_000, 1_500_000)) -> Table:
+def table2(frame: pd.DataFrame, budgets: Sequence[int]) -> Table:
     """Table 2: five games after 100,000 and after 1.5 million steps.
 
     Args:

@@ -46,7 +46,7 @@ class Interval(NamedTuple):
 
 
 def stratified_rank_test(
-    first: Scores, second: Scores, rng: np.random.Generator, *, permutations: int = 100_000
+    first: Scores, second: Scores, rng: np.random.Generator, *, permutations: int
 ) -> RankTest:
     """Tests whether two arms score alike in every game: van Elteren's test, by permutation.
 

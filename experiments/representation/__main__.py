@@ -7,7 +7,8 @@ of the representation. Then plays evaluation episodes with the final agents and 
 them, the same for every preset, seed and snapshot. In `<workdir>/<game>`:
 
     similarity.jsonl   cosine similarity of anchor and positive, anchor and negative, on those
-                       held-out pairs and on pairs of the replay; one object per snapshot and run
+                       held-out pairs and on pairs of the replay; one object per snapshot, run and
+                       kind of pairs
     similarity.png     the paper's figure of them, with the scores of the runs
     probe.jsonl        how much of the discounted return a linear function of phi explains, beside
                        one of the step number alone and a constant

@@ -130,9 +130,7 @@ def measure_model(plan: Plan, fleet: Fleet, params: types.Params) -> dict[str, A
       Play -> what `compare` returns. Plays: `policy`, that of training, whose frames are those that
       the policy meets in the model; `uniform`, of all actions alike, which no training changes.
     """
-    environment = plan.make_environment(evaluation.training_seeds(plan.seeds))
-    environment.close()
-    score = make_scorer(plan.config, environment.spec.max_num_actions)
+    score = make_scorer(plan.config, int(fleet.num_valid_actions[0]))
     of_model = jax.tree.map(lambda x: x[0], params.model)
     found = {}
     for name, player in (("policy", fleet), ("uniform", uniform_player(fleet))):

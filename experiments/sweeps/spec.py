@@ -53,7 +53,7 @@ EXPERIMENTS = {
         presets_of=lambda game: presets.atari_presets(),
         action_repeat=lambda game, config: 1,
         steps=lambda config: config.total_steps,
-        eval_episodes=100,
+        eval_episodes=command_line.FINAL_EPISODES["atari100k"],
     ),
     "dmc": Experiment(
         "experiments.dmc",
@@ -61,8 +61,8 @@ EXPERIMENTS = {
         games=tuple(dmc.DMC_TASKS),
         presets_of=presets.control_presets,
         action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
-        steps=lambda config: 500_000,
-        eval_episodes=10,
+        steps=lambda config: command_line.DMC_STEPS,
+        eval_episodes=command_line.FINAL_EPISODES["dmc"],
     ),
 }
 """The programs that a sweep may run."""

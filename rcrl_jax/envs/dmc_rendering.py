@@ -13,7 +13,7 @@ RENDERERS = ("glfw",) if sys.platform == "darwin" else ("egl", "osmesa")
 _TIMEOUT_S = 300.0
 
 
-class RendererUnavailable(ImportError):  # noqa: N818 - states what happened
+class RendererUnavailable(ImportError):
     """Nothing on this machine renders."""
 
 

@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<II")
 _LEVEL = 1  # of zlib; level 6 takes twice the time and saves a tenth
 
 
-class NotRepeated(Exception):  # noqa: N818 - says what is the matter
+class NotRepeated(Exception):
     """A simulator did not repeat what the log holds."""
 
 

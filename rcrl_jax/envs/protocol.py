@@ -119,7 +119,7 @@ class TimeStep(NamedTuple):
     """[R] bool, cut by the emulator itself: DMControl's time limit. On Atari `agent_view` cuts."""
 
 
-class SimulatorFailed(Exception):  # noqa: N818 - states what happened
+class SimulatorFailed(Exception):
     """A simulator process has failed, has ended or does not answer; its vector is unusable."""
 
 

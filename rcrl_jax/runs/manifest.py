@@ -46,7 +46,7 @@ _DEPENDENCIES = (
 )  # fmt: skip
 
 
-class WorkdirMismatch(ValueError):  # noqa: N818 (the name says what is the matter)
+class WorkdirMismatch(ValueError):
     """The work directory belongs to another configuration."""
 
 

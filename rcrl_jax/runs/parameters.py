@@ -27,7 +27,7 @@ def read(path: pathlib.Path, like: types.TrainableParams) -> types.TrainablePara
         OSError: it cannot be read.
     """
     wanted = by_name(like)
-    with files.reading(path, passing=(OSError,)), np.load(path) as file:
+    with files.reading(path), np.load(path) as file:
         found = dict(file)
         for name in sorted(found.keys() | wanted.keys()):
             there = found[name].shape if name in found else None

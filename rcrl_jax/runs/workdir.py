@@ -13,7 +13,7 @@ from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
 _NONE_YET = "{} has no checkpoint yet: training writes one at least every 10 minutes"
 
 
-class Unusable(ValueError):  # noqa: N818 (the name says what is the matter)
+class Unusable(ValueError):
     """A directory does not hold what is needed; the message is one line and says what to do."""
 
 

@@ -33,7 +33,7 @@ from rcrl_jax.training.recording import Recording
 Say = Callable[[str], None]
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
+class Interrupted(Exception):
     """A signal stopped training after a checkpoint was written."""
 
     def __init__(self, signum: int, step: int) -> None:
@@ -42,11 +42,11 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the state is saved
         self.signum = signum
 
 
-class Diverged(Exception):  # noqa: N818
+class Diverged(Exception):
     """A loss, an action or a parameter is not finite."""
 
 
-class NotReproduced(Exception):  # noqa: N818
+class NotReproduced(Exception):
     """The emulators did not repeat the frames of a checkpoint."""
 
 

@@ -55,7 +55,7 @@ class Step(NamedTuple):
     completed_update: types.Update | None
 
 
-class NotFinite(Exception):  # noqa: N818 - says what is the matter
+class NotFinite(Exception):
     """Learning has diverged."""
 
     def __init__(self, what: str, state: LoopState, runs: Sequence[int] = ()) -> None:

@@ -33,7 +33,7 @@ _COMPRESSED = 0.3  # size of a logged frame, as a share of it; 0.03 to 0.28 on t
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
 
 
-class DoesNotFit(ValueError):  # noqa: N818 - says what is the matter
+class DoesNotFit(ValueError):
     """The fleet needs more memory than there is."""
 
 

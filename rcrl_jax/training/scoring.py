@@ -30,7 +30,7 @@ SCORES, VIDEO = "evaluation.json", "video.mp4"
 _ATTEMPTS = 3  # training may replace a checkpoint while it is read
 
 
-class Stopped(Exception):  # noqa: N818 - not an error
+class Stopped(Exception):
     """A signal ended the evaluation; nothing was written."""
 
     def __init__(self, signum: int) -> None:

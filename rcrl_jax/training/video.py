@@ -15,7 +15,7 @@ _SCALE = 4  # 84 x 84 pixels are too small to watch; H.264 also needs even sizes
 _FRAMES_PER_S = 15  # real time for Atari, where an agent step is 4 frames of 60 Hz
 
 
-class VideoFailed(RuntimeError):  # noqa: N818 - states what happened
+class VideoFailed(RuntimeError):
     """A video cannot be made."""
 
 

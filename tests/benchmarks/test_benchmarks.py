@@ -3,8 +3,6 @@
 import json
 import re
 
-import jax
-import numpy as np
 import pytest
 
 from tests.experiments import programs
@@ -23,16 +21,6 @@ def throughput(tmp_path, preset, *arguments):
     return result.stdout, measured
 
 
-def test_the_measured_convolution_calls_no_kernel_of_the_cpu_on_a_device():
-    shapes = [np.zeros(shape, np.float32) for shape in ((2, 9, 9, 4), (3, 3, 4, 4), (4,))]
-    with programs.nothing_imported():
-        from benchmarks import throughput
-    traced = jax.jit(throughput.convolve_as_sac).trace(*shapes)
-    for platform in ("cuda", "tpu"):
-        text = traced.lower(lowering_platforms=(platform,)).as_text()
-        assert "stablehlo.convolution" in text and "custom_call" not in text
-
-
 def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_path):
     batch, hidden, state, action = 64, 128, 24, 6
     printed, measured = throughput(
@@ -44,7 +32,7 @@ def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_pa
     times = [value for name, value in fleet.items() if name.endswith("_ms")]
     assert len(times) == 7 and min(times) > 0
     assert fleet["agent_steps_per_s"] == pytest.approx(1e3 * fleet["runs"] / fleet["loop_ms"])
-    assert re.search(r"GFLOP/s = \d+% of the measured \w+ rate", printed)
+    assert re.search(r"GFLOP/s = \d+% of the measured rate", printed)
     first, second = (state + action) * hidden, hidden * hidden + hidden
     critics, actor = 2 * (first + second), (state + 2 * action + hidden) * hidden
     forwards = actor + critics  # the target

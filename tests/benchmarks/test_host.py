@@ -91,7 +91,7 @@ def restored_cores():
 @pytest.mark.usefixtures("restored_cores")
 def test_the_command_measures_with_and_without_emulators(tmp_path):
     done = programs.call(
-        "benchmarks.host", "--runs=1", "--capacity=64", "--cores=1", "--steps=3",
+        "benchmarks.host", "--runs=1", "--config.replay.capacity=64", "--cores=1", "--steps=3",
         f"--output={tmp_path}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

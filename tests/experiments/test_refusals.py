@@ -38,7 +38,7 @@ def machine():
         yield
 
 
-class Trained(Exception):  # noqa: N818
+class Trained(Exception):
     """A program has accepted its command line."""
 
 

@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import re
 import subprocess
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from experiments.sweeps import local
 from experiments.sweeps.spec import EXPERIMENTS, read_spec
 from rcrl_jax import files
-from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.runs import manifest
 from rcrl_jax.runs.paths import RunPaths
 from tests.experiments import programs
@@ -183,20 +181,6 @@ def test_a_locked_sweep_is_refused_by_the_name_of_its_results(tmp_path):
         result = command(*RUNS, "--results=..", directory=directory)
     assert_refused(result)
     assert f"runs/sweep/outer is in use by another sweep, process {os.getpid()}" in result.stderr
-
-
-def test_the_defaults_are_those_of_the_programs():
-    for name, experiment in EXPERIMENTS.items():
-        source = (ROOT / "experiments" / f"{name}.py").read_text()
-        found = {
-            flag: int(value)
-            for flag, value in re.findall(r'"(steps|eval_episodes)", ([\d_]+),', source)
-        }
-        config = next(iter(experiment.presets_of(experiment.games[0]).values()))
-        if name == "atari100k":
-            found["steps"] = RainbowConfig.total_steps  # its default is the configuration's
-        usual = {"steps": experiment.steps(config), "eval_episodes": experiment.eval_episodes}
-        assert found == usual
 
 
 def test_presets_have_their_own_number_of_steps(spec, tmp_path):

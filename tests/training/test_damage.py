@@ -137,7 +137,7 @@ def test_a_run_goes_on_exactly_and_says_what_is_lost(what, half, reference, tmp_
 def test_a_resumed_learner_lies_on_its_device(half, tmp_path, monkeypatch):
     """Arrays of the host would be copied for every action until the next update."""
 
-    class Acted(Exception):  # noqa: N818
+    class Acted(Exception):
         """Training goes on from the checkpoint."""
 
     def act(fleet, params, *arguments, **named):

@@ -202,7 +202,7 @@ def test_each_filmed_run_has_the_film_of_its_own_first_game():
 
 
 def test_an_exception_before_a_step_ends_evaluation_and_closes_the_environments():
-    class Stop(Exception):  # noqa: N818
+    class Stop(Exception):
         pass
 
     def before_step():

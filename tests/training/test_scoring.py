@@ -422,7 +422,7 @@ def test_a_fleet_resumed_under_other_circumstances_says_so_once(copy, monkeypatc
 # --- checkpoints from somebody else, which must not run code -------------------------------------
 
 
-class Unpickled(Exception):  # noqa: N818
+class Unpickled(Exception):
     """Something has tried to unpickle."""
 
 

@@ -105,7 +105,7 @@ def test_what_is_left_out_is_named_once_with_its_flag_and_the_rest_shown(tmp_pat
     for expected in (
         "seed_0/scores.json is damaged",
         "is not finished",
-        "not shown here, runs of der_plus (1); without --presets they are",
+        "not shown here, runs of der_plus (1)",
         "1 run left out: algorithm is 1",
         "runs of other budgets left out, 1 of 1,000 steps; for example --steps=1000 shows them",
     ):
