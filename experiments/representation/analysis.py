@@ -72,7 +72,7 @@ def analyse(
         arms.append(Arm(plan, fleet, similarity.read_snapshots(plan)))
         agent = fleet.agent
         recorder = episodes.Recorder(
-            len(plan.runs) * num_episodes, agent.replay.closes_segment, agent.protocol
+            len(plan.runs) * num_episodes, agent.replay.contrast_rule.tolerance, agent.protocol
         )
         evaluation.evaluate(
             params,

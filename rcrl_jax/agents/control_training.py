@@ -11,7 +11,6 @@ from rcrl_jax.config.world_models import EPISODE, WorldModelConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
 from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
-from rcrl_jax.return_contrast.segments import closes_above
 
 
 def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
@@ -51,7 +50,6 @@ def replay_settings(
         priority_exponent=0.0,
         importance_exponent=1.0,
         batch_size=config.batch_size,
-        closes_segment=closes_above(rule.tolerance),
         contrast_rule=rule,
         sequences=sequences,
     )

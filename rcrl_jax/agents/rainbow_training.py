@@ -8,7 +8,6 @@ from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.return_contrast.segments import closes_at_reward
 
 # For each image, an update holds its pixels and three arrays of the first layer's size in float32.
 # The Nature encoder also holds the overlapping inputs of its first layer.
@@ -60,7 +59,6 @@ def replay_settings(config: RainbowConfig, rule: ContrastRule) -> ReplaySettings
         priority_exponent=config.replay.priority_exponent,
         importance_exponent=config.replay.importance_exponent,
         batch_size=config.batch_size,
-        closes_segment=closes_at_reward,
         contrast_rule=rule,
     )
 

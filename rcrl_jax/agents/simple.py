@@ -37,7 +37,6 @@ from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.optimizer import adafactor, adam
 from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.return_contrast.segments import closes_at_reward
 
 
 class SimpleParams(NamedTuple):
@@ -306,7 +305,6 @@ def make_agent(
             priority_exponent=0.0,
             importance_exponent=1.0,
             batch_size=config.model_batch_size,
-            closes_segment=closes_at_reward,
             contrast_rule=ContrastRule(),
             sequences=(rules[MODEL], rules[REAL], rules[IN_MODEL]),
             round_steps=config.round_steps,

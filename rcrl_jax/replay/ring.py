@@ -105,7 +105,7 @@ class TransitionRing:
         self._is_last = np.zeros(size, bool)  # of its episode, terminated or truncated
         # Steps since the start of a slot's episode; only for those who read it.
         self._age = np.zeros(size, np.int32) if settings.sequences else None
-        self._segments = SegmentTable(num_runs, capacity, settings.closes_segment)
+        self._segments = SegmentTable(num_runs, capacity, settings.contrast_rule.tolerance)
         rule = settings.contrast_rule
         compares_returns = rule.equal_return_positives or rule.differs_in_return
         self._returns = ReturnTable(num_runs, capacity) if compares_returns else None

@@ -4,7 +4,6 @@ import dataclasses
 from typing import NamedTuple
 
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.return_contrast.segments import SegmentRule
 
 
 class SequenceRule(NamedTuple):
@@ -24,8 +23,8 @@ class ReplaySettings:
       n_step: length of the multi-step window [agent steps].
       discount: gamma of one agent step.
       priority_exponent: priority = loss ** exponent; 0 samples uniformly.
-      closes_segment: the rule that ends a segment.
-      contrast_rule: how many contrastive samples are drawn for each run, and how.
+      contrast_rule: how many contrastive samples are drawn for each run, and how; its tolerance
+        says where segments end.
       batch_size: B, transitions drawn for each run.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
@@ -40,7 +39,6 @@ class ReplaySettings:
     n_step: int
     discount: float
     priority_exponent: float
-    closes_segment: SegmentRule
     contrast_rule: ContrastRule
     batch_size: int
     importance_exponent: float

@@ -31,7 +31,7 @@ class Recorder:
     def __init__(
         self,
         num_games: int,
-        closes_segment: segments.SegmentRule,
+        tolerance: float,
         protocol: EnvironmentProtocol,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
@@ -39,7 +39,7 @@ class Recorder:
 
         Args:
           num_games: environments of the evaluation, G.
-          closes_segment: the rule that ends a segment in training.
+          tolerance: of the segments in training, see `segments.SegmentTable`.
           protocol: how the agent sees a game in training.
           most_bytes: the most bytes of frames kept of a game; its later steps have no frame.
         """
@@ -47,7 +47,7 @@ class Recorder:
         self._most_bytes = most_bytes
         self._frames: np.ndarray | None = None  # [most frames, G, *frame_shape]
         self._steps: list[tuple[np.ndarray, ...]] = []
-        self._segments = segments.SegmentTable(num_games, 1, closes_segment)
+        self._segments = segments.SegmentTable(num_games, 1, tolerance)
         self._lengths = np.zeros(num_games, np.int64)
         self._playing = np.ones(num_games, bool)
 

@@ -13,7 +13,8 @@ class ContrastRule(NamedTuple):
     equal_return_positives: bool = False  # drawn from the whole replay, if 32 draws find one
     excludes_anchor: bool = False  # from its own positives, where another pair qualifies
     differs_in_return: bool = False  # negatives differ in return, if 16 draws find one
-    tolerance: float = 0.0  # returns that differ by at most this count as equal [reward]
+    # Returns that differ by at most this count as equal [reward]; segments end beyond it.
+    tolerance: float = 0.0
     times: bool = False  # samples hold `Pairs.time`
 
 

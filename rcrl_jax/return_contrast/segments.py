@@ -1,48 +1,25 @@
 """Segments: parts of one episode whose state-action pairs count as having the same return."""
 
-from collections.abc import Callable
-
 import numpy as np
-
-# (accumulated [R], reward [R]) -> closes [R] bool: the reward of the open segment, this transition
-# included; the reward of this transition; whether the segment ends with it.
-SegmentRule = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def closes_at_reward(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
-    """Atari: the transition with a non-zero reward ends its segment and belongs to it.
-
-    All pairs of a segment then have the same undiscounted return (RCRL, appendix C.1).
-    """
-    del accumulated
-    return reward != 0
-
-
-def closes_above(threshold: float) -> SegmentRule:
-    """DMControl: a segment ends with the transition that raises its reward above `threshold`.
-
-    The returns of its pairs then differ by at most the threshold (RCRL, appendix C.2). Rewards
-    are those of agent steps, summed over the action repeat.
-    """
-
-    def closes(accumulated: np.ndarray, reward: np.ndarray) -> np.ndarray:
-        del reward
-        return accumulated > threshold
-
-    return closes
 
 
 class SegmentTable:
     """First and last transition of every live segment, for R runs.
 
+    A segment ends with the transition that takes its accumulated reward further than `tolerance`
+    from zero, or with its episode. The undiscounted returns of its pairs then differ by at most
+    that. Atari has 0: the transition with a reward ends its segment and belongs to it (RCRL,
+    appendix C.1). DMControl has a threshold (appendix C.2); rewards there are those of agent steps,
+    summed over the action repeat.
+
     Segments are numbered in the order in which they open. A run of C live transitions has at
     most C live segments, so the table is a ring of C entries.
     """
 
-    def __init__(self, num_runs: int, capacity: int, closes: SegmentRule) -> None:
+    def __init__(self, num_runs: int, capacity: int, tolerance: float) -> None:
         """Makes an empty table for `capacity` transitions a run."""
         self._capacity = capacity
-        self._closes = closes
+        self._tolerance = tolerance
         # First and last transition of each entry lie together: both are read at once.
         self._bounds = np.zeros((num_runs * capacity, 2), np.int64)
         self._starts = np.arange(num_runs) * capacity
@@ -67,7 +44,7 @@ class SegmentTable:
         self._bounds[at[new], 0] = index[new]
         self._bounds[at, 1] = index
         self._accumulated += reward
-        self._is_new = self._closes(self._accumulated, reward) | ended
+        self._is_new = (np.abs(self._accumulated) > self._tolerance) | ended
         self._accumulated = np.where(self._is_new, 0.0, self._accumulated)
         self._number = number + self._is_new
         return number

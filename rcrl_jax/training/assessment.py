@@ -75,7 +75,7 @@ class Assessor:
         num_recorded = min(num_episodes, evaluation.GAMES_AT_ONCE)
         recorder = episodes.Recorder(
             fleet.num_runs * num_recorded,
-            fleet.agent.replay.closes_segment,
+            fleet.agent.replay.contrast_rule.tolerance,
             fleet.agent.protocol,
             instruments.MOST_BYTES,
         )

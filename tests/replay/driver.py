@@ -10,7 +10,6 @@ from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import Sample, SegmentReplay
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.return_contrast.segments import closes_at_reward
 from tests.replay.reference import FRAME_SHAPE, Event, ReferenceReplay
 
 DISCOUNT = 0.9
@@ -26,7 +25,6 @@ def make_settings(**changes) -> ReplaySettings:
         "n_step": 3,
         "discount": DISCOUNT,
         "priority_exponent": 0.5,
-        "closes_segment": closes_at_reward,
         "contrast_rule": ContrastRule(),
         "batch_size": 8,
         "importance_exponent": 0.4,

@@ -12,7 +12,6 @@ from rcrl_jax import observations, types
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.return_contrast.segments import closes_above
 from tests.replay.driver import DISCOUNT, TINY, Pair, make_settings, pattern
 from tests.replay.reference import ZEROS, Event
 
@@ -452,8 +451,8 @@ def test_replay_of_vector_states_and_actions():
         frames.HostFrameStore(2, capacity, states),
         np.arange(2),
         make_settings(
-            capacity=capacity, closes_segment=closes_above(1.0), n_step=1,
-            priority_exponent=0.0, batch_size=8, contrast_rule=ContrastRule(number=5),
+            capacity=capacity, n_step=1, priority_exponent=0.0, batch_size=8,
+            contrast_rule=ContrastRule(number=5, tolerance=1.0),
         ),
         observations.ObservationFormat.uniform(2, states),
         jax.ShapeDtypeStruct((4,), np.float32),

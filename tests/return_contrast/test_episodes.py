@@ -6,13 +6,12 @@ import pytest
 from rcrl_jax import observations
 from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.return_contrast import episodes, segments
+from rcrl_jax.return_contrast import episodes
 
 RNG = np.random.default_rng(0)
 ATARI = EnvironmentProtocol(
     frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=100
 )
-AT_REWARD = segments.closes_at_reward
 
 
 def episode(rewards: str, recorded: int | None = None) -> episodes.Episode:
@@ -52,7 +51,7 @@ def at(steps, length: int = 6) -> list[list[bool]]:
 def test_a_recorder_keeps_the_first_game_of_each_environment():
     over = [[t in (2, 4), t == 4] for t in range(5)]
     lost = [[False, t == 1] for t in range(5)]
-    recorded = record(episodes.Recorder(2, AT_REWARD, ATARI), [[3.0, -0.5]] * 5, over, lost)
+    recorded = record(episodes.Recorder(2, 0.0, ATARI), [[3.0, -0.5]] * 5, over, lost)
     for game, (own, length) in enumerate(zip(recorded, (3, 5), strict=True)):
         assert own.frames[:, 0, 0].tolist() == list(range(length))
         assert own.action.tolist() == [10 * game + t for t in range(length)]
@@ -65,21 +64,21 @@ def test_a_recorder_keeps_the_first_game_of_each_environment():
 def test_a_recorder_cuts_segments_as_training_would():
     rewards = [0, 2, 0, 0, 0.5, 0]
 
-    def recorded(closes_segment, protocol):
-        recorder = episodes.Recorder(1, closes_segment, protocol)
+    def recorded(tolerance, protocol):
+        recorder = episodes.Recorder(1, tolerance, protocol)
         return record(recorder, [[reward] for reward in rewards], at([5]), at([2]))[0]
 
-    atari = recorded(AT_REWARD, ATARI)
+    atari = recorded(0.0, ATARI)
     assert atari.segment.tolist() == [0, 0, 1, 2, 2, 3]
     assert atari.reward.tolist() == [0, 1, 0, 0, 0.5, 0]
-    control = recorded(segments.closes_above(2.1), ATARI.for_evaluation())
+    control = recorded(2.1, ATARI.for_evaluation())
     assert control.segment.tolist() == [0, 0, 0, 0, 0, 1]
     assert control.reward.tolist() == rewards
     assert control.ends.tolist() == [False] * 5 + [True]
 
 
 def test_a_recorder_keeps_no_more_frames_than_it_may_and_ignores_later_games():
-    recorder = episodes.Recorder(1, AT_REWARD, ATARI, most_bytes=2 * 84 * 84)
+    recorder = episodes.Recorder(1, 0.0, ATARI, most_bytes=2 * 84 * 84)
     (kept,) = record(recorder, [[0.0]] * 6, at([3]), at([]))
     assert kept.frames[:, 0, 0].tolist() == [0, 1]
     assert kept.action.tolist() == [0, 1, 2, 3]

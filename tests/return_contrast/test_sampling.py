@@ -11,7 +11,6 @@ from rcrl_jax import observations
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast.rule import ContrastRule
-from rcrl_jax.return_contrast.segments import closes_above
 from tests.replay.driver import DISCRETE, Pair, make_settings, pattern
 from tests.replay.reference import Event
 from tests.replay.test_segment_replay import chi_square, contrast_indices, counts, flat
@@ -191,7 +190,7 @@ def real_returns(**rule) -> Pair:
     """Fractional rewards, as on DMControl; segments close above a reward of 1/2."""
     pair = Pair(
         capacity=40, n_step=1, exponent=0.0,
-        contrast_rule=ContrastRule(**rule), closes_segment=closes_above(0.5),
+        contrast_rule=ContrastRule(tolerance=0.5, **rule),
     )  # fmt: skip
     #        index           0    1    2      3       4      5
     #        return        1.5  1.0  0.5    0.0    2.75   0.75
@@ -201,14 +200,14 @@ def real_returns(**rule) -> Pair:
 
 
 def test_returns_within_the_tolerance_count_as_equal():
-    found = positives_of(real_returns(equal_return_positives=True, tolerance=0.5))
+    found = positives_of(real_returns(equal_return_positives=True))
     assert found == {
         0: {0, 1}, 1: {0, 1, 2, 5}, 2: {1, 2, 3, 5}, 3: {2, 3}, 4: {4}, 5: {1, 2, 5}
     }  # fmt: skip
 
 
 def test_negative_return_differs_by_more_than_the_tolerance():
-    pair = real_returns(differs_in_return=True, tolerance=0.5)
+    pair = real_returns(differs_in_return=True)
     anchor, _, negative = contrast_indices(pair, pair.sample(1, SIZE, 1.0), 0)
     others = {0: {2, 3, 4, 5}, 1: {3, 4}, 2: {0, 4}, 3: {0, 1, 4, 5}, 4: {0, 1, 2, 3, 5}}
     others[5] = {0, 3, 4}

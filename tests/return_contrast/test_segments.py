@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rcrl_jax.return_contrast.segments import SegmentTable, closes_above, closes_at_reward
+from rcrl_jax.return_contrast.segments import SegmentTable
 
 
 def fill(table: SegmentTable, rewards, ends) -> np.ndarray:
@@ -18,7 +18,7 @@ def fill(table: SegmentTable, rewards, ends) -> np.ndarray:
 
 def test_rewards_of_either_sign_and_episode_ends_close_a_segment():
     numbers = fill(
-        SegmentTable(2, 10, closes_at_reward),
+        SegmentTable(2, 10, tolerance=0.0),
         [[0, 0, 1, 0, -0.5, 0, 0], [1, 1, 0, 0, 0, 0, 0]],
         [[0, 0, 0, 0, 0, 1, 0], [0, 1, 0, 0, 0, 0, 0]],
     )
@@ -26,7 +26,7 @@ def test_rewards_of_either_sign_and_episode_ends_close_a_segment():
 
 
 def test_later_segments_reuse_entries():
-    table = SegmentTable(1, 4, closes_at_reward)
+    table = SegmentTable(1, 4, tolerance=0.0)
     numbers = fill(table, [[1] * 11], [[0] * 11])[:, 7:]
     assert numbers.tolist() == [[7, 8, 9, 10]]
     first, last = table.bounds(numbers % 4)
@@ -45,7 +45,7 @@ def test_segments_end_where_their_reward_first_exceeds_the_threshold(steps, thre
     So the returns of two pairs of a segment differ by at most the threshold: the rewards before
     the last one of a segment sum to no more than that.
     """
-    table = SegmentTable(1, len(steps), closes_above(threshold))
+    table = SegmentTable(1, len(steps), threshold)
     rewards, ends = zip(*steps, strict=True)
     numbers = fill(table, [rewards], [ends])[0]
     assert numbers[0] == 0 and set(np.diff(numbers)) <= {0, 1}
