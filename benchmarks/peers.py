@@ -10,8 +10,8 @@ r"""Measures training against three PyTorch code bases, in turns on the same mac
 The last path is a Python with torch, ale_py, opencv-python-headless, kornia, plotly and numpy.
 
 All programs stay loaded and step in turns, so that a change of the machine's speed meets them
-alike. A step is one agent step with its update; of SAC, which waits for the renderer otherwise, an
-update with its sample. Prints, and writes to results/peers/<device>.json, or
+alike. A step is one agent step with its update; for SAC, where rendering would dominate, an
+update with its sampling. Prints, and writes to results/peers/<device>.json, or
 <device>-control.json for SAC: agent steps per second of each program in every round, and the ratios
 of ours to theirs within a round. Nothing else should be running meanwhile.
 """

@@ -6,7 +6,7 @@ r"""Trains the systems of the paper's DMControl figure: one run, or a fleet in o
 The same command in the same work directory resumes. Every hyperparameter of the preset is a flag,
 --config.batch_size=128; --preset=dreamer --help lists those of `dreamer`.
 
-Where --steps is not set, a world model costs two CPU cores three days (slac) to eight (planet).
+At the default --steps a world model takes three (slac) to eight (planet) days on two CPU cores.
 """
 
 import itertools

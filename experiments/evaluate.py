@@ -9,7 +9,7 @@ The last plays a run in results/ by its parameters.npz, the final parameters in 
 Configuration, runs and backend are read from the work directory. Training may be under way there.
 For each run `<output>/<preset>/<game>/seed_<n>/` gets `evaluation.json` and, with --video,
 `video.mp4`. By default the episodes are those of the final evaluation of training: the last
-checkpoint of a finished run has the returns of its scores.json again.
+checkpoint of a finished run reproduces the returns in its scores.json.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ _WORKDIR = flags.DEFINE_string(
     "workdir", None, "work directory of a training command, or directory of a run"
 )
 _GAMES = flags.DEFINE_list("games", None, "games or tasks to score [default: all]")
-_SEEDS = flags.DEFINE_string("seeds", None, "seeds to score, 0,1 or 0:5 [default: all]")
+_SEEDS = flags.DEFINE_string("seeds", None, "seeds to score, 0,1 or 0:5 (0 to 4) [default: all]")
 _STEP = flags.DEFINE_integer(
     "step", None, "agent steps of the checkpoint [default: the newest]", lower_bound=0
 )

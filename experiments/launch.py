@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _SEED = flags.DEFINE_integer(
     "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
 )
-_SEEDS = flags.DEFINE_string("seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5")
+_SEEDS = flags.DEFINE_string(
+    "seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5 (0 to 4)"
+)
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
@@ -33,7 +35,7 @@ _BATCHING = flags.DEFINE_enum(
     "pixels and world models; else vmap",
 )  # fmt: skip
 _DEVICES = flags.DEFINE_string(
-    "devices", "all", "devices that share the runs: a number, or all; at most one a run"
+    "devices", "all", "devices that share the runs: a number, or all; no more than there are runs"
 )
 _FRAME_STORE = flags.DEFINE_enum(
     "frame_store", "auto", ["auto", "host", "device"],

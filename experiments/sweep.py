@@ -82,9 +82,9 @@ _SPEC = flags.DEFINE_string(
 _EXPERIMENT = flags.DEFINE_enum(
     "experiment", "atari100k", list(EXPERIMENTS), "the program that trains"
 )
-_PRESETS = flags.DEFINE_list("presets", None, "rows of the paper's table, e.g. rcrl,erainbow_sa")
+_PRESETS = flags.DEFINE_list("presets", None, "presets, e.g. rcrl,erainbow_sa")
 _GAMES = flags.DEFINE_list("games", None, "games or tasks, e.g. Pong,Alien, or all")
-_SEEDS = flags.DEFINE_string("seeds", "0:5", "seeds of every preset and game: 0,1 or 0:5")
+_SEEDS = flags.DEFINE_string("seeds", "0:5", "seeds of every preset and game: 0,1 or 0:5 (0 to 4)")
 _STEPS = flags.DEFINE_integer(
     "steps", None, "--steps of the program [default: the program's own]",
     lower_bound=1, upper_bound=fields.LARGEST_INT,

@@ -20,7 +20,7 @@ Array = Any  # a NumPy or a JAX array: the functions below only reshape, slice a
 PATCH = 5  # side and stride of both convolutions [pixels, then cells]
 GRID = 3  # the second convolution's output is GRID x GRID
 CELLS = (GRID * PATCH) ** 2  # 225 outputs of the first convolution that the second reads
-USED = GRID * PATCH * PATCH  # 75 of 84 pixels a side have any influence (see `patches`)
+USED = GRID * PATCH * PATCH  # 75 of 84 pixels a side have any influence (see `pack_patches`)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,7 @@ class ContrastBatch(NamedTuple):
     """Samples of the return-contrastive task; rows i of the three form one sample."""
 
     anchor: Pairs
-    positive: Pairs  # has the anchor's return; by default from the anchor's segment
+    positive: Pairs  # counts as having the anchor's return; by default of its segment
     negative: Pairs  # from anywhere in the run's replay
 
 

@@ -45,10 +45,7 @@ def replay_settings(
     """A uniform replay of single steps or windows, with the contrastive samples that tasks need."""
     return ReplaySettings(
         capacity=config.replay.capacity,
-        n_step=1,
         discount=config.discount,
-        priority_exponent=0.0,
-        importance_exponent=1.0,
         batch_size=config.batch_size,
         contrast_rule=rule,
         sequences=sequences,

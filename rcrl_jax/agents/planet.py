@@ -13,6 +13,7 @@ from rcrl_jax import native, types
 from rcrl_jax.agents import agent, control_training, cross_entropy_method, recurrent_model
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
+from rcrl_jax.augmentation import quantise
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import PlanetConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -21,8 +22,6 @@ from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
-_BIN = 8  # values of a pixel that become one: 5 of 8 bits are kept
-_BINS = 256 // _BIN
 _REWARD_LAYERS = 3
 
 
@@ -141,12 +140,3 @@ def make_agent(
         resources=world.resources(config),
         init_memory=world.remember,
     )
-
-
-def quantise(frames: jax.Array, key: chex.PRNGKey | None) -> jax.Array:
-    """Pixels of 5 bits in [-0.5, 0.5), `[...] uint8 -> float32`.
-
-    They are uniform within each value; without a key, they are its middle.
-    """
-    noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
-    return ((frames // _BIN).astype(jnp.float32) + noise) / _BINS - 0.5

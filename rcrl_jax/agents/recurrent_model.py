@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents import control_training
@@ -187,11 +188,8 @@ def make_recurrent_model(
         if not contexts:
             return images
         together = jax.tree.map(lambda *each: jnp.concatenate(each), *contexts)
-        features, encoded, start = feature(params, together), [], 0
-        for context in contexts:
-            encoded.append(features[start : start + len(context.exists)])
-            start += len(context.exists)
-        return jax.tree.unflatten(structure, encoded)
+        ends = np.cumsum([len(context.exists) for context in contexts])
+        return jax.tree.unflatten(structure, jnp.split(feature(params, together), ends[:-1]))
 
     def loss(params, auxiliary, task_states, run, batch: types.Batch, key) -> ModelLoss:
         image_key, noise_key, tasks_key = jax.random.split(key, 3)

@@ -300,10 +300,7 @@ def make_agent(
         replay=ReplaySettings(
             # All data: of every round its steps and the final frames of games of 20 steps or more.
             capacity=(config.rounds + 1) * (config.round_steps * 21 // 20 + 1) + stack,
-            n_step=1,
             discount=config.discount,
-            priority_exponent=0.0,
-            importance_exponent=1.0,
             batch_size=config.model_batch_size,
             contrast_rule=ContrastRule(),
             sequences=(rules[MODEL], rules[REAL], rules[IN_MODEL]),

@@ -45,7 +45,7 @@ def _labels(windows: types.SequenceBatch) -> tuple[jax.Array, jax.Array]:
 
 
 def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
-    """The model of stacks of frames, which learns to predict the frame after one."""
+    """The deterministic model, which predicts the frame after a stack."""
     world, stack = config.deterministic, config.frame_stack
     network = networks.DeterministicModel(max_num_actions, world.filters, _unet(world))
 

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
+from rcrl_jax.augmentation import quantise
 from rcrl_jax.auxiliary import task
 from rcrl_jax.networks import sac
-
-_LEVELS = 32  # colours are reduced to five bits, as in Glow, from which SAC+AE takes it
 
 
 def make_reconstruction(
@@ -31,7 +30,7 @@ def make_reconstruction(
 
     def loss(task_params, view: task.UpdateView, state, key):
         del state
-        image = target_image(key, view.batch.transitions.observation)
+        image = quantise(sac.as_channels(view.batch.transitions.observation), key)
         error = decoder.apply(task_params, view.psi) - image
         penalty = 0.5 * jnp.mean(jnp.sum(jnp.square(view.psi), axis=-1))
         decay = 0.5 * sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(task_params))
@@ -40,12 +39,3 @@ def make_reconstruction(
         return total, {"reconstruction_error": reconstruction}
 
     return task.AuxiliaryTask(init, loss)
-
-
-def target_image(key: jax.Array, observation: jax.Array) -> jax.Array:
-    """Pixels in [-0.5, 0.5), reduced to five bits, with uniform noise within their levels.
-
-    `[N, C, H, W, 3] uint8 -> [N, H, W, 3 C] float32`.
-    """
-    levels = (sac.as_channels(observation) // (256 // _LEVELS)).astype(jnp.float32)
-    return (levels + jax.random.uniform(key, levels.shape)) / _LEVELS - 0.5

@@ -42,7 +42,7 @@ class UpdateView(NamedTuple):
     params: types.Params
     """The agent's online parameters; gradients reach them."""
     target_params: types.Params
-    """The agent's target parameters."""
+    """The agent's target parameters; of Dreamer and PlaNet the online ones."""
     psi: jax.Array
     """[B, psi_size], `encode(params, batch.transitions.observation)`; of a world model the state at
     the last frame of each window, a sample. Gradients reach params."""
@@ -61,7 +61,7 @@ class AuxiliaryTask:
     Attributes:
       init: `key -> task_params`, the task's own parameters.
       loss: `(task_params, view, state, key) -> (scalar, metrics)`. Its gradient reaches
-        `task_params` and `view.params`, but neither targets nor state.
+        `task_params` and `view.params`, but neither the state nor targets of their own.
       weight: `constants -> scalar`, the weight of the loss; `auxiliary_weight` of the configuration
         multiplies it.
       contrast_rule: how the contrastive samples are drawn that the loss reads as

@@ -1,4 +1,4 @@
-"""Configurations: one frozen dataclass per agent family, one named instance per row of the paper.
+"""Configurations: one frozen dataclass per agent family, one named instance per preset.
 
     fields.py    how a field is defined, checked, listed and replaced
     groups.py    fields that belong together: return contrast, CURL, replay

@@ -145,7 +145,7 @@ class UniformReplayConfig:
     capacity: int = setting(
         100_000,
         "slots of one run's replay: one a transition, final frame or frame of a world model; "
-        "frame_stack - 1 are lost",
+        "an agent that acts on stacks loses one fewer than the frames of a stack",
         "CURL / SL / ours (Dreamer and PlaNet)",
         fields.at_least(1),
     )

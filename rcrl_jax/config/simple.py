@@ -157,7 +157,7 @@ class SimpleConfig:
     policy_updates: int = setting(
         1000,
         "updates of the policy, each of one batch of rollouts in the model, in a round; twice as "
-        "many in the fourth and the eighth last round, three times as many in the last",
+        "many in the fourth-last and the eighth-last, three times as many in the last",
         "SP",
         fields.at_least(1),
     )

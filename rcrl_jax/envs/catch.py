@@ -1,4 +1,4 @@
-"""Catch, a small pixel game for tests of learning.
+"""Catch, a small pixel game in which agents learn within minutes.
 
 A ball falls one row a step in a 7x7 grid; the paddle in the bottom row moves left, stays or moves
 right. The game is over when the ball reaches the bottom: reward +1 if the paddle is there, else -1.

@@ -32,7 +32,7 @@ class NotRepeated(Exception):
 
 
 class FrameLog:
-    """A file of records that is read up to where it was when it was opened, and then written."""
+    """A file of records: reads those that were there when it was opened, then appends."""
 
     def __init__(self, path: pathlib.Path, size: int) -> None:
         """Opens the log and cuts off what follows its first `size` bytes.

@@ -100,7 +100,7 @@ def _products_forward(observations, w1, b1, w2, b2):
 
 
 def _signed_rows(observations) -> jax.Array:
-    """All patches `[n * 225, 112] int8`: 100 pixels less 128, two ones, zeros up to 16 bytes.
+    """All patches `[n * 225, 112] int8`: 100 pixels minus 128, two ones, zeros to full 16 bytes.
 
     XLA's products for GPUs convert signed bytes as they load them, but not unsigned ones. The
     ones make the bias a row of the weights, in the gradient as well.
@@ -151,7 +151,7 @@ def encode_patches(
 ) -> jax.Array:
     """Two layers on the CPU, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
 
-    Kernels of our own compute it (`kernels/encoder.cc`), but not in bfloat16.
+    With AVX-512 a kernel of our own computes it (`kernels/encoder.cc`), but not in bfloat16.
 
     Args:
       pixels: P pixels of each patch.

@@ -1,4 +1,4 @@
-"""The bits of SimPLe's stochastic world model: how they are read, predicted, and told."""
+"""The bits of SimPLe's stochastic world model: inferred, predicted and fed to its U-Net."""
 
 import chex
 import flax.linen as nn
@@ -135,7 +135,7 @@ class BitInjection(nn.Module):
     flip_rate: float
     ramp: int  # updates until bits are discrete, and predicted ones most frequent
     most_predicted: float  # probability that a bit is a predicted one, at the end of the ramp
-    most_used: float  # probability that bits are told at all, at the end of half the ramp
+    most_used: float  # probability that the U-Net gets any bits, at the end of half the ramp
     predictor_size: int
 
     @nn.compact

@@ -64,12 +64,6 @@ def with_timing(x: jax.Array) -> jax.Array:
     return x + timing_signal(*x.shape[1:])[None]
 
 
-def pad_same(x: jax.Array, side: int, stride: int) -> jax.Array:
-    """Zeros around images `[N, H, W, c]` as TensorFlow's padding 'SAME', the odd one at the end."""
-    missing = (max((-(-n // stride) - 1) * stride + side - n, 0) for n in x.shape[1:3])
-    return jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in missing), (0, 0)))
-
-
 class Convolution(nn.Module):
     """A convolution with padding 'SAME', as a product of shifted images."""
 
@@ -85,7 +79,9 @@ class Convolution(nn.Module):
         kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", nn.initializers.zeros, (self.filters,))
         rows, columns = (-(-n // self.stride) for n in x.shape[1:3])
-        x = pad_same(x, self.side, self.stride)
+        sides, strides = (self.side,) * 2, (self.stride,) * 2
+        edges = jax.lax.padtype_to_pads(x.shape[1:3], sides, strides, "SAME")
+        x = jnp.pad(x, ((0, 0), *edges, (0, 0)))
         if self.stride == 2:
             return strided_convolution.convolve(x, kernel, bias)
         shifted = [

@@ -110,7 +110,7 @@ def _convolve_transposed_on_cpu(x, kernel):
     if height == width == 1:
         y = x.reshape(n, channels) @ kernel.transpose(2, 0, 1, 3).reshape(channels, -1)
         return y.reshape(n, side, side, filters)
-    blocks = _spread(x, kernel.swapaxes(2, 3), 2)
+    blocks = _spread(x, kernel.swapaxes(2, 3))
     image = blocks.transpose(0, 1, 3, 2, 4, 5)
     image = image.reshape(n, 2 * blocks.shape[1], 2 * blocks.shape[2], filters)
     return image[:, : 2 * (height - 1) + side, : 2 * (width - 1) + side]
@@ -137,14 +137,14 @@ def _correlate(blocks: jax.Array, kernel: jax.Array) -> jax.Array:
     return _in_parts(lambda x: (None, _windows(x, len(kernel)) @ weights), kernel, blocks)[1]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _spread(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
-    """`[N, H', W', O], [k, k, C, O] -> [N, H, W, s, s, C]`, the transpose of `_correlate`.
+@jax.custom_vjp
+def _spread(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """`[N, H', W', O], [k, k, C, O] -> [N, H, W, 2, 2, C]`, the transpose of `_correlate`.
 
     Pixel (i, j) is multiplied by the whole kernel and added to the output from block (i, j) on.
     """
-    weights = _arrange(kernel, stride)
-    add_shifted = functools.partial(_add_shifted, weights=weights, side=len(kernel), stride=stride)
+    weights = _arrange(kernel, 2)
+    add_shifted = functools.partial(_add_shifted, weights=weights, side=len(kernel), stride=2)
     return _in_parts(lambda x: (None, add_shifted(x)), kernel, x)[1]
 
 
@@ -165,20 +165,20 @@ def _gradients_of_correlate(arguments, gradient):
     return of_blocks, _as_kernel(of_kernel, kernel, stride)
 
 
-def _keep_for_spread(x, kernel, stride):
-    return _spread(x, kernel, stride), (x, kernel)
+def _keep_for_spread(x, kernel):
+    return _spread(x, kernel), (x, kernel)
 
 
-def _gradients_of_spread(stride, arguments, gradient):
+def _gradients_of_spread(arguments, gradient):
     x, kernel = arguments
-    weights = _arrange(kernel, stride)
+    weights = _arrange(kernel, 2)
 
     def of_part(x, gradient):
         windows = _windows(gradient, len(kernel))
         return _multiply_rows(x, windows), windows @ weights
 
     of_kernel, of_x = _in_parts(of_part, kernel, x, gradient)
-    return of_x, _as_kernel(of_kernel, kernel, stride)
+    return of_x, _as_kernel(of_kernel, kernel, 2)
 
 
 _correlate.defvjp(_keep_for_correlate, _gradients_of_correlate)

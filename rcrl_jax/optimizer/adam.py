@@ -1,4 +1,4 @@
-"""The optimizer of nearly everything: Adam, with gradients clipped to a norm."""
+"""The optimizer of nearly everything: Adam, where asked with gradients clipped to a norm."""
 
 import math
 from collections.abc import Callable

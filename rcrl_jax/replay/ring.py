@@ -9,8 +9,8 @@ One slot of the ring holds one frame together with the action taken on it:
 
 The final frame, after the last action of an episode, has a slot of its own, which counts as no
 step, starts no window of the RL loss and is no contrastive sample. A truncated episode needs it,
-because its windows bootstrap from there. A terminated one has it only for agents that learn to
-predict frames.
+because its windows bootstrap from there. A terminated one has it only where the settings have
+`all_final_frames`.
 
 The stack of an observation is its slot and those before it, with zeros before the start of the
 episode. The frame stores keep the frames; the ring keeps everything else.

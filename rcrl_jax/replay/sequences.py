@@ -147,7 +147,7 @@ class SequenceSampler:
     def is_valid(self, index: np.ndarray) -> np.ndarray:
         """Whether windows may start at `index [R, N]`: `[R, N] bool`."""
         ring, last = self._ring, index + self._rule.length - 1
-        # A window that leads may be an anchor, too, whose whole context must be held.
+        # A window that leads starts where its first frame has a whole context, too.
         oldest = ring.oldest if self._rule.placement == "leads" else ring.oldest_slot
         held = index >= oldest[:, None]
         age, last_age = ring.age(index), ring.age(last)

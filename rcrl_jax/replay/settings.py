@@ -20,12 +20,12 @@ class ReplaySettings:
 
     Attributes:
       capacity: slots of the ring of each run; a slot holds one frame.
-      n_step: length of the multi-step window [agent steps].
       discount: gamma of one agent step.
-      priority_exponent: priority = loss ** exponent; 0 samples uniformly.
       contrast_rule: how many contrastive samples are drawn for each run, and how; its tolerance
         says where segments end.
       batch_size: B, transitions drawn for each run.
+      n_step: length of the multi-step window [agent steps].
+      priority_exponent: priority = loss ** exponent; 0 samples uniformly.
       importance_exponent: beta of the importance weights at the first update; the training loop
         raises it to 1.
       sequences: windows that are drawn in place of transitions, by the number of the kind of update
@@ -36,12 +36,12 @@ class ReplaySettings:
     """
 
     capacity: int
-    n_step: int
     discount: float
-    priority_exponent: float
     contrast_rule: ContrastRule
     batch_size: int
-    importance_exponent: float
+    n_step: int = 1
+    priority_exponent: float = 0.0
+    importance_exponent: float = 1.0
     sequences: tuple[SequenceRule, ...] = ()
     round_steps: int = 0
     all_final_frames: bool = False

@@ -51,7 +51,9 @@ class Recorder:
         self._lengths = np.zeros(num_games, np.int64)
         self._playing = np.ones(num_games, bool)
 
-    def __call__(self, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep) -> None:
+    def __call__(
+        self, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep, over: np.ndarray
+    ) -> None:
         """See `evaluation.Watcher`; games after the first ones are ignored."""
         if not self._playing.any():
             return
@@ -70,7 +72,7 @@ class Recorder:
         segment = self._segments.add(self._lengths, reward, ends)
         self._steps.append((actions, reward, segment, ends))
         self._lengths += self._playing
-        self._playing &= ~outcome.finished
+        self._playing &= ~over
 
     @property
     def episodes(self) -> list[Episode]:

@@ -7,10 +7,10 @@ class SegmentTable:
     """First and last transition of every live segment, for R runs.
 
     A segment ends with the transition that takes its accumulated reward further than `tolerance`
-    from zero, or with its episode. The undiscounted returns of its pairs then differ by at most
-    that. Atari has 0: the transition with a reward ends its segment and belongs to it (RCRL,
-    appendix C.1). DMControl has a threshold (appendix C.2); rewards there are those of agent steps,
-    summed over the action repeat.
+    from zero, or with its episode. With 0, as on Atari, that is the first transition with a reward:
+    all its pairs have the same undiscounted return (RCRL, appendix C.1). With more, as on
+    DMControl, the returns of its pairs differ by at most that, if no reward is negative (C.2);
+    rewards are those of agent steps, summed over the action repeat.
 
     Segments are numbered in the order in which they open. A run of C live transitions has at
     most C live segments, so the table is a ring of C entries.

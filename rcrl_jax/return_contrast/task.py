@@ -1,8 +1,8 @@
 """The return-contrastive task (RCRL, section 4.3).
 
 A discriminator on the agent's state-action embedding learns whether two pairs have equal returns.
-The positive has the anchor's return: by default it comes from the anchor's segment. The negative is
-drawn from the whole replay.
+The positive counts as having the anchor's return: by default it is of the anchor's segment. The
+negative is drawn from the whole replay.
 """
 
 import chex

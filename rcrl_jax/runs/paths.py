@@ -20,7 +20,7 @@ class RunPaths:
 
     Attributes:
         workdir: directory of the whole fleet.
-        preset: row of the paper, for example `rcrl`.
+        preset: its name, for example `rcrl`.
         game: game or task, for example `Pong`.
         seed: the run's seed.
     """
@@ -29,10 +29,6 @@ class RunPaths:
     preset: str
     game: str
     seed: int
-
-    def __post_init__(self):
-        """Accepts the work directory as a string as well."""
-        object.__setattr__(self, "workdir", pathlib.Path(self.workdir))
 
     @property
     def directory(self) -> pathlib.Path:

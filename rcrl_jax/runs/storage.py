@@ -104,7 +104,7 @@ def read_agents(directory: pathlib.Path, like: types.Params) -> types.Params:
     agents = saved["params"]["agent"]
     # Leaves that the checkpoint lacks stay `ShapeDtypeStruct`; the others keep their saved shapes.
     if not all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(agents)):
-        raise ValueError("it holds no parameters of these agents")
+        raise ValueError("it is of other runs")
     check_alike(agents, like)
     return agents
 
@@ -118,7 +118,7 @@ def _check_kinds(there: _Kinds, wanted: _Kinds) -> None:
     for name in sorted(there.keys() | wanted.keys()):
         if there.get(name) != wanted.get(name):
             raise ValueError(
-                f"it holds no parameters of these agents: {name} is {_describe(there.get(name))}, "
+                f"it is of other runs: {name} is {_describe(there.get(name))}, "
                 f"expected {_describe(wanted.get(name))}"
             )
 

@@ -41,7 +41,7 @@ class Assessor:
         """Carries out the periodic evaluation of this step, unless it is recorded already.
 
         Returns:
-          The mean return, or None if no evaluation is due.
+          The mean return, or None if no evaluation was due or it had been recorded.
 
         Raises:
           NotFinite: a parameter or an action is not finite.

@@ -16,8 +16,9 @@ from rcrl_jax.training.fleet import Fleet
 EnvironmentMaker = Callable[[np.ndarray], VectorEnvironment]
 
 # Called after every step with the observations acted on [R * E, C, *frame_shape], the actions
-# [R * E, *act], and what followed.
-Watcher = Callable[[np.ndarray, np.ndarray, AgentStep], None]
+# [R * E, *act], what followed, and which games it ended, [R * E] bool; what is played after the
+# first game of an environment does not count.
+Watcher = Callable[[np.ndarray, np.ndarray, AgentStep, np.ndarray], None]
 
 _TRAINING_SEEDS, _EVALUATION_SEEDS = 0, 1  # keep them apart
 
@@ -55,7 +56,7 @@ def evaluate(
     policy_name: str = EVALUATION,
     film: int = 0,
     before_step: Callable[[], None] = lambda: None,
-    after_step: Watcher = lambda observation, actions, outcome: None,
+    after_step: Watcher = lambda observation, actions, outcome, ended: None,
 ) -> Evaluation:
     """Plays whole games of every run, ten at a time.
 
@@ -183,8 +184,8 @@ def _play(
         actions, players = players.act(stacks, *counters, step, policy_name=policy_name)
         actions = actions.reshape(games, *actions.shape[2:])
         outcome = environment.step(actions)
-        after_step(observation, actions, outcome)
         first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
+        after_step(observation, actions, outcome, first)
         for game, frames in zip(filmed, films, strict=True):
             if np.isnan(returns[game]):
                 frames.append(outcome.frame[game].copy())

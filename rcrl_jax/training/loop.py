@@ -17,7 +17,7 @@ the last update are.
 
 Where several updates are due at once, all but the last come before act(t), and each of them is
 yielded: a run can be saved between them. Agents that learn from their newest actions alone make the
-last update before act(t), too, and update once more after the last action.
+last update before act(t), too, and make the updates that are due after the last action.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -147,7 +147,7 @@ def _update_priorities(replay: SegmentReplay, update: types.Update) -> None:
 
 
 def not_finite(arrays: Iterable[np.ndarray]) -> list[int]:
-    """The runs for which one of some arrays `[R, ...]` is not finite everywhere."""
+    """The rows of the runs with a value that is not finite in any of the arrays `[R, ...]`."""
     return sorted({run for x in arrays for run in np.nonzero(~np.isfinite(x))[0].tolist()})
 
 

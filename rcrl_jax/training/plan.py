@@ -28,7 +28,7 @@ class Plan:
     """The complete description of an experiment.
 
     Attributes:
-      preset: name of the row of the paper.
+      preset: the preset's name.
       config: its configuration.
       runs: the runs of the fleet, those of one game side by side.
       total_steps: agent steps of each run.

@@ -29,7 +29,7 @@ from rcrl_jax.training.plan import Plan
 _BYTES_A_SLOT = 80  # of a replay without its frames: stack, action, window, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
-_COMPRESSED = 0.3  # size of a logged frame, as a share of it; 0.03 to 0.28 on the six tasks
+_COMPRESSED = 0.3  # size of a logged frame by that of the raw one; 0.03 to 0.28 on the six tasks
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
 
 
@@ -65,8 +65,7 @@ def predict_memory(
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN)
     host += 2 * _bytes([batch_shapes(agent, runs, frame_store, kind) for kind in _kinds(agent)])
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
-    games = min(agent.evaluation.episodes, evaluation.GAMES_AT_ONCE)
-    host += runs * games * instruments.MOST_BYTES
+    host += runs * evaluation.GAMES_AT_ONCE * instruments.MOST_BYTES
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
     if frame_store == "host":
         host += _frame_bytes(agent, runs, math.prod(agent.observations.stored.stored_shape))

@@ -19,8 +19,9 @@ _BAR_EVERY_S = 0.1
 class Progress(contextlib.AbstractContextManager):
     """Shows how far training is: a bar on a terminal, elsewhere a plain line every 30 seconds.
 
-    Both count agent steps and show steps/s, the time left and the last score. The rate is a mean
-    over all that was measured: where many updates follow many steps, a short mean says nothing.
+    Both count agent steps, or another unit, and show their rate, the time left and the last score.
+    The rate is a mean over all that was measured: where many updates follow many steps, a short
+    mean says nothing.
     """
 
     def __init__(

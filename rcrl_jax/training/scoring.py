@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from rcrl_jax import files, reference, types, words
 from rcrl_jax.envs import pools
-from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.runs import manifest, parameters, recorder, workdir
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.workdir import Kept, Trained, Unusable
@@ -53,7 +51,8 @@ class Request(NamedTuple):
       first_episode: number of the first game, see `evaluation.evaluate`.
       film: whether to film the first game of each run.
       nulls: whether to play without learning, too, see `nulls`.
-      output: where results go; None means `runs/evaluate-<name of workdir>-<step>`.
+      output: where results go; None means `runs/evaluate-<name>-<step>`, after the work directory,
+        or after preset, game and seed of a run that is played by its final parameters.
     """
 
     workdir: pathlib.Path
@@ -317,7 +316,7 @@ def _play(
             range(request.first_episode, request.first_episode + number),
             film=film,
             before_step=stop_if_told,
-            after_step=_Counter(progress),
+            after_step=lambda *step: progress.advance(int(step[-1].sum())),
         )
 
     number = episodes + (nulls.count_games(fleet, episodes) if request.nulls else 0)
@@ -337,20 +336,6 @@ def _play(
         return result, nulls.measure(
             fleet, result.returns, lambda *arguments: play(*arguments).returns
         )
-
-
-class _Counter:
-    """Watches an evaluation and counts the first game of every environment as it ends."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._playing = np.zeros(0, bool)
-
-    def __call__(self, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep) -> None:
-        if not self._playing.any():  # the next games start once all are over
-            self._playing = np.ones(len(actions), bool)
-        self._progress.advance(int((self._playing & outcome.finished).sum()))
-        self._playing &= ~outcome.finished
 
 
 def _report(paths: RunPaths, described: dict[str, Any]) -> str:

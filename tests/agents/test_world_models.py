@@ -11,10 +11,11 @@ import optax
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training, planet, slac
+from rcrl_jax.agents import control_training, slac
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
+from rcrl_jax.augmentation import quantise
 from rcrl_jax.auxiliary.task import AuxiliaryTask
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
@@ -102,10 +103,10 @@ def updated(preset):
 
 def test_frames_of_planet_have_five_bits():
     frames = np.uint8([[0, 7, 8, 255]])
-    found = planet.quantise(frames, jax.random.key(0))
+    found = quantise(frames, jax.random.key(0))
     lowest = np.floor((found + 0.5) * 32)
     np.testing.assert_array_equal(lowest, [[0, 0, 1, 31]])
-    many = planet.quantise(np.zeros(1000, np.uint8), jax.random.key(0))
+    many = quantise(np.zeros(1000, np.uint8), jax.random.key(0))
     assert -0.5 <= many.min() < many.max() < -0.5 + 1 / 32 and many.std() > 0.008
 
 
@@ -261,7 +262,7 @@ def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
     _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
     image_key, noise_key, _ = jax.random.split(loss_key, 3)
     windows = batch.transitions
-    images = iter(planet.quantise(windows.observation, image_key).reshape(4, 1, 64, 64, 3))
+    images = iter(quantise(windows.observation, image_key).reshape(4, 1, 64, 64, 3))
     noise = jax.random.normal(noise_key, (2, 2, 3))
     of_image, of_reward, divergence = slow_model_loss(
         network, state.params.agent, windows, noise, lambda x: next(images)
@@ -323,7 +324,7 @@ def test_acting_filters_as_the_update_does(preset):
         image_key, noise_key = jax.random.split(jax.random.split(key, 3)[0])
         noises.append(jax.random.normal(noise_key, (2, 3)))
         prepared = frames[t] / np.float32(255) - 0.5
-        images.append(planet.quantise(frames[t], image_key) if preset == "planet" else prepared)
+        images.append(quantise(frames[t], image_key) if preset == "planet" else prepared)
         actions.append(memory.action)
         observation = np.repeat(frames[t][:, None], stack, axis=1)
         action, memory = act(run, params, observation, memory, key, TRAINING, np.int32(1000))

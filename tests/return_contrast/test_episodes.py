@@ -39,7 +39,7 @@ def record(recorder: episodes.Recorder, rewards, over, lost) -> list[episodes.Ep
             reward=reward, finished=np.array(over[t]), life_lost=np.array(lost[t])
         )
         frame = np.full((len(reward), 4, 84, 84), t, np.uint8)
-        recorder(frame, 10 * np.arange(len(reward)) + t, outcome)
+        recorder(frame, 10 * np.arange(len(reward)) + t, outcome, outcome.finished)
     return recorder.episodes
 
 

@@ -92,8 +92,8 @@ def test_an_interrupted_run_equals_an_uninterrupted_one(data, events, torn_bytes
         label="events before the kill",
     )
     with tempfile.TemporaryDirectory() as directory:
-        whole = RunPaths(directory, "whole", "Pong", 0)
-        cut = RunPaths(directory, "cut", "Pong", 0)
+        whole = RunPaths(pathlib.Path(directory), "whole", "Pong", 0)
+        cut = RunPaths(pathlib.Path(directory), "cut", "Pong", 0)
         with RunRecorder(whole, resume_at=None) as recorder:
             _record(recorder, events)
 

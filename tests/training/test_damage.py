@@ -94,7 +94,7 @@ GOES_ON = {
     "metrics.jsonl: half": r"metrics.jsonl holds 2\d of 4\d records up to step 170: the others",
 }
 IGNORED = {
-    "newest checkpoint: another agent's": r"/171 is damaged: it holds no parameters .* step 170",
+    "newest checkpoint: another agent's": r"/171 is damaged: it is of other runs.* step 170",
     "checkpoints/9999: an alien directory": "/9999 is no checkpoint and is ignored",
 }
 
