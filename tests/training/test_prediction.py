@@ -19,6 +19,7 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
+from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_simple
@@ -84,6 +85,16 @@ def test_predicted_memory_holds_the_rendering_environments_of_evaluations():
     )
     needed = 100_001 * 100 * 100 * 3 + 11 * dmc.RENDERER_BYTES
     assert needed < two - one < 1.25 * needed
+
+
+def test_predicted_memory_holds_the_recorded_games_of_final_evaluations():
+    """However many are recorded of periodic ones."""
+    spec, needed = discrete_spec((84, 84), 6), set()
+    for episodes in (1, 10):
+        config = fields.replace(ATARI_PRESETS["rcrl"], {"periodic_episodes": episodes})
+        fleet = fleet_of(make_agent(config, spec), 1)
+        needed.add(prediction.predict_memory(fleet, spec, "device", 100_000).host)
+    assert len(needed) == 1 and needed.pop() > 10 * instruments.MOST_BYTES
 
 
 @pytest.mark.parametrize("batching", ["map", "vmap"])
