@@ -4,9 +4,10 @@ r"""Tests the claim "`rcrl` scores higher than `erainbow_sa`" on the finished ru
 
 Reads the runs below `<results>/rcrl` and `<results>/erainbow_sa` and writes `<results>/README.md`.
 List, test and what counts as a run were fixed beforehand in docs/preregistration.md. No p value is
-computed before the list is complete. Which runs may be pooled is the rule of all tables
-(`tables/pools.py`): runs on another device get tables of their own below the verdict. A list that
-mixes emulators is refused.
+computed before the list is complete. The larger experiment of that page is judged by the same test,
+in a sentence of its own, where there are runs of it. Which runs may be pooled is the rule of all
+tables (`tables/pools.py`): runs on another device get tables of their own below the verdict.
+Results that mix emulators are refused.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.tables import pools, registered, statistics
-from benchmarks.tables.registered import GAMES, PAIRS, PRESETS
+from benchmarks.tables.registered import CLAIM, LARGER, PRESETS, Experiment
 from benchmarks.tables.run_files import ATTEMPTS
 from experiments import markdown
 from rcrl_jax import reference
@@ -27,18 +28,19 @@ SEED = 0
 """Seed of the permutations, and again of the resamples."""
 
 
-def decide(first: statistics.Scores, second: statistics.Scores) -> str:
-    """The verdict on the complete list, with p value and intervals.
+def decide(games: Iterable[str], first: statistics.Scores, second: statistics.Scores) -> str:
+    """The verdict on a complete experiment, with p value and intervals.
 
     Args:
-        first: raw scores of `rcrl`, `[9]` for each game of the list.
+        games: of the experiment.
+        first: raw scores of `rcrl`, one array `[seeds]` for each game.
         second: raw scores of `erainbow_sa`, the same.
     """
     test = statistics.stratified_rank_test(
         first, second, np.random.default_rng(SEED), permutations=PERMUTATIONS
     )
     normalised = [
-        [reference.human_normalised(game, scores) for game, scores in zip(GAMES, arm, strict=True)]
+        [reference.human_normalised(game, scores) for game, scores in zip(games, arm, strict=True)]
         for arm in (first, second)
     ]
     intervals = statistics.bootstrap_intervals(
@@ -57,8 +59,9 @@ def decide(first: statistics.Scores, second: statistics.Scores) -> str:
         verdict = "supported: `rcrl` scores higher than `erainbow_sa`"
     else:
         verdict = "contradicted: `rcrl` scores lower than `erainbow_sa`"
+    pairs = sum(map(len, first))
     return (
-        f"{verdict} ({PAIRS} of {PAIRS} pairs finished; stratified rank test, two-sided "
+        f"{verdict} ({pairs} of {pairs} pairs finished; stratified rank test, two-sided "
         f"p = {test.p_value:.5f}); beside it, with 95 % intervals: interquartile mean of "
         f"human-normalised scores, `rcrl` less `erainbow_sa`, {iqm.estimate:+.4f} "
         f"[{iqm.low:+.4f}, {iqm.high:+.4f}]; probability of improvement "
@@ -66,24 +69,32 @@ def decide(first: statistics.Scores, second: statistics.Scores) -> str:
     )
 
 
-def sentence(frame: pd.DataFrame) -> str:
-    """The verdict on the claim: undecided until every pair of the list is finished.
+def sentence(experiment: Experiment, frame: pd.DataFrame) -> str:
+    """The verdict on the claim: undecided until every pair of the experiment is finished.
 
     Args:
+        experiment: whose pairs count.
         frame: runs of one pool.
     """
-    first, second = registered.paired_scores(frame)
+    first, second = experiment.paired_scores(frame)
     finished = sum(map(len, first))
-    if finished < PAIRS:
-        return f"undecided: {finished} of {PAIRS} pairs finished."
-    return decide(first, second)
+    if finished < experiment.num_pairs:
+        return f"undecided: {finished} of {experiment.num_pairs} pairs finished."
+    return decide(experiment.games, first, second)
 
 
 def page(frame: pd.DataFrame) -> str:
-    """The sentence and the tables, as Markdown."""
-    pool = pools.of_list(frame, registered.listed(frame))
-    listed = registered.listed(pool.runs)
-    lines = [sentence(pool.runs), "", _table(GAMES, pool.runs[listed])]
+    """The sentences and the tables, as Markdown."""
+    larger = LARGER.holds(frame)
+    pool = pools.of_list(frame[~larger], CLAIM.holds(frame[~larger]))
+    listed = CLAIM.holds(pool.runs)
+    lines = [sentence(CLAIM, pool.runs), "", _table(CLAIM.games, pool.runs[listed])]
+    if larger.any():
+        of_larger = pools.largest(frame[larger])
+        games, seeds = len(LARGER.games), LARGER.seeds
+        title = f"The larger experiment, {games} games, seeds {seeds[0]} to {seeds[-1]}"
+        lines += ["", f"{title}: {sentence(LARGER, of_larger.runs)}", *of_larger.left_out]
+        lines += ["", _table(LARGER.games, of_larger.runs)]
     diverged = frame[frame.diverged]
     if len(diverged):
         names = [f"{run.preset}/{run.game}/seed_{run.seed}" for run in diverged.itertuples()]

@@ -65,9 +65,9 @@ def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
     """
     if {*pairs.arm} != {*registered.PRESETS}:
         return False
-    listed = registered.in_larger(pairs)
-    if not registered.is_finished(frame):
-        listed |= registered.listed(pairs)
+    listed = registered.LARGER.holds(pairs)
+    if not registered.CLAIM.is_finished(frame):
+        listed |= registered.CLAIM.holds(pairs)
     return bool(listed.any())
 
 

@@ -243,13 +243,13 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     """
     own = frame[(frame.family == claim.family) & (frame.env_steps == claim.env_steps)]
     own = own.assign(
-        listed=registered.listed(own),
-        larger=registered.in_larger(own),
+        listed=registered.CLAIM.holds(own),
+        larger=registered.LARGER.holds(own),
         arm=own.arm.map(arms.preset_of),
         changed=own.arm.map(arms.changes_of),
     )
     own = own[own.arm.isin([claim.first, claim.second])]
-    is_complete = registered.is_finished(frame)
+    is_complete = registered.CLAIM.is_finished(frame)
     notes = []
     if own.listed.any() and (claim.is_preregistered or not is_complete):
         own = own[~own.listed]
@@ -354,9 +354,10 @@ def _start(verdict: Verdict, is_judged: bool, frame: pd.DataFrame) -> str:
     extent = f"{words.count('pair', verdict.pairs)} of runs on {verdict.games} of {number} games"
     start = f"{verdict.name} after {claim.env_steps:,} environment steps: "
     if claim.is_preregistered:
+        listed = registered.CLAIM
         start += (
-            f"{registered.finished_pairs(frame)} of the {registered.PAIRS} pairs of the "
-            f"pre-registered list are finished; `{registered.COMMAND}` alone decides it."
+            f"{listed.finished_pairs(frame)} of the {listed.num_pairs} pairs of the pre-registered "
+            f"list are finished; `{registered.COMMAND}` alone decides it."
         )
         return start + f" Exploratory, outside the list: {extent}." * bool(verdict.pairs)
     if is_judged:

@@ -177,7 +177,7 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
         return
     look |= {"linewidth": 2, "markersize": 3, "alpha": 1}
     axes.plot(scores.index, scores.mean(axis=1), **look)
-    is_listed = registered.listed(frame) | registered.in_larger(frame)
+    is_listed = registered.CLAIM.holds(frame) | registered.LARGER.holds(frame)
     if scores.shape[1] >= statistics.FEWEST_FOR_INTERVAL and not is_listed.any():
         interval = statistics.bootstrap_intervals(
             {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},

@@ -5,6 +5,7 @@ Where a table leaves out a damaged or deviating run with a note, this stops with
 
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,18 +13,13 @@ from absl import flags
 
 from benchmarks.tables import pools, runs
 from experiments import command_line
-from rcrl_jax import files
+from rcrl_jax import files, reference
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
 
 PRESETS = ("rcrl", "erainbow_sa")
 """The two arms; the claim is that the first scores higher."""
-GAMES = ("Hero", "UpNDown", "Asterix", "MsPacman")
-SEEDS = range(9)
-LARGER_SEEDS = range(100, 126)
-"""Of the larger experiment on all games: one look, when all of its pairs are finished."""
-PAIRS = len(GAMES) * len(SEEDS)
 STEPS = 100_000
 """Agent steps of a run, and environment steps."""
 EPISODES = 100
@@ -32,38 +28,44 @@ COMMAND = "python -m benchmarks.claim --results=results/claim"
 """Alone decides the claim."""
 
 
-def listed(frame: pd.DataFrame) -> pd.Series:
-    """Whether the list holds each run, wherever it lies: equal runs are equal."""
-    return _registered(frame) & frame.game.isin(GAMES) & frame.seed.isin(SEEDS)
+class Experiment(NamedTuple):
+    """Pairs of runs of `PRESETS`, judged once: when all of them are finished."""
+
+    games: tuple[str, ...]
+    seeds: range
+
+    @property
+    def num_pairs(self) -> int:
+        """Of all games and seeds."""
+        return len(self.games) * len(self.seeds)
+
+    def holds(self, frame: pd.DataFrame) -> pd.Series:
+        """Which runs belong to it, wherever they lie: equal runs are equal."""
+        is_arm = frame.arm.isin(PRESETS) & (frame.env_steps == STEPS)
+        return is_arm & frame.game.isin(self.games) & frame.seed.isin(self.seeds)
+
+    def paired_scores(self, frame: pd.DataFrame) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The raw scores of its finished pairs, in the largest set of equal conditions.
+
+        Returns:
+            For each of `PRESETS` one array `[n_g]` for each game; position i is the same seed.
+        """
+        own = frame[self.holds(frame) & frame.score.notna()]
+        return pools.paired_scores(pools.largest(own).runs, *PRESETS, self.games)
+
+    def finished_pairs(self, frame: pd.DataFrame) -> int:
+        """How many of its pairs are finished."""
+        return sum(map(len, self.paired_scores(frame)[0]))
+
+    def is_finished(self, frame: pd.DataFrame) -> bool:
+        """Whether all of its pairs are."""
+        return self.finished_pairs(frame) == self.num_pairs
 
 
-def in_larger(frame: pd.DataFrame) -> pd.Series:
-    """Whether the larger experiment holds each run."""
-    return _registered(frame) & frame.seed.isin(LARGER_SEEDS)
-
-
-def _registered(frame: pd.DataFrame) -> pd.Series:
-    return frame.arm.isin(PRESETS) & (frame.env_steps == STEPS)
-
-
-def paired_scores(frame: pd.DataFrame) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The raw scores of the list's finished pairs, in the largest set of equal conditions.
-
-    Returns:
-        For each of `PRESETS` one array `[n_g]` for each of `GAMES`; position i is the same seed.
-    """
-    own = frame[listed(frame) & frame.score.notna()]
-    return pools.paired_scores(pools.largest(own).runs, *PRESETS, GAMES)
-
-
-def finished_pairs(frame: pd.DataFrame) -> int:
-    """How many of the `PAIRS` pairs of the list are finished."""
-    return sum(map(len, paired_scores(frame)[0]))
-
-
-def is_finished(frame: pd.DataFrame) -> bool:
-    """Whether all pairs of the list are finished."""
-    return finished_pairs(frame) == PAIRS
+CLAIM = Experiment(("Hero", "UpNDown", "Asterix", "MsPacman"), range(9))
+"""The list of the claim."""
+LARGER = Experiment(reference.games(), range(100, 126))
+"""What could decide the mean published difference."""
 
 
 def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:

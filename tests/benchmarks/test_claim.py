@@ -34,9 +34,9 @@ def text(results) -> str:
 def complete(tmp_path_factory):
     """Every run of the list, finished; both presets score alike."""
     results, rng = tmp_path_factory.mktemp("complete"), np.random.default_rng(0)
-    for game in registered.GAMES:
+    for game in registered.CLAIM.games:
         for preset in registered.PRESETS:
-            for seed in registered.SEEDS:
+            for seed in registered.CLAIM.seeds:
                 finish(results, preset, game, seed, score_at(game, rng.normal(0.2, 0.05)))
     return results
 
@@ -118,6 +118,46 @@ def test_runs_outside_the_list_do_not_change_the_verdict(complete, frame, tmp_pa
         "| Hero | 0 |  | 21 | 1000000.0 |",
         "| Pong | 0 |  | 1 | 20.0 |",
     ]
+
+
+def test_the_larger_experiment_is_judged_apart_from_the_list(tmp_path):
+    for preset in registered.PRESETS:
+        finish(tmp_path, preset, "Hero", 0, 5000.0)
+    before = text(tmp_path)
+    for preset in registered.PRESETS:
+        for game in ("Hero", "Pong"):
+            directory = finish(tmp_path, preset, game, 125, 7.0)
+            edit(directory / "manifest.json", "device", platform="gpu")
+    finish(tmp_path, FIRST, "Hero", 126, 8.0)  # of neither
+    after = text(tmp_path)
+    assert after.startswith(before)
+    lines = after.removeprefix(before).splitlines()
+    sentence = "undecided: 2 of 676 pairs finished."
+    assert f"The larger experiment, 26 games, seeds 100 to 125: {sentence}" in lines
+    assert "| Hero | 1 | 7.0 | 1 | 7.0 |" in lines and "| Pong | 1 | 7.0 | 1 | 7.0 |" in lines
+    assert lines[-1] == "| Hero | 1 | 8.0 | 0 |  |"
+
+
+@pytest.mark.parametrize("lift, verdict", [(0.0, "undecided"), (0.05, "supported")])
+def test_verdict_of_the_larger_experiment(frame, lift, verdict, monkeypatch):
+    monkeypatch.setattr(claim, "PERMUTATIONS", 999)
+    monkeypatch.setattr(claim, "RESAMPLES", 99)
+    rng, larger = np.random.default_rng(1), registered.LARGER
+    units = [(p, g, s) for g in larger.games for p in registered.PRESETS for s in larger.seeds]
+    rows = frame.iloc[[0] * len(units)].assign(
+        arm=[preset for preset, _, _ in units],
+        preset=[preset for preset, _, _ in units],
+        game=[game for _, game, _ in units],
+        seed=[seed for _, _, seed in units],
+        score=[score_at(game, rng.normal(0.2, 0.05)) for _, game, _ in units],
+    )
+    found = claim.page(lifted(rows, lift))
+    assert found.startswith("undecided: 0 of 36 pairs finished.\n")
+    (line,) = (line for line in found.splitlines() if line.startswith("The larger experiment"))
+    start = f"The larger experiment, 26 games, seeds 100 to 125: {verdict}: "
+    assert line.startswith(start) and "(676 of 676 pairs finished;" in line
+    almost = claim.page(lifted(rows, lift)[:-1])
+    assert "seeds 100 to 125: undecided: 675 of 676 pairs finished." in almost
 
 
 def test_more_runs_outside_the_list_on_another_device_hide_no_pair(tmp_path):
@@ -216,9 +256,11 @@ def test_the_command_follows_the_preregistration():
     text = (ROOT / "docs" / "preregistration.md").read_text()
     for row in (
         f"| presets | {', '.join(f'`{preset}`' for preset in registered.PRESETS)} |",
-        f"| games | {', '.join(registered.GAMES)} |",
-        f"| seeds | {registered.SEEDS[0]} to {registered.SEEDS[-1]} |",
+        f"| games | {', '.join(registered.CLAIM.games)} |",
+        f"| seeds | {registered.CLAIM.seeds[0]} to {registered.CLAIM.seeds[-1]} |",
         f"| length | {registered.STEPS:,} agent steps |",
+        f"{registered.LARGER.num_pairs} pairs: {len(registered.LARGER.games)} games, seeds "
+        f"{registered.LARGER.seeds[0]} to {registered.LARGER.seeds[-1]}, the same test",
         f"{registered.EPISODES} episodes of the final evaluation",
         f"{claim.PERMUTATIONS:,} permutations",
         f"{claim.RESAMPLES:,} bootstrap resamples",

@@ -10,7 +10,7 @@ from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import ACTION_REPEAT, score_at, write_run
 
 STEPS = 500
-GAMES = tuple(game for game in reference.games() if game not in registered.GAMES)
+GAMES = tuple(game for game in reference.games() if game not in registered.CLAIM.games)
 FREE_GAMES = GAMES[:4]
 """Outside the pre-registered list."""
 
@@ -192,7 +192,7 @@ class TestPreRegisteredClaim:
         return [row for name in presets for row in finished(name, self.LEVELS[name], **which)]
 
     def finished_list(self, *presets):
-        return self.finished(*presets, games=registered.GAMES, seeds=registered.SEEDS)
+        return self.finished(*presets, games=registered.CLAIM.games, seeds=registered.CLAIM.seeds)
 
     def test_it_is_never_decided_here_and_has_no_p_value(self):
         rows = self.finished_list(*self.LEVELS) + self.finished(*self.LEVELS)
@@ -205,7 +205,7 @@ class TestPreRegisteredClaim:
     def test_runs_of_the_unfinished_list_count_in_no_verdict(self):
         claim = claim_of("rcrl > curl", registered.STEPS)
         rows = self.finished_list("rcrl") + self.finished("rcrl")
-        rows += finished("curl", 0.1, games=(*FREE_GAMES, *registered.GAMES))
+        rows += finished("curl", 0.1, games=(*FREE_GAMES, *registered.CLAIM.games))
         verdict = claims.judge(claim, frame_of(rows, registered.STEPS))
         assert verdict.games == len(FREE_GAMES) and "set aside" in verdict.sentence
         rows += self.finished_list("erainbow_sa")
