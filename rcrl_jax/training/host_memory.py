@@ -29,6 +29,10 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     With it there is less than one page fault and there are 17 steps a second (3,000 steps of Qbert,
     AVX2, the other core in use).
 
+    Once more than the threshold for trimming is free at the end of the main arena, that goes back
+    to the system, too. So trimming is off: the largest threshold is 2 GiB, and updates of `slac`
+    free more.
+
     Call this function before JAX starts its threads, that is before the first array and the first
     query of devices; importing JAX starts none. Except on Linux with glibc it does nothing.
 
@@ -43,5 +47,5 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     if large_blocks:
         mallopt(_M_ARENA_MAX, 1)
     mallopt(_M_MMAP_THRESHOLD, _LARGEST)
-    mallopt(_M_TRIM_THRESHOLD, _LARGEST)
+    mallopt(_M_TRIM_THRESHOLD, -1)  # never; as a size, it is the largest there is
     mallopt(_M_TOP_PAD, _HEAP)

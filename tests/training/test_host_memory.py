@@ -30,7 +30,7 @@ def test_threads_share_an_arena_where_blocks_are_large(monkeypatch, settings, sh
     monkeypatch.setattr(ctypes, "CDLL", lambda _: types.SimpleNamespace(mallopt=asked.__setitem__))
     host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
     assert asked.get(ARENA_MAX) == (1 if shares_an_arena else None)
-    assert asked[MMAP_THRESHOLD] == asked[TRIM_THRESHOLD] == 2**31 - 1
+    assert (asked[MMAP_THRESHOLD], asked[TRIM_THRESHOLD]) == (2**31 - 1, -1)
 
 
 def test_without_glibc_nothing_is_set(monkeypatch):
@@ -65,6 +65,28 @@ thread = threading.Thread(target=update)
 thread.start()
 thread.join()
 """
+
+
+# Allocates and frees 2.4 GB in blocks, which it never touches; prints the bytes of the heap then.
+HEAP = """
+import ctypes, pathlib
+from rcrl_jax.training import host_memory
+host_memory.keep_freed_memory(large_blocks=True)
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+for block in [libc.malloc(60_000_000) for _ in range(40)]:
+    libc.free(block)
+(line,) = (x for x in pathlib.Path("/proc/self/maps").read_text().splitlines() if "[heap]" in x)
+start, end = line.split()[0].split("-")
+print(int(end, 16) - int(start, 16))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_more_than_two_gibibytes_are_kept_at_a_time():
+    program = [sys.executable, "-c", HEAP]
+    printed = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert int(printed) > 2_400_000_000
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
