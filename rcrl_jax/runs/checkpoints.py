@@ -29,7 +29,7 @@ KEPT = 2
 
 _PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
 _REPLACED = ".replaced"  # ends that of a checkpoint whose successor takes its place
-_LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.deleted).*")
+_LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
 # Errors that are no damage: arrays are parsed only after their files have shown their digests.
 _PASSING = (PermissionError, MemoryError)
 _DELETION_S = 1.0  # that another program may take to delete the directory

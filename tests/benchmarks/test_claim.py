@@ -213,7 +213,7 @@ def test_damaged_or_differing_results_are_refused(tmp_path, spoil, says):
         assert words in str(refused.value)
 
 
-def test_runs_on_another_device_or_emulator_have_a_table_of_their_own(tmp_path):
+def test_runs_on_another_device_have_a_table_of_their_own(tmp_path):
     """They are not refused, and have no part in the verdict."""
     for seed in (0, 1):
         for preset in registered.PRESETS:

@@ -130,7 +130,7 @@ def test_a_checkpoint_that_does_not_fit_in_memory_is_not_taken_for_damaged(tmp_p
 
 
 def test_leftovers_of_a_killed_process_are_deleted_and_nothing_else(tmp_path):
-    left = ("7.partial", "7.partial.orbax-checkpoint-tmp", "5.deleted")
+    left = ("7.partial", "7.partial.orbax-checkpoint-tmp", "7.orbax-checkpoint-tmp", "5.deleted")
     kept = ("9999", "my.deleted", "5.damaged")
     for name in (*left, *kept):
         (tmp_path / name / "d").mkdir(parents=True)
