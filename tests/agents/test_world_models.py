@@ -23,19 +23,28 @@ from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.losses.sac import sample_action
 from rcrl_jax.networks import rssm
+from rcrl_jax.networks import slac as slac_networks
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.training import prediction
 from tests.training import toy_world_models
 
-SPEC = control_spec((64, 64, 3), 3, action_repeat=2)
+WIDTH = 6  # components of an action, of which most runs here have two
+SPEC = control_spec((64, 64, 3), WIDTH, action_repeat=2)
+OWN = np.arange(WIDTH) < 2
 BATCH = toy_world_models.SMALL["batch_size"]
 # So small that slow loops are fast.
-RECURRENT = {"free_nats": 0.02, "batch_size": 2, "sequence_length": 2}
+WINDOWS = {"batch_size": 2, "sequence_length": 2}
+FREE_NATS = {"dreamer": 0.2, "dreamer_rcrl": 0.2, "planet": 0.02}  # between the divergences
+LEARNING_RATES = {  # of the authors' code: of the model, then of the other parts
+    "dreamer": (6e-4, 8e-5, 8e-5), "planet": (1e-3,), "slac": (1e-4, 3e-4, 3e-4, 3e-4)
+}  # fmt: skip
+EPSILON = {"dreamer": 1e-7, "planet": 1e-4, "slac": 1e-8}
+MAX_NORM = {"dreamer": 100.0, "planet": 1000.0}
 
 
 @functools.cache
 def config_of(preset):
-    own = {} if preset == "slac" else RECURRENT
+    own = {} if preset == "slac" else WINDOWS | {"free_nats": FREE_NATS[preset]}
     return toy_world_models.make_config(preset, {"precision": "float32"} | own)
 
 
@@ -83,6 +92,16 @@ def batch_of(agent, own=2):
     return batch
 
 
+def parameters_of_preset(preset):
+    """The shapes of a preset's parameters, in full size."""
+    agent = make_agent(WORLD_MODEL_PRESETS[preset], SPEC)
+    return jax.eval_shape(agent.init, run_of(agent), jax.random.key(0)).params.agent
+
+
+def count(tree):
+    return sum(x.size for x in jax.tree.leaves(tree))
+
+
 @functools.cache
 def state_of(preset):
     agent = agent_of(preset)
@@ -101,6 +120,44 @@ def updated(preset):
     return update_of(preset)(run_of(agent), state_of(preset), batch_of(agent))
 
 
+def test_dreamer_has_the_published_numbers_of_parameters():
+    """With six action components, as danijar/dreamer has them."""
+    params = parameters_of_preset("dreamer")
+    assert tuple(map(count, params)) == (5_296_820, 578_412, 413_601)
+
+
+def test_planet_has_the_parameters_of_its_own_cell_and_reward_network():
+    params = parameters_of_preset("planet")["params"]
+    assert count(params["gru"]) == 400 * 400 + 400 + 400 * 200 + 200
+    assert count(params["reward_head"]) == 230 * 300 + 300 + 2 * (300 * 300 + 300) + 301
+
+
+def test_slac_has_the_layers_of_the_authors_code():
+    """Counted by hand: features have 256 numbers, z1 32, z2 256, an action 6."""
+
+    def dense(read, written):
+        return read * 256 + 256 + 256 * 256 + 256 + 256 * written + written
+
+    params = parameters_of_preset("slac")
+    assert count(params.actor) == dense(8 * 256 + 7 * 6, 12)
+    assert count(params.critics) == 2 * dense(288 + 6, 1)
+    model = params.model["params"]
+    heads = {
+        "prior_z1": (256 + 6, 64), "posterior_z1_first": (256, 64),
+        "posterior_z1": (256 + 256 + 6, 64), "prior_z2_first": (32, 512),
+        "prior_z2": (32 + 256 + 6, 512), "reward_head": (288 + 6 + 288, 2),
+    }  # fmt: skip
+    for name, sizes in heads.items():
+        assert count(model[name]) == dense(*sizes), name
+    channels = [3, 32, 64, 128, 256, 256]
+    sides = [5, 3, 3, 3, 4]
+    encoder = zip(sides, channels[:-1], channels[1:], strict=True)
+    assert count(model["encoder"]) == sum(side**2 * a * b + b for side, a, b in encoder)
+    channels = [288, 256, 128, 64, 32, 3]
+    decoder = zip(reversed(sides), channels[:-1], channels[1:], strict=True)
+    assert count(model["decoder"]) == sum(side**2 * a * b + b for side, a, b in decoder)
+
+
 def test_frames_of_planet_have_five_bits():
     frames = np.uint8([[0, 7, 8, 255]])
     found = quantise(frames, jax.random.key(0))
@@ -110,14 +167,21 @@ def test_frames_of_planet_have_five_bits():
     assert -0.5 <= many.min() < many.max() < -0.5 + 1 / 32 and many.std() > 0.008
 
 
-def slow_model_loss(network, params, windows, noise, prepare):
+def model_of(preset):
+    """The networks of the world model, apart from an agent."""
+    if preset == "dreamer":
+        return rssm.WorldModel(2, 6, 3, 5, 2, 6, jax.nn.elu, rssm.KerasGru, True)
+    return rssm.WorldModel(2, 6, 3, 5, 3, 6, jax.nn.relu, rssm.BlockGru, False)
+
+
+def slow_model_loss(network, params, windows, noise, images):
     """Window by window and frame by frame: log-densities of images and rewards, divergences."""
     apply = functools.partial(network.apply, params)
     of_image, of_reward, divergence = [], [], []
     for b in range(len(windows.reward)):
         last = network.start(1)
         for t in range(windows.reward.shape[1]):
-            image = prepare(windows.observation[b, t][None])
+            image = images[b, t][None]
             last, q = apply(
                 last, windows.action[b, t][None], apply(image, method="project"),
                 noise[t, b][None], method="observe",
@@ -125,40 +189,62 @@ def slow_model_loss(network, params, windows, noise, prepare):
             p = apply(last.deter, method="prior")
             error = image - apply(last.feature, method="decode")
             half = 0.5 * math.log(2 * math.pi)
-            of_image.append(float(-0.5 * np.sum(np.square(error)) - 64 * 64 * 3 * half))
-            error = windows.reward[b, t] - float(apply(last.feature, method="reward")[0])
+            of_image.append(-0.5 * jnp.sum(jnp.square(error)) - 64 * 64 * 3 * half)
+            error = windows.reward[b, t] - apply(last.feature, method="reward")[0]
             of_reward.append(-0.5 * error**2 - half)
-            ratio = np.asarray(q.std / p.std, np.float64)
-            distance = np.asarray((q.mean - p.mean) / p.std, np.float64)
-            divergence.append(0.5 * np.sum(ratio**2 + distance**2 - 1 - 2 * np.log(ratio)))
-    return np.array(of_image), np.array(of_reward), np.array(divergence)
+            ratio, distance = q.std / p.std, (q.mean - p.mean) / p.std
+            divergence.append(0.5 * jnp.sum(ratio**2 + distance**2 - 1 - 2 * jnp.log(ratio)))
+    return jnp.array(of_image), jnp.array(of_reward), jnp.array(divergence)
+
+
+def slow_model_loss_of(preset, state):
+    """`slow_model_loss` as a function of the parameters, for the update that follows a state."""
+    windows = batch_of(agent_of(preset)).transitions
+    _, key = jax.random.split(jax.random.wrap_key_data(state.key))
+    if preset == "dreamer":
+        key, _ = jax.random.split(key)
+    image_key, noise_key, _ = jax.random.split(key, 3)
+    images = windows.observation / np.float32(255) - 0.5
+    if preset == "planet":
+        images = quantise(windows.observation, image_key)
+    noise = jax.random.normal(noise_key, (2, 2, 3))
+    return jax.jit(lambda params: slow_model_loss(model_of(preset), params, windows, noise, images))
+
+
+def far_from_the_prior(preset):
+    """A state whose posteriors are far from the priors."""
+    state = state_of(preset)
+    params = state.params.agent
+    model = jax.tree.map(lambda x: 2.0 * x, params.model if preset == "dreamer" else params)
+    other = params._replace(model=model) if preset == "dreamer" else model
+    return state._replace(params=state.params._replace(agent=other))
 
 
 def test_dreamers_losses_equal_slow_loops():
     state, batch = state_of("dreamer"), batch_of(agent_of("dreamer"))
-    config, free_nats = config_of("dreamer"), RECURRENT["free_nats"]
+    config, free_nats = config_of("dreamer"), FREE_NATS["dreamer"]
     _, result = updated("dreamer")
     metrics = result.metrics
     params = state.params.agent
-    network = rssm.WorldModel(2, 6, 3, 5, 2, 6, jax.nn.elu, rssm.KerasGru, True)
+    network = model_of("dreamer")
     _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
     model_key, behaviour_key = jax.random.split(loss_key)
     noise = jax.random.normal(jax.random.split(model_key, 3)[1], (2, 2, 3))
-    of_image, of_reward, divergence = slow_model_loss(
-        network, params.model, batch.transitions, noise, lambda x: x / np.float32(255) - 0.5
-    )
+    slow = slow_model_loss_of("dreamer", state)(params.model)
+    of_image, of_reward, divergence = map(np.asarray, slow)
     assert metrics["loss_image"] == pytest.approx(-of_image.mean(), rel=1e-5)
     assert metrics["loss_reward"] == pytest.approx(-of_reward.mean(), rel=1e-4)
     assert metrics["divergence"] == pytest.approx(divergence.mean(), rel=1e-3)
-    assert metrics["loss_divergence"] == pytest.approx(max(divergence.mean(), free_nats), rel=1e-3)
-    total = -of_image.mean() - of_reward.mean() + max(divergence.mean(), free_nats)
+    assert divergence.mean() < free_nats < divergence.max()  # so it is the mean that is clipped
+    assert metrics["loss_divergence"] == pytest.approx(free_nats, rel=1e-6)
+    total = -of_image.mean() - of_reward.mean() + free_nats
     assert metrics["loss_model"] == pytest.approx(total, rel=1e-5)
     np.testing.assert_allclose(
         result.transition_loss, -(of_image + of_reward).reshape(2, 2).mean(1), rtol=1e-5
     )
 
     # Behaviour: from every posterior state, one imagined step after the other.
-    actor = rssm.Mlp(6, 4, 6, jax.nn.elu)
+    actor = rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
     critic = rssm.Mlp(6, 3, 1, jax.nn.elu)
     inputs = batch.transitions.action.swapaxes(0, 1)
     images = batch.transitions.observation.reshape(4, 64, 64, 3) / np.float32(255) - 0.5
@@ -169,12 +255,13 @@ def test_dreamers_losses_equal_slow_loops():
     for key in jax.random.split(behaviour_key, config.horizon):
         action_key, latent_key = jax.random.split(key)
         raw = np.asarray(actor.apply(params.actor, latent.feature))
-        mean, std = 5 * np.tanh(raw[:, :3] / 5), np.log1p(np.exp(raw[:, 3:] + np.log(np.expm1(5))))
-        noise = np.asarray(jax.random.normal(action_key, (4, 3)))
+        mean, raw_std = np.split(raw, 2, axis=1)
+        mean, std = 5 * np.tanh(mean / 5), np.log1p(np.exp(raw_std + np.log(np.expm1(5))))
+        noise = np.asarray(jax.random.normal(action_key, (4, WIDTH)))
         action = np.tanh(mean + (std + 1e-4) * noise)
         scale = (std + 1e-4) * math.sqrt(2 * math.pi) * (1 - action**2)
         log_densities.append((-0.5 * noise**2 - np.log(scale))[:, :2].sum(1))
-        action[:, 2] = 0.0
+        action[:, 2:] = 0.0
         noise = jax.random.normal(latent_key, (4, 3))
         latent = network.apply(params.model, latent, action, noise, method="imagine")
         features.append(latent.feature)
@@ -199,8 +286,8 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     state, batch, horizon = state_of("dreamer"), batch_of(agent_of("dreamer")), 3
     assert config_of("dreamer").horizon == horizon
     model, actor_params, value_params = state.params.agent
-    actor, critic = rssm.Mlp(6, 4, 6, jax.nn.elu), rssm.Mlp(6, 3, 1, jax.nn.elu)
-    network = rssm.WorldModel(2, 6, 3, 5, 2, 6, jax.nn.elu, rssm.KerasGru, True)
+    actor, critic = rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu), rssm.Mlp(6, 3, 1, jax.nn.elu)
+    network = model_of("dreamer")
     model_key, behaviour_key = jax.random.split(
         jax.random.split(jax.random.wrap_key_data(state.key))[1]
     )
@@ -217,10 +304,10 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
         for key in jax.random.split(behaviour_key, horizon):
             action_key, latent_key = jax.random.split(key)
             raw = actor.apply(actor_params, jax.lax.stop_gradient(latent.feature))
-            mean = 5 * jnp.tanh(raw[:, :3] / 5)
-            std = jax.nn.softplus(raw[:, 3:] + np.log(np.expm1(5)))
-            action = jnp.tanh(mean + (std + 1e-4) * jax.random.normal(action_key, (4, 3)))
-            action *= jnp.array([[1.0, 1.0, 0.0]])
+            mean, raw_std = jnp.split(raw, 2, axis=1)
+            std = jax.nn.softplus(raw_std + np.log(np.expm1(5)))
+            noise = jax.random.normal(action_key, (4, WIDTH))
+            action = jnp.tanh(5 * jnp.tanh(mean / 5) + (std + 1e-4) * noise) * OWN[None]
             noise = jax.random.normal(latent_key, (4, 3))
             latent = network.apply(model, latent, action, noise, method="imagine")
             features.append(latent.feature)
@@ -256,22 +343,60 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
 
 
 def test_planets_loss_has_free_nats_in_each_step_and_ten_times_the_reward():
-    state, batch = state_of("planet"), batch_of(agent_of("planet"))
-    metrics = updated("planet")[1].metrics
-    network = rssm.WorldModel(2, 6, 3, 5, 3, 6, jax.nn.relu, rssm.BlockGru, False)
-    _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
-    image_key, noise_key, _ = jax.random.split(loss_key, 3)
-    windows = batch.transitions
-    images = iter(quantise(windows.observation, image_key).reshape(4, 1, 64, 64, 3))
-    noise = jax.random.normal(noise_key, (2, 2, 3))
-    of_image, of_reward, divergence = slow_model_loss(
-        network, state.params.agent, windows, noise, lambda x: next(images)
-    )
+    state, metrics = state_of("planet"), updated("planet")[1].metrics
+    slow = slow_model_loss_of("planet", state)(state.params.agent)
+    of_image, of_reward, divergence = map(np.asarray, slow)
     clipped = np.maximum(divergence - 0.02, 0.0)
     assert 0 < clipped.mean() != pytest.approx(max(divergence.mean(), 0.02), rel=1e-2)
     assert metrics["loss_divergence"] == pytest.approx(clipped.mean(), rel=1e-3)
     total = -of_image.mean() - 10 * of_reward.mean() + clipped.mean()
     assert metrics["loss_model"] == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet"])
+def test_the_gradient_of_a_world_model_equals_that_of_slow_loops(preset):
+    """Through images, rewards and both sides of the divergence, clipped to a norm."""
+    state = far_from_the_prior(preset)
+    after, result = update_of(preset)(run_of(agent_of(preset)), state, batch_of(agent_of(preset)))
+    losses_of = slow_model_loss_of(preset, state)
+    own = state.params.agent
+    params = own.model if preset == "dreamer" else own
+
+    def loss(params):
+        of_image, of_reward, divergence = losses_of(params)
+        if preset == "dreamer":
+            return -of_image.mean() - of_reward.mean() + divergence.mean()
+        of_divergence = jnp.maximum(divergence - FREE_NATS[preset], 0.0)
+        return -of_image.mean() - 10 * of_reward.mean() + of_divergence.mean()
+
+    divergence = losses_of(params)[2]
+    assert divergence.mean() > FREE_NATS[preset]
+    expected = jax.grad(loss)(params)
+    norm = math.sqrt(sum(np.sum(np.square(g, dtype=float)) for g in jax.tree.leaves(expected)))
+    assert result.metrics["gradient_norm"] == pytest.approx(norm, rel=1e-4)
+    scale = min(1.0, MAX_NORM[preset] / norm)
+    assert scale < 1.0
+    state_of_model = after.opt_state.model if preset == "dreamer" else after.opt_state
+    moments = jax.tree.leaves(optax.tree.get(state_of_model, "mu"))
+    for g, m in zip(jax.tree.leaves(expected), moments, strict=True):
+        np.testing.assert_allclose(10 * m, scale * g, rtol=2e-3, atol=1e-5 * scale * norm)
+
+
+@pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
+def test_parts_take_the_steps_of_tensorflows_adam_at_their_own_rates(preset):
+    before, (after, _) = state_of(preset), updated(preset)
+    old, new, states = before.params.agent, after.params.agent, after.opt_state
+    if preset == "planet":
+        old, new, states = (old,), (new,), (states,)
+    for rate, a, b, state in zip(LEARNING_RATES[preset], old, new, states, strict=True):
+        # After one step the moments are 0.1 g and 0.001 g^2.
+        moments = jax.tree.leaves(optax.tree.get(state, "mu"))
+        for x, y, moment in zip(jax.tree.leaves(a), jax.tree.leaves(b), moments, strict=True):
+            g = 10.0 * np.asarray(moment, np.float64)
+            root = math.sqrt(0.001)
+            expected = -rate * root * g / (root * np.abs(g) + EPSILON[preset])
+            found = np.asarray(y, np.float64) - np.asarray(x, np.float64)
+            np.testing.assert_allclose(found, expected, rtol=0.01, atol=1.5e-7)
 
 
 def test_behaviour_does_not_change_the_model():
@@ -313,9 +438,7 @@ def test_acting_filters_as_the_update_does(preset):
     agent = agent_of(preset)
     params, run = state_of(preset).params.agent, run_of(agent)
     model = params.model if preset == "dreamer" else params
-    cell, act = (rssm.KerasGru, jax.nn.elu) if preset == "dreamer" else (rssm.BlockGru, jax.nn.relu)
-    joint = preset == "dreamer"
-    network = rssm.WorldModel(2, 6, 3, 5, 2 if joint else 3, 6, act, cell, joint)
+    network = model_of(preset)
     frames, stack = observations(2, 4), agent.observations.frame_stack
     act = jax.jit(agent.act, static_argnums=5)
     memory, actions, noises, images, latents = agent.init_memory(2), [], [], [], []
@@ -343,23 +466,23 @@ def test_acting_filters_as_the_update_does(preset):
 def test_a_plan_of_planet_equals_slow_loops():
     """Candidate after candidate, step after step, from a latent that is not zero."""
     config, agent, params = config_of("planet"), agent_of("planet"), state_of("planet").params.agent
-    network = rssm.WorldModel(2, 6, 3, 5, 3, 6, jax.nn.relu, rssm.BlockGru, False)
+    network = model_of("planet")
     rng, key = np.random.default_rng(0), jax.random.key(3)
     before = Memory(
         Latent(*(rng.normal(size=(1, size)).astype(np.float32) for size in (3, 6))),
-        np.float32([[0.3, -0.8, 0.0]]),
+        np.float32([[0.3, -0.8, 0.0, 0.0, 0.0, 0.0]]),
     )
     frames = np.repeat(observations(1, 1), agent.observations.frame_stack, axis=1)
     act = jax.jit(agent.act, static_argnums=5)
     found, after = act(run_of(agent), params, frames, before, key, EVALUATION, np.int32(0))
 
     (plan_key,) = jax.random.split(jax.random.split(key, 3)[1], 1)
-    mean, std = np.zeros((3, 3)), np.ones((3, 3))
+    mean, std = np.zeros((3, WIDTH)), np.ones((3, WIDTH))
     for iteration_key in jax.random.split(plan_key, config.iterations):
         draw_key, model_key = jax.random.split(iteration_key)
-        drawn = np.asarray(jax.random.normal(draw_key, (config.candidates, 3, 3)))
+        drawn = np.asarray(jax.random.normal(draw_key, (config.candidates, 3, WIDTH)))
         noise = np.asarray(jax.random.normal(model_key, (3, config.candidates, 3)))
-        actions = np.float32(np.clip(mean + std * drawn, -1, 1) * [1, 1, 0])
+        actions = np.float32(np.clip(mean + std * drawn, -1, 1) * OWN)
         returns = np.zeros(config.candidates)
         for candidate in range(config.candidates):
             latent = after.latent
@@ -373,49 +496,66 @@ def test_a_plan_of_planet_equals_slow_loops():
     np.testing.assert_allclose(found[0], mean[0], rtol=1e-4, atol=1e-6)
 
 
-def test_slacs_actions_are_uniform_at_first_and_sampled_in_evaluation():
-    """As in the published curves."""
+def test_slac_acts_by_its_policy_on_the_newest_frames_of_the_episode():
+    """Uniformly at first; then by a sample, in evaluation too, as in the published curves."""
     agent = agent_of("slac")
-    params, run = state_of("slac").params.agent, run_of(agent, own=1)
-    many = 60
-    observation = np.repeat(observations(1, 1)[0], many, axis=0)[:, None]
-    observation = np.repeat(observation, agent.observations.frame_stack, axis=1)
+    params, run, start = state_of("slac").params.agent, run_of(agent), agent.schedule.learn_start
+    size, length = toy_world_models.SMALL_SLAC, agent.observations.frame_stack
+    assert length == 3
+    network = slac_networks.LatentModel(1, size["z1_size"], size["z2_size"], size["hidden_size"])
+    policy_network = slac_networks.Actor(size["hidden_size"], WIDTH, -20.0, 2.0)
+    frames, memory, taken = observations(1, 5), agent.init_memory(1), []
+    features = [
+        network.apply(params.model, frame / np.float32(255), method="encode")[0] for frame in frames
+    ]
     act = jax.jit(agent.act, static_argnums=5)
+    for t in range(5):
+        places = range(t - length + 1, t + 1)
+        stack = np.stack([frames[max(place, 0)] for place in places], axis=1)
+        stack[:, : max(length - 1 - t, 0)] = 255  # frames before the first one are not read
+        key = jax.random.key(t)
 
-    def actions(policy_name, step, key=0):
-        memory = agent.init_memory(many)
-        action, _ = act(
-            run, params, observation, memory, jax.random.key(key), policy_name, np.int32(step)
-        )
-        assert not action[:, 1:].any() and np.abs(action).max() <= 1
-        return np.asarray(action[:, 0])
+        def action_of(policy_name, step, arguments=(run, params, stack, memory, key)):
+            return act(*arguments, policy_name, np.int32(step))
 
-    assert abs(actions(TRAINING, 0).std() - 1 / math.sqrt(3)) < 0.1
-    np.testing.assert_array_equal(actions(EVALUATION, 0), actions(EVALUATION, 999))
-    assert np.any(actions(EVALUATION, 0) != actions(EVALUATION, 0, key=1))
+        noise_key, random_key = jax.random.split(key)
+        known = [features[max(place, 0)] for place in places]
+        between = [taken[place] if place >= 0 else np.zeros(WIDTH) for place in places[:-1]]
+        policy = policy_network.apply(params.actor, np.stack(known)[None], np.stack(between)[None])
+        noise = jax.random.normal(noise_key, (1, WIDTH))
+        expected = np.tanh(policy.mean + np.exp(policy.log_std) * noise) * OWN
+        for name, step in ((EVALUATION, 0), (EVALUATION, start), (TRAINING, start)):
+            np.testing.assert_allclose(action_of(name, step)[0], expected, rtol=1e-4, atol=1e-6)
+        action, memory = action_of(TRAINING, start - 1)
+        uniform = control_training.uniform_action(random_key, 1, OWN)
+        np.testing.assert_array_equal(action, uniform)
+        assert np.abs(action - expected).max() > 0.01
+        taken.append(np.asarray(action[0]))
+    np.testing.assert_array_equal(memory.action[0], taken[-2:])
+    assert memory.age.tolist() == [5]
 
 
 def test_dreamer_is_evaluated_by_its_most_likely_action():
     agent, params = agent_of("dreamer"), state_of("dreamer").params.agent
     observation = np.repeat(observations(5, 1)[0][:, None], agent.observations.frame_stack, axis=1)
     act = jax.jit(agent.act, static_argnums=5)
-    key, mask = jax.random.key(4), np.array([True, True, False])
+    key = jax.random.key(4)
     action, memory = act(
         run_of(agent), params, observation, agent.init_memory(5), key, EVALUATION, np.int32(0)
     )
     policy = losses.dreamer_policy(
-        rssm.Mlp(6, 4, 6, jax.nn.elu).apply(params.actor, memory.latent.feature), 5.0, 5.0
+        rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature), 5.0, 5.0
     )
     samples = config_of("dreamer").mode_samples
-    noise = jax.random.normal(jax.random.split(key, 3)[1], (samples, 5, 3))
-    expected = losses.most_likely_action(policy, noise, mask)
+    noise = jax.random.normal(jax.random.split(key, 3)[1], (samples, 5, WIDTH))
+    expected = losses.most_likely_action(policy, noise, OWN)
     np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet"])
 def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
     """Learning starts after environment steps; acting counts agent steps, half as many."""
-    agent, config, mask = agent_of(preset), config_of(preset), np.array([True, True, False])
+    agent, config = agent_of(preset), config_of(preset)
     start = agent.schedule.learn_start
     assert start == config.learn_start // SPEC.action_repeat
     params, key = state_of(preset).params.agent, jax.random.key(5)
@@ -428,17 +568,17 @@ def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
         memory = agent.init_memory(6)
         return act(run_of(agent), params, frames, memory, key, policy_name, np.int32(step))
 
-    uniform = control_training.uniform_action(random_key, 6, mask)
+    uniform = control_training.uniform_action(random_key, 6, OWN)
     np.testing.assert_array_equal(taken(TRAINING, start - 1)[0], uniform)
     explored, memory = taken(TRAINING, start)
     if preset == "planet":
         chosen, _ = taken(EVALUATION, start)  # its key draws the same candidates
     else:
-        raw = rssm.Mlp(6, 4, 6, jax.nn.elu).apply(params.actor, memory.latent.feature)
+        raw = rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature)
         policy = losses.dreamer_policy(raw, config.mean_scale, config.initial_std)
-        chosen, _ = sample_action(policy, jax.random.normal(action_key, (6, 3)), mask)
-    noise = config.exploration_std * np.asarray(jax.random.normal(noise_key, (6, 3)))
-    expected = np.clip(chosen + noise, -1, 1) * mask
+        chosen, _ = sample_action(policy, jax.random.normal(action_key, (6, WIDTH)), OWN)
+    noise = config.exploration_std * np.asarray(jax.random.normal(noise_key, (6, WIDTH)))
+    expected = np.clip(chosen + noise, -1, 1) * OWN
     assert np.any(np.abs(expected[:, :2]) < 1)
     np.testing.assert_allclose(explored, expected, rtol=1e-4, atol=1e-5)
 
@@ -455,19 +595,19 @@ def layers_that_differ(one, other) -> set[str]:
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
-def test_components_that_a_run_lacks_change_nothing(preset):
-    """Neither their outputs of the policy nor their noise enter an update or an action."""
-    agent = agent_of(preset)
-    run, batch = run_of(agent), batch_of(agent)
-    state = state_of(preset)._replace(updates=jnp.int32(1000))  # all of SLAC learns
+@pytest.mark.parametrize("own", [1, WIDTH])
+def test_components_that_a_run_lacks_change_nothing(preset, own):
+    """Neither the policy's outputs nor noise for them enter an update or an action."""
+    agent, state = agent_of(preset), state_of(preset)
+    run, batch = run_of(agent, own), batch_of(agent, own)
 
     last_layer = {"dreamer": "Dense_4", "slac": "Dense_2"}.get(preset)
 
     def disturb(path, x):
-        """Adds to all weights that only the third component of an action reaches or leaves."""
+        """Adds to all weights that only the last component of an action reaches or leaves."""
         name = jax.tree_util.keystr(path)
         if "actor" in name and last_layer in name:
-            return x.at[..., [2, 5]].add(3.0)
+            return x.at[..., [WIDTH - 1, 2 * WIDTH - 1]].add(3.0)
         if "transition" in name and x.ndim == 2:
             return x.at[-1].add(3.0)
         return x
@@ -481,8 +621,18 @@ def test_components_that_a_run_lacks_change_nothing(preset):
     other = state._replace(params=params)
     update = update_of(preset)
     (_, found), (_, expected) = (update(run, s, batch) for s in (other, state))
-    for name in found.metrics:
-        np.testing.assert_array_equal(found.metrics[name], expected.metrics[name], err_msg=name)
+    equal = [np.array_equal(found.metrics[name], expected.metrics[name]) for name in found.metrics]
+
+    frames = np.repeat(observations(4, 1)[0][:, None], agent.observations.frame_stack, axis=1)
+    act, key = jax.jit(agent.act, static_argnums=5), jax.random.key(3)
+    arguments = frames, agent.init_memory(4), key, TRAINING, np.int32(1000)
+    changed, usual = (act(run, s.params.agent, *arguments)[0] for s in (other, state))
+    assert not np.any(changed[:, own:])
+    if own == 1:
+        assert all(equal) and np.array_equal(changed, usual)
+    else:  # the last component counts
+        assert not all(equal)
+        assert np.any(changed != usual) or preset == "planet"  # whose first plan need not change
 
 
 def test_slac_learns_the_model_alone_at_first():
@@ -510,43 +660,23 @@ def test_slac_learns_the_model_alone_at_first():
         np.testing.assert_allclose(new, old + 0.005 * (online - old), rtol=1e-5, atol=1e-8)
 
 
-def test_slac_remembers_its_actions_and_how_old_the_episode_is():
-    agent = agent_of("slac")
-    params, run = state_of("slac").params.agent, run_of(agent)
-    frames, memory, taken = observations(1, 5), agent.init_memory(1), []
-    act = jax.jit(agent.act, static_argnums=5)
-    for t in range(5):
-        stack = np.zeros((1, 3, 64, 64, 3), np.uint8)
-        for back in range(min(t + 1, 3)):
-            stack[0, 2 - back] = frames[t - back]
-        key = jax.random.key(t)
-        action, memory = act(run, params, stack, memory, key, TRAINING, np.int32(999))
-        if t == 0:  # frames before the first one are not read
-            stack[0, :2] = 255
-            again, _ = act(run, params, stack, agent.init_memory(1), key, TRAINING, np.int32(999))
-            np.testing.assert_array_equal(again, action)
-        taken.append(np.asarray(action[0]))
-    np.testing.assert_array_equal(memory.action[0], taken[-2:])
-    assert memory.age.tolist() == [5]
-
-
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])
 def test_a_context_represents_the_newest_frame_and_what_exists_before_it(preset):
     agent = agent_of(preset)
     params, length = state_of(preset).params.agent, agent.observations.frame_stack
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 256, (2, length, 64, 64, 3), np.uint8)
-    led_by = rng.uniform(-1, 1, (2, length, 3)).astype(np.float32)
+    led_by = rng.uniform(-1, 1, (2, length, WIDTH)).astype(np.float32)
     exists = np.ones((2, length), bool)
     exists[1, :-1] = False  # the first frame of an episode
-    action = np.ones((2, 3), np.float32)
+    action = np.ones((2, WIDTH), np.float32)
     embed = jax.jit(agent.embed)
 
     def phi():
         return np.asarray(embed(params, types.Pairs(types.Context(frames, led_by, exists), action)))
 
     first = phi()
-    np.testing.assert_array_equal(first[:, -3:], action)
+    np.testing.assert_array_equal(first[:, -WIDTH:], action)
     frames[1, :-1] = 0
     led_by[1, :-1] = 0.0
     np.testing.assert_array_equal(phi()[1], first[1])
@@ -578,10 +708,10 @@ def test_the_row_of_a_pair_does_not_change_its_representation(preset):
     frame = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     context = types.Context(
         np.broadcast_to(frame, (3, length, 64, 64, 3)),
-        np.zeros((3, length, 3), np.float32),
+        np.zeros((3, length, WIDTH), np.float32),
         np.ones((3, length), bool),
     )
-    pairs = types.Pairs(context, np.zeros((3, 3), np.float32))
+    pairs = types.Pairs(context, np.zeros((3, WIDTH), np.float32))
     first, *others = np.asarray(jax.jit(agent.embed)(state_of(preset).params.agent, pairs))
     for other in others:
         np.testing.assert_allclose(other, first, rtol=1e-5, atol=1e-6)

@@ -324,13 +324,14 @@ def test_settings_of_the_authors_code():
     shared = {
         "batch_size": 50, "sequence_length": 50, "free_nats": 3.0, "deter_size": 200,
         "stoch_size": 30, "hidden_size": 200, "learn_start": 5000, "update_period": 1000,
-        "updates": 100, "exploration_std": 0.3,
+        "updates": 100, "exploration_std": 0.3, "filters": 32, "evaluation_period": 10_000,
+        "periodic_episodes": 1,
     }  # fmt: skip
     dreamer = {
         "action_repeat": 2, "model_learning_rate": 6e-4, "value_learning_rate": 8e-5,
         "actor_learning_rate": 8e-5, "adam_epsilon": 1e-7, "max_gradient_norm": 100.0,
         "horizon": 15, "return_lambda": 0.95, "discount": 0.99, "first_updates": 100,
-        "head_size": 400, "initial_std": 5.0,
+        "head_size": 400, "initial_std": 5.0, "mean_scale": 5.0, "mode_samples": 100,
     }  # fmt: skip
     planet = {
         "action_repeat": 0, "model_learning_rate": 1e-3, "adam_epsilon": 1e-4,
@@ -342,7 +343,8 @@ def test_settings_of_the_authors_code():
         "pretraining_updates": 100_000, "learn_start": 10_000, "learning_rate": 3e-4,
         "model_learning_rate": 1e-4, "critic_tau": 0.005, "initial_temperature": 1.0,
         "pixel_variance": 0.1, "z1_size": 32, "z2_size": 256, "replay.capacity": 100_000,
-        "adam_epsilon": 1e-8, "log_std_min": -20.0, "log_std_max": 2.0,
+        "adam_epsilon": 1e-8, "log_std_min": -20.0, "log_std_max": 2.0, "filters": 32,
+        "hidden_size": 256, "discount": 0.99, "periodic_episodes": 10,
     }  # fmt: skip
     assert_settings("dreamer", shared | dreamer)
     assert_settings("planet", shared | planet)

@@ -70,12 +70,19 @@ def test_sizes_of_tasks_are_the_suite_s_and_action_repeats_are_curl_s():
     assert (dmc.MAX_NUM_ACTIONS, dmc.MAX_STATE_SIZE) == (6, 24)
 
 
-@pytest.mark.parametrize("repeat, num_workers, end", [(2, 2, 60), (4, 1, 60), (8, 1, 130)])
-def test_states_rewards_and_limits_are_the_suite_s(make, repeat, num_workers, end):
-    """All tasks of one action repeat; a whole episode of those whose episodes are short."""
+@pytest.mark.parametrize(
+    ("repeat", "num_workers", "end", "chosen"),
+    [(2, 2, 60, 0), (4, 1, 60, 0), (8, 1, 130, 0), (8, 1, 60, 5)],
+)
+def test_states_rewards_and_limits_are_the_suite_s(make, repeat, num_workers, end, chosen):
+    """All tasks of one action repeat, or with another one; a whole episode of short ones."""
     tasks = [task for task in dmc.DMC_TASKS if REPEAT[task] == repeat]
     runs, sizes = len(tasks), [dmc.DMC_TASKS[task].action_size for task in tasks]
-    environment = make(tasks, range(10, 10 + runs), observation="state", num_workers=num_workers)
+    environment = make(
+        tasks, range(10, 10 + runs), observation="state", num_workers=num_workers,
+        action_repeat=chosen,
+    )  # fmt: skip
+    repeat = chosen or repeat
     assert environment.spec == control_spec((24,), 6, action_repeat=repeat)
     assert environment.num_valid_actions.tolist() == sizes
     direct = [load(task, 10 + r) for r, task in enumerate(tasks)]

@@ -13,7 +13,7 @@ from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.runs import records
-from rcrl_jax.training import prediction
+from rcrl_jax.training import build, prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import test_golden, toy, toy_world_models
 
@@ -52,6 +52,84 @@ def test_a_run_is_saved_between_the_updates_of_a_step(tmp_path, monkeypatch):
     assert [line["agent_steps"] for line in evaluations] == [50, 84]
     scores = json.loads(whole.paths[0].scores.read_text())
     assert len(scores["returns"]) == 2 and scores["env_steps"] == 2 * 84
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+@pytest.mark.parametrize("preset", ["planet", "slac"])
+def test_a_run_resumes_in_the_middle_of_updates_and_of_an_episode(tmp_path, monkeypatch, preset):
+    """Of SLAC, between two updates of the model alone."""
+    whole = toy_world_models.make_plan(tmp_path / "whole", preset)
+    toy.run(whole)
+    parts = dataclasses.replace(whole, workdir=tmp_path / "parts")
+    toy.run_and_stop_between_updates(parts, monkeypatch, 20, 2)
+    toy.run_and_stop(parts, 63)  # the fourth step of an episode
+    assert not toy.last_checkpoint(parts).memory[-1].any()  # so something is remembered
+    toy.run(parts)
+    toy.assert_same_result(parts, whole)
+    scores = json.loads(whole.paths[0].scores.read_text())
+    assert len(scores["returns"]) == 2
+
+
+class Counting(toy_world_models.LargeReach):
+    """Its frames show episode and step; `taken` tells which action was taken where."""
+
+    def __init__(self, seeds, own):
+        super().__init__(seeds, own)
+        self.taken = {}
+
+    def _frame(self):
+        frame = np.zeros((1, 64, 64, 3), np.uint8)
+        frame[..., 0], frame[..., 1] = self._episodes[0], self._time[0]
+        return frame
+
+    def send(self, actions):
+        place = int(self._episodes[0]), int(self._time[0])
+        super().send(actions)
+        self.taken[place] = actions[0].copy()
+        self._last = self._last._replace(reward=np.float32([self.reward(*place)]))
+
+    @staticmethod
+    def reward(episode, time):
+        return 100 * episode + time
+
+
+@pytest.mark.parametrize("preset", ["planet", "slac"])
+def test_windows_and_memory_hold_the_actions_that_the_environment_received(preset):
+    """Through the whole loop: from what acts to what learns."""
+    environments = []
+
+    def make_environment(seeds):
+        environments.append(Counting(seeds.reshape(-1), (2,)))
+        return environments[-1]
+
+    plan = toy_world_models.make_plan("", preset, make_environment=make_environment)
+    environment, fleet = build.make_fleet(plan)
+    replay = build.make_replay(fleet, "host")
+    taken, steps = environments[0].taken, 0
+    for step in toy.training(fleet, environment, 35, replay=replay):
+        if step.outcome is None:  # an update before an action
+            continue
+        remembered = np.asarray(step.state.memory.state.action)[0, 0]
+        newest = remembered if preset == "planet" else remembered[-1]
+        np.testing.assert_array_equal(newest, list(taken.values())[-1])
+        steps += 1
+    assert steps == len(taken) == 35
+
+    windows, seen = jax.tree.map(lambda x: x[0], replay.sample(1.0).batch.transitions), set()
+    for frames, actions, rewards in zip(
+        windows.observation, windows.action, windows.reward, strict=True
+    ):
+        for frame, action, reward in zip(frames, actions, rewards, strict=True):
+            episode, time = map(int, frame[0, 0, :2])
+            # PlaNet's actions and rewards led to the frame, SLAC's follow it.
+            place = (episode, time - 1 if preset == "planet" else time)
+            if place in taken:
+                np.testing.assert_array_equal(action, taken[place])
+                assert reward == Counting.reward(*place)
+                seen.add(place)
+            else:  # the first frame, or the last one
+                assert not action.any() and reward == 0.0
+    assert len(seen) > 5
 
 
 @pytest.mark.parametrize("preset", PRESETS)
