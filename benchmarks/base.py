@@ -131,7 +131,7 @@ def page(frame: pd.DataFrame) -> str:
     """The outcome and the ranks of each look, as Markdown."""
     others = published.curl_runs()
     lines, left_out = [], []
-    for seed in LOOKS:  # each is judged alone, so conditions may differ between them
+    for seed in LOOKS:  # each is judged alone: device and environment may differ
         pool = pools.largest(frame[frame.seed == seed])
         own, places = pool.runs, our_places(pool.runs, seed)
         left_out += pool.left_out

@@ -104,7 +104,8 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
 
     Returns:
       For each run: the mean return of `policy`, `uniform`, `constant` and `untrained`, each with
-      its standard error; the constant action; the best null, and the difference to it.
+      its standard error; the constant action; the best null, and the difference to it, game by
+      game.
     """
     num_games = returns.shape[1]
     tried = _constant_players(fleet)
@@ -131,11 +132,8 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
 def _compare(returns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     plays = {name: with_error(values) for name, values in returns.items()}
     best = max((name for name in plays if name != "policy"), key=lambda name: plays[name]["mean"])
-    policy, null = plays["policy"], plays[best]
-    error = None
-    if policy["standard_error"] is not None:
-        error = math.hypot(policy["standard_error"], null["standard_error"])
-    difference = {"mean": policy["mean"] - null["mean"], "standard_error": error}
+    # Of each game: the same games are played.
+    difference = with_error(returns["policy"] - returns[best])
     return {**plays, "best_null": best, "difference": difference}
 
 

@@ -124,5 +124,5 @@ def test_the_command_writes_what_it_prints_and_no_other_page(tmp_path):
 def test_the_preregistration_names_the_test():
     registered_text = (ROOT / "docs" / "preregistration.md").read_text()
     assert 100 * base.LEVEL == 0.5
-    for text in ("0.5 % each", *(f"`numpy.random.default_rng([{n}, n])`" for n in base.LOOKS)):
+    for text in ("0.5 % each", *(f"`numpy.random.default_rng([{n}, g])`" for n in base.LOOKS)):
         assert text in registered_text

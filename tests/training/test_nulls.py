@@ -101,13 +101,16 @@ def test_a_comparison_is_with_the_best_play_of_each_run():
     assert first["constant"] == pytest.approx({"mean": 11.5, "standard_error": error})
     assert first["policy"] == pytest.approx({"mean": 9.5, "standard_error": error})
     assert first["best_null"] == "constant"
-    assert first["difference"] == pytest.approx(
-        {"mean": -2.0, "standard_error": np.sqrt(2) * error}
-    )
+    # Of each game: the constant action is better by 2 in all of them.
+    assert first["difference"] == pytest.approx({"mean": -2.0, "standard_error": 0.0})
     assert second["constant"]["mean"] == 1.5 and second["best_null"] == "constant"
+    by_game = np.arange(20.0) ** 2 - (np.arange(20.0) - 8.0)
+    assert second["difference"]["standard_error"] == pytest.approx(
+        np.std(by_game, ddof=1) / np.sqrt(20)
+    )
     assert nulls.describe(first) == (
         "without learning, same episodes: uniform actions 3.0 ± 0.0, the best constant action "
-        "tried 11.5 ± 1.3, the untrained agent 1.0 ± 0.0; above the best of them -2.0 ± 1.9"
+        "tried 11.5 ± 1.3, the untrained agent 1.0 ± 0.0; above the best of them -2.0 ± 0.0"
     )
 
 

@@ -63,9 +63,12 @@ def _slope(rows: list[dict], key: str) -> float:
 
 
 def _nonvacuous_from(blocks, size) -> int:
-    """Smallest n, to 1 %, at which the bound is below 1, the maximum of the left side."""
+    """Smallest n, to 1 %, at which the bound is below 1/2, the maximum of the left side.
+
+    E|g(x1) - g(x2)| of independent x1, x2 and g in [0, 1] is at most 1/2.
+    """
     n = 2.0
-    while bounds.theorem_bound(n, blocks, size, problems.DELTA) >= 1.0:
+    while bounds.theorem_bound(n, blocks, size, problems.DELTA) >= 0.5:
         n *= 1.01
     return int(n)
 

@@ -81,17 +81,25 @@ def test_prioritised_anchors_lose_the_guarantee_of_segments():
     """A pays 1 with probability 0.1 and leads to B; B repeats with probability 1/2."""
     visits = np.arange(1, 200)  # of B in an episode
     probability = 0.5**visits
-    rare = 0.00930  # priority of A that pays 1, or whose next step is the last
-    priority = np.where(visits == 1, rare, 1.0)
+    s = 2 * np.log(2) - 1  # sum of 0.5^v / (1 + v) over v >= 1
+    # Priorities of A that pays 1 or whose next step is the last, and of the last B; others have 1.
+    rare, last = (0.15 - 0.9 * (s - 0.25)) / (0.325 - 0.55 / 3), (0.9 * (1 - 2 * s) - 1 / 3)
+    last /= 1 / 3 - 0.9 * s
+    assert (rare, last) == pytest.approx((0.19295, 8.97759), abs=1e-5)
     is_a = 1 / (1 + visits)  # that the positive is A, in the segment of A and all of B
-    after_a = 0.1 * rare + 0.9 * np.sum(probability * priority * is_a)
-    after_a /= 0.1 * rare + 0.9 * np.sum(probability * priority)
-    after_b = 0.9 * np.sum(probability * visits * is_a) / np.sum(probability * visits)
-    assert after_a == pytest.approx(after_b, abs=1e-5) and after_b == pytest.approx(
-        0.27617, abs=1e-5
-    )
+
+    def positives(of_a, of_last_b):
+        """Probabilities that the positive of an anchor in A, and of one in B, is A."""
+        in_a, in_b = np.where(visits == 1, of_a, 1.0), visits - 1 + of_last_b
+        after_a = 0.1 * of_a + 0.9 * np.sum(probability * in_a * is_a)
+        after_a /= 0.1 * of_a + 0.9 * np.sum(probability * in_a)
+        return after_a, 0.9 * np.sum(probability * in_b * is_a) / np.sum(probability * in_b)
+
+    negative_is_a = 1 / (1 + np.sum(probability * visits))
+    assert positives(rare, last) == pytest.approx((negative_is_a,) * 2, abs=1e-9)
     # With uniform anchors they are separated.
-    assert 0.1 + 0.9 * np.sum(probability * is_a) > after_b + 0.1
+    after_a, after_b = positives(1.0, 1.0)
+    assert after_a > after_b + 0.1
 
 
 def test_segment_law_with_another_step_as_positive_by_hand():
