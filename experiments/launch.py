@@ -1,6 +1,7 @@
 """What the training programs share: flags of a fleet, and how a run that ends early is reported."""
 
 import contextlib
+import errno
 import math
 import pathlib
 import sys
@@ -15,6 +16,9 @@ from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 
 if TYPE_CHECKING:
     from rcrl_jax.training.plan import Plan
+
+# A disk, a network file system or its server fails; the next try may succeed.
+_PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN}
 
 _SEED = flags.DEFINE_integer(
     "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
@@ -173,6 +177,10 @@ def ending_cleanly() -> Iterator[None]:
     try:
         with signals.ending_at_once():
             yield
+    except OSError as error:
+        if error.errno in _PASSING:
+            command_line.fail(f"{error}: the same command resumes", 1)
+        command_line.refuse(str(error))
     except (
         files.InUse,
         manifest.WorkdirMismatch,
@@ -181,7 +189,6 @@ def ending_cleanly() -> Iterator[None]:
         experiment.NotReproduced,
         video.VideoFailed,
         ImportError,
-        OSError,
     ) as error:
         command_line.refuse(str(error))
     except MemoryError as error:

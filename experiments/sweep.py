@@ -102,7 +102,7 @@ _DRY_RUN = flags.DEFINE_bool("dry_run", False, "print every run with its state, 
 _MAX_RUNS = flags.DEFINE_integer(
     "max_runs_per_fleet", None,
     "the most runs that one process trains side by side [default: 1 on CPUs, "
-    f"{_RUNS_ON_ACCELERATOR} on an accelerator]",
+    f"{_RUNS_ON_ACCELERATOR} on an accelerator; a GPU of 80 GB holds 65 of rcrl]",
     lower_bound=1,
 )  # fmt: skip
 _NICENESS = flags.DEFINE_integer(

@@ -121,7 +121,7 @@ class Update(NamedTuple):
     """An update of a fleet and the indices of what it learned from."""
 
     index: np.ndarray  # [R, B] int64
-    result: UpdateResult  # leading axis R; on the device, maybe still being computed
+    result: UpdateResult  # leading axis R' (see `Fleet`); on the devices, maybe being computed
     positive_is_anchor: np.ndarray  # [R], share of positives that are their own anchor
 
 

@@ -94,8 +94,8 @@ def config_values(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def of_today(run: Mapping[str, Any]) -> dict[str, Any]:
-    """A section `run`, without fields of its configuration that are gone and changed nothing."""
+def without_removed_fields(run: Mapping[str, Any]) -> dict[str, Any]:
+    """A section `run` without those fields of its configuration that are gone and did nothing."""
     return {**run, "config": _without_gone(run.get("config", {}))}
 
 
@@ -256,7 +256,9 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     old_format = old["run"].get("format", 1)
     differing = [
         difference
-        for difference in _differences(of_today(old["run"]), files.to_json_value(manifest["run"]))
+        for difference in _differences(
+            without_removed_fields(old["run"]), files.to_json_value(manifest["run"])
+        )
         if not difference.startswith(f"config.{CHANGES_NO_RESULT} ")
     ]
     if old_format != FORMAT:

@@ -272,8 +272,8 @@ def describe_scores(
     }
 
 
-def behind(scores: Mapping[str, Any]) -> str:
-    """What is behind a run's score: `1 seed, 4,000 steps, 2 episodes, 1 cut`.
+def sample_size(scores: Mapping[str, Any]) -> str:
+    """What a run's score is a mean of: `1 seed, 4,000 steps, 2 episodes, 1 cut`.
 
     Args:
         scores: as `describe_scores` returns them.

@@ -166,7 +166,7 @@ def restore_agents(plan: Plan) -> tuple[Fleet, types.Params]:
 def load_agents(
     fleet: Fleet, directory: pathlib.Path, step: int, rows: Sequence[int], num_saved: int
 ) -> types.Params:
-    """The parameters of a fleet's agents from a checkpoint, leading axis R, on the devices.
+    """The parameters of a fleet's agents from a checkpoint, leading axis R', on the devices.
 
     Args:
       fleet: acts with them.
@@ -183,4 +183,4 @@ def load_agents(
     saved = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_saved, *x.shape[1:]), x.dtype), shapes)
     params = checkpoints.read_agents(directory, step, saved)
     rows = np.asarray(rows)
-    return jax.device_put(fleet.place(jax.tree.map(lambda x: x[rows], params)))
+    return fleet.to_devices(jax.tree.map(lambda x: x[rows], params))

@@ -65,15 +65,16 @@ def evaluate(
     which games are played.
 
     The games of an evaluation are numbered; the evaluations of a training run play those from 0 on.
-    Two calls for games 0 to 19 and 20 to 39 play the same games as one call for 0 to 39, because
-    all bounds are multiples of ten.
+    Games are played in groups of `GAMES_AT_ONCE`. So calls that split the numbers at multiples of
+    it play the same games as one call.
 
     Args:
       params: agent parameters, leading axis R.
       fleet: acts for the R runs.
       make_environment: makes the environments.
       agent_steps: how long the runs have trained.
-      games: their numbers, E consecutive ones per run.
+      games: their numbers, E consecutive ones per run; the first is a multiple of
+        `GAMES_AT_ONCE`.
       policy_name: as of `Agent.act`.
       film: how many runs, the first ones, keep the frames of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
@@ -81,7 +82,10 @@ def evaluate(
 
     Raises:
       FloatingPointError: an action is not finite.
+      ValueError: the number of the first game is no multiple of `GAMES_AT_ONCE`.
     """
+    if games.start % GAMES_AT_ONCE:
+        raise ValueError(f"game {games.start} is not the first of {GAMES_AT_ONCE}")
     all_seeds = evaluation_seeds(fleet.seeds, agent_steps, games.stop)[:, games.start :]
     protocol = fleet.agent.protocol.for_evaluation()
     parts = []

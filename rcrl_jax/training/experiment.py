@@ -202,7 +202,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
       OSError: a file cannot be read.
     """
     try:
-        # A finished run does not read it again, whatever it is asked for.
+        # Only training reads the log of frames, and training has ended.
         (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
     except OSError as error:
         say(f"warning: {error}")
@@ -221,7 +221,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
             curves.draw_learning_curve(paths)
         except OSError as error:
             say(f"warning: the curve cannot be drawn: {error}")
-        say(reference.comparison(paths.game, plan.preset, mean, recorder.behind(scores)))
+        say(reference.comparison(paths.game, plan.preset, mean, recorder.sample_size(scores)))
         if changes := _changed_fields(plan, paths.game):
             say(f"fields unlike those of preset {plan.preset}: {changes}")
         say(f"results in {paths.directory}")
@@ -256,11 +256,11 @@ def _start_or_resume(
       The state, what was recorded by then, and the log that the environments keep of their
       frames, if the agent wants one.
     """
-    learner = fleet.init()
-    like = (fleet.to_host(learner), None, replay.state, history.state, None)
-    saved = store.restore(Checkpoint(0, *like))
-    if saved is not None:  # on the device: acting would copy arrays of the host at each step
-        learner = jax.device_put(fleet.place(saved.learner))
+    like = jax.tree.map(
+        lambda x: np.zeros((fleet.num_runs, *x.shape[1:]), x.dtype), jax.eval_shape(fleet.init)
+    )
+    saved = store.restore(Checkpoint(0, like, None, replay.state, history.state, None))
+    learner = fleet.init() if saved is None else fleet.to_devices(saved.learner)
     if saved is not None and _is_trained(saved, fleet.agent, plan.total_steps):
         say(f"resuming after the last of {plan.total_steps} steps")
         state = loop.LoopState(saved.step, learner, None, None, None, saved.early_updates)
@@ -291,7 +291,7 @@ def _start_or_resume(
     memory = None
     if saved.memory is not None:
         kept, restart = jax.tree.unflatten(jax.tree.structure(fleet.start_memory(1)), saved.memory)
-        memory = types.Memory(fleet.place(kept), restart)
+        memory = types.Memory(fleet.to_devices(kept), restart)
     state = loop.LoopState(
         saved.step, learner, observation, saved.pending_update, memory, saved.early_updates
     )
@@ -369,8 +369,8 @@ class _Saves:
             yield
         except loop.NotFinite as stop:
             kept = self.plan.workdir / "diverged"
-            # The same run diverges again in the same way, and then may know less: one that resumes
-            # after its last step has no replay.
+            # The first state is kept: a repetition diverges at the same step, and after the last
+            # step it has no replay to save.
             if stop.state.step not in kept_steps(kept):
                 with contextlib.closing(CheckpointStore(kept, self.say)) as store:
                     store.save(self._snapshot(stop.state))

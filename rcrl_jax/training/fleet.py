@@ -23,7 +23,8 @@ class Fleet:
     """An agent's functions over R runs.
 
     A run depends only on its own seed and `RunSpec`. Its keys are derived from the seed and from
-    counters, so its result is independent of fleet composition and of interruptions.
+    counters. On a CPU with `map` its result is the same, bit for bit, in every fleet of one agent,
+    interrupted or not; an agent has as many actions as the largest set of its fleet.
 
     When the number of devices does not divide R, the last run is repeated until it does: R' rows.
     What stays on the devices has all R' rows, because cutting them would gather all rows on one
@@ -40,7 +41,7 @@ class Fleet:
         batching: str = "auto",
         devices: Sequence[jax.Device] | None = None,
     ) -> None:
-        """Compiles nothing yet.
+        """Makes the programs, which compile at their first call.
 
         Args:
           agent: the functions of one run.
@@ -76,7 +77,6 @@ class Fleet:
         keys = np.stack([native.key_data(seed) for seed in seeds])
         self._keys = self.place(keys)
         self._runs = self.place(runs)
-
         self._runs_here = np.int32((self.num_runs + self._copies) // len(devices))
 
     def init(self) -> types.LearnerState:
@@ -188,8 +188,7 @@ class Fleet:
         specs = jax.tree.map(lambda x: x[rows], self._specs)
         seeds = [self.seeds[row] for row in rows]
         fleet = Fleet(self.agent, seeds, specs, batching=self.batching, devices=self._devices)
-        own = fleet.place(jax.tree.map(lambda x: np.asarray(x)[rows], tree))
-        return fleet, own if fleet.num_devices > 1 else jax.device_put(own)
+        return fleet, fleet.to_devices(jax.tree.map(lambda x: np.asarray(x)[rows], tree))
 
     def to_host(self, tree: Any) -> Any:
         """A copy in NumPy of any result of this fleet; leading axis R.
@@ -207,12 +206,16 @@ class Fleet:
         return jax.jit(lambda: jnp.zeros(full, dtype), out_shardings=sharding)()
 
     def place(self, tree: Any) -> Any:
-        """Host arrays `[R, ...]` as this fleet's functions take them; the inverse of `to_host`."""
+        """Host arrays `[R, ...]` as this fleet's functions take them, for one call."""
         if self._copies:
             tree = jax.tree.map(lambda x: np.concatenate([x, *[x[-1:]] * self._copies]), tree)
         elif self._sharding.mesh.size == 1:
             return tree  # jit moves it to the device, which saves a separate call
         return jax.device_put(tree, self._sharding)
+
+    def to_devices(self, tree: Any) -> Any:
+        """Host arrays `[R, ...]` on the devices, for many calls; the inverse of `to_host`."""
+        return jax.device_put(self.place(tree))
 
 
 class Programs(NamedTuple):
@@ -293,8 +296,8 @@ def _over_runs(
         then follow as the last argument, or None.
 
     Returns:
-      A function of the same arguments, each with a leading run axis except the shared ones. Before
-      them it takes the number of runs on each device, which must not be a compile-time constant.
+      A function of the same arguments, each with a leading run axis except the shared ones. Its
+      first argument is the number of runs on each device, traced (see `_compiled_apart`).
     """
 
     def batched(runs_here, *arguments):

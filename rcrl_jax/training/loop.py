@@ -37,7 +37,7 @@ class LoopState(NamedTuple):
     """All that the loop carries from step to step beside environment, replay and history."""
 
     step: int  # agent steps taken
-    learner: types.LearnerState  # leading axis R
+    learner: types.LearnerState  # leading axis R' (see `Fleet`)
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
     pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
     memory: types.Memory | None = None  # of acting; None at the start, and if agents have none

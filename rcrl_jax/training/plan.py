@@ -19,7 +19,8 @@ class Moment(NamedTuple):
 
     step: int
     fleet: Fleet
-    params: types.TrainableParams  # leading axis R; consumed by the next update
+    # Leading axis R' (see `Fleet`), R after `fleet.to_host`; consumed by the next update.
+    params: types.TrainableParams
     replay: SegmentReplay
 
 

@@ -131,7 +131,7 @@ class Recording(contextlib.ExitStack):
             scalars = {name: float(value[run]) for name, value in metrics.items()}
             if replay.priority_exponent:
                 total = self._plan.total_steps
-                # The finished update was dispatched a step before the last one.
+                # The finished update was sampled at agent step `step - 2`.
                 scalars["beta"] = loop.importance_exponent(self._agent, step - 2, total)
             if not (early_updates or self._agent.action.shape):
                 actions = self._history.newest(self._plan.record_period)[run]

@@ -241,7 +241,7 @@ def _load(
 def _read_agents(fleet: Fleet, kept: Kept, rows: Sequence[int], num_saved: int) -> types.Params:
     if kept.is_parameters:
         params = parameters.read(kept.path, jax.eval_shape(fleet.init).params).agent
-        return jax.device_put(fleet.place(params))
+        return fleet.to_devices(params)
     return build.load_agents(fleet, kept.path.parent, kept.step, rows, num_saved)
 
 
@@ -344,7 +344,7 @@ def _report(paths: RunPaths, described: dict[str, Any]) -> str:
     spread = "" if error is None else f", standard error {error:.1f}"
     lines = [
         reference.comparison(
-            paths.game, paths.preset, described["mean"], recorder.behind(described)
+            paths.game, paths.preset, described["mean"], recorder.sample_size(described)
         ),
         f"seed {paths.seed}: mean of {words.count('episode', described['episodes'])} "
         f"{described['mean']:.1f}{spread}, median {described['median']:.1f}",

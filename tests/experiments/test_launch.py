@@ -1,5 +1,8 @@
 """What the training programs share."""
 
+import errno
+import os
+
 import jax
 import pytest
 
@@ -38,6 +41,17 @@ def test_a_gpu_that_jax_leaves_idle_is_named(tmp_path, monkeypatch):
     assert command_line.idle_gpu("gpu") == ""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # as the user wants it
     assert command_line.idle_gpu("cpu") == ""
+
+
+@pytest.mark.parametrize(
+    "number, code", [(errno.EIO, 1), (errno.ESTALE, 1), (errno.ENOSPC, 2), (errno.EACCES, 2)]
+)
+def test_a_failing_file_system_is_tried_again_and_a_full_disk_is_not(capsys, number, code):
+    with pytest.raises(SystemExit) as ended, launch.ending_cleanly():
+        raise OSError(number, os.strerror(number), "runs/metrics.jsonl")
+    assert ended.value.code == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "runs/metrics.jsonl" in line and ("the same command resumes" in line) == (code == 1)
 
 
 def test_a_full_device_is_refused_in_one_line(capsys):

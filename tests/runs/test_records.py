@@ -16,7 +16,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
-from rcrl_jax.runs.recorder import Counters, RunRecorder, behind
+from rcrl_jax.runs.recorder import Counters, RunRecorder, sample_size
 
 
 def _counters(agent_steps):
@@ -225,6 +225,6 @@ def test_scores_of_a_game_without_published_scores(tmp_path):
 
 def test_cut_episodes_are_told_where_not_all_of_them_end_so():
     scores = {"game": "Pong", "env_steps": 1000, "episodes": 2, "episodes_cut": 1}
-    assert behind(scores) == "1 seed, 1,000 steps, 2 episodes, 1 cut"
-    assert behind({**scores, "episodes_cut": 0}) == "1 seed, 1,000 steps, 2 episodes"
-    assert behind({**scores, "game": "cheetah_run"}) == "1 seed, 1,000 steps, 2 episodes"
+    assert sample_size(scores) == "1 seed, 1,000 steps, 2 episodes, 1 cut"
+    assert sample_size({**scores, "episodes_cut": 0}) == "1 seed, 1,000 steps, 2 episodes"
+    assert sample_size({**scores, "game": "cheetah_run"}) == "1 seed, 1,000 steps, 2 episodes"

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
+from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
-from rcrl_jax.training import build
+from rcrl_jax.training import build, prediction
 from rcrl_jax.training import fleet as fleets
 from tests.training import test_golden, toy
 
@@ -64,6 +66,22 @@ def test_run_is_independent_of_fleet_composition(together):
     assert [np.unique(actions).tolist() for actions in history.actions] == [
         [0, 1, 2], [0, 1, 2], [0, 1]
     ]  # fmt: skip
+
+
+def test_a_larger_action_set_changes_rounding_alone():
+    """A game's valid actions keep their values in a network with more actions."""
+    batch, found = None, []
+    for actions in (3, 5):
+        agent = make_agent(CONFIG, discrete_spec((84, 84), actions))
+        run = types.RunSpec(np.int32(3), agent.run_constants(toy.GAME))
+        batch = batch or prediction.empty_batch(agent, 1, "host")
+        state = jax.jit(agent.init)(run, jax.random.key(0))
+        one = jax.tree.map(lambda x: x[0], batch)
+        state, result = jax.jit(agent.update)(run, state, one)
+        pairs = types.Pairs(one.transitions.observation, one.transitions.action)
+        found.append((result.transition_loss, jax.jit(agent.embed)(state.params.agent, pairs)))
+    for few, many in zip(*found, strict=True):
+        np.testing.assert_allclose(few, many, rtol=1e-4, atol=1e-5)
 
 
 def test_runs_of_different_seeds_differ(together):
