@@ -38,8 +38,7 @@ from rcrl_jax.training.fleet import Fleet
 
 MOST_BYTES = 8 * 2**20  # frames kept of a game: 1188 steps of Atari
 
-_PAIRS = 256  # anchors of each kind of contrast
-_AT_ONCE = 256  # pairs in a call of the network
+_PAIRS = 256  # anchors of each kind of contrast, compared at once
 _FEWEST = 20  # pairs of each label; with fewer, a metric is NaN
 _MATCHED_WITHIN = 0.1  # relative difference of two distances in time that count as equal
 _DRAWS = 128  # attempts to find a partner that fulfils a condition
@@ -98,17 +97,7 @@ def measure(
         for own, seed in zip(played, seeds, strict=True)
     ]
     drawn = np.array(contrasts)  # [R, 3 kinds, 4, n]
-    first = np.repeat(drawn[:, :, :1], 3, axis=2)  # the anchors, once for each partner
-    shape = first.shape  # [R, 3, 3, n]
-    compared = compare(
-        fleet,
-        params,
-        games,
-        np.maximum(first.reshape(len(games), -1), 0),
-        np.maximum(drawn[:, :, 1:].reshape(len(games), -1), 0),
-    )
-    cosine = compared.cosine.reshape(shape)
-    logit = None if compared.logit is None else compared.logit.reshape(shape)
+    cosine, logit = compare(fleet, params, games, np.maximum(drawn, 0))
     return [
         metrics_of(
             played[run], Contrast(*drawn[run].swapaxes(0, 1)), cosine[run],
@@ -315,17 +304,19 @@ def compare(
     fleet: Fleet,
     params: types.TrainableParams,
     games: Sequence[Sequence[episodes.Episode]],
-    first: np.ndarray,
-    second: np.ndarray,
+    drawn: np.ndarray,
 ) -> types.Comparison:
-    """Compares steps of recorded games, a few at a time.
+    """Compares anchors with their partners, n pairs at a time.
 
     Args:
       fleet: compares pairs.
       params: all trainable parameters, leading axis R.
       games: `[R][G]`, recorded games of each run.
-      first: `[R, n]`, indices into `episodes.all_steps` of a run's games.
-      second: `[R, n]`, likewise.
+      drawn: `[R, K, 1 + P, n]`, for K kinds of contrasts the anchors, then P partners of each;
+        indices into `episodes.all_steps` of a run's games.
+
+    Returns:
+      Leading axes `[R, K, P, n]`.
     """
     observations = fleet.agent.observations
     steps = [episodes.all_steps(own) for own in games]
@@ -337,12 +328,12 @@ def compare(
         ]
         return jax.tree.map(lambda *runs: np.stack(runs), *own)
 
-    parts = [
-        fleet.compare(
-            params,
-            pairs_at(first[:, start : start + _AT_ONCE]),
-            pairs_at(second[:, start : start + _AT_ONCE]),
-        )
-        for start in range(0, first.shape[1], _AT_ONCE)
-    ]
-    return jax.tree.map(lambda *chunks: np.concatenate(chunks, axis=1), *parts)
+    kinds = []
+    for kind in drawn.swapaxes(0, 1):
+        anchor = pairs_at(kind[:, 0])
+        compared = [
+            fleet.compare(params, anchor, pairs_at(partner))
+            for partner in kind[:, 1:].swapaxes(0, 1)
+        ]
+        kinds.append(jax.tree.map(lambda *partners: np.stack(partners, axis=1), *compared))
+    return jax.tree.map(lambda *each: np.stack(each, axis=1), *kinds)

@@ -85,7 +85,7 @@ _START = """
 import functools, runpy
 from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import plan
-instruments._PAIRS, instruments._AT_ONCE = {pairs!r}
+instruments._PAIRS = {pairs!r}
 plan.Plan = functools.partial(plan.Plan, **{fields!r})
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
@@ -96,8 +96,7 @@ def start(module: str, *arguments: str, **fields) -> subprocess.Popen:
 
     Its evaluations compare as many pairs as those of this process, so that they can be equal.
     """
-    pairs = (instruments._PAIRS, instruments._AT_ONCE)
-    program = _START.format(module=module, fields=fields, pairs=pairs)
+    program = _START.format(module=module, fields=fields, pairs=instruments._PAIRS)
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         cwd=_ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

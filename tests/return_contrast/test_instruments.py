@@ -22,7 +22,6 @@ SIZE = 4000
 def as_many_pairs_as_the_program(monkeypatch):
     """Trainings of other modules compare few."""
     monkeypatch.setattr(instruments, "_PAIRS", 256)
-    monkeypatch.setattr(instruments, "_AT_ONCE", 256)
 
 
 def game(rewards, actions, first_pixel=0) -> episodes.Episode:
