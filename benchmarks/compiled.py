@@ -34,6 +34,7 @@ from experiments import command_line
 from rcrl_jax import files, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.config.world_models import SlacConfig
 from rcrl_jax.training.progress import Progress
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -248,7 +249,8 @@ def _exists(config: presets.Config, program: str) -> bool:
     """Whether an agent has a program on its devices."""
     if program == "write":  # states are stored on the host
         return getattr(config, "observation", "") != "state"
-    return not program.startswith("update_") or isinstance(config, SimpleConfig)
+    of_several_kinds = {"update_1": SimpleConfig | SlacConfig, "update_2": SimpleConfig}
+    return isinstance(config, of_several_kinds.get(program, object))
 
 
 def main(argv: list[str]) -> int:

@@ -12,7 +12,7 @@ COMPILERS = pathlib.Path(__file__).parents[1] / ".compilers"
 """Where `make compilers` installs libtpu and JAX's CUDA plugin."""
 
 
-class Missing(RuntimeError):  # noqa: N818 - says what is the matter
+class Missing(RuntimeError):
     """A compiler is not installed; the message is one line."""
 
 

@@ -23,7 +23,7 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _LONGEST = 1_000_000  # iterations that are evaluated
 
 
-class Unknown(ValueError):  # noqa: N818 - says what is the matter
+class Unknown(ValueError):
     """How often a loop runs cannot be told from the program and the given arguments."""
 
 

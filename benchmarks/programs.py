@@ -189,6 +189,8 @@ def own_loops(config: presets.Config, program: str) -> list[int]:
             return [config.iterations, config.horizon]
         case SlacConfig(), "update":  # the model's filter both ways, and the critics' filter
             return 3 * [config.window_frames]
+        case SlacConfig(), "update_1":  # of the model alone
+            return 2 * [config.window_frames]
         case SimpleConfig(), "update_1" | "update_2":  # rollout, advantages, minibatches
             in_game = config.real_rollout // config.real_agents
             steps = in_game if program == "update_1" else config.model_rollout

@@ -367,7 +367,10 @@ def test_the_branches_of_a_truth_value_have_their_own_operands(one, runs):
     [
         ("rcrl", "update", []),
         ("dreamer", "update", [14, 14, 15, 15, 50, 50]),
+        ("planet", "update", [50, 50]),
         ("planet", "act", [10, 12]),
+        ("slac", "update", [9, 9, 9]),
+        ("slac", "update_1", [9, 9]),
         ("simple", "update_1", [29, 199, 200]),
         ("simple", "update_2", [7, 49, 50]),
     ],
