@@ -174,7 +174,8 @@ def total_loss(config, params, target_params, momentum, batch, key):
     own = params.auxiliary["curl"]
     view = view_of(task.images(batch, batch, task_keys[-1]))
     values["curl"], _ = task.loss(own, view, momentum, task_keys[-1])
-    weighted = 0.3 * config.auxiliary_weight * values["curl"]  # 0.3: the run's game
+    factor = 0.3 * config.curl.weight  # 0.3: of the run's game
+    weighted = factor * config.auxiliary_weight * values["curl"]
     # As in CURL's code: weighted like the transitions, and part of their priorities.
     total += jnp.mean(t.weight * weighted)
     return total, (cross_entropy + weighted, values)
@@ -194,7 +195,10 @@ def test_two_updates_by_hand():
     """With gradients so small beside Adam's epsilon that their clipping has an effect."""
     # Another rounding may choose another action where two are nearly equal, and at the start of
     # training some are equal in all digits.
-    changes = {"precision": "float32", "auxiliary_weight": 3.0, "max_gradient_norm": 0.05}
+    changes = {
+        "precision": "float32", "auxiliary_weight": 3.0, "max_gradient_norm": 0.05,
+        "curl.weight": 0.7,
+    }  # fmt: skip
     preset = "rcrl_curl"
     config = config_of(preset, **changes)
     state = fresh(preset, **changes)
@@ -255,6 +259,7 @@ def test_a_weight_of_zero_gives_the_base_agent_bit_for_bit():
         without, other = agent_of("erainbow_sa")[1](without, batch)
     assert_equal((with_task, one), (without, other))
     assert_differ(without.params.agent, fresh("erainbow_sa").params.agent)
+    assert agent_of("rcrl", auxiliary_weight=0.0)[0].replay == agent_of("erainbow_sa")[0].replay
     # A task's own weight leaves it out of what is stored and of the parameters.
     zero = {"curl.weight": 0.0}
     assert agent_of("rcrl_curl", **zero)[0].observations == agent_of("rcrl")[0].observations

@@ -13,6 +13,7 @@ from rcrl_jax import types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.auxiliary.task import AuxiliaryTask
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.envs.protocol import EnvironmentProtocol, control_spec
 from rcrl_jax.networks import sac as networks
@@ -404,6 +405,29 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
         other_key = jax.random.key_data(jax.random.key(99))
         other = update(RUN, state._replace(key=other_key), batch)[1].metrics["loss_critic"]
         assert bool(one != other) == differs
+
+
+def test_anchors_that_are_the_rl_batch_are_cropped_apart_from_it():
+    def make_task(parts):
+        def loss(params, view, state, key):
+            t, anchor = view.batch.transitions, view.batch.contrast.anchor
+            return jnp.float32(0), {"apart": jnp.mean(t.observation != anchor.observation)}
+
+        return AuxiliaryTask(lambda key: {}, loss)
+
+    changes = {
+        "batch_size": BATCH, "return_contrast.batch_size": BATCH,
+        "return_contrast.anchors": "rl_batch",
+    }  # fmt: skip
+    settings = toy_control.make_config("rcrl_sac", changes)
+    agent = make_agent(settings, spec_of("pixels"), {"seen": make_task})
+    run = RUN._replace(constants=agent.run_constants(""))
+    t = batch_of("rcrl_sac").transitions
+    pairs = types.Pairs(t.observation, t.action)
+    batch = types.Batch(t, types.ContrastBatch(pairs, pairs, pairs))
+    state = agent.init(run, jax.random.key(0))
+    metrics = jax.jit(agent.update)(run, state, batch)[1].metrics
+    assert metrics["apart"] > 0.5  # 0 with the RL batch's crops
 
 
 @pytest.mark.parametrize("kind", types.ContrastBatch._fields)

@@ -120,6 +120,14 @@ def test_the_momentum_network_is_a_moving_average_without_gradient(small):
     view = view_of(task, linear_encode, agent_params, batch)
     gradient = jax.grad(lambda m: task.loss(params, view, m, KEY)[0])(momentum)
     assert not any(np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(gradient))
+    trained = jax.grad(
+        lambda p, a: task.loss(p, view_of(task, linear_encode, a, batch), momentum, KEY)[0],
+        argnums=(0, 1),
+    )(params, agent_params)
+    # Those before a normalisation have none.
+    assert all(
+        np.any(np.asarray(leaf)) for leaf in jax.tree.leaves(trained) if leaf.ndim > 1
+    )  # the encoder included
 
 
 @pytest.mark.parametrize("in_priorities", [False, True])

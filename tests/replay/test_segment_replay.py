@@ -166,16 +166,24 @@ def positives(pair: Pair, anchors: int = 4000) -> dict[int, list[int]]:
 
 def test_segments_by_hand():
     # The rewarding transition belongs to the segment it closes; episode ends close it as well.
-    # index    012 34 5 67 8(frame) 9 10 11
-    pair = play("..+ .+ - .C . .", capacity=40, n_step=1)
+    # index    012 34 5 67 8(frame) 9 10 11 12
+    pair = play("..+ .+ - .C .T . .", capacity=40, n_step=1)
     drawn = {a: set(p) for a, p in positives(pair).items()}
     assert drawn[0] == drawn[1] == drawn[2] == {0, 1, 2}
     assert drawn[3] == drawn[4] == {3, 4}
     assert drawn[5] == {5}  # alone: its own positive
     assert drawn[6] == drawn[7] == {6, 7}
+    assert drawn[9] == drawn[10] == {9, 10}  # game over, or a lost life
     # The open segment counts, its newest transition too, which is not a start yet.
-    assert drawn[9] == {9, 10}
-    assert drawn.keys() == {0, 1, 2, 3, 4, 5, 6, 7, 9}
+    assert drawn[11] == {11, 12}
+    assert drawn.keys() == {0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11}
+
+
+def test_a_segment_that_is_partly_overwritten_keeps_its_live_part():
+    pair = play("....+" + "." * 12, capacity=16, n_step=1)  # 0 and 1 are lost
+    drawn = {a: set(p) for a, p in positives(pair).items()}
+    assert min(drawn) == 2
+    assert drawn[2] == drawn[3] == drawn[4] == {2, 3, 4}
 
 
 def chi_square(observed, expected) -> float:
@@ -191,7 +199,7 @@ def counts(indices, values) -> list[int]:
 
 @pytest.fixture  # of each test: every draw advances its counters
 def mixed() -> Pair:
-    """A ring that has wrapped, with cut segments, truncation frames and uneven priorities."""
+    """A ring that has wrapped, with truncation frames and uneven priorities."""
     pair = play("..+....T.C.C.C..-...C......+...C....T.....+..", capacity=40, n_step=3)
     starts = np.array([pair.slow[0].starts()])
     pair.update_priorities(starts, np.random.default_rng(0).uniform(0.1, 9.0, starts.shape))
@@ -256,8 +264,10 @@ def test_negatives_are_uniform_over_live_pairs_and_skip_truncation_frames(mixed)
     reference = mixed.slow[0]
     live, pairs = 40 - 1, reference.pairs()
     assert live - len(pairs) == 4  # frames of truncations, to be avoided
-    _, _, negative = contrast_indices(mixed, mixed.sample(1, 20_000, 0.5), 0)
+    anchor, _, negative = contrast_indices(mixed, mixed.sample(1, 20_000, 0.5), 0)
     assert chi_square(counts(negative, pairs), np.ones(len(pairs))) > 1e-3
+    # The anchor itself is one of them.
+    assert np.mean(negative == anchor) == pytest.approx(1 / len(pairs), rel=0.2)
 
 
 def test_importance_weights_by_hand():

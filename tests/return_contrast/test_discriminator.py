@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from rcrl_jax.return_contrast.discriminator import Discriminator
 
@@ -25,3 +26,13 @@ def test_a_discriminator_equals_a_slow_forward_pass(reads, layers):
         np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
     is_symmetric = np.array_equal(logits, network.apply(params, second, first))
     assert is_symmetric == (reads == "difference_product")
+
+
+def test_weights_start_lecun_normal_and_biases_at_zero():
+    network, x = Discriminator(256, "difference_product", 1), np.zeros((1, 576), np.float32)
+    layers = network.init(jax.random.key(0), x, x)["params"]
+    assert not any(np.any(layer["bias"]) for layer in layers.values())
+    for name, inputs in (("Dense_0", 1152), ("Dense_1", 256)):
+        # Variance 1 / inputs, of a normal cut at two of its own standard deviations.
+        scaled = np.ravel(layers[name]["kernel"]) * inputs**0.5 * 0.87962566
+        assert stats.kstest(scaled, stats.truncnorm(-2, 2).cdf).pvalue > 1e-3

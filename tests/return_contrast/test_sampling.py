@@ -170,20 +170,30 @@ def test_equal_return_positives_are_uniform_or_fall_back_to_the_segment():
 
 
 def test_share_of_rare_equal_returns_that_is_found():
-    """Two pairs of return 1 among 101 live ones, each a segment of its own."""
+    """Two pairs of return 1 among 32 live ones, each a segment of its own."""
     rule = {"equal_return_positives": True, "excludes_anchor": True}
-    pair = play("P" + "." * 98 + "T" + "P", n_step=1, capacity=120, **rule)
-    assert len(pair.slow[0].pairs()) == 101
-    pair.update_priorities(np.array([[0, 100]]), np.full((1, 2), 1e4, np.float32))
-    anchor, positive, _ = contrast_indices(pair, pair.sample(1, SIZE, 0.5), 0)
-    rare = np.isin(anchor, [0, 100])
-    assert rare.sum() > 10_000
+    pair = play("P" + "." * 29 + "T" + "P", n_step=1, capacity=120, **rule)
+    assert len(pair.slow[0].pairs()) == 32
+    pair.update_priorities(np.array([[0, 31]]), np.full((1, 2), 1e4, np.float32))
+    anchor, positive, _ = contrast_indices(pair, pair.sample(1, 8 * SIZE, 0.5), 0)
+    rare = np.isin(anchor, [0, 31])
+    assert rare.sum() > 80_000
     assert set(zip(anchor[rare].tolist(), positive[rare].tolist(), strict=True)) == {
-        (0, 100), (100, 0), (0, 0), (100, 100)
+        (0, 31), (31, 0), (0, 0), (31, 31)
     }  # fmt: skip
     found = np.mean(positive[rare] != anchor[rare])
-    expected = 1 - (100 / 101) ** 32  # 0.27
+    expected = 1 - (31 / 32) ** 32  # 0.64; one draw more or less changes it by 0.011
     assert found == pytest.approx(expected, abs=4 * np.sqrt(0.25 / rare.sum()))
+
+
+def test_share_of_rare_other_returns_that_is_found():
+    """Negatives of another return than 99 pairs' have one of two places."""
+    pair = play("P" + "." * 98 + "T" + "P", n_step=1, capacity=120, differs_in_return=True)
+    anchor, _, negative = contrast_indices(pair, pair.sample(1, 8 * SIZE, 0.5), 0)
+    common = ~np.isin(anchor, [0, 100])
+    found = np.mean(np.isin(negative[common], [0, 100]))
+    expected = 1 - (99 / 101) ** 16  # 0.27; one draw more or less changes it by 0.014
+    assert found == pytest.approx(expected, abs=4 * np.sqrt(0.25 / common.sum()))
 
 
 def real_returns(**rule) -> Pair:

@@ -246,7 +246,7 @@ def test_on_atari_only_the_same_return_is_equal():
             "n_step": 1,
         },
     )
-    rewards = [1.0, 0.0, -1.0, 0.0, 1.0, 0.0]  # returns 1 0 0 1 1 0
+    rewards = [0.25, 0.0, -0.25, 0.0, 0.25, 0.0]  # returns 0.25 0 0 0.25 0.25 0
     sample = replay_of(settings, rewards, 1).sample(1.0)
     anchor, positive, _ = (pairs.action[0] for pairs in sample.batch.contrast)
     one, none = [0, 3, 4], [1, 2, 5]

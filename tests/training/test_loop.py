@@ -153,11 +153,12 @@ def test_the_replay_gets_the_frame_acted_on_and_what_followed():
 
 
 def test_batch_sizes_and_the_schedule_of_importance_weights():
-    config = toy.make_config("rcrl", {"replay.importance_exponent": 0.4}, learn_start=LEARN_START)
+    sizes = {"replay.importance_exponent": 0.4, "return_contrast.batch_size": 5}
+    config = toy.make_config("rcrl", sizes, learn_start=LEARN_START)
     log, _ = _train(config)
     for _, _, sample in _events(log, "sample"):
         assert sample.index.shape == (len(RUNS), 8)
-        assert sample.batch.contrast.anchor.action.shape == (len(RUNS), 8)
+        assert sample.batch.contrast.anchor.action.shape == (len(RUNS), 5)
     np.testing.assert_allclose(
         [beta for _, (beta, _), _ in _events(log, "sample")],
         [0.4, 0.46, 0.52, 0.58, 0.64, 0.7, 0.76, 0.82, 0.88, 0.94],
