@@ -198,6 +198,7 @@ def test_two_updates_by_hand():
     changes = {
         "precision": "float32", "auxiliary_weight": 3.0, "max_gradient_norm": 0.05,
         "curl.weight": 0.7,
+        "noisy_sigma": 3.0,  # so strong that another sample selects another action
     }  # fmt: skip
     preset = "rcrl_curl"
     config = config_of(preset, **changes)
@@ -213,7 +214,7 @@ def test_two_updates_by_hand():
     start = theta = flattened(state.params)
     mean, square = np.zeros_like(theta), np.zeros_like(theta)
     for t, batch in enumerate(batches_of(preset), start=1):
-        _, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
+        next_key, loss_key = jax.random.split(jax.random.wrap_key_data(state.key))
         g, (cross_entropy, losses) = gradient(
             unflattened(theta, state.params), state.target_params, momentum, batch, loss_key
         )
@@ -227,6 +228,7 @@ def test_two_updates_by_hand():
         theta = theta - config.learning_rate * step
 
         state, result = update(state, batch)
+        assert state.key.tolist() == jax.random.key_data(next_key).tolist()
         np.testing.assert_allclose(result.transition_loss, cross_entropy, rtol=1e-4)
         metrics = {name: float(value) for name, value in result.metrics.items()}
         assert {name for name in metrics if name.startswith("loss_")} == {
@@ -283,6 +285,15 @@ def test_each_network_encodes_each_image_once():
     # The states at both ends of a window, the last one by two networks; anchors, positives and
     # negatives; a query and a key for each first state.
     assert sum(images) == 3 * BATCH + 3 * ANCHORS + 2 * BATCH
+
+
+def test_the_replay_is_that_of_the_configuration():
+    own = {"capacity": 321, "priority_exponent": 0.3, "importance_exponent": 0.2}
+    changes = {"n_step": 7, "discount": 0.7, "batch_size": 9}
+    of_replay = {f"replay.{name}": value for name, value in own.items()}
+    replay = make_agent(config_of("erainbow", **changes, **of_replay), SPEC).replay
+    expected = own | changes
+    assert {name: getattr(replay, name) for name in expected} == expected
 
 
 # --- ties --------------------------------------------------------------------------------------
@@ -345,14 +356,20 @@ def test_pairs_are_compared_by_cosine_and_discriminator():
     assert base.logit is None
 
 
-def test_each_of_the_two_states_has_its_own_shift():
-    agent, _ = agent_of("der_plus")
-    t = batch_of(0, "der_plus").transitions
+@pytest.mark.parametrize(
+    "preset, kind", [("der_plus", "pad_crop"), ("erainbow_aug", "crop_pad_crop")]
+)
+def test_each_of_the_two_states_has_its_own_shift(preset, kind):
+    (agent, _), key = agent_of(preset), jax.random.key(0)
+    t = batch_of(0, preset).transitions
     t = t._replace(next_observation=t.observation)
-    read = rainbow._read_transitions(
-        config_of("der_plus"), agent.observations, t, jax.random.key(0)
-    )
+    read = rainbow._read_transitions(config_of(preset), agent.observations, t, key)
     assert np.any(read.observation != read.next_observation)
+    stacks = agent.observations.observation.unstack(t.observation)
+    keys = jax.random.split(jax.random.fold_in(key, rainbow._SHIFT))
+    for found, own in zip((read.observation, read.next_observation), keys, strict=True):
+        shifted = augmentation.random_shift(own, stacks, kind)
+        np.testing.assert_array_equal(found, agent.observations.network.stack(shifted))
 
 
 @pytest.mark.parametrize("flag", ["life_loss_ends_episode", "clip_rewards"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcrl_jax import types
+from rcrl_jax import augmentation, types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
@@ -377,6 +377,7 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
     assert not at_random[:, OWN:].any()
     np.testing.assert_allclose(at_random[:, :OWN].mean(0), 0.0, atol=0.08)
     np.testing.assert_allclose(at_random[:, :OWN].std(0), 3**-0.5, atol=0.05)
+    assert abs(np.corrcoef(at_random[:, :OWN].T)[0, 1]) < 0.15
 
 
 def test_actions_of_training_are_drawn_from_the_policy():
@@ -455,3 +456,42 @@ def test_anchor_and_positive_are_cropped_apart():
     same = batch._replace(contrast=batch.contrast._replace(positive=batch.contrast.anchor))
     metrics = update(RUN, fresh("rcrl_curl_sac"), same)[1].metrics
     assert metrics["cosine_positive"] < 1 - 1e-5
+
+
+def test_every_observation_of_an_update_is_cropped_with_its_own_key(monkeypatch):
+    agent, _ = agent_of("rcrl_sac")
+    state, batch, seen = fresh("rcrl_sac"), batch_of("rcrl_sac"), []
+    t, pairs = batch.transitions, batch.contrast
+    expected = [t.observation, t.next_observation, *(p.observation for p in pairs)]
+
+    class AllCropped(Exception):
+        """Ends the update, which need not be computed."""
+
+    def crop(key, observation, size):
+        seen.append((observation, tuple(jax.random.key_data(key).tolist())))
+        if len(seen) == len(expected):
+            raise AllCropped
+        return observation[:, :, :size, :size]
+
+    monkeypatch.setattr(augmentation, "random_crop", crop)
+    with pytest.raises(AllCropped):
+        agent.update(RUN, state, batch)
+    observations, keys = zip(*seen, strict=True)
+    assert len(set(keys)) == len(expected)
+    for found, own in zip(observations, expected, strict=True):
+        np.testing.assert_array_equal(found, own)
+
+
+def test_the_return_task_from_states_leaves_the_agent_as_it_is():
+    with_task = {"auxiliary": ("return_contrast",)}
+    one, other = fresh("state_sac", **with_task), fresh("state_sac")
+    start = one.params.auxiliary
+    for seed in range(2):
+        batch = batch_of("state_sac", seed)
+        one, _ = agent_of("state_sac", **with_task)[1](RUN, one, batch)
+        other, _ = agent_of("state_sac")[1](RUN, other, batch)
+    assert moved(start, one.params.auxiliary)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        one.params.agent, other.params.agent,
+    )  # fmt: skip

@@ -65,9 +65,12 @@ def slow_projection(params, psi):
     return normalise(np.maximum(normalise(psi @ first), 0) @ second)
 
 
-def test_the_bilinear_matrix_starts_uniform_between_0_and_1():
+@pytest.mark.parametrize("on_atari", [True, False])
+def test_the_bilinear_matrix_starts_uniform_between_0_and_1(on_atari):
+    parts = AgentParts(None, None, None, None, 128, None, None, ITEMS)
     config = CurlConfig(hidden_size=6, projection_size=128)
-    bilinear = np.asarray(make_task(linear_encode, shift, 8, config).init(KEY)["bilinear"])
+    task = curl.make_momentum_curl(parts, config) if on_atari else curl.make_target_curl(parts)
+    bilinear = np.asarray(task.init(KEY)["bilinear"])
     assert bilinear.shape == (128, 128)
     assert stats.kstest(bilinear.ravel(), "uniform").pvalue > 1e-3
 

@@ -317,6 +317,8 @@ def test_settings_of_curl_s_tables():
         assert_settings(preset, published)
     of_states = {"observation": "state", "frame_stack": 1, "batch_size": 128, "learning_rate": 1e-3}
     assert_settings("state_sac", of_states)
+    penalties = {"latent_penalty": 1e-6, "decoder_weight_decay": 1e-7}
+    assert_settings("sac_ae", {**penalties, "batch_size": 512, "replay.capacity": 100_000})
 
 
 def test_settings_of_the_authors_code():

@@ -172,7 +172,8 @@ def test_what_is_right_is_accepted(tmp_path):
     for curl in ("('curl',)", "('curl')", "(curl)"):
         assert call(ATARI, f"--config.auxiliary={curl}").config.auxiliary == ("curl",)
     assert not call(ATARI, "--noconfig.clip_rewards").config.clip_rewards
-    assert call(DMC, "--task=cheetah_run").config.learning_rate == 2e-4
+    plan = call(DMC, "--task=cheetah_run")
+    assert (plan.config.learning_rate, plan.eval_episodes) == (2e-4, 10)
     plan = call(DMC, "--task=cheetah_run", "--config.learning_rate=1e-3")
     assert plan.config.learning_rate == 1e-3
     plan = call(ATARI, "--games=Pong,Alien", "--seeds=0:2", "--video", "--steps=1601")

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from rcrl_jax.networks import nature
 from tests.networks import lax
@@ -50,7 +51,9 @@ def test_encoder_equals_the_published_network():
     assert np.mean(np.asarray(psi) > 0) > 0.2
     np.testing.assert_allclose(psi, x.reshape(2, -1), rtol=1e-4, atol=1e-5)
     for layer, fan_in in ((1, 8 * 8 * 4), (2, 4 * 4 * 32), (3, 3 * 3 * 64)):
-        assert 0.9 < np.abs(p[f"conv{layer}_kernel"]).max() * np.sqrt(fan_in) <= 1.0
+        for name in ("kernel", "bias"):
+            values = np.ravel(p[f"conv{layer}_{name}"]) * np.sqrt(fan_in)
+            assert stats.kstest(values, "uniform", args=(-1, 2)).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("images", [1, 3, 32])

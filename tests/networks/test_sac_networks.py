@@ -67,6 +67,29 @@ def test_critics_share_no_weights_and_start_orthogonal():
             assert bool(np.any(layer["kernel"][i])) == name.startswith(critic), name
 
 
+def test_all_layers_start_orthogonal_with_zero_biases():
+    """Convolutions in their centre, with the gain of a ReLU."""
+    x = images()
+    features, convolutions = jax.jit(sac.Convolutions(FILTERS).init_with_output)(
+        jax.random.key(0), x
+    )
+    layers = [(layer, 2.0) for layer in convolutions["params"].values()]
+    for network, inputs in ((sac.Embedding(5), features), (sac.Actor(8, 3, -10.0, 2.0), features)):
+        made = jax.jit(network.init)(jax.random.key(1), inputs)["params"]
+        layers += [(made[name], 1.0) for name in made if name.startswith("Dense")]
+    assert len(layers) == 4 + 1 + 3
+    for layer, square in layers:
+        kernel = np.array(layer["kernel"], np.float64)
+        if kernel.ndim == 4:
+            centre = kernel[1, 1].copy()
+            kernel[1, 1] = 0.0
+            assert not kernel.any()
+            kernel = centre
+        product = kernel @ kernel.T if kernel.shape[0] <= kernel.shape[1] else kernel.T @ kernel
+        np.testing.assert_allclose(product, square * np.eye(len(product)), atol=1e-5)
+        assert not layer["bias"].any()
+
+
 def test_log_std_is_squashed_between_its_bounds_and_keeps_a_gradient():
     network = sac.Actor(8, 3, -10.0, 2.0)
     x = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
@@ -98,3 +121,11 @@ def test_decoder_outputs_images_of_the_encoder_s_size(size):
         jax.random.key(0), jnp.zeros((2, 5)),
     ).shape  # fmt: skip
     assert shape == (2, size, size, 6)
+
+
+def test_the_decoder_predicts_zero_where_the_encoder_does_not_look():
+    decoder, psi = sac.Decoder(4, 18, 6), jnp.ones((2, 5))
+    params = jax.tree.map(lambda x: jnp.abs(x) + 0.1, decoder.init(jax.random.key(0), psi))
+    image = np.asarray(decoder.apply(params, psi))
+    assert image[:, :17, :17].all()
+    assert not image[:, 17].any() and not image[:, :, 17].any()

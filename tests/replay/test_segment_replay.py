@@ -245,6 +245,9 @@ def test_sampling_is_stratified(mixed):
         assert np.all(np.abs(observed - np.cumsum(expected)) <= 1)
     ranks = [starts.index(i) for i in drawn]
     assert ranks == sorted(ranks)
+    # Two starts of equal priority a stratum: each draws by itself.
+    even = play("." * 33, capacity=40, n_step=1)
+    assert set(even.sample(size, 0, 0.5).index[0] % 2) == {0, 1}
 
 
 def test_positives_are_uniform_in_the_live_segment(mixed):
@@ -290,13 +293,15 @@ def test_initial_priority_is_the_largest_when_the_window_completes():
     pair.add([Event(0, 0.0)])  # 1 was added when the largest priority was still 1
     pair.update_priorities(np.array([[0]]), np.array([[25.0]]))
     assert pair.fast.state.priorities[0, :5].tolist() == [5.0, 4.0, 0.0, 0.0, 0.0]
+    pair.update_priorities(np.array([[0]]), np.array([[1.0]]))  # seen, although it is gone
     pair.add([Event(0, 0.0, terminated=True)])  # the end completes every window
-    assert pair.fast.state.priorities[0, :6].tolist() == [5.0, 4.0, 5.0, 5.0, 5.0, 5.0]
+    assert pair.fast.state.priorities[0, :6].tolist() == [1.0, 4.0, 5.0, 5.0, 5.0, 5.0]
 
 
 def test_transition_with_zero_loss_stays_sampleable():
     pair = play("...", capacity=40, n_step=1)
     pair.fast.update_priorities(np.array([[0, 1]]), np.array([[0.0, 0.0]], np.float32))
+    np.testing.assert_allclose(pair.fast.state.priorities[0, :2], 1e-8**0.5)
     sample = pair.sample(16, 0, 0.5)
     assert set(sample.index[0]) == {0, 1}
     assert np.isfinite(sample.batch.transitions.weight).all()
@@ -451,6 +456,8 @@ def test_exponent_zero_samples_uniformly_with_weights_of_one():
         np.testing.assert_array_equal(sample.batch.transitions.weight, 1.0)
         pair.fast.update_priorities(sample.index, rng.exponential(size=(1, 16)).astype("f4"))
         counts += np.bincount(sample.index[0], minlength=30)
+        part = sample.index[0] * 16 / 29  # where it begins, in 16 parts of the 29 transitions
+        assert np.all((part < np.arange(16) + 1) & (part + 16 / 29 > np.arange(16)))
     assert counts[29] == 0  # the state that follows it is not known yet
     assert stats.chisquare(counts[:29]).pvalue > 1e-3
 

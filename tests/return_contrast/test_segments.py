@@ -38,7 +38,7 @@ EIGHTHS = st.integers(0, 16).map(lambda eighths: eighths / 8)
 STEPS = st.lists(st.tuples(EIGHTHS, st.booleans()), min_size=1, max_size=40)
 
 
-@given(steps=STEPS, threshold=st.integers(0, 40).map(lambda eighths: eighths / 8 + 0.0625))
+@given(steps=STEPS, threshold=st.integers(0, 40).map(lambda eighths: eighths / 8))
 def test_segments_end_where_their_reward_first_exceeds_the_threshold(steps, threshold):
     """Each segment but the last ends there, or at the end of its episode.
 

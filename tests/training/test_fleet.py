@@ -68,11 +68,12 @@ def test_run_is_independent_of_fleet_composition(together):
     ]  # fmt: skip
 
 
-def test_a_larger_action_set_changes_rounding_alone():
+@pytest.mark.parametrize("preset", ["rcrl", "erainbow"])
+def test_a_larger_action_set_changes_rounding_alone(preset):
     """A game's valid actions keep their values in a network with more actions."""
     batch, found = None, []
     for actions in (3, 5):
-        agent = make_agent(CONFIG, discrete_spec((84, 84), actions))
+        agent = make_agent(toy.make_config(preset, **NOISY), discrete_spec((84, 84), actions))
         run = types.RunSpec(np.int32(3), agent.run_constants(toy.GAME))
         batch = batch or prediction.empty_batch(agent, 1, "host")
         state = jax.jit(agent.init)(run, jax.random.key(0))
