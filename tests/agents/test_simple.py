@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from rcrl_jax import types
@@ -119,28 +120,67 @@ def evaluate(params, stacks, num_actions=2):
 
 
 def test_a_real_rollout_equals_a_slow_loop_over_its_agents():
-    overrides = {**ONE_STEP, "minibatch_steps": 5, "model_rollout": 6}
+    overrides = {**ONE_STEP, "minibatch_steps": 5, "model_rollout": 6, "frame_stack": 3}
     agent, state = agent_of(**overrides), state_of(**overrides)
     batch = batch_of(agent, simple_training.REAL, is_first=True)
-    _, result = jax.jit(agent.update)(RUN, state, batch)
+    learned, result = jax.jit(agent.update)(RUN, state, batch)
     windows = jax.tree.map(lambda x: x[0], batch.transitions)
+    firsts = [max(np.flatnonzero(windows.is_first[: t + 1]), default=0) for t in range(14)]
+    assert any(firsts[t] == t - 1 for t in range(2, 14))
     stacks = np.stack([
-        windows.observation[[t, t] if windows.is_first[t] else [t - 1, t]] for t in range(1, 13)
+        windows.observation[np.maximum([t - 2, t - 1, t], firsts[t])] for t in range(2, 14)
     ])  # fmt: skip
-    log, value = jax.jit(evaluate)(state.params.agent.policy, stacks)
-    value, errors, entropy = np.asarray(value), [], []
+    policy = state.params.agent.policy
+    log, value = jax.jit(evaluate)(policy, stacks)
+    value, advantages, entropy = np.asarray(value), np.zeros(12), []
     for start in (0, 6):
         advantage = 0.0
         for t in reversed(range(start, start + 5)):
-            goes_on = windows.discount[t + 2]  # of the step after, whose frame is t + 2
-            error = windows.reward[t + 1] + 0.99 * goes_on * value[t + 1] - value[t]
+            goes_on = windows.discount[t + 3]  # of the step after, whose frame is t + 3
+            error = windows.reward[t + 2] + 0.99 * goes_on * value[t + 1] - value[t]
             advantage = error + 0.99 * 0.95 * goes_on * advantage
-            errors.append(advantage**2)
+            advantages[t] = advantage
             entropy.append(-np.sum(np.exp(log[t]) * log[t]))
-    assert result.metrics["loss_value_real"] == pytest.approx(np.mean(errors), rel=1e-3)
+    at = np.r_[0:5, 6:11]  # each agent's steps but its last
+    squared = np.mean(advantages[at] ** 2)
+    assert result.metrics["loss_value_real"] == pytest.approx(squared, rel=1e-3)
     assert result.metrics["entropy_real"] == pytest.approx(np.mean(entropy), rel=1e-5)
     assert result.metrics["loss_policy_real"] == pytest.approx(0.0, abs=1e-6)
-    assert result.metrics["reward_real"] == pytest.approx(windows.reward[1:].mean(), abs=1e-6)
+    assert result.metrics["reward_real"] == pytest.approx(windows.reward[2:].mean(), abs=1e-6)
+
+    action, target = windows.action[at + 2], advantages[at] + value[at]
+    normal = (advantages[at] - advantages[at].mean()) / advantages[at].std()
+
+    def loss(policy):
+        log, value = evaluate(policy, stacks[at])
+        gain = jnp.mean(log[jnp.arange(10), action] * normal)  # the ratio's gradient at 1
+        spread = -jnp.mean(jnp.sum(jnp.exp(log) * log, axis=1))
+        return -gain + jnp.mean((value - target) ** 2) - 0.01 * spread
+
+    gradient = jax.jit(jax.grad(loss))(policy)
+    clip = min(1.0, 0.5 / optax.tree.norm(gradient))
+    moments = jax.tree.leaves(optax.tree.get(learned.opt_state.policy, "mu"))
+    for moment, g in zip(moments, jax.tree.leaves(gradient), strict=True):
+        expected = 0.15 * clip * g
+        np.testing.assert_allclose(moment, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+def test_old_probabilities_stay_those_of_the_start():
+    """Each of two minibatches holds all steps: at the second, the policy has changed."""
+    overrides = {"passes": 2, "minibatch_steps": 5, "model_rollout": 6}
+    agent, state = agent_of(**overrides), state_of(**overrides)
+    _, result = jax.jit(agent.update)(RUN, state, batch_of(agent, simple_training.REAL))
+    assert result.metrics["loss_policy_real"] < -1e-4
+
+
+def test_moments_are_kept_between_phases():
+    agent, state = agent_of(), state_of()
+    update, counts = jax.jit(agent.update), []
+    kinds = simple_training.REAL, simple_training.IN_MODEL, simple_training.MODEL
+    for kind in (*kinds, simple_training.REAL):
+        state, _ = update(RUN, state, batch_of(agent, kind))
+        counts.append(int(optax.tree.get(state.opt_state.policy, "count")))
+    assert counts == [5, 8, 8, 13]
 
 
 def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():

@@ -321,6 +321,26 @@ def test_settings_of_curl_s_tables():
     assert_settings("sac_ae", {**penalties, "batch_size": 512, "replay.capacity": 100_000})
 
 
+def test_settings_of_simple():
+    """tensorflow/tensor2tensor; see docs/decisions.md."""
+    assert_settings("simple", {
+        "model": "deterministic", "frame_height": 105, "frame_width": 80, "frame_stack": 4,
+        "most_noops": 32, "max_episode_steps": 27_000, "model_batch_size": 4,
+        "model_gradient_norm": 1.0, "real_rollout": 3200, "real_agents": 16, "model_rollout": 50,
+        "model_agents": 16, "minibatch_steps": 20, "passes": 3, "discount": 0.99,
+        "advantage_lambda": 0.95, "ratio_clip": 0.1, "entropy_weight": 0.01,
+        "policy_learning_rate": 1e-4, "adam_b1": 0.85, "adam_b2": 0.997, "adam_epsilon": 1e-6,
+        "policy_gradient_norm": 0.5, "evaluation_period": 6400, "periodic_episodes": 32,
+        "deterministic.filters": 64, "deterministic.dropout": 0.1,
+        "deterministic.middle_dropout": 0.5, "deterministic.target_frames": 1,
+        "deterministic.cutoff": 0.01, "deterministic.pixel_noise": 0.05,
+        "stochastic.filters": 96, "stochastic.dropout": 0.15, "stochastic.target_frames": 6,
+        "stochastic.cutoff": 0.03, "stochastic.bits": 128, "stochastic.flip_rate": 0.1,
+        "stochastic.most_predicted": 0.5, "stochastic.most_used": 0.8, "stochastic.ramp": 40_000,
+        "stochastic.predictor_size": 128, "stochastic.state_filters": 64,
+    })  # fmt: skip
+
+
 def test_settings_of_the_authors_code():
     """github.com/danijar/dreamer, google-research/planet, alexlee-gk/slac."""
     shared = {

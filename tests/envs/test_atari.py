@@ -89,6 +89,7 @@ class TestAgainstTheRawEmulator:
         """Qbert: every number of no-ops gives another game, and a life is lost within 60 steps."""
         actions = np.random.default_rng(0).integers(0, 6, 60)
         environment = make_atari("Qbert", range(3), backend=backend)
+        assert environment.spec.max_num_actions == 6  # of 18
         frames, rewards, lives = play(environment, actions)
         emulator = RawEmulator("qbert")
         low, high = environment.description["noops_at_reset"]
@@ -101,13 +102,15 @@ class TestAgainstTheRawEmulator:
         np.testing.assert_array_equal(lives, raw_lives)
         assert raw_rewards.any() and (raw_lives < 4).any()
 
-    def test_description_states_the_range_of_noops(self, backend):
+    @pytest.mark.parametrize("most", [None, 32])
+    def test_description_states_the_range_of_noops(self, backend, most):
         actions = [0, 3, 0, 2]
-        environment = make_atari("Qbert", range(4), backend=backend)
+        screen = {} if most is None else {"screen": atari.Screen(most_noops=most)}
+        environment = make_atari("Qbert", range(4), backend=backend, **screen)
         frames = np.concatenate([play(environment, actions)[0] for _ in range(40)])
-        # Up to 32, to notice more no-ops than the description states.
-        raw_frames, _, _ = RawEmulator("qbert").games(range(33), actions)
-        assert len({game.tobytes() for game in raw_frames}) == 33
+        # Up to 34, to notice more no-ops than the description states.
+        raw_frames, _, _ = RawEmulator("qbert").games(range(35), actions)
+        assert len({game.tobytes() for game in raw_frames}) == 35
         noops, difference = nearest_game(frames, raw_frames)
         assert difference <= 0.51
         assert [noops.min(), noops.max()] == environment.description["noops_at_reset"]
@@ -265,6 +268,8 @@ class TestMakeAtari:
         assert ATARI_BACKENDS == ("auto", *BACKENDS)
         one, other = (make_atari("Pong", [0], backend=name).description for name in BACKENDS)
         assert one.keys() == other.keys()
+        assert one["frame_pooling"] == "maximum of the last two emulator frames, then resize"
+        assert one["resize"] == "84x84, area averaging" and one["grayscale"] == "palette luminance"
         assert {key for key in one if one[key] != other[key]} == {
             "backend",
             "backend_version",

@@ -13,8 +13,9 @@ from rcrl_jax.envs.protocol import (
 
 def test_evaluation_plays_whole_games_for_raw_rewards():
     protocol = EnvironmentProtocol(
-        frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=27_000
-    )
+        frame_stack=4, life_loss_ends_episode=True, clip_rewards=True, max_episode_steps=27_000,
+        restart_period=6400,
+    )  # fmt: skip
     assert protocol.for_evaluation() == EnvironmentProtocol(
         frame_stack=4, life_loss_ends_episode=False, clip_rewards=False, max_episode_steps=27_000
     )

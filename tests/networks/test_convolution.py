@@ -85,15 +85,16 @@ def test_any_shape_equals_that_of_lax(sizes, relu):
 
 
 @needs_kernels
-def test_every_set_of_instructions_gives_the_same_numbers():
+@pytest.mark.parametrize("stride", [1, 2])
+def test_every_set_of_instructions_gives_the_same_numbers(stride):
     """Bit for bit; a fleet may resume on a processor without AVX-512."""
     use, fastest = KERNELS._convolution.use, KERNELS.INSTRUCTIONS
     assert fastest in ("Avx2", "Avx512") and native.describe()["convolution"] == fastest
-    arrays = inputs(9, 6, 31, 20, 40, 1)
-    expected = results(convolution.convolve, arrays, 1, True)
+    arrays = inputs(9, 7, 31, 20, 40, stride)
+    expected = results(convolution.convolve, arrays, stride, True)
     try:
         use("Avx2")
-        found = results(convolution.convolve, arrays, 1, True)
+        found = results(convolution.convolve, arrays, stride, True)
     finally:
         use(fastest)
     for one, other in zip(found, expected, strict=True):

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rcrl_jax.agents import simple_model
+from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.networks import simple, simple_bits, simple_layers
 
 KEY = jax.random.key(0)
@@ -309,28 +311,21 @@ def unet_size(inputs, hidden, doubles, action):
 
 
 def test_full_sizes_are_those_of_the_layers_of_the_source():
-    frames, action = jnp.zeros((1, 4, 105, 80, 3)), jnp.zeros(1, int)
-    model = simple.DeterministicModel(6, 64, simple.UNet(64, 6, 2, 2, 0.1, 0.5))
-    size = 6 * 64 + unet_size(12, 64, 2, 64)
-    assert count(lambda rngs: model.init(rngs, frames, action)) == size
+    frames = jnp.zeros((1, 4, 105, 80, 3))
+    model = simple_model.make_deterministic(SimpleConfig(), 6)
+    assert count(lambda rngs: model.init(KEY)) == 6 * 64 + unet_size(12, 64, 2, 64)
     # Two 5x5 convolutions, 27 x 20 x 32 numbers to 128, logits and value.
     policy = 25 * 12 * 32 + 32 + 25 * 32 * 32 + 32 + 17_280 * 128 + 128 + 129 * 7
     assert count(lambda rngs: simple.Policy(6).init(rngs, frames)) == policy == 2_248_135
 
 
 def test_the_full_stochastic_model_has_the_layers_of_the_source():
-    frame, action = jnp.zeros((1, 105, 80, 3)), jnp.zeros(1, int)
-    bits = simple_bits.BitInjection(96, 128, 0.1, 40_000, 0.5, 0.8, 128)
-    model = simple.StochasticModel(6, 96, 64, simple.UNet(96, 6, 3, 2, 0.15, 0.5, bits))
-    state = jnp.zeros((1, 105, 80, 64))
-
-    def init(rngs):
-        return model.init(rngs, state, frame, action, True, frame, jnp.zeros(()))
-
+    model = simple_model.make_stochastic(SimpleConfig(model="stochastic"), 6)
     middle = 2 * 2 * 768  # numbers that the LSTM starts from
     lstm = 3 * (middle + 1) * 128 + (256 + 1) * 512 + (128 + 1) * 256 + (256 + 1) * 128
     summaries = sum(64 * 96 * f + f + (f + 1) * 4 + (5 * f + 1) * 2 * f for f in (128, 512))
     bits = (6 + 1) * 96 + 2 * (96 + 1) * 96 + summaries + (1280 + 1) * 128
     told = 2 * (128 + 1) * 768
     gates = 9 * 67 * 128 + 128
-    assert count(init) == 6 * 96 + unet_size(67, 96, 3, 96) + lstm + bits + told + gates
+    size = 6 * 96 + unet_size(67, 96, 3, 96) + lstm + bits + told + gates
+    assert count(lambda rngs: model.init(KEY)) == size

@@ -98,10 +98,13 @@ def test_comparison_table():
 
 
 def test_comparison_does_not_call_a_copied_column_the_papers_own_runs():
-    for preset in ("rainbow", "erainbow", "curl"):
+    for preset in ("simple", "rainbow", "erainbow", "curl"):
         table = reference.comparison("Pong", preset, -20.0, "1 seed")
         assert "copied from CURL's paper" in table
         assert "5 seeds" not in table
+    for preset in ("erainbow_sa", "rcrl", "rcrl_curl"):
+        table = reference.comparison("Pong", preset, -20.0, "1 seed")
+        assert "(published, 5 seeds, 10 episodes each)" in table
 
 
 def test_comparison_says_what_is_missing():

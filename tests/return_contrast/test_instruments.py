@@ -14,6 +14,7 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.return_contrast import episodes, instruments
+from tests.training import toy
 
 SIZE = 4000
 
@@ -256,6 +257,27 @@ def test_cosines_are_split_by_equality_of_actions():
         assert values[f"unseen_cosine_{label}_different_action"] == pytest.approx(0.1)
     assert not any(name.startswith("unseen_auc_equal") for name in values)
     assert 0.0 < values["unseen_auc_action"] < 1.0
+
+
+def test_cosines_and_actions_are_those_of_their_label():
+    class ActionFleet(ScriptedFleet):
+        def compare(self, params, first, second):
+            numbers = [pairs.observation[:, :, -1, 0, 0].astype(int) for pairs in (first, second)]
+            one, other = (np.vectorize(RETURN_OF.get)(n) for n in numbers)
+            differs = first.action != second.action
+            cosine = 0.9 - 0.8 * differs - 0.05 * (one != other)
+            return types.Comparison(cosine, differs.astype(float))
+
+    (values,) = measure(ActionFleet(None))
+    for label, less in (("positive", 0.0), ("negative", 0.05)):
+        for kind, cosine in (("equal", 0.9), ("different", 0.1)):
+            found = values[f"unseen_cosine_{label}_{kind}_action"]
+            assert found == pytest.approx(cosine - less)
+    assert values["unseen_auc_action"] == values["unseen_auc"] != 0.5
+
+
+def test_as_many_pairs_are_compared_as_documented():
+    assert toy.PAIRS == 256 and instruments.MOST_BYTES == 8 * 2**20
 
 
 def test_a_run_s_values_do_not_depend_on_the_other_runs():

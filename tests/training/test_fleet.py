@@ -71,11 +71,19 @@ def test_run_is_independent_of_fleet_composition(together):
 @pytest.mark.parametrize("preset", ["rcrl", "erainbow"])
 def test_a_larger_action_set_changes_rounding_alone(preset):
     """A game's valid actions keep their values in a network with more actions."""
-    batch, found = None, []
+    config = toy.make_config(preset, **NOISY, embedding_init="normal")  # no action like another
+    batch, found, rng = None, [], np.random.default_rng(0)
     for actions in (3, 5):
-        agent = make_agent(toy.make_config(preset, **NOISY), discrete_spec((84, 84), actions))
+        agent = make_agent(config, discrete_spec((84, 84), actions))
         run = types.RunSpec(np.int32(3), agent.run_constants(toy.GAME))
-        batch = batch or prediction.empty_batch(agent, 1, "host")
+        if batch is None:
+            batch = prediction.empty_batch(agent, 1, "host")
+            shape = batch.transitions.observation.shape
+            frames = rng.integers(0, 256, (2, *shape), np.uint8)
+            transitions = batch.transitions._replace(
+                observation=frames[0], next_observation=frames[1]
+            )
+            batch = batch._replace(transitions=transitions)
         state = jax.jit(agent.init)(run, jax.random.key(0))
         one = jax.tree.map(lambda x: x[0], batch)
         state, result = jax.jit(agent.update)(run, state, one)
@@ -83,6 +91,21 @@ def test_a_larger_action_set_changes_rounding_alone(preset):
         found.append((result.transition_loss, jax.jit(agent.embed)(state.params.agent, pairs)))
     for few, many in zip(*found, strict=True):
         np.testing.assert_allclose(few, many, rtol=1e-4, atol=1e-5)
+
+
+def test_the_seed_alone_fixes_weights_and_starts_of_games():
+    seeds, weights = [], []
+
+    def make(environment_seeds):
+        seeds.append(environment_seeds.tolist())
+        return toy.make_catch(environment_seeds)
+
+    for preset, game in (("rcrl", "Catch"), ("erainbow_sa", "Pong")):
+        config = toy.make_config(preset)
+        _, fleet = toy.make_fleet(config, (3,), games=[game], make_environment=make)
+        weights.append(fleet.to_host(fleet.init()).params.agent)
+    toy.assert_equal_trees(*weights)
+    assert seeds[0] == seeds[1]
 
 
 def test_runs_of_different_seeds_differ(together):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import EVALUATION
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.runs import records
-from rcrl_jax.training import prediction
+from rcrl_jax.training import assessment, prediction
 from rcrl_jax.training.fleet import Fleet
 from tests.training import test_golden, toy, toy_simple
 
@@ -49,6 +50,33 @@ def test_simple_resumes_exactly_in_the_middle_of_a_round(tmp_path, monkeypatch):
         assert "mean_temperature_0.5" not in line
     scores = json.loads(whole.paths[0].scores.read_text())
     assert scores["mean"] == evaluations[-1]["mean"]
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_evaluations_come_before_updates_and_each_mean_has_its_policy(tmp_path, monkeypatch):
+    assessed, means = [], {}
+    assess, play = assessment.Assessor._assess, assessment.evaluation.evaluate
+
+    def noted(assessor, state, *arguments, **named):
+        assessed.append((state.step, int(state.learner.updates[0])))
+        return assess(assessor, state, *arguments, **named)
+
+    def played(*arguments, policy_name=EVALUATION, **named):
+        result = play(*arguments, policy_name=policy_name, **named)
+        result = result._replace(returns=result.returns + len(means))  # tells policies apart
+        means[arguments[3], policy_name] = result.returns.mean()
+        return result
+
+    monkeypatch.setattr(assessment.Assessor, "_assess", noted)
+    monkeypatch.setattr(assessment.evaluation, "evaluate", played)
+    plan = toy_simple.make_plan(tmp_path)
+    toy.run(plan)
+    assert assessed == [(48, 10), (72, 19)]  # before the updates of step 48, after the last ones
+    for line in records.read_records(plan.paths[0].evaluations):
+        step = line["agent_steps"]
+        assert line["mean"] == means[step, EVALUATION]
+        for name in ("temperature_0.0", "temperature_1.0"):
+            assert line[f"mean_{name}"] == means[step, name]
 
 
 def test_a_run_is_the_same_alone_and_in_a_fleet():

@@ -44,6 +44,7 @@ SMALL = {
 }
 # An evaluation compares nine times as many pairs. With the program's 256 they took up to two thirds
 # of the time of a test. Set on import, so that all processes that train a toy compare the same.
+PAIRS = instruments._PAIRS
 instruments._PAIRS = 32
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.tables import claims, published, registered, runs
 from benchmarks.tables.claims import CONTRADICTED, SUPPORTED, UNDECIDED
+from benchmarks.tables.statistics import Interval
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import ACTION_REPEAT, score_at, write_run
 
@@ -252,3 +253,21 @@ def test_the_table_of_verdicts_has_a_row_a_claim():
     ]  # fmt: skip
     assert [cell.value for cell in table.rows[0].cells][-3:] == [None, 4, 16]
     assert [cell.value for cell in table.rows[1].cells] == [None] * 7 + [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("improvement", "difference", "p_value", "state"),
+    [
+        ((0.6, 0.8), (0.1, 0.2), 0.001, SUPPORTED),
+        ((0.45, 0.8), (0.1, 0.2), 0.001, UNDECIDED),
+        ((0.6, 0.8), (-0.1, 0.2), 0.001, UNDECIDED),
+        ((0.6, 0.8), (0.1, 0.2), 0.04, UNDECIDED),
+        ((0.2, 0.4), (-0.2, -0.1), 0.001, CONTRADICTED),
+    ],
+)
+def test_arms_differ_where_the_test_and_both_intervals_agree(
+    improvement, difference, p_value, state
+):
+    one, other = (Interval(sum(ends) / 2, *ends) for ends in (improvement, difference))
+    evidence = claims.Evidence(one, other, p_value)
+    assert claims.decide(claim_of("rcrl > curl"), evidence) == state

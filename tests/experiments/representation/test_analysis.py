@@ -7,7 +7,7 @@ import optax
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.representation import analysis, similarity
+from experiments.representation import analysis, draws, similarity
 from rcrl_jax import types
 from rcrl_jax.runs import records
 from rcrl_jax.training import experiment
@@ -156,3 +156,27 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms):
     ((clock, constant),) = nulls
     # Catch pays at the end of a game of fixed length, so the step number tells when, not which.
     assert constant <= 0 and constant < clock < 1
+
+
+def test_the_probe_is_fitted_on_half_of_the_episodes_of_all_agents(tmp_path, arms, monkeypatch):
+    drawn, seen = [], []
+    draw = draws.draw_steps
+    monkeypatch.setattr(
+        analysis.draws, "draw_steps", lambda *of: drawn.append((of[0], draw(*of))) or drawn[-1][1]
+    )
+    monkeypatch.setattr(analysis.probe, "explained_variance", lambda *of: seen.append(of) or 0.5)
+    analysis.analyse(arms, tmp_path, num_pairs=PAIRS, num_episodes=4, probe_steps=40)
+    ((episodes, steps),) = drawn
+    assert len(episodes) == len(arms) * len(SEEDS) * 4
+    discount = arms[0].config.discount
+    returns = [draws.discounted_returns(episode, discount) for episode in episodes]
+    target = np.array([returns[e][t] for e, t in zip(*steps, strict=True)])
+    fit = steps.episode % 2 == 0
+    for features, fitted, unseen, tested in seen:
+        np.testing.assert_array_equal(fitted, target[fit])
+        np.testing.assert_array_equal(tested, target[~fit])
+        assert (len(features), len(unseen)) == (fit.sum(), (~fit).sum())
+    (clock, _, past, _), (constant, *_) = seen[:2]
+    np.testing.assert_array_equal(clock[:, 0], steps.time[fit])
+    np.testing.assert_array_equal(past[:, 0], steps.time[~fit])
+    assert not np.ptp(constant)

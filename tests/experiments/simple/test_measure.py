@@ -1,5 +1,7 @@
 """What a model knows: its likelihood against a slow loop, differences by hand, a whole run."""
 
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -109,3 +111,26 @@ def test_a_comparison_is_with_the_best_predictor_and_has_its_standard_error():
     )
     assert found["reward"]["difference"]["mean"] == pytest.approx(-1.0 - np.mean(base))
     assert found["reward"]["right"] == {"model": 6 / 8, "base_rate": 6 / 8}
+
+
+def test_predictors_are_fitted_on_other_rollouts_of_the_same_player(monkeypatch):
+    gathered, compared = [], []
+
+    def gather(plan, player, params, purpose, number):
+        gathered.append((player, purpose, number))
+        return len(gathered) - 1
+
+    monkeypatch.setattr(measure, "_gather", gather)
+    monkeypatch.setattr(measure, "make_scorer", lambda *_: lambda params, rollouts: rollouts)
+    monkeypatch.setattr(measure, "fit", lambda rollouts: rollouts)
+    monkeypatch.setattr(measure, "compare", lambda *of: compared.append(of))
+    monkeypatch.setattr(measure, "uniform_player", lambda fleet: "uniform")
+    fleet = types.SimpleNamespace(num_valid_actions=[3])
+    params = types.SimpleNamespace(model=np.zeros(1))
+    plan = toy_simple.make_plan("")
+    measure.measure_model(plan, fleet, params)
+    end, sizes = plan.total_steps, (measure.HELD_OUT, measure.FITTED)
+    assert gathered == [
+        (who, end + 1 + i, sizes[i]) for who in (fleet, "uniform") for i in range(2)
+    ]
+    assert compared == [(0, 1, 0), (2, 3, 2)]  # scores, fitted predictors, held-out rollouts
