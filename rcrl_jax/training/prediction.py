@@ -31,8 +31,6 @@ _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
 _PRIORITY_BYTES = 8  # of a slot, in a checkpoint
 _COMPRESSED = 0.3  # size of a logged frame by that of the raw one; 0.03 to 0.28 on the six tasks
 _RECORD_BYTES_A_RUN = 32 * 2**20  # on disk: metrics twice, evaluations, curve, video
-
-
 _LONG_S = 1.0  # an update that takes longer is timed once
 
 
