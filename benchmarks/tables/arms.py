@@ -6,6 +6,7 @@ of them, or to neither because it depends on the game or on the machine.
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -89,6 +90,12 @@ def changes_of(arm: str) -> str:
     return arm.removeprefix(preset_of(arm))
 
 
+def stretches(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A manifest as it was at the start of a run, and at each resumption elsewhere."""
+    later = described.get("launch", {}).get("resumed", ())
+    return [described, *({**described, **changed} for changed in later)]
+
+
 def conditions_of(
     described: Mapping[str, Any], env_steps: int, final_episodes: int | None
 ) -> dict[str, Any]:
@@ -103,8 +110,20 @@ def conditions_of(
 
     Returns:
         Scalars by name; lists as JSON. `algorithm` is the algorithm number; a manifest without it
-        gets the commit instead, because nothing else tells which code the run was made with.
+        gets the commit instead, because nothing else tells which code the run was made with. What
+        changed at a resumption is `cpu then gpu`.
     """
+    each = [_conditions_of(own, env_steps, final_episodes) for own in stretches(described)]
+    joined = {}
+    for name in dict.fromkeys(itertools.chain(*each)):
+        values = list(dict.fromkeys(own.get(name) for own in each))
+        joined[name] = values[0] if len(values) == 1 else " then ".join(map(str, values))
+    return joined
+
+
+def _conditions_of(
+    described: Mapping[str, Any], env_steps: int, final_episodes: int | None
+) -> dict[str, Any]:
     run, config = described["run"], described["run"]["config"]
     algorithm = run.get("algorithm")
     if algorithm is None:

@@ -262,7 +262,9 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
         own = own[own.seed.isin(claim.seeds)]
     own = own.assign(pool=own.groupby(["pool", "changed"], sort=False).ngroup())
     paired = pools.pairs(own, claim.first, claim.second)
-    pool = pools.largest(paired).runs
+    presets = pools.largest(paired[paired.changed == ""]).runs
+    is_whole = len(presets) >= 2 * len(games(claim)) * len(claim.seeds)
+    pool = presets if is_whole else pools.largest(paired).runs
     changed = "" if pool.empty else pool.changed.iloc[0]
     played = [game for game in games(claim) if (pool.game == game).any()]
     first, second = pools.paired_scores(pool, claim.first, claim.second, played, normalised=True)
@@ -362,6 +364,8 @@ def _start(verdict: Verdict, is_judged: bool, frame: pd.DataFrame) -> str:
         return start + f" Exploratory, outside the list: {extent}." * bool(verdict.pairs)
     if is_judged:
         return f"{start}{extent}."
+    if verdict.changed:
+        return f"{start}{extent}; not judged, since claims are about the presets themselves."
     return (
         f"{start}judged once seeds {seeds[0]} to {seeds[-1]} of all {number} games are finished "
         f"under both; so far {extent}."

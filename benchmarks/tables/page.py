@@ -207,7 +207,7 @@ def _rows(frame: pd.DataFrame, start: pathlib.Path) -> list[dict[str, Any]]:
                     pools.text(run.backend),
                     str(run.algorithm),
                     f"{device.get('kind', '–')}{cores}",
-                    run.commit[:10] + "-dirty" * run.commit.endswith("-dirty"),
+                    run.commit[:10] + "-dirty" * ("-dirty" in run.commit),
                 ),
                 "path": path,
                 "href": urllib.parse.quote(os.fsencode(path)) + "/",

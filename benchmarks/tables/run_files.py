@@ -76,7 +76,12 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
         "evaluations": evaluations,
         "diverged": diverged,
         "metrics": _digest(directory / "metrics.jsonl"),
-        "commit": str(described["versions"].get("git_commit") or "unknown"),
+        "commit": " then ".join(
+            dict.fromkeys(
+                str(own["versions"].get("git_commit") or "unknown")
+                for own in arms.stretches(described)
+            )
+        ),
         "manifest": described,
         "conditions": arms.conditions_of(described, env_steps, episodes),
     }
@@ -97,6 +102,13 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
             f"{path}: preset is {preset!r}, none of config/presets.py for {game}; read it with the "
             "code that has this preset, or move the run away"
         )
+    resumed = described.get("launch", {}).get("resumed", [])
+    if not isinstance(resumed, list) or not all(
+        isinstance(own, Mapping)
+        and all(isinstance(own.get(name, {}), Mapping) for name in manifest.SECTIONS)
+        for own in resumed
+    ):
+        raise ValueError(f"{path}: launch.resumed is no list of circumstances; {_RESTORE}")
     numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
     numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}
     numbers["action_repeat"] = (_action_repeat(described), 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import claim
-from benchmarks.tables import registered
+from benchmarks.tables import registered, statistics
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import edit, score_at, write_run
 from tests.experiments import programs
@@ -69,6 +69,44 @@ def test_a_pair_counts_once_both_of_its_runs_are_finished(tmp_path):
         "| Asterix | 1 | 700.0 | 1 | 600.0 |",
         "| MsPacman | 0 |  | 0 |  |",
     ]
+
+
+def test_the_verdict_is_computed_as_registered(frame):
+    close = lifted(frame, 0.02)
+    raw = registered.CLAIM.paired_scores(close)
+    test = statistics.stratified_rank_test(*raw, np.random.default_rng(0), permutations=100_000)
+    normalised = [
+        [reference.human_normalised(*one) for one in zip(registered.CLAIM.games, arm, strict=True)]
+        for arm in raw
+    ]
+    found = statistics.bootstrap_intervals(
+        {
+            "iqm": statistics.difference(statistics.interquartile_mean),
+            "improvement": statistics.probability_of_improvement,
+        },
+        normalised, np.random.default_rng(0), resamples=50_000, paired=False,
+    )  # fmt: skip
+    decided = claim.page(close).splitlines()[0]
+    assert f"p = {test.p_value:.5f})" in decided
+    for one, digits in ((found["iqm"], "+.4f"), (found["improvement"], ".3f")):
+        assert f"{one.estimate:{digits}} [{one.low:{digits}}, {one.high:{digits}}]" in decided
+
+
+@pytest.mark.parametrize("p, verdict", [(0.05, "contradicted"), (0.0501, "undecided")])
+def test_the_estimates_take_no_part_in_the_verdict(frame, monkeypatch, p, verdict):
+    outcome = statistics.RankTest(np.float64(-1.0), np.float64(p))
+    monkeypatch.setattr(statistics, "stratified_rank_test", lambda *_, **__: outcome)
+    monkeypatch.setattr(claim, "RESAMPLES", 99)
+    assert claim.page(lifted(frame, 0.05)).startswith(verdict)  # the estimates say the opposite
+
+
+def test_the_committed_page_is_that_of_the_committed_runs():
+    results = ROOT / "results" / "claim"
+    found = read(results)
+    assert (results / "README.md").read_text().endswith(f"\n\n{claim.page(found)}\n")
+    pairs = registered.CLAIM.finished_pairs(found)
+    stated = f"**undecided, {pairs} of 36 pairs finished**"
+    assert stated in (ROOT / "docs" / "results.md").read_text()
 
 
 def test_no_p_value_is_computed_before_the_last_run(frame, monkeypatch):

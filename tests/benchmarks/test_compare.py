@@ -85,3 +85,12 @@ def test_arms_without_a_common_seed_make_no_pair(tmp_path):
     result = compare(tmp_path)
     assert_refused(result)
     assert "no run of rcrl has game, seed and conditions of one of erainbow_sa" in result.stderr
+
+
+def test_the_larger_experiment_has_no_intervals(tmp_path):
+    for preset, levels in LEVELS.items():
+        for seed, level in enumerate(levels, start=100):
+            score = score_at("Pong", level)
+            write_run(tmp_path / "results", preset, "Pong", seed, score, steps=100_000)
+    text = " ".join(compare(tmp_path).stdout.split())
+    assert "belong to a pre-registered experiment" in text and "[" not in text

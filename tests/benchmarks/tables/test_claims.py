@@ -240,6 +240,7 @@ def test_published_figures_of_each_claim():
     }
     assert "20.3 % against 19.9 %" in published["rcrl > erainbow_sa"]
     assert "higher in 4 and lower in 1 of 5" in claims.published(claims.BUDGET_CLAIMS[0])
+    assert "40.6 % against 25.8 %" in claims.published(claims.BUDGET_CLAIMS[0])
     assert claims.published(claims.DMC_CLAIMS[0]) == "The paper prints curves and no figures."
 
 
@@ -253,6 +254,26 @@ def test_the_table_of_verdicts_has_a_row_a_claim():
     ]  # fmt: skip
     assert [cell.value for cell in table.rows[0].cells][-3:] == [None, 4, 16]
     assert [cell.value for cell in table.rows[1].cells] == [None] * 7 + [0, 0]
+    improvement, difference, _ = judged[0].evidence
+    names = [column.name for column in table.columns]
+    found = dict(zip(names, (cell.value for cell in table.rows[0].cells), strict=True))
+    assert [found[n] for n in ("P(better)", "P low", "P high")] == pytest.approx([*improvement])
+    estimates = [found[n] for n in ("IQM diff.", "diff. low", "diff. high")]
+    assert estimates == pytest.approx([*difference])
+    assert difference.low < difference.estimate < difference.high
+
+
+def test_changed_presets_are_never_judged_and_equality_takes_ten_seeds():
+    every = {"games": reference.games(), "seeds": range(5)}
+    own = finished("rcrl", 0.5, **every) + finished("curl", 0.2, **every)
+    changed = frame_of([(f"{arm}(n_step=5)", *rest) for arm, *rest in own])
+    verdict = claims.judge(claim_of("rcrl > curl"), changed)
+    assert (verdict.pairs, verdict.state, verdict.evidence.p_value) == (130, UNDECIDED, None)
+    assert "judged once" not in verdict.sentence
+    newer = changed.assign(pool=1, algorithm=3, directory="changed")
+    both = pd.concat([frame_of(own).assign(directory="own"), newer], ignore_index=True)
+    assert claims.judge(claim_of("rcrl > curl"), both).state == SUPPORTED
+    assert claim_of("erainbow_sa = erainbow").seeds == range(10)
 
 
 @pytest.mark.parametrize(

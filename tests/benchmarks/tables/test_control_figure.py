@@ -84,3 +84,10 @@ def test_published_runs_of_the_same_system_are_drawn_one_by_one(tmp_path):
     assert "slac, 1 seed" in lines_of(draw(tmp_path))
     finish(tmp_path / "other")
     assert not any("single" in label for label in lines_of(draw(tmp_path / "other")))
+
+
+def test_a_mean_is_taken_only_where_all_runs_have_a_score(tmp_path):
+    finish(tmp_path, seed=0, scores=(10.0, 20.0, 30.0))
+    finish(tmp_path, seed=1, scores=(20.0, 60.0))
+    curve = curve_of(tmp_path)
+    assert curve.index.tolist() == [1200] and curve["mean"].tolist() == [45.0]

@@ -234,6 +234,15 @@ def test_the_mean_is_of_finished_seeds_and_three_have_an_interval(tmp_path):
     assert text.get_text() == "rcrl, 4 seeds, 1 unfinished"
 
 
+def test_a_diverged_seed_is_drawn_and_not_in_the_mean(tmp_path):
+    directory = synthetic.write_run(tmp_path, "rcrl", "Pong", 9, None)
+    synthetic.write_json(directory / "diverged.json", {"attempts": 2})
+    axes = curves(tmp_path, range(2))
+    *seeds, mean = axes.lines
+    assert len(seeds) == 3 and mean.get_xydata().tolist() == [[500, 2.0], [1000, 10.5]]
+    assert axes.get_legend().get_texts()[0].get_text() == "rcrl, 3 seeds, 1 diverged"
+
+
 def test_one_seed_has_hollow_points_and_two_have_no_interval(tmp_path):
     (only,) = curves(tmp_path / "one", [0]).lines
     assert only.get_markerfacecolor() == "white"

@@ -1,5 +1,7 @@
 """Runs are pooled only under equal conditions; scores are arranged by arm, game and seed."""
 
+import json
+
 import numpy as np
 
 from benchmarks.tables import pools, runs
@@ -45,6 +47,30 @@ def test_dirty_and_unknown_commits_are_named(tmp_path):
         edit(path, "versions", git_commit=commit)
     (line,) = pools.unclear_commits(read(tmp_path))
     assert "seed_0" not in line and "seed_1 (abc-dirty)" in line and "seed_2 (unknown)" in line
+
+
+def test_a_run_that_went_on_elsewhere_is_not_pooled_and_its_commits_are_named(tmp_path):
+    write_run(tmp_path, seed=0)
+    path = write_run(tmp_path, seed=1) / "manifest.json"
+    described = json.loads(path.read_text())
+    now = {name: described[name] for name in ("environment", "protocol")}
+    now |= {"device": {"platform": "gpu"}, "versions": {"git_commit": "abc-dirty"}}
+    edit(path, "launch", resumed=[now])
+    frame = read(tmp_path)
+    assert frame.pool.nunique() == 2
+    assert "seed_1 (0123456789 then abc-dirty)" in pools.unclear_commits(frame)[0]
+    edit(path, "launch", resumed=[now | {"device": "gpu"}])
+    _, (problem,) = runs.read(tmp_path)
+    assert "launch.resumed is no list of circumstances" in problem
+
+
+def test_a_published_budget_comes_before_a_larger_set(tmp_path):
+    write_run(tmp_path / "whole", steps=100_000)
+    for seed in range(3):
+        write_run(tmp_path / "short", seed=seed)
+    frame = read(tmp_path)
+    assert [*pools.largest(frame).runs.env_steps] == [100_000]
+    assert pools.budget(frame, "atari") == 100_000
 
 
 def grid(root):

@@ -9,11 +9,14 @@ import pytest
 from benchmarks.tables import published, runs, scores
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import (
+    edit,
     evaluation,
     score_at,
+    write_json,
     write_lines,
     write_run,
 )
+from tests.experiments.test_command_line import ROOT
 
 # Column: median, mean and interquartile mean over games in percent, games at human level. Worked
 # out once outside this code; the paper prints the medians with one decimal, and 16.7 for
@@ -69,19 +72,54 @@ def test_the_best_published_cells_are_the_bold_ones_of_the_paper():
     }  # fmt: skip
 
 
-def test_the_best_evaluation_stands_beside_chance_and_the_final_one(tmp_path):
+@pytest.mark.parametrize("episodes, by_chance", [(2, 137.5), (100, 127.0)])
+def test_the_best_evaluation_stands_beside_chance_and_the_final_one(tmp_path, episodes, by_chance):
     """Returns 0 and 2 in the end: two means of two draws have a best of 1.375 on average.
 
     A mean is 0, 1 or 2 with probabilities 1/4, 1/2, 1/4; the larger of two is 0 with 1/16, 2 with
-    7/16. On Freeway random play has 0 and a human 29.6. The evaluation halfway has 2.
+    7/16. On Freeway random play has 0 and a human 29.6. The evaluation halfway has 2. The last one
+    with 100 episodes has 1 by chance, so the larger is 1.25, and a little more.
     """
-    write_run(tmp_path, "rcrl", "Freeway", 0, 1.0, episodes=2)
+    write_run(tmp_path, "rcrl", "Freeway", 0, 1.0, episodes=episodes)
     (note,) = [n for n in scores.table1(runs_of(tmp_path)).notes if "by chance" in n]
     found = re.search(r"rcrl (.*) % \(1 run of 1 game; by chance (.*) %; final (.*) %\)", note)
     best, chance, final = map(float, found.groups())
     assert best == pytest.approx(200 / 29.6, abs=0.05)
-    assert chance == pytest.approx(137.5 / 29.6, abs=0.3)  # 1,000 draws: standard error 0.06
+    assert chance == pytest.approx(by_chance / 29.6, abs=0.3)  # 1,000 draws: standard error 0.06
     assert final == pytest.approx(100 / 29.6, abs=0.05)
+
+
+def test_the_page_of_results_has_the_numbers_of_the_committed_runs():
+    frame = runs.read(ROOT / "results" / "base", ROOT / "results" / "claim").frame
+    (note,) = [n for n in scores.table1(frame).notes if "by chance" in n]
+    text = (ROOT / "docs" / "results.md").read_text()
+    for arm, own in frame.groupby("arm"):
+        pattern = rf"\b{arm} ([\d.]+ %) \([^;]*; by chance ([\d.]+ %); final ([\d.]+ %)\)"
+        best, chance, final = re.search(pattern, note).groups()
+        assert f"| `{arm}`, {own.game.nunique()} games | {final} | {best} | {chance} |" in text
+
+
+def test_the_published_mean_is_over_the_games_that_are_there(tmp_path):
+    write_run(tmp_path, "rcrl", "Pong", 0, -20.7)
+    level = reference.human_normalised("Pong", reference.published("Pong", "RCRL"))
+    notes = scores.table1(runs_of(tmp_path)).notes
+    assert any(f"ours 0.0 %, published {100 * level:.1f} %" in note for note in notes)
+
+
+def test_table_1_notes_what_is_behind_published_columns_and_unclear_runs_of_ours(tmp_path):
+    edit(write_run(tmp_path, "rcrl", "Alien") / "manifest.json", "versions", git_commit="a-dirty")
+    diverged = write_run(tmp_path, "rcrl", "Alien", 1, None)
+    write_json(diverged / "diverged.json", {"attempts": 2})
+    lines = [evaluation(step, 1, [1.0, 3.0]) for step in (250, 500)]
+    write_lines(diverged / "evaluations.jsonl", lines)
+    shown = scores.table1(runs_of(tmp_path), env_steps=1000)
+    notes = " ".join(shown.notes)
+    assert "CURL (published): copied from CURL's paper: 20 seeds, best evaluation" in notes
+    assert "seed_0 (a-dirty)" in notes and "1 of our runs diverged and count as random" in notes
+    mean = (10.0 + reference.published("Alien", "Random")) / 2
+    assert cells(shown, "rcrl", "ours")["Alien"].value == pytest.approx(mean)
+    (best,) = [note for note in shown.notes if "by chance" in note]
+    assert "(1 run of 1 game;" in best
 
 
 def test_cells_of_ours_are_means_with_their_runs_and_the_rest_is_missing(tmp_path):
@@ -203,6 +241,16 @@ class TestDmc:
         assert cells(shown, "curl_sac", "ours")[place] == (300.0, 1, False, None)
         assert cells(shown, "CURL", "published")[place] == (841.0, None, False, 45.0)
         assert not cells(shown, "State SAC", "published")[place].best
+        at_100k = "cartpole_swingup, 100k"
+        assert cells(shown, "DrQ", "published")[at_100k].best
+        assert not cells(shown, "State SAC", "published")[at_100k].best
+        for seed in range(2):
+            for preset, score in (("state_sac", 900.0), ("pixel_sac", 200.0), ("curl_sac", 300.0)):
+                two = tmp_path / "two"
+                write_run(two, preset, "cartpole_swingup", seed, score, steps=62_500)
+        shown = scores.control_table(runs_of(tmp_path / "two"))
+        assert cells(shown, "curl_sac", "ours")[place].best
+        assert not cells(shown, "state_sac", "ours")[place].best
 
     def test_every_arm_is_in_the_table_or_named_below_it(self, tmp_path):
         write_run(tmp_path, "sac_aug", "cartpole_swingup", 0, 500.0, steps=12_500)
