@@ -8,12 +8,13 @@ a log beside the checkpoints (`envs/frame_log.py`).
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -30,8 +31,8 @@ KEPT = 2
 _PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
 _REPLACED = ".replaced"  # ends that of a checkpoint whose successor takes its place
 _LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
-# Errors that are no damage: arrays are parsed only after their files have shown their digests.
-_PASSING = (PermissionError, MemoryError)
+# Errors in reading that stay: files are gone or of another kind, or a disk has bad sectors.
+_LASTING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
 _DELETION_S = 1.0  # that another program may take to delete the directory
 
 
@@ -154,10 +155,12 @@ class CheckpointStore:
             write.result()
         except Exception as error:  # of the disk, of the storage library
             newest = "there is none" if self._newest is None else f"that of step {self._newest}"
-            raise OSError(
+            failed = OSError(
                 f"a checkpoint cannot be written to {self._directory}: {_reason(error)}; "
                 f"the newest whole one: {newest}"
-            ) from error
+            )
+            failed.errno = _number(error)  # which does not change the message
+            raise failed from error
 
     def close(self) -> None:
         """Finishes writing.
@@ -228,14 +231,26 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
 
     Raises:
       Damaged: a file is missing or has changed, or the checkpoint is of another fleet.
-      PermissionError: it cannot be read.
+      OSError: it cannot be read now.
       MemoryError: there is too little memory for it.
     """
-    with files.reading(path, passing=_PASSING):
+    with _reading(path):
         checkpoint = _checkpoint(int(path.name), *storage.read(path, like.learner))
         for name in ("learner", "replay", "history"):
             storage.check_alike(getattr(checkpoint, name), getattr(like, name))
         return checkpoint
+
+
+@contextlib.contextmanager
+def _reading(path: pathlib.Path) -> Iterator[None]:
+    """As `files.reading`, where an error of the operating system that stays is damage, too."""
+    try:
+        with files.reading(path, passing=(OSError, MemoryError)):
+            yield
+    except OSError as error:
+        if error.errno is None or error.errno in _LASTING:
+            raise files.Damaged(path, error) from error
+        raise
 
 
 def kept_steps(directory: pathlib.Path) -> list[int]:
@@ -257,11 +272,12 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
     Raises:
       FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
       Damaged: it holds other parameters, or they have changed since they were saved.
+      OSError: it cannot be read now.
     """
     kept = directory.absolute() / str(step)
     before = _files(kept)
     try:
-        with files.reading(directory / str(step), passing=_PASSING):
+        with _reading(directory / str(step)):
             agents, failure = storage.read_agents(kept, like), None
     except files.Damaged as error:
         agents, failure = None, error
@@ -338,6 +354,12 @@ def _files(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _reason(error: Exception) -> str:
-    """Why a write failed; the storage library hides the system's reason in a long message."""
-    code = re.search(r"os_error_code='(\d+)'", str(error))
-    return os.strerror(int(code[1])) if code else words.one_line(error)
+    """Why a write failed."""
+    number = _number(error)
+    return words.one_line(error) if number is None else os.strerror(number)
+
+
+def _number(error: Exception) -> int | None:
+    """The system's number of an error; the storage library hides it in a long message."""
+    hidden = re.search(r"os_error_code='(\d+)'", str(error))
+    return int(hidden[1]) if hidden else getattr(error, "errno", None)

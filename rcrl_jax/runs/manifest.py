@@ -199,12 +199,12 @@ def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> lis
     changes = []
     for own, described in zip(paths, manifests, strict=True):
         changes.append(check_same_run(own.manifest, described))
-        if own.manifest.exists():
-            if read(own.manifest)["launch"].get("runs") != order:
-                raise WorkdirMismatch(
-                    f"{workdir} holds these runs in another order: repeat the old command"
-                )
-        else:
+        if own.manifest.exists() and read(own.manifest)["launch"].get("runs") != order:
+            raise WorkdirMismatch(
+                f"{workdir} holds these runs in another order: repeat the old command"
+            )
+    for own, described in zip(paths, manifests, strict=True):
+        if not own.manifest.exists():
             own.directory.mkdir(parents=True, exist_ok=True)
             launch = described["launch"] | {"runs": order}
             files.write_json_atomically(own.manifest, {**described, "launch": launch})

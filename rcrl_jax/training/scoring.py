@@ -115,6 +115,7 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
         params, fleet, make_environment, kept.step, num_episodes, request
     )
 
+    _check_free(outputs)  # another program may have written meanwhile
     spec = environment.spec
     counters = recorder.Counters(
         kept.step, spec.action_repeat * kept.step, spec.frames_per_step * kept.step
@@ -257,9 +258,7 @@ def _claim_output(
     if output.resolve().is_relative_to(found.workdir.resolve()):
         raise Unusable(f"--output: {output} is in the work directory, which stays as it is")
     outputs = [RunPaths(output, found.preset, *found.runs[row]) for row in rows]
-    for paths in outputs:
-        if (paths.directory / SCORES).exists():
-            raise Unusable(f"{paths.directory / SCORES} is there already: choose another --output")
+    _check_free(outputs)
     for paths in outputs:
         try:
             files.make_writable(paths.directory)
@@ -268,6 +267,12 @@ def _claim_output(
                 f"--output: {paths.directory} cannot be written: {error.strerror}"
             ) from error
     return outputs
+
+
+def _check_free(outputs: Sequence[RunPaths]) -> None:
+    for paths in outputs:
+        if (paths.directory / SCORES).exists():
+            raise Unusable(f"{paths.directory / SCORES} is there already: choose another --output")
 
 
 def _changes(described: dict[str, Any], environment: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import shutil
+import signal
 
 import pytest
 
@@ -113,3 +114,12 @@ def test_control_scores_and_film_are_those_of_training(tmp_path):
     assert (own["agent_steps"], own["env_steps"], own["frames"]) == (10, 80, 10)
     film = paths.directory / "video.mp4"
     assert film.read_bytes() == plan.paths[0].video.read_bytes()
+
+
+def test_a_signal_ends_with_128_and_its_number(tmp_path, monkeypatch):
+    def stop(request):
+        raise scoring.Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(scoring, "score", stop)
+    ended = programs.call(PROGRAM, "--workdir=x", directory=tmp_path)
+    assert ended.returncode == 128 + signal.SIGINT

@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from experiments import command_line, launch
+from rcrl_jax.training import experiment
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,21 @@ def test_a_failing_file_system_is_tried_again_and_a_full_disk_is_not(capsys, num
     assert ended.value.code == code
     (line,) = capsys.readouterr().err.splitlines()
     assert "runs/metrics.jsonl" in line and ("the same command resumes" in line) == (code == 1)
+
+
+@pytest.mark.parametrize(
+    "error, code, says",
+    [
+        (experiment.Diverged("Pong 0: a loss is not finite"), 1, "Pong 0: a loss is not finite"),
+        (experiment.NotReproduced("not repeated"), 2, "not repeated"),
+        (MemoryError("9 GiB"), 2, "too little memory: 9 GiB; train fewer runs at a time"),
+    ],
+)
+def test_what_ends_a_run_is_one_line_and_its_exit_code(error, code, says, capsys):
+    with pytest.raises(SystemExit) as ended, launch.ending_cleanly():
+        raise error
+    assert ended.value.code == code
+    assert capsys.readouterr().err == f"error: {says}\n"
 
 
 def test_a_full_device_is_refused_in_one_line(capsys):

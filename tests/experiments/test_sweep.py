@@ -4,11 +4,12 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
 
-from experiments.sweeps import local
+from experiments.sweeps import driver, local
 from experiments.sweeps.spec import EXPERIMENTS, read_spec
 from rcrl_jax import files
 from rcrl_jax.runs import manifest
@@ -207,3 +208,12 @@ def test_the_campaign_of_the_claim_holds_all_games_in_pairs():
 def test_every_list_of_runs_can_be_read():
     lists = [*(ROOT / "campaigns").glob("*.toml")]
     assert lists and all(read_spec(path).units for path in lists)
+
+
+def test_a_stopped_sweep_ends_with_128_and_its_signal(tmp_path, monkeypatch):
+    summary = driver.Summary(finished=1, failed=1, left=6, stopped_by=signal.SIGTERM)
+    monkeypatch.setattr(driver.Sweep, "run", lambda sweep: summary)
+    ended = command(*RUNS, directory=tmp_path)
+    assert ended.returncode == 128 + signal.SIGTERM
+    line = "stopped by SIGTERM: 1 finished, 1 failed, 6 left; the same command goes on"
+    assert ended.stderr.splitlines()[-1] == line

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import pathlib
 import shutil
 
 import pytest
@@ -329,3 +330,22 @@ def test_another_algorithm_number_is_refused(spec, directory, number, where):
         f"has algorithm number {number or 'none'}" in str(raised.value)
     )
     assert str(path.parent) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_results_are_on_the_disk_before_the_work_directory_goes(spec, directory, monkeypatch):
+    unit, done, (fsync, rename) = spec.units[0], [], (os.fsync, os.rename)
+    write_work(spec, unit, directory)
+
+    def sync(descriptor):
+        done.append(pathlib.Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    def move(source, target):
+        done.append(f"to {pathlib.Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", move)
+    work.collect(spec, alone(unit), directory)
+    assert set(done[:6]) == FILES
+    assert done[6:] == ["to seed_0", "Pong", f"to .deleted.{alone(unit).name}"]

@@ -1,5 +1,6 @@
 """A checkpoint is restored bit for bit, and a kill while writing leaves a complete one."""
 
+import errno
 import os
 import shutil
 import signal
@@ -116,14 +117,21 @@ def test_a_checkpoint_that_cannot_be_deleted_does_not_end_training(tmp_path, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["100", "200"]
 
 
-def test_a_checkpoint_that_does_not_fit_in_memory_is_not_taken_for_damaged(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), OSError(errno.ESTALE, "stale"), OSError(errno.EMFILE, "too many")],
+    ids=repr,
+)
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(
+    tmp_path, monkeypatch, error
+):
     def read(*arguments):
-        raise MemoryError
+        raise error
 
     save(tmp_path, make_checkpoint(10), make_checkpoint(20))
     monkeypatch.setattr(checkpoints.storage, "read", read)
     store = checkpoints.CheckpointStore(tmp_path, print)
-    with pytest.raises(MemoryError):
+    with pytest.raises(type(error)):
         store.restore(like(make_checkpoint(20)))
     store.close()
     assert checkpoints.kept_steps(tmp_path) == [10, 20]
@@ -189,3 +197,55 @@ def test_a_kill_while_writing_leaves_a_complete_checkpoint(tmp_path):
     store.close()
     assert all(path.name.isdigit() for path in directory.iterdir())
     assert checkpoints.kept_steps(directory)[-1] == step + 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ESTALE, "Stale file handle"), ValueError(f"x os_error_code='{errno.ESTALE}' y")],
+)
+def test_a_failed_save_keeps_the_number_of_its_error(tmp_path, monkeypatch, error):
+    """`launch.ending_cleanly` chooses the exit code by it."""
+
+    def fail(path, checkpoint):
+        raise error
+
+    monkeypatch.setattr(checkpoints, "write_checkpoint", fail)
+    store = checkpoints.CheckpointStore(tmp_path, print)
+    store.save(make_checkpoint(1))
+    with pytest.raises(OSError, match="a checkpoint cannot be written") as failed:
+        store.close()
+    assert failed.value.errno == errno.ESTALE
+
+
+def test_a_later_state_of_a_step_replaces_the_earlier_one(tmp_path):
+    first = make_checkpoint(7)
+    second, third = (make_checkpoint(8 + n)._replace(step=7, early_updates=n) for n in (1, 2))
+    said = []
+    store = checkpoints.CheckpointStore(tmp_path, said.append)
+    store.save(first)
+    store.save(second)
+    store.close()
+    store = checkpoints.CheckpointStore(tmp_path, said.append)
+    toy.assert_equal_trees(store.restore(like(second)), second)
+    store.save(third)  # after a resumption, too
+    store.close()
+    store = checkpoints.CheckpointStore(tmp_path, said.append)
+    toy.assert_equal_trees(store.restore(like(third)), third)
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["7"] and not said
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_what_lies_in_the_place_of_a_checkpoint_is_kept(tmp_path, is_file):
+    said, path = [], tmp_path / "20"
+    if not is_file:
+        path.mkdir()
+        path /= "note"
+    path.write_text("mine")
+    store = checkpoints.CheckpointStore(tmp_path, said.append)
+    store.save(make_checkpoint(20))
+    store.close()
+    aside = tmp_path / "20.damaged"
+    assert (aside if is_file else aside / "note").read_text() == "mine"
+    assert checkpoints.kept_steps(tmp_path) == [20]
+    assert said == [f"warning: {tmp_path / '20'} was there already; it is kept as 20.damaged"]

@@ -258,3 +258,12 @@ def test_a_copy_installed_inside_another_repository_has_no_commit(repository, mo
 def test_without_git_there_is_no_commit(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository))
     assert manifest.git_commit() is None
+
+
+def test_a_refused_fleet_leaves_no_manifest(tmp_path):
+    new, old = (RunPaths(tmp_path, "rcrl", "Pong", seed) for seed in (0, 1))
+    manifest.claim([old], [_make(seed=1)])
+    with pytest.raises(manifest.WorkdirMismatch):
+        manifest.claim([new, old], [_make(seed=0), _make(seed=1)])
+    assert not new.directory.exists()
+    manifest.claim([old], [_make(seed=1)])  # the old command goes on

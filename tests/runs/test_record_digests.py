@@ -154,3 +154,20 @@ def test_what_is_deleted_while_a_run_writes_is_written_again(paths):
     assert sorted(line.split(";")[0].split("/")[-1] for line in said) == [
         "manifest.json", "metrics.jsonl", "tensorboard"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["reordered", "lost"])
+def test_evaluations_too_are_compared_with_those_that_the_run_has_written(paths, change):
+    with RunRecorder(paths[0], resume_at=None) as recorder:
+        for step in (10, 20):
+            recorder.record_evaluation(count(step), [1.0, 2.0], episodes_cut=0)
+        written = recorder.written
+    path, said = paths[0].evaluations, []
+    if change == "reordered":
+        reverse_lines(path)
+        with pytest.raises(files.Damaged, match="evaluations.jsonl is damaged: up to step 20"):
+            RunRecorder(paths[0], resume_at=20, written=written)
+        return
+    path.write_text(path.read_text().splitlines(True)[0])
+    RunRecorder(paths[0], resume_at=20, written=written, say=said.append).close()
+    assert said == [f"warning: {path} holds 1 of 2 records up to step 20: the others are lost"]

@@ -69,6 +69,19 @@ def test_rcrl_sac_matches_its_recorded_digest(whole):
     assert whole[0] == test_golden.recorded()["digests"]["rcrl_sac"]
 
 
+def test_a_simulator_that_does_not_repeat_its_log_is_refused(tmp_path, whole, stopped):
+    shutil.copytree(stopped["stored"], tmp_path / "parts")
+    parts = with_frames_from("stored", whole[1], tmp_path / "parts")
+    before = (parts.workdir / "frames.log").read_bytes()
+
+    def make_other(seeds):
+        return toy_control.Reach(seeds.reshape(-1) ^ 1, [2] * seeds.size, "pixels")
+
+    with pytest.raises(experiment.NotReproduced, match="did not repeat the frames"):
+        toy.run(dataclasses.replace(parts, make_environment=make_other))
+    assert (parts.workdir / "frames.log").read_bytes() == before
+
+
 @pytest.mark.usefixtures("undrawn_curves")
 @pytest.mark.parametrize("frames", ["stored", "older", "lost", "rendered"])
 def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path, whole, stopped):

@@ -59,8 +59,14 @@ def test_damage_is_refused_in_one_line_that_names_the_file(
 ):
     copy = shutil.copytree(reference.workdir if trial.is_finished else half, tmp_path / "W")
     trial.damage(RunPaths(copy, "rcrl", toy.GAME, 3))
+
+    def kept():  # a commit during the tests changes manifests
+        return {n: c for n, c in contents(copy).items() if not n.endswith("manifest.json")}
+
+    before = kept()
     code, _, last = ends(toy.make_plan(copy), capsys)
     assert code == 2 and re.match(rf"error: .*{copy}/", last)
+    assert kept() == before
 
 
 def test_a_second_program_in_a_work_directory_is_refused(half, tmp_path, capsys):
@@ -240,6 +246,16 @@ def test_a_checkpoint_under_another_number_is_set_aside(finished):
     said = run(finished)
     assert any(f"it is the checkpoint of step {newest}" in line for line in said)
     assert any(f"going on from the checkpoint of step {older}" in line for line in said)
+    says = f"no checkpoint after step {older}, so training starts at step {older}"
+    assert any(says in line for line in said)
+    assert (toy.paths_of(finished).directory / "parameters.npz.old").exists()
+
+
+def test_scores_whose_records_were_edited_are_refused(finished):
+    path = toy.paths_of(finished).metrics
+    path.write_text(path.read_text().replace('"episode_length": 6', '"episode_length": 5', 1))
+    with pytest.raises(files.Damaged, match="it does not belong to the records in metrics.jsonl"):
+        run(finished)
 
 
 # --- checkpoints ------------------------------------------------------------------------------

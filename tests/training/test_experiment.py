@@ -62,10 +62,12 @@ def test_the_final_parameters_are_kept_in_half_precision(reference):
 @pytest.mark.usefixtures("undrawn_curves")
 def test_an_observer_sees_the_last_step_once(tmp_path, monkeypatch):
     monkeypatch.setattr(prediction, "forecast", lambda *parts: "")  # it would compile an update
-    seen = []
+    seen, asked, stop = [], [], experiment.stop_signals
+    monkeypatch.setattr(experiment, "stop_signals", lambda **how: asked.append(how) or stop(**how))
     observe = {"observe": lambda moment: seen.append(moment.step), "observe_period": 8}
     run(toy.make_plan(tmp_path, total_steps=20, **observe))
     assert seen == [0, 8, 16, 20]
+    assert asked == [{"ends_after_s": 3.0}]  # a second signal ends a run that hangs
 
 
 @pytest.mark.usefixtures("undrawn_curves")

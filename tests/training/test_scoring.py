@@ -15,7 +15,7 @@ import pytest
 from rcrl_jax import files
 from rcrl_jax.runs import checkpoints, manifest, workdir
 from rcrl_jax.runs.workdir import Unusable
-from rcrl_jax.training import build, evaluation, experiment, video
+from rcrl_jax.training import build, evaluation, experiment, scoring, video
 from rcrl_jax.training.progress import Progress
 from rcrl_jax.training.scoring import Request, Stopped, load, score
 from tests.training import toy
@@ -353,6 +353,21 @@ def test_results_are_neither_overwritten_nor_put_into_the_work_directory(finishe
     assert not (finished.workdir / "evaluation").exists()
 
 
+def test_results_written_while_games_are_played_are_not_overwritten(
+    finished, tmp_path, monkeypatch
+):
+    theirs, play = tmp_path / "erainbow" / "Catch" / "seed_9" / "evaluation.json", scoring._play
+
+    def played(*arguments):
+        theirs.write_text("of another program")
+        return play(*arguments)
+
+    monkeypatch.setattr(scoring, "_play", played)
+    with pytest.raises(Unusable, match="is there already"):
+        score(Request(finished.workdir, seeds=(9,), episodes=1, output=tmp_path), lambda line: None)
+    assert theirs.read_text() == "of another program"
+
+
 def test_an_output_that_cannot_be_written_is_refused_before_the_games(
     finished, tmp_path, monkeypatch
 ):
@@ -416,6 +431,9 @@ def test_a_fleet_resumed_under_other_circumstances_says_so_once(copy, monkeypatc
     warnings = [line for line in toy.run(plan) if "circumstances" in line]
     assert len(asked) == 1  # it starts git three times
     assert len(warnings) == 1 and "versions.python 3.5" in warnings[0]
+    for own in plan.paths:
+        (resumed,) = manifest.read(own.manifest)["launch"]["resumed"]
+        assert resumed["versions"]["python"] != "3.5"
     assert not [line for line in toy.run(plan) if "circumstances" in line]  # it is finished
 
 
