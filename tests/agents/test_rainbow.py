@@ -342,10 +342,19 @@ def test_all_actions_tie_in_full_size_too(num_actions):
 
 def test_pairs_are_compared_by_cosine_and_discriminator():
     agent, _ = agent_of("rcrl")
-    params = fresh("rcrl").params
+    own = fresh("rcrl").params.agent["params"]
+    vectors = np.random.default_rng(3).normal(size=(ACTIONS, EMBEDDING_SIZE)).astype(np.float32)
+    own = own | {"action_embedding": vectors}  # at first all are ones
+    params = fresh("rcrl").params._replace(agent={"params": own})
     first, second = BATCHES[0].contrast.anchor, BATCHES[0].contrast.negative
     cosine, logit = agent.compare(params, first, second)
-    x, y = (np.asarray(agent.embed(params.agent, pairs)) for pairs in (first, second))
+
+    def phi(pairs):
+        psi = DataEfficientEncoder().apply({"params": own["encoder"]}, pairs.observation)
+        return np.asarray(psi) * vectors[pairs.action]
+
+    x, y = phi(first), phi(second)
+    np.testing.assert_allclose(agent.embed(params.agent, first), x, rtol=1e-4, atol=1e-5)
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     np.testing.assert_allclose(cosine, np.sum(x * y, axis=1) / norms, rtol=1e-4)
     settings = config_of("rcrl").return_contrast

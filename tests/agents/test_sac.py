@@ -252,6 +252,17 @@ def test_an_update_from_pixels_with_every_task_by_hand():
     for name, value in expected.items():
         assert result.metrics[f"loss_{name}"] == pytest.approx(float(value), rel=1e-4), name
     np.testing.assert_allclose(result.transition_loss, squared_errors, rtol=1e-4)
+    _, log_density = jax.jit(act)(actor, critic, t.observation, actor_key)
+    assert result.metrics["entropy"] == pytest.approx(-float(log_density.mean()), rel=1e-4)
+    assert result.metrics["temperature"] == pytest.approx(0.1, rel=1e-5)
+    queries, keys = (jax.jit(psi)(of, t.observation) for of in (critic, target))
+    similar = queries @ auxiliary["curl"]["bilinear"] @ keys.T
+    right = np.mean(np.argmax(similar, axis=1) == np.arange(BATCH))
+    assert result.metrics["instance_accuracy"] == pytest.approx(right)
+    squares = sum(jnp.sum(x**2) for x in jax.tree.leaves(auxiliary["reconstruction"]))
+    penalties = LATENT_PENALTY * jnp.sum(queries**2) / 2 / BATCH + DECAY * squares / 2
+    error = float(expected["reconstruction"] - penalties)
+    assert result.metrics["reconstruction_error"] == pytest.approx(error, rel=1e-3)
 
     # Each parameter takes one step of one Adam along the gradient of the sum.
     params = {
@@ -495,3 +506,20 @@ def test_the_return_task_from_states_leaves_the_agent_as_it_is():
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
         one.params.agent, other.params.agent,
     )  # fmt: skip
+
+
+def test_a_fresh_agent_has_its_temperature_copied_targets_and_two_embeddings():
+    state = fresh("sac_aug", initial_temperature=0.3)
+    own = state.params.agent
+    assert np.exp(own.log_temperature) == pytest.approx(0.3, rel=1e-5)
+    assert not moved(own.critic, state.target_params)
+    assert moved(own.critic.embedding, own.actor.embedding)
+
+
+def test_the_replay_is_that_of_the_configuration_whatever_the_action_repeat():
+    changes = {"discount": 0.7, "batch_size": 9, "replay.capacity": 321}
+    config = toy_control.make_config("state_sac", changes)
+    spec = control_spec(FRAME_SHAPES["state"], ROOM, action_repeat=2)
+    replay = make_agent(config, spec).replay
+    found = replay.capacity, replay.discount, replay.batch_size, replay.n_step
+    assert found == (321, 0.7, 9, 1) and replay.priority_exponent == 0.0

@@ -96,6 +96,9 @@ def test_every_layer_draws_its_own_noise(made):
         if name.startswith(("value", "advantage"))
     }
     assert len(draws) == 4
+    noise = draw(network, 0)
+    for name, found in draws.items():
+        np.testing.assert_allclose(found, noise[name].outputs[:ATOMS], rtol=1e-5, atol=1e-7)
     for one, other in itertools.combinations(draws.values(), 2):
         assert not np.isclose(one, other).any()
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.networks import rssm
+from tests.networks import lax
 
 SMALL = {
     "filters": 1, "deter": 5, "stoch": 3, "hidden": 4, "reward_layers": 2, "reward_width": 4,
@@ -160,3 +161,27 @@ def test_sizes_of_the_layers_between_frames_and_features():
     assert kernels == [(4, 4, a, b) for a, b in itertools.pairwise(channels)]
     kernels = [shapes["decoder"][f"StridedKernel_{i}"]["kernel"] for i in range(4)]
     assert kernels == [(5, 5, 64, 8), (5, 5, 8, 4), (6, 6, 4, 2), (6, 6, 2, 3)]
+
+
+def test_encoder_decoder_and_heads_equal_layers_of_lax():
+    rng, key = np.random.default_rng(0), jax.random.key(0)
+    image, feature = (rng.normal(size=s).astype(np.float32) for s in ((2, 64, 64, 3), (2, 7)))
+    found, params = jax.jit(rssm.Encoder(2).init_with_output)(key, image)
+    x = image
+    for i in range(4):
+        x = jax.nn.relu(lax.convolve(x, **params["params"][f"StridedKernel_{i}"], stride=2))
+    np.testing.assert_allclose(found, x.reshape(2, -1), rtol=1e-4, atol=1e-5)
+    found, params = jax.jit(rssm.Decoder(2).init_with_output)(key, feature)
+    x = (feature @ params["params"]["Dense_0"]["kernel"])[:, None, None]
+    for i, side in enumerate((5, 5, 6, 6)):
+        layer, around = params["params"][f"StridedKernel_{i}"], [(side - 1, side - 1)] * 2
+        mirrored = layer["kernel"][::-1, ::-1]
+        x = lax.convolve(x, mirrored, layer["bias"], 1, around, lhs_dilation=(2, 2))
+        x = jax.nn.relu(x) if i < 3 else x
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+    found, params = jax.jit(rssm.Mlp(4, 2, 3, nn.elu).init_with_output)(key, feature)
+    x = feature
+    for i in range(3):  # biases are zero
+        x = x @ params["params"][f"Dense_{i}"]["kernel"]
+        x = jax.nn.elu(x) if i < 2 else x
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)

@@ -129,3 +129,43 @@ def test_the_decoder_predicts_zero_where_the_encoder_does_not_look():
     image = np.asarray(decoder.apply(params, psi))
     assert image[:, :17, :17].all()
     assert not image[:, 17].any() and not image[:, :, 17].any()
+
+
+def test_actor_and_critics_have_two_hidden_layers_of_relus():
+    x = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
+
+    def slow(params, names):
+        y = x
+        for i, name in enumerate(names):
+            layer = params["params"][name]
+            y = y @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
+            y = np.maximum(y, 0) if i < 2 else y
+        return y
+
+    values, params = jax.jit(sac.TwinCritics(16).init_with_output)(jax.random.key(0), x)
+    for i, critic in enumerate(("first", "second")):
+        names = [f"{critic}_{part}" for part in ("hidden_1", "hidden_2", "value")]
+        np.testing.assert_allclose(values[:, [i]], slow(params, names), rtol=1e-4, atol=1e-5)
+    policy, params = jax.jit(sac.Actor(8, 3, -10.0, 2.0).init_with_output)(jax.random.key(0), x)
+    raw = slow(params, [f"Dense_{i}" for i in range(3)])
+    np.testing.assert_allclose(policy.mean, raw[:, :3], rtol=1e-4, atol=1e-5)
+
+
+def test_the_decoder_equals_transposed_convolutions_of_lax():
+    rng = np.random.default_rng(0)
+    decoder, psi = sac.Decoder(4, 17, 6), rng.normal(size=(2, 5)).astype(np.float32)
+    params = jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32),
+        jax.jit(decoder.init)(jax.random.key(0), psi),
+    )
+    p = params["params"]
+    x = psi @ np.asarray(p["Dense_0"]["kernel"]) + np.asarray(p["Dense_0"]["bias"])
+    x = np.maximum(x, 0).reshape(2, 2, 2, 4)
+    for i, stride in enumerate((1, 1, 1, 2)):
+        layer = p[f"_Convolution_{i}"]
+        x = lax.convolve(
+            x, layer["kernel"], layer["bias"], 1, [(2, 2)] * 2, lhs_dilation=(stride, stride)
+        )
+        x = jax.nn.relu(x) if i < 3 else x
+    assert x.min() < 0
+    np.testing.assert_allclose(decoder.apply(params, psi), x, rtol=1e-4, atol=1e-5)

@@ -329,3 +329,43 @@ def test_the_full_stochastic_model_has_the_layers_of_the_source():
     gates = 9 * 67 * 128 + 128
     size = 6 * 96 + unet_size(67, 96, 3, 96) + lstm + bits + told + gates
     assert count(lambda rngs: model.init(KEY)) == size
+
+
+def test_u_net_and_policy_equal_their_layers_one_after_the_other():
+    def layer(module, name, *x):
+        return module.apply({"params": p[name]}, *x)
+
+    x, action = jax.random.normal(KEY, (2, 9, 8, 5)), jax.random.normal(KEY, (2, 4))
+    net = simple.UNet(8, 1, 1, 2, 0.1, 0.5)
+    params = jax.jit(net.init, static_argnums=3)(KEY, x, action, False)
+    found, _ = net.apply(params, x, action, False)
+    p, relu, norm = params["params"], jax.nn.relu, simple_layers.layer_norm()
+    conv, timing = simple_layers.Convolution, simple_layers.with_timing
+    skip = timing(layer(simple_layers.embed(8), "embed", x))
+    x = timing(jnp.pad(skip, ((0, 0), (0, 1), (0, 0), (0, 0))))
+    x = layer(norm, "down_norm_0", relu(layer(conv(16, 4, 2), "down_0", x)))
+    x = middle = layer(simple_layers.Injection(), "action_middle", x, action)
+    x = relu(layer(conv(16, 3), "middle_0", x))
+    x = layer(norm, "middle_norm_1", x + relu(layer(conv(16, 3), "middle_1", x)))
+    x = layer(simple_layers.Injection(), "action_0", x, action)
+    x = relu(layer(simple_layers.TransposedConvolution(8), "up_0", x))[:, :9, :8]
+    x = timing(layer(norm, "up_norm_0", x + skip))
+    pixels = layer(simple_layers.dense_to_many(768), "pixels", x)
+    np.testing.assert_allclose(found.pixels.reshape(pixels.shape), pixels, rtol=1e-4, atol=1e-4)
+    means = jnp.concatenate([middle.mean((1, 2)), x.mean((1, 2))], axis=-1)
+    hidden = relu(layer(simple_layers.dense(128), "reward_hidden", means))
+    np.testing.assert_allclose(found.reward, hidden @ p["reward"]["kernel"], rtol=1e-4, atol=1e-4)
+
+    frames = 255 * jax.random.uniform(KEY, (2, 2, 11, 8, 3))
+    params = jax.jit(simple.Policy(3).init)(KEY, frames)
+    p = params["params"]
+    x = jnp.concatenate([frames[:, 0], frames[:, 1]], axis=-1) / 255.0
+    for i in range(2):
+        x = relu(layer(conv(32, 5, 2), f"Convolution_{i}", x))
+    hidden = relu(x.reshape(2, -1) @ p["Dense_0"]["kernel"])
+    logits, value, last = simple.Policy(3).apply(params, frames)
+    for one, other in (
+        (last, hidden), (logits, hidden @ p["logits"]["kernel"]),
+        (value, (hidden @ p["value"]["kernel"])[:, 0]),
+    ):  # fmt: skip
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

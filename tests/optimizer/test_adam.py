@@ -177,11 +177,12 @@ def test_the_kernel_is_for_the_cpu_alone():
     assert "rcrl_adam_step" not in traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
-def test_tensorflow_s_epsilon_is_added_before_the_correction():
+@pytest.mark.parametrize(("b1", "b2"), [(0.9, 0.999), (0.85, 0.997)])
+def test_tensorflow_s_epsilon_is_added_before_the_correction(b1, b2):
     """As optax with an epsilon that falls as the correction of the second moment does."""
     rng = np.random.default_rng(0)
     params = {"kernel": np.float32(rng.normal(size=(3, 4)))}
-    mine = adam.make_tensorflow_adam(0.01, eps=1e-4, max_norm=1.0)
+    mine = adam.make_tensorflow_adam(0.01, eps=1e-4, max_norm=1.0, b1=b1, b2=b2)
     state, found = mine.init(params), params
     m = v = np.zeros((3, 4))
     expected = params["kernel"].astype(np.float64)
@@ -191,9 +192,9 @@ def test_tensorflow_s_epsilon_is_added_before_the_correction():
         length = np.sqrt(np.sum(np.square(gradient.astype(np.float64))))
         assert norm == pytest.approx(length, rel=1e-5)
         clipped = gradient / max(length, 1.0)
-        m, v = 0.9 * m + 0.1 * clipped, 0.999 * v + 0.001 * clipped**2
-        eps = 1e-4 / np.sqrt(1 - 0.999**t)
-        expected -= 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + eps)
+        m, v = b1 * m + (1 - b1) * clipped, b2 * v + (1 - b2) * clipped**2
+        eps = 1e-4 / np.sqrt(1 - b2**t)
+        expected -= 0.01 * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
         np.testing.assert_allclose(found["kernel"], expected, rtol=1e-4, atol=1e-6)
 
 

@@ -196,3 +196,13 @@ def test_the_prediction_is_one_line():
     on_device = prediction.describe(needs, 0.36, 20_000, now)
     assert "1.0 GiB of host memory and 2.0 GiB on each device" in on_device
     assert "20,000 updates of 360.0 ms to go, 120 min: not before 01:00 (01 Feb)" in on_device
+
+
+def test_accelerators_update_all_runs_at_once_except_from_pixels_of_control():
+    cases = {
+        "rcrl": (ATARI_PRESETS, discrete_spec((84, 84), 6), True),
+        "state_sac": (DMC_PRESETS, control_spec((24,), 6), True),
+        "rcrl_sac": (DMC_PRESETS, control_spec((100, 100, 3), 6), False),
+    }
+    for preset, (presets, spec, at_once) in cases.items():
+        assert make_agent(presets[preset], spec).resources.batches_over_runs == at_once, preset

@@ -156,6 +156,16 @@ def test_analysis_writes_lines_and_figures(tmp_path, arms):
     ((clock, constant),) = nulls
     # Catch pays at the end of a game of fixed length, so the step number tells when, not which.
     assert constant <= 0 and constant < clock < 1
+    # Each number is of its own agent.
+    values = {(p["preset"], p["seed"], p["agent_steps"]): p["explained_variance"] for p in probes}
+    for seed in SEEDS:
+        assert values["rcrl", seed, 0] == pytest.approx(values["erainbow_sa", seed, 0], abs=1e-6)
+        for plan in arms:
+            assert values[plan.preset, seed, 0] != values[plan.preset, seed, STEPS]
+            place = ("held_out", plan.preset, seed)
+            own = [x for x in lines if (x["pairs"], x["preset"], x["seed"]) == place]
+            assert len({x["cosine_negative"] for x in own}) == moments
+    assert values["rcrl", 3, 0] != values["rcrl", 4, 0]
 
 
 def test_the_probe_is_fitted_on_half_of_the_episodes_of_all_agents(tmp_path, arms, monkeypatch):

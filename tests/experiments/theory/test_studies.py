@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.theory import mdp as mdps
 from experiments.theory import problems
 from experiments.theory.studies import abstraction, learning, segments
 
@@ -70,3 +71,14 @@ def test_positives_have_equal_returns_only_undiscounted_and_sparse():
 def test_slope_by_hand():
     rows = [{"samples": 10**k, "error": error} for k, error in enumerate((1.0, 0.1, 0.01, 0.0))]
     assert learning._slope(rows, "error") == pytest.approx(-1.0)
+
+
+def test_an_encoder_that_merges_everything_splits_nothing():
+    problem = problems.episodic(np.random.default_rng(0), 0, mdps.sparse_episodes, 0.0)
+    size = problem.visited.size
+    labels = np.stack([np.zeros(size, int), np.arange(size)])
+    merged, apart = segments._encoder_errors(labels, problem)
+    assert merged["split"] == 0 < merged["merged"]
+    assert merged["value_error"] == pytest.approx(1.0)
+    assert apart["merged"] == apart["left_average"] == 0
+    assert apart["value_error"] == pytest.approx(0.0, abs=1e-9)
