@@ -31,15 +31,17 @@ BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
 RENDERER := libegl1 libgl1 libgl1-mesa-dri
 
-# Non-empty where kernels can be compiled: a compiler, and Python's headers.
-COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
-  $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/Python.h))
 # Non-empty where make is told of another Python than .venv has, or where that Python is gone.
 MINOR := import sys; print("%d.%d" % sys.version_info[:2])
 MADE_FOR := $(shell sed -n 's/^version = \([0-9]*\.[0-9]*\).*/\1/p' .venv/pyvenv.cfg 2>/dev/null)
 ASKED := $(if $(filter command environment,$(origin PYTHON)),$(shell $(PYTHON) -c '$(MINOR)'))
 RUNS := $(if $(MADE_FOR),$(shell $(BIN)/python -c '$(MINOR)' 2>/dev/null || echo none))
 OTHER_PYTHON := $(if $(MADE_FOR),$(if $(filter-out $(MADE_FOR),$(ASKED) $(RUNS)),other_python))
+# What .venv is made with: the Python that it has, if make is not told of another.
+BASE := $(if $(MADE_FOR),$(if $(OTHER_PYTHON),$(PYTHON),$(BIN)/python),$(PYTHON))
+# Non-empty where kernels can be compiled: a compiler, and Python's headers.
+COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
+  $(BASE) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/Python.h))
 
 # Two recipes may install system packages, one after the other.
 .NOTPARALLEL:
@@ -117,8 +119,8 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 # file whose hash is not in the lock. The package is built with what is installed.
 .venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) \
   $(if $(COMPILER),$(wildcard .venv/uncompiled)) $(OTHER_PYTHON)
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BASE) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
+	$(BASE) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "installing 2 GB of packages: one to three minutes"
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
 	@rm -f rcrl_jax/kernels/*.so  # pip leaves old ones where it cannot compile new ones
@@ -131,8 +133,13 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	@$(PIP_INSTALL) --require-hashes -r requirements-test.lock
 	@touch $@
 
-# JAX for an accelerator, in the version of requirements.txt.
+# JAX for an accelerator, in the version of requirements.txt, in place of that for another one: of two
+# for CUDA, JAX would take either.
 .venv/accelerator-%: .venv/installed
+	@rm -f .venv/accelerator-*
+	@$(BIN)/python -m pip list --format=freeze --disable-pip-version-check | \
+	  sed -n 's/^\(jax-cuda[^=]*\|nvidia-[^=]*\|libtpu\)==.*/\1/p' | \
+	  xargs -r $(BIN)/python -m pip uninstall --quiet --yes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.txt 'jax[$*]'
 	@touch $@
 

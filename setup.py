@@ -27,20 +27,30 @@ KERNELS = [
         [f"{FOLDER}/{name}.c"],
         depends=HEADERS,
         # No fused multiply-add: the kernels give the same bits as NumPy.
-        extra_compile_args=["-O2", "-ffp-contract=off"],
+        extra_compile_args=["-O2", "-fno-fast-math", "-ffp-contract=off"],
         py_limited_api=True,
         optional=True,
     )
     for name in ("sum_tree", "stacks")
 ]
-if jaxlib := importlib.util.find_spec("jaxlib"):
+jaxlib = importlib.util.find_spec("jaxlib")
+if jaxlib and jaxlib.origin:
+    INCLUDE = pathlib.Path(jaxlib.origin).parent / "include"
     KERNELS += [
         Extension(
             f"rcrl_jax.kernels._{name}",
             [f"{FOLDER}/{name}.cc"],
-            depends=HEADERS,
-            include_dirs=[str(pathlib.Path(jaxlib.origin).parent / "include")],
-            extra_compile_args=["-O3", "-std=c++17", "-fno-math-errno", "-Wno-psabi", contraction],
+            # Those of jaxlib, too: kernels for another version of it cannot be called.
+            depends=[*HEADERS, *map(str, (INCLUDE / "xla/ffi/api").glob("*.h"))],
+            include_dirs=[str(INCLUDE)],
+            extra_compile_args=[
+                "-O3",
+                "-std=c++17",
+                "-fno-fast-math",
+                "-fno-math-errno",
+                "-Wno-psabi",
+                contraction,
+            ],
             language="c++",
             py_limited_api=True,
             optional=True,

@@ -1,10 +1,15 @@
 """The registry of kernels, and what there is without them."""
 
 import json
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import types
+
+import pytest
 
 from rcrl_jax import native
 from tests.training.toy import ROOT
@@ -18,6 +23,16 @@ def test_without_their_folder_xla_and_numpy_compute():
     )
     done = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT)
     assert json.loads(done) == [native.KERNELS, None]
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("cc", "c++")))
+    or not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="no compiler, or no headers of Python",
+)
+def test_where_there_is_a_compiler_all_kernels_are_compiled():
+    """Otherwise the tests of kernels are skipped, and nobody notices."""
+    assert native.advice() is None
 
 
 def test_only_the_registry_imports_the_kernels():

@@ -72,3 +72,10 @@ def test_what_the_dockerfile_names_exists(package):
 
 def test_an_image_holds_no_compiled_part_of_another_machine():
     assert {".venv", "runs", "**/*.so"} <= {*(ROOT / ".dockerignore").read_text().split()}
+
+
+def test_kernels_are_rebuilt_for_another_jaxlib_and_keep_the_order_of_sums(package):
+    for extension in package["ext_modules"]:
+        assert "-fno-fast-math" in extension.extra_compile_args
+        is_for_jax = extension.language == "c++"
+        assert any(path.endswith("ffi/api/ffi.h") for path in extension.depends) == is_for_jax

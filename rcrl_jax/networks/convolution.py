@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import native
-from rcrl_jax.networks import strided_convolution
+from rcrl_jax.networks import precision, strided_convolution
 
 
 def convolve(
@@ -34,7 +34,7 @@ def convolve(
     chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
     chex.assert_shape(bias, kernel.shape[-1:])
 
-    if native.get("convolution"):
+    if native.get("convolution") and not precision.is_bfloat16():
         return _convolve_by_kernels(x, kernel, bias, stride, relu)
     y = strided_convolution.convolve_on_cpu(x, kernel, stride) + bias[None, None, None]
     return jax.nn.relu(y) if relu else y

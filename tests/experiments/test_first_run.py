@@ -119,3 +119,23 @@ def test_a_dry_run_checks_the_command_without_a_renderer_and_writes_nothing(tmp_
         ["first update"],
         tmp_path,
     )
+
+
+def test_make_keeps_the_python_of_its_environment(tmp_path, monkeypatch):
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/pyvenv.cfg").write_text("version = 3.12.1\n")
+    for name, minor in ((".venv/bin/python", "3.12"), ("python3", "3.11")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {minor}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("requirements.lock", "setup.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    text = makefile.start("--dry-run", ".venv/installed", directory=tmp_path).stdout
+    assert re.search(r"^\.venv/bin/python -m venv +\.venv", text, re.M)
+    assert "python3 -m venv" not in text
+
+
+def test_make_takes_one_accelerator_out_before_it_installs_another():
+    text = makefile.would_do("--assume-new=.venv/installed", "GPU=cuda12", "atari")
+    assert 0 < text.index("uninstall") < text.index("jax[cuda12]")

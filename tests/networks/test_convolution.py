@@ -146,3 +146,13 @@ def test_the_kernels_refuse_shapes_that_do_not_fit():
     with pytest.raises(Exception, match="differ"):
         options = {"side": 3, "stride": 1, "relu": True}
         wait(KERNELS.kernel_gradient(x, gradient[:1], gradient, **options))
+
+
+@needs_kernels
+@pytest.mark.parametrize("precision", ["tensorfloat32", "highest", "BF16_BF16_F32"])
+def test_the_kernel_leaves_products_of_bfloat16_to_xla(precision):
+    x, kernel, bias, _ = inputs(1, 5, 5, 3, 4, 1)
+    convolve = jax.jit(lambda *arrays: convolution.convolve(*arrays, 1, True))
+    with jax.default_matmul_precision(precision):
+        text = convolve.lower(x, kernel, bias).as_text()
+    assert ("rcrl_convolve" in text) == (precision != "BF16_BF16_F32")

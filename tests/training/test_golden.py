@@ -22,6 +22,7 @@ import pytest
 from rcrl_jax import compilation, native
 from rcrl_jax.config import groups
 from rcrl_jax.config.presets import ATARI_PRESETS
+from rcrl_jax.envs import pools
 from rcrl_jax.runs import records
 from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Moment, Plan
@@ -42,7 +43,7 @@ def machine() -> dict[str, object]:
     """Everything that rounding may depend on."""
     return {
         **compilation.processor(),
-        "cores": len(os.sched_getaffinity(0)),  # XLA splits sums between them
+        "cores": pools.usable_cores(),  # XLA splits sums between them
         "jaxlib": jaxlib.__version__,
         **native.describe(),
     }
