@@ -8,7 +8,7 @@ of them, or to neither because it depends on the game or on the machine.
 import functools
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rcrl_jax import reference, words
@@ -92,8 +92,14 @@ def changes_of(arm: str) -> str:
 
 def stretches(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """A manifest as it was at the start of a run, and at each resumption elsewhere."""
-    later = described.get("launch", {}).get("resumed", ())
+    later = described["launch"].get("resumed", ())
     return [described, *({**described, **changed} for changed in later)]
+
+
+def joined(values: Iterable[Any]) -> Any:
+    """The value of all stretches; of several, text: `cpu then gpu`."""
+    first, *others = dict.fromkeys(values)
+    return " then ".join(map(str, (first, *others))) if others else first
 
 
 def conditions_of(
@@ -111,14 +117,11 @@ def conditions_of(
     Returns:
         Scalars by name; lists as JSON. `algorithm` is the algorithm number; a manifest without it
         gets the commit instead, because nothing else tells which code the run was made with. What
-        changed at a resumption is `cpu then gpu`.
+        changed at a resumption is `joined`.
     """
     each = [_conditions_of(own, env_steps, final_episodes) for own in stretches(described)]
-    joined = {}
-    for name in dict.fromkeys(itertools.chain(*each)):
-        values = list(dict.fromkeys(own.get(name) for own in each))
-        joined[name] = values[0] if len(values) == 1 else " then ".join(map(str, values))
-    return joined
+    names = dict.fromkeys(itertools.chain(*each))
+    return {name: joined(own.get(name) for own in each) for name in names}
 
 
 def _conditions_of(

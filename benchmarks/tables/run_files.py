@@ -76,11 +76,8 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
         "evaluations": evaluations,
         "diverged": diverged,
         "metrics": _digest(directory / "metrics.jsonl"),
-        "commit": " then ".join(
-            dict.fromkeys(
-                str(own["versions"].get("git_commit") or "unknown")
-                for own in arms.stretches(described)
-            )
+        "commit": arms.joined(
+            str(own["versions"].get("git_commit") or "unknown") for own in arms.stretches(described)
         ),
         "manifest": described,
         "conditions": arms.conditions_of(described, env_steps, episodes),
@@ -102,7 +99,7 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
             f"{path}: preset is {preset!r}, none of config/presets.py for {game}; read it with the "
             "code that has this preset, or move the run away"
         )
-    resumed = described.get("launch", {}).get("resumed", [])
+    resumed = described["launch"].get("resumed", [])
     if not isinstance(resumed, list) or not all(
         isinstance(own, Mapping)
         and all(isinstance(own.get(name, {}), Mapping) for name in manifest.SECTIONS)

@@ -73,6 +73,7 @@ def conditions(run=(), environment=(), protocol=(), versions=(), device=(), **pl
         "protocol": {"noise": "off", "final_episodes": 10, **dict(protocol)},
         "versions": {"git_commit": "abcdefghi", **dict(versions)},
         "device": {"platform": "cpu", **dict(device)},
+        "launch": {},
     }
     return arms.conditions_of(described, **{"env_steps": 100, "final_episodes": 10, **planned})
 
