@@ -14,7 +14,7 @@ import pytest
 from tests.agents import test_world_models as small
 from tests.training import toy_world_models
 
-OWN = 2  # action components of the run, of three
+OWN = 2  # action components of the run, of six
 FRAMES = toy_world_models.SMALL_SLAC["sequence_length"] + 1
 LEARNING = toy_world_models.SMALL_SLAC["model_batch_size"]  # of the rows
 PIXEL_STD = math.sqrt(0.1)
@@ -115,10 +115,11 @@ def act(layers, features, actions, first, noise):
     seen = [features[max(t, start)] for t in range(len(first))]
     done = [actions[t] * (t >= start) for t in range(len(first) - 1)]
     raw = mlp(layers["Mlp_0"], jnp.concatenate([*seen, *done]), lambda x: jnp.maximum(x, 0))
-    mean, log_std = raw[:3], jnp.clip(raw[3:], -20, 2)
+    mean, log_std = raw[: small.WIDTH], jnp.clip(raw[small.WIDTH :], -20, 2)
     action = jnp.tanh(mean + jnp.exp(log_std) * noise)
     of_normal = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
-    return action * (np.arange(3) < OWN), jnp.sum((of_normal - jnp.log(1 - action**2))[:OWN])
+    log_density = jnp.sum((of_normal - jnp.log(1 - action**2))[:OWN])
+    return action * (np.arange(small.WIDTH) < OWN), log_density
 
 
 def values(layers, latent, action):
@@ -184,7 +185,8 @@ def test_losses_and_gradients_equal_a_slow_reference():
     noise_key, behaviour_key = jax.random.split(key)
     sizes = zip(jax.random.split(noise_key), (3, 4), strict=True)
     noise = [jax.random.normal(k, (FRAMES, small.BATCH, size)) for k, size in sizes]
-    of_actions = [jax.random.normal(k, (small.BATCH, 3)) for k in jax.random.split(behaviour_key)]
+    shape = (small.BATCH, small.WIDTH)
+    of_actions = [jax.random.normal(k, shape) for k in jax.random.split(behaviour_key)]
     expected = functools.partial(
         reference, target=target, windows=windows, noise=noise,
         next_noise=of_actions[0], actor_noise=of_actions[1],
