@@ -36,7 +36,8 @@ class Kind(NamedTuple):
         claims: the paper's claims that belong to it.
         presets: those whose runs it can show.
         make: makes it of the chosen runs and their budgets; Table 1 also of `others`.
-        draw: a figure beside it, of the same and the largest budget.
+        draw: a figure beside it, of the same and the largest budget; it can show curves of
+            unfinished runs.
         budgets: environment steps, where the table has several.
         within: which runs must have equal conditions, as in `pools.largest`. Systems of DMControl
             differ in how they are measured, in print as here, so each arm has its own there.
@@ -84,6 +85,7 @@ class Shown(NamedTuple):
         table: the table.
         judged: verdicts on its claims, after the largest budget.
         runs: those of the table.
+        drawn: those of its figure: of arms without a finished run it has the unfinished ones.
         budgets: theirs, in environment steps.
         left_out: one line for each set of runs that is left out, with the flag that shows it.
     """
@@ -91,6 +93,7 @@ class Shown(NamedTuple):
     table: Table
     judged: Sequence[Verdict]
     runs: pd.DataFrame
+    drawn: pd.DataFrame
     budgets: Sequence[int]
     left_out: tuple[str, ...]
 
@@ -107,7 +110,7 @@ def fill(
     Args:
         kind: a value of `PAPER`.
         frame: any runs; for each budget the largest set of finished ones under equal conditions is
-            shown.
+            shown. Unfinished ones are in figures alone, likewise, where their arm has no other.
         presets: those that are shown, whatever fields a run changes; empty for all. Claims are
             judged that compare two of them.
         budgets: in environment steps; empty for those of the table, or of `pools.budget`. Where
@@ -142,13 +145,22 @@ def fill(
     sets = [own] if is_free else [own[own.env_steps == steps] for steps in budgets]
     shown = [pools.largest(runs_of, kind.within) for runs_of in sets]
     lines += [line for pool in shown for line in pool.left_out]
-    runs_shown = pd.concat([pool.runs for pool in shown])
+    drawn = runs_shown = pd.concat([pool.runs for pool in shown])
+    if kind.draw:
+        begun = frame[(frame.family == kind.family) & frame.score.isna() & ~frame.diverged]
+        begun = begun[begun.arm.map(arms.preset_of).isin(presets or kind.presets)]
+        is_new = ~begun.arm.isin(runs_shown.arm) & (begun.evaluations.map(len) > 0)
+        so_far = pools.largest(begun[is_new], kind.within).runs
+        drawn = pd.concat([runs_shown, so_far])
+        for run in begun.itertuples():
+            where = "only the figure shows it" if run.Index in so_far.index else "it is left out"
+            lines.append(f"{run.directory} is not finished: {where}")
     judged = [
         claims.judge(claim._replace(env_steps=budgets[-1]), frame)
         for claim in kind.claims
         if not presets or {claim.first, claim.second} <= {*presets}
     ]
-    return Shown(kind.make(runs_shown, budgets), judged, runs_shown, budgets, tuple(lines))
+    return Shown(kind.make(runs_shown, budgets), judged, runs_shown, drawn, budgets, tuple(lines))
 
 
 def run(
@@ -184,15 +196,15 @@ def run(
     if others:
         kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
     files.make_writable(output)  # before the runs are read, which takes seconds
-    frame, problems = runs.read(*results)
-    if frame.empty:
+    frame, problems = runs.read(*results, unfinished=kind.draw is not None)
+    if frame.score.isna().all():
         print(f"no finished run below {', '.join(map(str, results))}", file=sys.stderr)
     shown = fill(kind, frame, presets=presets, budgets=budgets)
     table.write(shown.table, output, name)
     if kind.draw:
         path = pathlib.Path(output) / f"{name}.png"
         with files.replacing(path) as partial:
-            kind.draw(shown.runs, shown.budgets[-1]).savefig(partial, format="png", dpi=200)
+            kind.draw(shown.drawn, shown.budgets[-1]).savefig(partial, format="png", dpi=200)
     if shown.judged:
         table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
     for line in (*problems, *shown.left_out):

@@ -139,7 +139,8 @@ def _label(arm: str, own: pd.DataFrame) -> str:
     """The name of an arm in the legend, with the number of its runs on a task."""
     low, high = own.groupby("game").size().agg(["min", "max"])
     seeds = f"{low} to {high} seeds" if low < high else words.count("seed", low)
-    return f"{arm}, {seeds}".replace("$", r"\$")  # no formula
+    state = ", unfinished" if own.score.isna().any() else ""
+    return f"{arm}, {seeds}{state}".replace("$", r"\$")  # no formula
 
 
 def _draw_curve(panel: Axes, curve: pd.DataFrame, color: str, label: str) -> None:

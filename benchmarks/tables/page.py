@@ -88,11 +88,11 @@ def build(
         return panels.measures(points[points.run.isin(own.index)], looks)
 
     with panels.drawing():
-        figure = command.PAPER["figure_dmc"].draw(control.runs, control.budgets[-1])
+        figure = command.PAPER["figure_dmc"].draw(control.drawn, control.budgets[-1])
         drawn = {
             "figure": _panel("DMControl: ours over published curves", figure),
             "curves": _blocks(
-                frame[(frame.evaluations.map(len) > 0) & ~frame.index.isin(control.runs.index)],
+                frame[(frame.evaluations.map(len) > 0) & ~frame.index.isin(control.drawn.index)],
                 curves,
             ),
             "measures": _blocks(frame[frame.index.isin(points.run)], measures),

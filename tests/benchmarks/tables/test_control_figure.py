@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.tables import control_figure, runs
+from benchmarks.tables import command, control_figure, runs
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import edit, evaluation, write_lines, write_run
 
@@ -48,6 +48,29 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path):
     np.testing.assert_array_equal(curve.index, [400, 800, 1200])
     np.testing.assert_allclose(curve["mean"], [15, 30, 45])
     np.testing.assert_allclose(curve["std"], np.array([5, 10, 15]) * np.sqrt(2))
+
+
+def test_an_unfinished_run_is_drawn_where_its_arm_has_no_finished_one(tmp_path):
+    finish(tmp_path, "sac_aug")
+    finish(tmp_path, "sac_aug", seed=1)
+    (tmp_path / "sac_aug" / TASK / "seed_1" / "scores.json").unlink()
+    finish(tmp_path, "curl_sac", scores=(10.0, 70.0, 30.0))
+    (tmp_path / "curl_sac" / TASK / "seed_0" / "scores.json").unlink()
+    frame = runs.read(tmp_path, unfinished=True).frame
+    kind = command.PAPER["figure_dmc"]
+    shown = command.fill(kind, frame)
+    assert [*shown.runs.preset] == ["sac_aug"] and [*shown.drawn.preset] == ["sac_aug", "curl_sac"]
+    assert [c.name for c in shown.table.columns if c.source == "ours"] == ["sac_aug"]
+    for preset, seed, state in (
+        ("sac_aug", 1, "it is left out"),
+        ("curl_sac", 0, "only the figure shows it"),
+    ):
+        place = tmp_path / preset / TASK / f"seed_{seed}"
+        assert f"{place} is not finished: {state}" in shown.left_out
+    ours = ours_of(kind.draw(shown.drawn, shown.budgets[-1]))
+    assert {*ours} == {"sac_aug, 1 seed", "curl_sac, 1 seed, unfinished"}
+    assert [*ours["curl_sac, 1 seed, unfinished"].get_ydata()] == [10.0, 70.0, 30.0]
+    assert [*command.fill(kind, frame, presets=["sac_aug"]).drawn.preset] == ["sac_aug"]
 
 
 def test_published_curves_end_near_the_published_scores():
