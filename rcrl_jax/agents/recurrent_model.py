@@ -132,17 +132,16 @@ def make_recurrent_model(
         image = jnp.zeros((1, rssm.IMAGE_SIZE, rssm.IMAGE_SIZE, 3))
         return network.init(key, image, jnp.zeros((1, max_num_actions)))
 
-    def project(params: types.Params, frames: jax.Array) -> jax.Array:
-        """`[N, L, 64, 64, 3] -> [L, N, hidden]`, all frames at once."""
-        flat = frames.reshape(-1, *frames.shape[2:])
-        projected = network.apply(params, flat, method="project")
-        return projected.reshape(*frames.shape[:2], -1).swapaxes(0, 1)
+    def project(params: types.Params, images: jax.Array, length: int) -> jax.Array:
+        """`[N L, 64, 64, 3] -> [L, N, hidden]`, all images at once."""
+        projected = network.apply(params, images, method="project")
+        return projected.reshape(-1, length, projected.shape[-1]).swapaxes(0, 1)
 
     def feature(params: types.Params, context: types.Context) -> jax.Array:
         # No noise: what is measured must not depend on it, and that of a fixed key would tell a
         # task which rows of its batch are positives.
-        frames = preprocess(context.frames, None)
-        projected = project(params, frames)
+        images = preprocess(rssm.as_one_batch(context.frames), None)
+        projected = project(params, images, context.frames.shape[1])
 
         def step(last, inputs):
             action, of_frame, exists = inputs
@@ -196,16 +195,18 @@ def make_recurrent_model(
         windows: types.SequenceBatch = batch.transitions
         chex.assert_rank([windows.observation, windows.action, windows.reward], [5, 3, 2])
         size, length = windows.reward.shape
+        frames = rssm.as_one_batch(windows.observation)
         # Without the barrier, XLA repeats the cast inside the loops of the products.
-        images = jax.lax.optimization_barrier(preprocess(windows.observation, image_key))
+        images = jax.lax.optimization_barrier(preprocess(frames, image_key))
         noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
+        projected = project(params, images, length)
         latents, posterior = rssm.filter_window(
-            network, params, windows.action.swapaxes(0, 1), project(params, images), noise
+            network, params, windows.action.swapaxes(0, 1), projected, noise
         )
         prior = network.apply(params, latents.deter, method="prior")
         features = latents.feature.swapaxes(0, 1)  # [B, L, d]
         decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
-        of_image = losses.log_normal(images, decoded.reshape(images.shape)).sum((2, 3, 4))
+        of_image = losses.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
         reward = network.apply(params, features, method="reward")
         of_reward = losses.log_normal(windows.reward, reward)
         divergence = losses.kl_divergence(*posterior, *prior)

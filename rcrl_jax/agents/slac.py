@@ -137,11 +137,9 @@ def make_agent(
             task_state={},
         )
 
-    def encode(model: types.Params, frames: jax.Array) -> jax.Array:
-        """`[N, L, 64, 64, 3] float32 -> [N, L, d]`, all frames at once."""
-        flat = frames.reshape(-1, *frames.shape[2:])
-        features = network.apply(model, flat, method="encode")
-        return features.reshape(*frames.shape[:2], -1)
+    def encode(model: types.Params, images: jax.Array, frames: int) -> jax.Array:
+        """`[N L, 64, 64, 3] -> [N, L, d]`, all images at once; L is the number of frames."""
+        return network.apply(model, images, method="encode").reshape(-1, frames, feature_size)
 
     def filter_(model, features, action, is_first, noise):
         """Latents, posteriors and priors `[L, N, ...]`; all arguments but noise are `[N, L, ...]`.
@@ -158,7 +156,7 @@ def make_agent(
         noise_key, random_key = jax.random.split(key)
         mask = control_training.action_mask(run, num_actions)
         is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
-        features = encode(params.model, _scaled(observation))
+        features = encode(params.model, _scaled(rssm.as_one_batch(observation)), length)
         policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = sac_losses.sample_action(policy, noise, mask)
@@ -171,12 +169,15 @@ def make_agent(
         return action, Memory(actions, memory.age + 1)
 
     def model_loss(model, windows: types.SequenceBatch, images, filtered):
-        """The model's loss `[]` on windows `[M, L + 1, ...]`, and its metrics."""
+        """The model's loss `[]` on windows `[M, L + 1, ...]`, and its metrics.
+
+        The images of the windows are flat, `[M (L + 1), 64, 64, 3]`.
+        """
         latents, posterior, prior = filtered
         joined = latents.joined.swapaxes(0, 1)  # [M, L + 1, d]
         decoded = network.apply(model, joined.reshape(-1, latent_size), method="decode")
         std = jnp.sqrt(jnp.float32(config.pixel_variance))
-        of_image = losses.log_normal(images, decoded.reshape(images.shape), std).sum((1, 2, 3, 4))
+        of_image = losses.log_normal(images, decoded, std).reshape(len(joined), -1).sum(1)
         divergence = losses.kl_divergence(*posterior, *prior).sum(0)
         reward = network.apply(
             model, joined[:, :-1], windows.action[:, :-1], joined[:, 1:], method="reward"
@@ -249,15 +250,19 @@ def make_agent(
             jax.random.normal(z2_key, (*shape, config.z2_size)),
         )
 
+        frames = rssm.as_one_batch(windows.observation)
+
         def filtered(model, rows: slice):
-            images = jax.lax.optimization_barrier(_scaled(windows.observation[rows]))
-            features = encode(model, images)
+            start, end = (row * config.window_frames for row in (rows.start, rows.stop))
+            # Without the barrier, XLA repeats the cast inside the loops of the products.
+            images = jax.lax.optimization_barrier(_scaled(frames[start:end]))
+            features = encode(model, images, config.window_frames)
             own_noise = jax.tree.map(lambda x: x[:, rows], noise)
             found = filter_(model, features, led_by[rows], windows.is_first[rows], own_noise)
             return images, features, found
 
         # Gradients of the model are of the first windows alone.
-        images, features, found = filtered(own.model, slice(learning))
+        images, features, found = filtered(own.model, slice(0, learning))
         of_model = jax.tree.map(lambda x: x[:learning], windows)
         loss_model, metrics = model_loss(own.model, of_model, images, found)
 
@@ -305,7 +310,7 @@ def make_agent(
     def embed(params: SlacParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a) = [z, a], the latents filtered with the means of all distributions."""
         context: types.Context = pairs.observation
-        features = encode(params.model, _scaled(context.frames))
+        features = encode(params.model, _scaled(rssm.as_one_batch(context.frames)), length)
         before = jnp.pad(context.exists[:, :-1], ((0, 0), (1, 0)))
         is_first = context.exists & ~before
         noise = network.start(length, len(features))

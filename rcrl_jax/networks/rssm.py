@@ -41,6 +41,14 @@ _glorot = nn.initializers.glorot_uniform()
 Activation = Callable[[jax.Array], jax.Array]
 
 
+def as_one_batch(frames: jax.Array) -> jax.Array:
+    """The frames of windows, `[N, L, 64, 64, 3] -> [N L, 64, 64, 3]`.
+
+    To be called before anything else is computed from them: a TPU would pad L to 128.
+    """
+    return frames.reshape(-1, *frames.shape[2:])
+
+
 def dense(features: int) -> nn.Dense:
     """A linear map with Glorot's uniform weights and zero bias."""
     return nn.Dense(features, kernel_init=_glorot)
