@@ -9,6 +9,7 @@ product reads:
 * At precision 'bfloat16', SAC's convolutions store outputs and their gradients in bfloat16.
 """
 
+import functools
 from collections.abc import Sequence
 
 import chex
@@ -65,21 +66,47 @@ def convolve_transposed(
       relu: whether negative outputs become 0.
       dtype: of what is stored; None: bfloat16 at precision 'bfloat16', else float32.
     """
-    dtype, side = dtype or _stored_type(), len(kernel)
-    # cuDNN dilates inputs only in the gradient with respect to the images, which XLA calls if it
-    # sees that the kernel is reversed. Without the barrier, XLA cancels the two reversals.
-    reversed_kernel = lax.optimization_barrier(kernel[::-1, ::-1])
-    y = lax.conv_general_dilated(
-        x.astype(dtype),
-        reversed_kernel[::-1, ::-1].astype(dtype),
-        (1, 1),
-        [(side - 1, side - 1)] * 2,
-        lhs_dilation=(stride, stride),
-        dimension_numbers=_ORDER,
-    )
+    dtype = dtype or _stored_type()
+    y = _spread(x.astype(dtype), kernel[::-1, ::-1].swapaxes(2, 3).astype(dtype), stride)
     if relu:
         return _add_bias_and_relu(y, bias).astype(jnp.float32)
     return y.astype(jnp.float32) + bias[None, None, None]  # its gradient is summed in float32
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _spread(x, kernel, stride):
+    """`[N, H, W, I], [k, k, O, I] -> [N, H', W', O]`, the transpose of `_convolve`."""
+    # cuDNN dilates inputs only in the gradient with respect to the images, which XLA calls if it
+    # sees that the kernel is reversed. Without the barrier, XLA would move the reversal away.
+    mirrored = lax.optimization_barrier(kernel)[::-1, ::-1].swapaxes(2, 3)
+    return lax.conv_general_dilated(
+        x,
+        mirrored,
+        (1, 1),
+        [(len(kernel) - 1,) * 2] * 2,
+        lhs_dilation=(stride, stride),
+        dimension_numbers=_ORDER,
+    )
+
+
+def _convolve(images, kernel, stride):
+    return lax.conv_general_dilated(
+        images, kernel, (stride, stride), "VALID", dimension_numbers=_ORDER
+    )
+
+
+def _keep_for_spread(x, kernel, stride):
+    return _spread(x, kernel, stride), (x, kernel)
+
+
+def _gradients_of_spread(stride, arguments, gradient):
+    # XLA would mirror the images to compute JAX's own gradient by the kernel.
+    x, kernel = arguments
+    of_x, transpose = jax.vjp(functools.partial(_convolve, stride=stride), gradient, kernel)
+    return of_x, transpose(x)[1]
+
+
+_spread.defvjp(_keep_for_spread, _gradients_of_spread)
 
 
 @jax.custom_vjp
