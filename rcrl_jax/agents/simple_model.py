@@ -1,5 +1,6 @@
 """SimPLe's world models, deterministic and stochastic: loss and prediction."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -44,6 +45,25 @@ def _labels(windows: types.SequenceBatch) -> tuple[jax.Array, jax.Array]:
     return windows.observation.astype(jnp.int32), reward
 
 
+def loss_of_pixels(prediction: networks.Prediction, label: jax.Array, cutoff: float) -> jax.Array:
+    """The loss `[]` of the pixels of frames `[N, H, W, 3] int32`."""
+
+    def at_once(prediction, label):
+        return losses.cut_cross_entropy(prediction.pixels, label, cutoff)
+
+    by_colour = functools.partial(loss_by_colour, cutoff=cutoff)
+    return jax.lax.platform_dependent(prediction, label, tpu=by_colour, default=at_once)
+
+
+def loss_by_colour(prediction: networks.Prediction, label: jax.Array, cutoff: float) -> jax.Array:
+    """`loss_of_pixels` as a TPU computes it, without logits in its memory."""
+    of_colours = [
+        losses.cut_cross_entropy(logits, label[..., colour], cutoff)
+        for colour, logits in enumerate(prediction.colours)
+    ]
+    return jnp.mean(jnp.stack(of_colours))
+
+
 def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
     """The deterministic model, which predicts the frame after a stack."""
     world, stack = config.deterministic, config.frame_stack
@@ -67,9 +87,7 @@ def make_deterministic(config: SimpleConfig, max_num_actions: int) -> World:
             prediction = network.apply(
                 params, seen, windows.action[:, stack - 1 + i], True, rngs={"dropout": keys[i + 1]}
             )
-            of_pixels.append(
-                losses.cut_cross_entropy(prediction.pixels, frames[:, stack + i], world.cutoff)
-            )
+            of_pixels.append(loss_of_pixels(prediction, frames[:, stack + i], world.cutoff))
             of_reward.append(
                 losses.cut_cross_entropy(prediction.reward, reward[:, stack - 1 + i], world.cutoff)
             )
@@ -136,7 +154,7 @@ def make_stochastic(config: SimpleConfig, max_num_actions: int) -> World:
             takes_own = is_target & jax.random.bernoulli(sampling_key, own, (len(frame),))
             following = jnp.where(takes_own[:, None, None, None], prediction.frame, following)
             parts = (
-                losses.cut_cross_entropy(prediction.pixels, label, world.cutoff),
+                loss_of_pixels(prediction, label, world.cutoff),
                 losses.cut_cross_entropy(prediction.reward, reward, world.cutoff),
                 of_bits,
             )

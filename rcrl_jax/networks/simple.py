@@ -29,20 +29,48 @@ _MOST_ACTIONS = 18  # of a game
 
 
 class Prediction(NamedTuple):
-    """What a world model says of the step after N frames."""
+    """What a world model says of the step after N frames.
 
-    pixels: jax.Array  # [N, H, W, 3, 256], logits
+    The logits of pixels are computed where they are read, on a TPU colour by colour: then XLA joins
+    product and reader, and writes no logits to memory.
+    """
+
+    features: jax.Array  # [N, H, W, c], of pixels
+    kernel: jax.Array  # [c, 3 * 256], of the layer that makes logits of them
+    bias: jax.Array  # [3 * 256], likewise
     reward: jax.Array  # [N, 3], logits of -1, 0 and 1
+
+    @property
+    def pixels(self) -> jax.Array:
+        """`[N, H, W, 3, 256]`, logits."""
+        logits = layers.multiply(self.features, self.kernel) + self.bias[None, None, None]
+        return logits.reshape(*logits.shape[:-1], 3, VALUES)
+
+    @property
+    def colours(self) -> list[jax.Array]:
+        """The logits of each colour, `[N, H, W, 256]`."""
+        kernels, biases = (jnp.split(x, 3, axis=-1) for x in (self.kernel, self.bias))
+        return [
+            layers.multiply(self.features, kernel) + bias[None, None, None]
+            for kernel, bias in zip(kernels, biases, strict=True)
+        ]
 
     @property
     def frame(self) -> jax.Array:
         """`[N, H, W, 3] float32`, the most likely value of each pixel."""
-        return most_likely(self.pixels)
+        return jax.lax.platform_dependent(
+            self, tpu=frame_by_colour, default=lambda self: most_likely(self.pixels)
+        )
 
     @property
     def sign(self) -> jax.Array:
         """`[N] float32`, the most likely reward."""
         return jnp.argmax(self.reward, axis=-1).astype(jnp.float32) - 1.0
+
+
+def frame_by_colour(prediction: Prediction) -> jax.Array:
+    """The frame of a prediction, as a TPU computes it."""
+    return jnp.stack([most_likely(logits) for logits in prediction.colours], axis=-1)
 
 
 def most_likely(logits: jax.Array) -> jax.Array:
@@ -135,12 +163,12 @@ class UNet(nn.Module):
             x = nn.relu(layers.TransposedConvolution(filters, name=f"up_{i}")(x))
             x = x[:, : skip.shape[1], : skip.shape[2]]
             x = layers.with_timing(layers.layer_norm(name=f"up_norm_{i}")(x + skip))
-        pixels = layers.dense_to_many(3 * VALUES, name="pixels")(x)
         means = jnp.concatenate([of_middle, x.mean((1, 2))], axis=-1)
         of_reward = nn.relu(layers.dense(_REWARD_HIDDEN, name="reward_hidden")(means))
         init = nn.initializers.normal(_REWARD_HIDDEN**-0.5)
         reward = nn.Dense(3, use_bias=False, kernel_init=init, name="reward")(of_reward)
-        return Prediction(pixels.reshape(*x.shape[:3], 3, VALUES), reward), loss
+        of_pixels = layers.DenseParameters(3 * VALUES, name="pixels")(x.shape[-1])
+        return Prediction(x, *of_pixels, reward), loss
 
 
 class DeterministicModel(nn.Module):

@@ -37,10 +37,19 @@ multiply.defvjp(_keep, _gradients)
 dense = functools.partial(nn.Dense, kernel_init=_unit_scaling)
 # Inputs may be uniform; a bias of zero would keep them so.
 embed = functools.partial(dense, bias_init=nn.initializers.normal(0.01))
-dense_to_many = functools.partial(
-    dense, dot_general=lambda x, kernel, *_, **__: multiply(x, kernel)
-)
 layer_norm = functools.partial(nn.LayerNorm, epsilon=1e-6, use_fast_variance=False)
+
+
+class DenseParameters(nn.Module):
+    """The parameters of a linear layer."""
+
+    outputs: int
+
+    @nn.compact
+    def __call__(self, inputs: int) -> tuple[jax.Array, jax.Array]:
+        """Kernel `[inputs, outputs]` and bias `[outputs]`."""
+        kernel = self.param("kernel", _unit_scaling, (inputs, self.outputs))
+        return kernel, self.param("bias", nn.initializers.zeros, (self.outputs,))
 
 
 def timing_signal(height: int, width: int, channels: int) -> np.ndarray:

@@ -113,6 +113,18 @@ def test_the_first_of_the_largest_logits_is_the_most_likely():
     assert "argmax" in on_tpu.as_text(debug_info=True)
 
 
+def test_a_tpu_computes_a_frame_colour_by_colour():
+    rng = np.random.default_rng(0)
+    arrays = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4, 5), (5, 768), (768,)))
+    prediction = simple.Prediction(*arrays, np.zeros((2, 3), np.float32))
+    logits = (prediction.features @ prediction.kernel + prediction.bias).reshape(2, 3, 4, 3, 256)
+    np.testing.assert_array_equal(simple.frame_by_colour(prediction), logits.argmax(-1))
+    np.testing.assert_array_equal(prediction.frame, logits.argmax(-1))
+    traced = jax.jit(lambda prediction: prediction.frame).trace(prediction)
+    on_cpu, on_tpu = (traced.lower(lowering_platforms=(name,)).as_text() for name in ("cpu", "tpu"))
+    assert "2x3x4x768xf32" in on_cpu and "2x3x4x768xf32" not in on_tpu
+
+
 @pytest.mark.parametrize("number", [1, 2, 5, 12])
 @pytest.mark.parametrize("most", [2, 256])
 def test_the_median_colour_is_the_upper_one_in_the_middle(number, most):
@@ -350,7 +362,7 @@ def test_u_net_and_policy_equal_their_layers_one_after_the_other():
     x = layer(simple_layers.Injection(), "action_0", x, action)
     x = relu(layer(simple_layers.TransposedConvolution(8), "up_0", x))[:, :9, :8]
     x = timing(layer(norm, "up_norm_0", x + skip))
-    pixels = layer(simple_layers.dense_to_many(768), "pixels", x)
+    pixels = layer(simple_layers.dense(768), "pixels", x)
     np.testing.assert_allclose(found.pixels.reshape(pixels.shape), pixels, rtol=1e-4, atol=1e-4)
     means = jnp.concatenate([middle.mean((1, 2)), x.mean((1, 2))], axis=-1)
     hidden = relu(layer(simple_layers.dense(128), "reward_hidden", means))
