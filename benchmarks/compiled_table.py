@@ -23,6 +23,12 @@ TEMPORARIES = {"tpu": 3.0, "cuda": 1.5}
 That is its gradients, the frames of its batch and the results of its forward products. A TPU pads
 arrays to tiles.
 """
+PADDED = 0.1
+"""Goal of --check: share of the bytes of the memory that only fill up layouts.
+
+Of the largest kernels those count that pass more than three times the elements' bytes through it.
+"""
+_LEAST_PADDED = 64 * 2**20  # bytes; less is no finding
 _SPARE = 4 * 2**20  # of a run, beside the goal: masks, random numbers, indices
 
 
@@ -156,6 +162,13 @@ def findings(row: Mapping[str, Any]) -> list[str]:
         found.append(
             f"{row['temporaries'] / 2**20:.0f} MiB of temporaries, goal {goal / 2**20:.0f}"
         )
+    filled = sum(
+        kernel["times"] * (kernel["memory"] - kernel["logical"])
+        for kernel in row["largest"]
+        if kernel["memory"] > 3 * kernel["logical"]
+    )
+    if filled > max(_LEAST_PADDED, PADDED * row["memory_bytes"]):
+        found.append(f"layouts fill up {filled / 1e9:.1f} of {row['memory_bytes'] / 1e9:.1f} GB")
     return [f"{name}: {text}" for text in found]
 
 

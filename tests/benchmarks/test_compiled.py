@@ -234,6 +234,7 @@ ROW = {
     "transfers": {"batch": 63e6}, "own_loops": [],
 }  # fmt: skip
 LOOP = {"name": "filter", "source": "b", "iterations": 50}
+PADDED = {"name": "copy", "operation": "copy", "times": 2, "logical": 60e6, "memory": 180e6}
 
 
 @pytest.mark.parametrize(
@@ -250,6 +251,11 @@ LOOP = {"name": "filter", "source": "b", "iterations": 50}
         # 1.5 x (10 + 80) MiB and 4 MiB of each of two runs
         ({"temporaries": 143 * 2**20}, None),
         ({"temporaries": 143 * 2**20 + 1}, "143 MiB of temporaries, goal 143"),
+        # A tenth of 4.8 GB, and at least 64 MiB.
+        ({"largest": [PADDED | {"memory": 301e6}]}, "layouts fill up 0.5 of 4.8 GB"),
+        ({"largest": [PADDED | {"memory": 299e6}]}, None),
+        ({"largest": [PADDED | {"memory": 601e6, "times": 1}, PADDED]}, "layouts fill up 0.5 of"),
+        ({"largest": [PADDED | {"logical": 1e6, "memory": 30e6}], "memory_bytes": 1e8}, None),
         ({"failed": "out of memory"}, "does not compile: out of memory"),
     ],
 )
