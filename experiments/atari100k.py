@@ -7,7 +7,7 @@ The same command in the same work directory resumes. Every hyperparameter of the
 --config.batch_size=64; --preset=simple --help lists those of `simple`.
 
 --preset=simple has not been trained in full yet. A game with the deterministic model costs 80
-PFLOP: at least 9 minutes of an H200, 13 of an H100, 23 of an A100, 26 of a TPU v5p, 35 of a v6e, 67
+PFLOP: at least 9 minutes of an H200, 13 of an H100, 23 of an A100, 15 of a TPU v5p, 13 of a v6e, 22
 of a v5e (bounds, `benchmarks.compiled`), days of a few CPU cores. The stochastic model costs 570
 PFLOP, counted by hand: months of a few CPU cores.
 """

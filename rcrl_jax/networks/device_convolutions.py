@@ -102,8 +102,8 @@ def _keep_for_spread(x, kernel, stride):
 def _gradients_of_spread(stride, arguments, gradient):
     # XLA would mirror the images to compute JAX's own gradient by the kernel.
     x, kernel = arguments
-    of_x, transpose = jax.vjp(functools.partial(_convolve, stride=stride), gradient, kernel)
-    return of_x, transpose(x)[1]
+    (of_kernel,) = jax.linear_transpose(lambda k: _convolve(gradient, k, stride), kernel)(x)
+    return _convolve(gradient, kernel, stride), of_kernel
 
 
 _spread.defvjp(_keep_for_spread, _gradients_of_spread)
