@@ -10,7 +10,7 @@ Prints and writes a table for each device, and what sets the pace of a fleet on 
 
 With --check: two runs of every preset on one TPU and one GPU. Prints a line for each finding (a
 copy of the stored frames, a loop over rows, too many temporaries, a collective operation, a grouped
-convolution) and exits with 1 if there is one.
+convolution, layouts that fill up memory) and exits with 1 if there is one.
 
 `make compilers` installs what is needed.
 """
