@@ -5,6 +5,7 @@ because reordering pixels costs more than the product itself.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -149,22 +150,48 @@ def as_rendered(frame_shape: tuple[int, ...], dtype: type[np.generic]) -> FrameL
     )
 
 
+def as_bits(frame_shape: tuple[int, ...]) -> FrameLayout:
+    """Frames of zeros and ones, eight pixels a byte: observations are `[..., C, bytes]`.
+
+    The network unpacks them. The last byte of a frame ends with zeros if the number of pixels is
+    no multiple of 8.
+    """
+    pixels = math.prod(frame_shape)
+
+    def pack(frames: Array) -> Array:
+        flat = frames.reshape(*frames.shape[: -len(frame_shape)], pixels)
+        packbits = np.packbits if isinstance(frames, np.ndarray) else jnp.packbits
+        return packbits(flat, axis=-1)
+
+    return FrameLayout(pack, (-(-pixels // 8),), stack_axis=-2)
+
+
+def unpack_bits(packed: jax.Array, frame_shape: tuple[int, ...]) -> jax.Array:
+    """The inverse of packing as in `as_bits`: `[..., bytes] -> [..., *frame_shape] uint8`."""
+    flat = jnp.unpackbits(packed, axis=-1, count=math.prod(frame_shape))
+    return flat.reshape(*packed.shape[:-1], *frame_shape)
+
+
 def check_frames(
-    frame: specs.Array, shape: tuple[int, ...], dtype: type[np.generic] = np.uint8
+    frame: specs.Array, shape: tuple[int | None, ...], dtype: type[np.generic] = np.uint8
 ) -> None:
     """Checks that an agent can read the frames of an environment.
 
     Args:
       frame: of the environment.
-      shape: of a frame that the agent reads.
+      shape: of a frame that the agent reads; None for a number of channels that may differ.
       dtype: of such a frame.
 
     Raises:
       Incompatible: the frames have another shape or type.
     """
-    if tuple(frame.shape) != shape or frame.dtype != dtype:
+    fits = len(frame.shape) == len(shape) and all(
+        wanted in (None, size) for wanted, size in zip(shape, frame.shape, strict=True)
+    )
+    if not fits or frame.dtype != dtype:
+        wanted = ", ".join("C" if size is None else str(size) for size in shape)
         raise types.Incompatible(
-            f"the environment's frames must be {dtype.__name__} {list(shape)}, "
+            f"the environment's frames must be {dtype.__name__} [{wanted}], "
             f"got {frame.dtype} {list(frame.shape)}"
         )
 

@@ -54,6 +54,17 @@ def test_whole_frames_begin_with_the_patches_and_lose_no_pixel():
     np.testing.assert_array_equal(patches, stack_patches(stacks))
 
 
+@pytest.mark.parametrize("channels", [1, 4, 6, 7, 10])
+def test_bits_hold_a_frame_in_an_eighth_of_its_bytes_and_lose_none(channels):
+    layout = observations.as_bits((10, 10, channels))
+    stacks = np.random.default_rng(0).integers(0, 2, (3, 2, 10, 10, channels), np.uint8)
+    packed = layout.stack(stacks)
+    assert packed.shape == (3, *layout.stack_shape(2)) == (3, 2, -(-100 * channels // 8))
+    unpacked = observations.unpack_bits(jnp.asarray(packed), (10, 10, channels))
+    np.testing.assert_array_equal(unpacked, stacks)
+    np.testing.assert_array_equal(layout.stack(jnp.asarray(stacks)), packed)
+
+
 def format_of(preset: str) -> observations.ObservationFormat:
     return make_agent(ATARI_PRESETS[preset], discrete_spec((84, 84), 4)).observations
 
@@ -74,6 +85,9 @@ def test_each_preset_stores_the_fewest_bytes_it_needs():
     [
         ("rcrl", discrete_spec((64, 64), 4), r"uint8 \[84, 84\], got uint8 \[64, 64\]"),
         ("rainbow", discrete_spec((84, 84, 3), 4), r"uint8 \[84, 84\], got uint8 \[84, 84, 3\]"),
+        ("minatar_rcrl", discrete_spec((84, 84), 4), r"uint8 \[10, 10, C\], got uint8 \[84, 84\]"),
+        ("minatar_rcrl", discrete_spec((10, 9, 4), 4), r"uint8 \[10, 10, C\], got uint8 \[10, 9, "),
+        ("rcrl", discrete_spec((10, 10, 4), 4), r"uint8 \[84, 84\], got uint8 \[10, 10, 4\]"),
         ("simple", discrete_spec((84, 84), 4), r"uint8 \[105, 80, 3\], got uint8 \[84, 84\]"),
         ("rcrl_sac", control_spec((84, 84, 3), 6), r"uint8 \[100, 100, 3\], got uint8 \[84, "),
         ("state_sac", control_spec((84, 84, 3), 6), r"float32 \[84\], got uint8 \[84, 84, 3\]"),

@@ -15,7 +15,7 @@ from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import rainbow
-from rcrl_jax.observations import FRAMES, ObservationFormat, check_frames, leading_patches
+from rcrl_jax.observations import ObservationFormat, leading_patches
 from rcrl_jax.optimizer import adam
 from rcrl_jax.return_contrast.rule import make_rule
 
@@ -33,7 +33,6 @@ def make_agent(
     Raises:
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
     """
-    check_frames(spec.frame, FRAMES.stored_shape)
     explores_by_noise = config.exploration == "noise"
     network = rainbow.RainbowNetwork(
         max_num_actions=spec.max_num_actions,
@@ -86,7 +85,7 @@ def make_agent(
     )
     tasks = registry.make_tasks(config, parts, extra_tasks)
     needs = task.needs_of(tasks, parts)
-    observations = rainbow_training.observation_format(config, needs.whole_frames)
+    observations = rainbow_training.observation_format(config, spec.frame, needs.whole_frames)
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
@@ -105,18 +104,21 @@ def make_agent(
         )
 
     def act(run: types.RunSpec, params, observation, key, policy_name: str, step):
-        chex.assert_rank(observation, 4)
+        chex.assert_shape(observation, (None, *observations.network_shape))
         noise_key, epsilon_key, action_key = jax.random.split(key, 3)
         evaluated = policy_name == agent.EVALUATION
         noisy = explores_by_noise and not evaluated
         psi = encode(params, observation)
         q = action_values(run, logits_of(run, params, psi, noise_key if noisy else None))
         action = best_action(q, jax.random.fold_in(key, _TIES))
-        if noisy:
+        warms_up = config.warmup == "uniform" and not evaluated
+        if noisy and not warms_up:
             return action
+        random_action = jax.random.randint(action_key, action.shape, 0, run.num_valid_actions)
+        if noisy:
+            return jnp.where(step < config.learn_start, random_action, action)
         epsilon = config.evaluation_epsilon if evaluated else exploration_epsilon(config, step)
         explore = jax.random.uniform(epsilon_key, action.shape) < epsilon
-        random_action = jax.random.randint(action_key, action.shape, 0, run.num_valid_actions)
         return jnp.where(explore, random_action, action)
 
     def loss(params: types.TrainableParams, state: types.LearnerState, run, sampled, key):

@@ -1,10 +1,13 @@
 """Training settings of C51 Rainbow: observations, replay, protocol, evaluation, memory."""
 
+from dm_env import specs
+
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
 from rcrl_jax.auxiliary.task import Needs
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
+from rcrl_jax.networks import minatar
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.rule import ContrastRule
@@ -14,17 +17,28 @@ from rcrl_jax.return_contrast.rule import ContrastRule
 _BYTES_AN_IMAGE = {
     "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
     "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
+    "minatar": 4 * (16 * 160 + 3 * minatar.EMBEDDING_SIZE),
 }
 
 
-def observation_format(config: RainbowConfig, whole_frames: bool) -> ObservationFormat:
+def observation_format(
+    config: RainbowConfig, frame: specs.Array, whole_frames: bool
+) -> ObservationFormat:
     """The format with the fewest bytes: without a shift, the encoder's patches are enough.
 
     Args:
       config: of the agent.
+      frame: of the environment.
       whole_frames: whether an auxiliary task needs whole frames of a transition's first state.
+
+    Raises:
+      Incompatible: the encoder does not read such frames.
     """
     stack = config.frame_stack
+    if config.encoder == "minatar":
+        observations.check_frames(frame, (minatar.SIDE, minatar.SIDE, None))
+        return ObservationFormat.uniform(stack, observations.as_bits(frame.shape))
+    observations.check_frames(frame, observations.FRAMES.stored_shape)
     if config.encoder == "nature":
         return ObservationFormat.uniform(stack, observations.FRAMES)
     shifts_both = config.augmentation != "none"

@@ -1,6 +1,7 @@
 """The rows of the paper's tables as configurations."""
 
 from rcrl_jax.config.fields import replace
+from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.config.simple import SimpleConfig
@@ -59,6 +60,30 @@ ATARI_PRESETS: dict[str, RainbowConfig] = {
 `erainbow_sa_normal` and `rcrl_normal` are another reading of the paper; its discriminator learns
 actions more than returns (results/mechanism). `der_plus` is a stronger baseline; `der_plus_rcrl`
 adds the return-contrastive task to it.
+"""
+
+_MINATAR = RainbowConfig(
+    encoder="minatar",
+    hidden_size=128,
+    return_contrast=ReturnContrastConfig(discriminator_hidden=128),
+    learning_rate=2.5e-4,
+    n_step=5,
+    learn_start=1000,
+    warmup="uniform",
+    frame_stack=1,
+    max_episode_steps=5000,
+)
+_MINATAR_STATE_ACTION = replace(_MINATAR, {"head": "state_action"})
+
+MINATAR_PRESETS: dict[str, RainbowConfig] = {
+    "minatar_erainbow": _MINATAR,
+    "minatar_erainbow_sa": _MINATAR_STATE_ACTION,
+    "minatar_rcrl": replace(_MINATAR_STATE_ACTION, {"auxiliary": ("return_contrast",)}),
+}
+"""Small agents for MinAtar's games (Young and Tian, 2019), which differ as the paper's systems do.
+
+Frames hold the motion of objects as channels, so an observation is one frame. All agents play
+uniformly until they learn: their first transitions are the same.
 """
 
 _PIXEL_SAC = SacConfig(augmentation="center_crop")
@@ -133,4 +158,4 @@ def control_presets(task: str = "") -> dict[str, SacConfig | WorldModelConfig]:
 
 def all_presets() -> dict[str, Config]:
     """All presets."""
-    return {**atari_presets(), **control_presets()}
+    return {**atari_presets(), **MINATAR_PRESETS, **control_presets()}

@@ -17,7 +17,8 @@ from rcrl_jax.config.groups import (
 TASKS = {
     # It trains the embedding of such a head.
     "return_contrast": {"head": ("state_action", "state_action_both", "state_action_single")},
-    "curl": {},
+    # It crops images of 84 x 84 pixels.
+    "curl": {"encoder": ("data_efficient", "nature")},
 }
 """The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
 
@@ -37,9 +38,10 @@ class RainbowConfig:
     # Network
     encoder: str = setting(
         "data_efficient",
-        "'data_efficient' (two 5x5 convolutions, psi of 576) or 'nature' (three, psi of 3136)",
-        "K",
-        fields.one_of("data_efficient", "nature"),
+        "'data_efficient' (two 5x5 convolutions, psi of 576), 'nature' (three, psi of 3136) or "
+        "'minatar' (one 4x4 convolution on binary frames of 10 x 10 cells, psi of 256)",
+        "K / ours",
+        fields.one_of("data_efficient", "nature", "minatar"),
     )
     head: str = setting(
         "state",
@@ -114,6 +116,13 @@ class RainbowConfig:
     replay: PrioritisedReplayConfig = PrioritisedReplayConfig()
 
     # Exploration
+    warmup: str = setting(
+        "agent",
+        "actions before learn_start: 'agent' (of the untrained agent, as exploration says) or "
+        "'uniform' (any valid action)",
+        "K / ours",
+        fields.one_of("agent", "uniform"),
+    )
     exploration: str = setting(
         "noise",
         "how training explores: 'noise' (noisy layers) or 'epsilon_greedy' (without noise)",
@@ -157,6 +166,11 @@ class RainbowConfig:
         check_tasks(self, TASKS)
         check_anchors(self.return_contrast, self.batch_size)
         check_capacity(self, self.n_step)
+        if self.encoder == "minatar" and self.augmentation != "none":
+            raise ValueError(
+                f"augmentation: {self.augmentation!r} shifts images of 84 x 84 pixels, so it needs "
+                "another encoder than 'minatar'"
+            )
         if self.learn_start <= self.n_step + 1:
             raise ValueError(
                 f"learn_start: must exceed n_step + 1 = {self.n_step + 1}, so that there is a "

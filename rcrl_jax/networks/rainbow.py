@@ -5,11 +5,20 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import encoders, initializers, nature, noisy
+from rcrl_jax.networks import encoders, initializers, minatar, nature, noisy
 
 EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a) with the data-efficient encoder
 NATURE_EMBEDDING_SIZE = 3136  # the same with the Nature encoder
-ENCODERS = {"data_efficient": encoders.DataEfficientEncoder, "nature": nature.NatureEncoder}
+ENCODERS = {
+    "data_efficient": encoders.DataEfficientEncoder,
+    "nature": nature.NatureEncoder,
+    "minatar": minatar.MinAtarEncoder,
+}
+_EMBEDDING_SIZES = {
+    "data_efficient": EMBEDDING_SIZE,
+    "nature": NATURE_EMBEDDING_SIZE,
+    "minatar": minatar.EMBEDDING_SIZE,
+}
 _EMBEDDING_INITS = {
     "normal": nn.initializers.normal(1.0),
     "uniform": nn.initializers.uniform(1.0),
@@ -38,7 +47,7 @@ class RainbowNetwork(nn.Module):
           only.
         'state_action_single': there is no value stream; the value of an action depends on its own
           phi(s, a) alone, as in Proposition 4.1.
-      encoder_name: 'data_efficient' or 'nature'.
+      encoder_name: 'data_efficient', 'nature' or 'minatar'.
       embedding_init: distribution of the initial e_a: 'normal', 'uniform' in [0, 1) or 'ones'.
     """
 
@@ -53,7 +62,7 @@ class RainbowNetwork(nn.Module):
     @property
     def embedding_size(self) -> int:
         """Width of psi(s) and of phi(s, a)."""
-        return NATURE_EMBEDDING_SIZE if self.encoder_name == "nature" else EMBEDDING_SIZE
+        return _EMBEDDING_SIZES[self.encoder_name]
 
     @property
     def _advantage_groups(self) -> int:
@@ -111,7 +120,7 @@ class RainbowNetwork(nn.Module):
 
         Args:
           observation: `[N, 225, C, 25] uint8`, stacked frames as patches; with the Nature encoder
-            `[N, C, 84, 84] uint8`.
+            `[N, C, 84, 84] uint8`; with that of MinAtar `[N, C, bytes] uint8`.
         """
         return self.encoder(observation)
 

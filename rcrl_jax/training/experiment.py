@@ -14,7 +14,7 @@ import numpy as np
 from rcrl_jax import files, native, reference, types, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import atari_presets, control_presets
+from rcrl_jax.config.presets import all_presets, control_presets
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
@@ -230,7 +230,7 @@ def _report(plan: Plan, say: Say) -> list[float]:
 
 def _changed_fields(plan: Plan, game: str) -> str:
     """Fields that differ from the preset, written as in flags; empty for an unknown preset."""
-    preset = {**atari_presets(), **control_presets(game)}.get(plan.preset)
+    preset = {**all_presets(), **control_presets(game)}.get(plan.preset)
     if preset is None:
         return ""
     usual = fields.values(preset)

@@ -7,7 +7,7 @@ import pytest
 
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import fields, groups
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, all_presets
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, MINATAR_PRESETS, all_presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.atari import ATARI_GAMES
@@ -80,6 +80,11 @@ BAD_VALUES = {
         ("return_contrast.batch_size", 100_001),
         ("learning_rate", 1e-60),  # 0 in float32
         ("v_max", 1e39),  # infinite in float32
+    ],
+    "minatar_rcrl": [
+        ("auxiliary", ("curl",)),  # it crops images
+        ("augmentation", "pad_crop"),
+        ("augmentation", "crop_pad_crop"),
     ],
     "rcrl_sac": [
         ("return_contrast.anchors", "rl_batch"),
@@ -197,6 +202,16 @@ def test_a_run_must_reach_its_first_update():
                 "update_period",
             },
         ),
+        ("minatar_erainbow", "minatar_erainbow_sa", {"head"}),
+        ("minatar_erainbow_sa", "minatar_rcrl", {"auxiliary"}),
+        (
+            "rcrl",
+            "minatar_rcrl",
+            {
+                "encoder", "hidden_size", "return_contrast.discriminator_hidden", "learning_rate",
+                "n_step", "learn_start", "warmup", "frame_stack", "max_episode_steps",
+            },
+        ),
         ("pixel_sac", "sac_aug", {"augmentation"}),
         ("pixel_sac", "sac_ae", {"auxiliary"}),
         ("sac_aug", "curl_sac", {"auxiliary"}),
@@ -262,6 +277,19 @@ def test_settings_of_the_paper_and_its_codebase():
     }  # fmt: skip
     for preset in ("erainbow", "erainbow_sa", "erainbow_aug", "curl", "rcrl", "rcrl_curl"):
         assert_settings(preset, published)
+
+
+def test_settings_of_the_small_agents():
+    chosen = {
+        "encoder": "minatar", "hidden_size": 128, "return_contrast.discriminator_hidden": 128,
+        "learning_rate": 2.5e-4, "n_step": 5, "batch_size": 32, "update_period": 1,
+        "learn_start": 1000, "warmup": "uniform", "frame_stack": 1, "max_episode_steps": 5000,
+        "target_period": 2000, "replay.capacity": 100_000, "exploration": "noise",
+    }  # fmt: skip
+    for preset in MINATAR_PRESETS:
+        assert_settings(preset, chosen)
+    for preset in ATARI_PRESETS:
+        assert_settings(preset, {"warmup": "agent"})
 
 
 def test_settings_of_the_original_rainbow():
