@@ -12,7 +12,6 @@ of a v5e (bounds, `benchmarks.compiled`), days of a few CPU cores. The stochasti
 PFLOP, counted by hand: months of a few CPU cores.
 """
 
-import itertools
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -21,11 +20,12 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax.config import fields, groups, presets
+from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari
 from rcrl_jax.training import host_memory
+from rcrl_jax.training.environments import ENVIRONMENTS
 
 _ALL = "all"
 
@@ -43,7 +43,7 @@ _STEPS = flags.DEFINE_integer(
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", command_line.FINAL_EPISODES["atari100k"], "episodes of the final evaluation",
+    "eval_episodes", ENVIRONMENTS["atari100k"].eval_episodes, "episodes of the final evaluation",
     lower_bound=1, upper_bound=command_line.MOST_EPISODES,
 )  # fmt: skip
 _BACKEND = flags.DEFINE_enum(
@@ -82,24 +82,16 @@ def make_plan(
     Raises:
       ValueError: a flag's value is out of range.
     """
-    # Imported late: `main` must set up the host's memory before JAX starts its threads.
-    from rcrl_jax.training import build
-    from rcrl_jax.training.plan import Plan, RunId
-
-    steps = settings.total_steps if _STEPS.value is None else _STEPS.value
-    groups.check_run(settings, steps, atari.ATARI_GAMES)
-    runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
-    return Plan(
-        preset=preset,
-        config=settings,
-        runs=runs,
-        total_steps=steps,
-        workdir=workdir,
-        eval_episodes=_EVAL_EPISODES.value,
-        film=launch.VIDEO.value,
-        make_environment=make_environment
-        or build.environment_maker(settings, runs, _BACKEND.value),
-        **launch.fleet_options(len(runs)),
+    return launch.make_plan(
+        preset,
+        settings,
+        games,
+        seeds,
+        settings.total_steps if _STEPS.value is None else _STEPS.value,
+        _EVAL_EPISODES.value,
+        _BACKEND.value,
+        workdir,
+        make_environment,
     )
 
 

@@ -26,10 +26,6 @@ GPU = pathlib.Path("/dev/nvidia0")
 
 LARGEST_SEED = 2**31 - 1
 MOST_EPISODES = 10_000  # of an evaluation
-FINAL_EPISODES = {"atari100k": 100, "dmc": 10}
-"""Episodes of the final evaluation, unless a user chooses, by training program."""
-DMC_STEPS = 500_000
-"""Environment steps of a run on DMControl, unless a user chooses."""
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
 _FIELD = "config."  # begins the name of a field's flag
 _GROUP = "hyperparameters of the preset"  # a heading of --help

@@ -11,6 +11,7 @@ import sys
 PROGRAMS = {
     "rcrl-atari": "experiments.atari100k",
     "rcrl-dmc": "experiments.dmc",
+    "rcrl-minatar": "experiments.minatar",
     "rcrl-sweep": "experiments.sweep",
     "rcrl-evaluate": "experiments.evaluate",
     "rcrl-theory": "experiments.theory",

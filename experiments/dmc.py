@@ -9,29 +9,30 @@ The same command in the same work directory resumes. Every hyperparameter of the
 At the default --steps a world model takes three (slac) to eight (planet) days on two CPU cores.
 """
 
-import itertools
 import sys
 
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax.config import fields, groups, presets
+from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import host_memory
+from rcrl_jax.training.environments import DMC_STEPS, ENVIRONMENTS
 
 flags.adopt_module_key_flags(launch)
 
+_DMC = ENVIRONMENTS["dmc"]
 _TASK_NAMES = ", ".join(dmc.DMC_TASKS)
 _TASK = flags.DEFINE_string("task", "cheetah_run", f"task to train on: {_TASK_NAMES}")
 _TASKS = flags.DEFINE_list(
     "tasks", None, "tasks of a fleet, with equal action repeats and equal learning rates"
 )
 _STEPS = flags.DEFINE_integer(
-    "steps", command_line.DMC_STEPS, "environment steps to train for (action repeats counted)",
+    "steps", DMC_STEPS, "environment steps to train for (action repeats counted)",
     lower_bound=1, upper_bound=fields.LARGEST_INT,
 )  # fmt: skip
 _EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", command_line.FINAL_EPISODES["dmc"], "episodes of the final evaluation",
+    "eval_episodes", _DMC.eval_episodes, "episodes of the final evaluation",
     lower_bound=1, upper_bound=command_line.MOST_EPISODES,
 )  # fmt: skip
 _BACKEND = flags.DEFINE_enum(
@@ -49,35 +50,24 @@ def main(argv: list[str]) -> None:
             dmc.check_task(task)
         settings = command_line.read_config(presets.control_presets(tasks[0]))
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-        # Imported late: the line above must come before JAX starts its threads.
-        from rcrl_jax.training import build
-        from rcrl_jax.training.plan import Plan, RunId
-
         _check_fleet(tasks, settings)
         repeat = dmc.repeat_of(tasks[0], settings.action_repeat)
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
-        agent_steps = _STEPS.value // repeat
-        groups.check_run(settings, agent_steps, dmc.DMC_TASKS, repeat)
-        runs = tuple(RunId(*run) for run in itertools.product(tasks, seeds))
-        plan = Plan(
-            preset=flags.FLAGS.preset,
-            config=settings,
-            runs=runs,
-            total_steps=agent_steps,
-            eval_episodes=_EVAL_EPISODES.value,
-            make_environment=build.environment_maker(settings, runs, _BACKEND.value),
-            workdir=launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
-            film=launch.VIDEO.value,
-            **launch.fleet_options(len(runs), pixels=settings.observation == "pixels"),
+        plan = launch.make_plan(
+            flags.FLAGS.preset,
+            settings,
+            tasks,
+            seeds,
+            _STEPS.value // repeat,
+            _EVAL_EPISODES.value,
+            _BACKEND.value,
+            launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
         )
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
-        spec = dmc.make_spec(
-            tasks[0], settings.observation, settings.render_size, settings.action_repeat
-        )
-        launch.run(plan, spec)
+        launch.run(plan, _DMC.spec(settings, tasks))
 
 
 def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:

@@ -19,10 +19,15 @@ from absl import app, flags
 
 from experiments import command_line
 from rcrl_jax import signals
-from rcrl_jax.envs import atari, dmc
 from rcrl_jax.envs.protocol import SimulatorFailed
+from rcrl_jax.training.environments import ENVIRONMENTS
 
-_BACKENDS = dict.fromkeys([*atari.ATARI_BACKENDS[1:], *dmc.DMC_BACKENDS])
+_BACKENDS = dict.fromkeys(
+    backend
+    for environment in ENVIRONMENTS.values()
+    for backend in environment.backends
+    if backend != "auto"
+)
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "work directory of a training command, or directory of a run"

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import math
 import pathlib
 import sys
@@ -12,9 +13,13 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax import files, signals, words
+from rcrl_jax.config import groups
+from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
+from rcrl_jax.training.environments import environment_of
 
 if TYPE_CHECKING:
+    from rcrl_jax.training.evaluation import EnvironmentMaker
     from rcrl_jax.training.plan import Plan
 
 # A disk, a network file system or its server fails; the next try may succeed.
@@ -63,6 +68,53 @@ def workdir(what: str) -> pathlib.Path:
     """The work directory: what --workdir says, or else one named after `what` and the seeds."""
     name = f"{what}-{_SEEDS.value or _SEED.value}".replace(":", "to")
     return pathlib.Path(WORKDIR.value or f"runs/{name}")
+
+
+def make_plan(
+    preset: str,
+    config: Config,
+    games: Sequence[str],
+    seeds: Sequence[int],
+    steps: int,
+    eval_episodes: int,
+    backend: str,
+    workdir: pathlib.Path,
+    make_environment: "EnvironmentMaker | None" = None,
+) -> "Plan":
+    """The plan of one preset on every game with every seed; flags give the rest.
+
+    Args:
+      preset: its name.
+      config: its configuration.
+      games: games or tasks.
+      seeds: of each game.
+      steps: agent steps of a run.
+      eval_episodes: episodes of the final evaluation.
+      backend: what simulates.
+      workdir: where everything is written.
+      make_environment: for games that are no benchmark's.
+
+    Raises:
+      ValueError: a flag's value is out of range.
+    """
+    # Imported late: a program sets up the host's memory before JAX starts its threads.
+    from rcrl_jax.training import build
+    from rcrl_jax.training.plan import Plan, RunId
+
+    played = environment_of(config, games[0])
+    groups.check_run(config, steps, played.games, played.action_repeat(games[0], config))
+    runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
+    return Plan(
+        preset=preset,
+        config=config,
+        runs=runs,
+        total_steps=steps,
+        workdir=workdir,
+        eval_episodes=eval_episodes,
+        film=VIDEO.value,
+        make_environment=make_environment or build.environment_maker(config, runs, backend),
+        **fleet_options(len(runs), pixels=getattr(config, "observation", "pixels") == "pixels"),
+    )
 
 
 def fleet_options(runs: int, *, pixels: bool = True) -> dict[str, Any]:

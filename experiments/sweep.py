@@ -8,7 +8,7 @@ r"""Trains many runs: presets x games x seeds, from flags or listed in a file.
 
 A spec is a TOML file:
 
-    experiment = "atari100k"      # or "dmc"
+    experiment = "atari100k"      # or "dmc", "minatar"
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
     results = "results/NAME"      # directory of finished runs
@@ -157,8 +157,9 @@ def _usual_steps(experiment: Experiment, names: Sequence[str]) -> int:
     Raises:
       SweepError: they differ.
     """
-    known = experiment.presets_of(experiment.games[0])
-    found = {experiment.steps(known[name]) for name in names if name in known}
+    environment = experiment.environment
+    known = environment.presets_of(environment.games[0])
+    found = {environment.steps(known[name]) for name in names if name in known}
     if len(found) > 1:
         raise SweepError("--steps is missing: these presets differ in their usual number")
     return found.pop() if found else 1
@@ -187,12 +188,12 @@ def _read_flags() -> Spec:
     table = {
         "experiment": _EXPERIMENT.value,
         "steps": _STEPS.value or _usual_steps(experiment, _PRESETS.value),
-        "eval_episodes": _EVAL_EPISODES.value or experiment.eval_episodes,
+        "eval_episodes": _EVAL_EPISODES.value or experiment.environment.eval_episodes,
         "results": _RESULTS.value,
         "blocks": [
             {
                 "presets": _PRESETS.value,
-                "games": list(experiment.games) if _GAMES.value == ["all"] else _GAMES.value,
+                "games": list(experiment.environment.games) if _GAMES.value == ["all"] else _GAMES.value,
                 "seeds": _SEEDS.value,
             }
         ],

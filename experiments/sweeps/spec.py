@@ -8,15 +8,16 @@ import re
 import sys
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import command_line
 from rcrl_jax import files, words
-from rcrl_jax.config import fields, groups, presets
+from rcrl_jax.config import fields, groups
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc, protocol
+from rcrl_jax.envs import protocol
 from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.training.environments import ENVIRONMENTS, Environment
 
 
 class SweepError(ValueError):
@@ -29,41 +30,17 @@ class Experiment(NamedTuple):
     Attributes:
         module: what `python -m` runs.
         games_flag: the flag that names games or tasks.
-        games: its valid values.
-        presets_of: game -> its presets by name.
-        action_repeat: (game, configuration) -> how much of `--steps` one agent step counts.
-        steps: configuration -> the program's default of `--steps`.
-        eval_episodes: the program's default.
+        environment: what it trains on.
     """
 
     module: str
     games_flag: str
-    games: tuple[str, ...]
-    presets_of: Callable[[str], Mapping[str, Config]]
-    action_repeat: Callable[[str, Config], int]
-    steps: Callable[[Config], int]
-    eval_episodes: int
+    environment: Environment
 
 
 EXPERIMENTS = {
-    "atari100k": Experiment(
-        "experiments.atari100k",
-        games_flag="games",
-        games=atari.ATARI_GAMES,
-        presets_of=lambda game: presets.atari_presets(),
-        action_repeat=lambda game, config: 1,
-        steps=lambda config: config.total_steps,
-        eval_episodes=command_line.FINAL_EPISODES["atari100k"],
-    ),
-    "dmc": Experiment(
-        "experiments.dmc",
-        games_flag="tasks",
-        games=tuple(dmc.DMC_TASKS),
-        presets_of=presets.control_presets,
-        action_repeat=lambda task, config: dmc.repeat_of(task, config.action_repeat),
-        steps=lambda config: command_line.DMC_STEPS,
-        eval_episodes=command_line.FINAL_EPISODES["dmc"],
-    ),
+    name: Experiment(f"experiments.{name}", "tasks" if name == "dmc" else "games", environment)
+    for name, environment in ENVIRONMENTS.items()
 }
 """The programs that a sweep may run."""
 
@@ -137,7 +114,7 @@ class Spec:
 
     def agent_steps(self, unit: Unit) -> int:
         """Agent steps of a unit."""
-        return self.steps // self.experiment.action_repeat(unit.game, self.make_config(unit))
+        return self.steps // self.experiment.environment.action_repeat(unit.game, self.make_config(unit))
 
     def result_paths(self, unit: Unit) -> RunPaths:
         """Where a unit's files lie once it is finished."""
@@ -150,7 +127,7 @@ class Spec:
         Raises:
             ValueError: a changed field is out of range; the message names it.
         """
-        preset = self.experiment.presets_of(unit.game)[unit.arm.preset]
+        preset = self.experiment.environment.presets_of(unit.game)[unit.arm.preset]
         return fields.replace(preset, dict(unit.arm.overrides))
 
     def make_command(self, fleet: Fleet, workdir: pathlib.Path) -> list[str]:
@@ -201,13 +178,13 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     }
     if not isinstance(table["results"], str) or not table["results"]:
         raise ValueError(f"results: expected a directory, got {table['results']!r}")
-    by_name = experiment.presets_of(experiment.games[0])
+    by_name = experiment.environment.presets_of(experiment.environment.games[0])
     arms = table.get("arms", {})
     _check_keys("arms: ", arms, (), optional=arms)
     known = {
         "presets": {name: Arm(name, name) for name in by_name},
         "arms": {name: _read_arm(f"arms.{name}: ", name, arms[name], by_name) for name in arms},
-        "games": {game: game for game in experiment.games},
+        "games": {game: game for game in experiment.environment.games},
     }
     if not isinstance(table["blocks"], list) or not table["blocks"]:
         raise ValueError("blocks: expected [[blocks]] tables")
@@ -288,8 +265,8 @@ def _check_units(spec: Spec) -> None:
             raise ValueError(f"the sweep holds {unit.name} {same}")
         seen[identity] = unit.name
         try:
-            repeat = spec.experiment.action_repeat(unit.game, config)
-            groups.check_run(config, steps, spec.experiment.games, repeat)
+            repeat = spec.experiment.environment.action_repeat(unit.game, config)
+            groups.check_run(config, steps, spec.experiment.environment.games, repeat)
         except ValueError as error:
             raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
 

@@ -8,7 +8,7 @@ from rcrl_jax.agents import dreamer, planet, rainbow, sac, simple, slac
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.auxiliary.task import TaskMaker
 from rcrl_jax.config.presets import Config
-from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
@@ -17,6 +17,7 @@ from rcrl_jax.networks.precision import at_precision
 
 _FAMILIES = {
     RainbowConfig: rainbow,
+    MinAtarConfig: rainbow,
     SacConfig: sac,
     DreamerConfig: dreamer,
     PlanetConfig: planet,

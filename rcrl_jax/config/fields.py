@@ -22,6 +22,7 @@ SOURCES = {
     "SL": "github.com/alexlee-gk/slac, the code behind SLAC (Lee et al., 2020)",
     "SP": "github.com/tensorflow/tensor2tensor of May 2019, the code behind SimPLe (Kaiser et al., "
     "2020)",
+    "M": "Young and Tian, MinAtar, 2019 (arXiv 1903.03176)",
     "ours": "stated nowhere; docs/decisions.md gives the reason",
 }
 """What the sources of settings stand for."""

@@ -2,7 +2,7 @@
 
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import (
@@ -62,7 +62,7 @@ actions more than returns (results/mechanism). `der_plus` is a stronger baseline
 adds the return-contrastive task to it.
 """
 
-_MINATAR = RainbowConfig(
+_MINATAR = MinAtarConfig(
     encoder="minatar",
     hidden_size=128,
     return_contrast=ReturnContrastConfig(discriminator_hidden=128),
@@ -75,7 +75,7 @@ _MINATAR = RainbowConfig(
 )
 _MINATAR_STATE_ACTION = replace(_MINATAR, {"head": "state_action"})
 
-MINATAR_PRESETS: dict[str, RainbowConfig] = {
+MINATAR_PRESETS: dict[str, MinAtarConfig] = {
     "minatar_erainbow": _MINATAR,
     "minatar_erainbow_sa": _MINATAR_STATE_ACTION,
     "minatar_rcrl": replace(_MINATAR_STATE_ACTION, {"auxiliary": ("return_contrast",)}),

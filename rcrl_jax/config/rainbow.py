@@ -181,3 +181,22 @@ class RainbowConfig:
     def needs_large_blocks(self) -> bool:
         """Whether an update on the CPU allocates arrays above 64 MB."""
         return self.encoder == "nature"
+
+
+@dataclasses.dataclass(frozen=True)
+class MinAtarConfig(RainbowConfig):
+    """C51 Rainbow on MinAtar's games.
+
+    Raises:
+        ValueError: as in `RainbowConfig`.
+    """
+
+    total_steps: ClassVar[int] = 30_000
+
+    curl: CurlConfig = CurlConfig(reduced_games=())
+    sticky: float = setting(
+        0.1, "probability with which a step repeats the action before", "M", fields.fraction
+    )
+    minimal_actions: bool = setting(
+        True, "actions are those that have an effect in the game, else all six", "M / ours"
+    )

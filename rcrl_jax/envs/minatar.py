@@ -19,6 +19,7 @@ from rcrl_jax.envs.protocol import (
 )
 
 MINATAR_GAMES = tuple(GAMES)
+BACKEND = "minatar"
 _ALL_ACTIONS = tuple(range(6))
 _RULES = 1
 """Version of the rules, for manifests; raise it with every change to a frame or a reward."""
@@ -92,7 +93,7 @@ class _MinAtar(VectorEnvironment):
         sets = [action_set(game, minimal_actions) for game in games]
         self.num_valid_actions = np.array([len(own) for own in sets], np.int32)
         self.description = {
-            "backend": "minatar",
+            "backend": BACKEND,
             "rules": _RULES,
             "sticky_action_probability": sticky,
             "difficulty": "rises",

@@ -10,15 +10,15 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
+from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import checkpoints
 from rcrl_jax.runs.paths import RunId
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import evaluation
+from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -31,38 +31,13 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
       Unusable: unknown game or backend, or a backend without this observation.
     """
     games = tuple(dict.fromkeys(run.game for run in runs))
-    per_game = len(runs) // len(games)
-    is_control = games[0] in dmc.DMC_TASKS
+    played = environment_of(config, games[0])
     try:
         for game in games:
-            dmc.check_task(game) if is_control else atari.check_game(game)
-        if is_control:
-            dmc.check_backend(backend, config.observation)
-        else:
-            atari.check_backend(backend)
+            played.check(config, game, backend)
     except ValueError as error:
         raise Unusable(str(error)) from error
-    if not is_control:
-        return functools.partial(
-            atari.make_games,
-            games,
-            per_game,
-            backend,
-            screen=atari.Screen(config.frame_shape, config.most_noops),
-        )
-
-    def make_tasks(seeds: np.ndarray) -> VectorEnvironment:
-        per_task = per_game * seeds.shape[1]
-        return dmc.make_dmc(
-            [task for task in games for _ in range(per_task)],
-            seeds.reshape(-1),
-            backend=backend,
-            observation=config.observation,
-            render_size=config.render_size,
-            action_repeat=config.action_repeat,
-        )
-
-    return make_tasks
+    return functools.partial(played.make, config, games, len(runs) // len(games), backend)
 
 
 def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvironment, Fleet]:
