@@ -82,11 +82,14 @@ def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bo
     """
     games = sorted({*frame.game}, key=runs.game_order)
     raw = pools.paired_scores(frame, first, second, games)
-    normalised = pools.paired_scores(frame, first, second, games, normalised=True)
+    family = frame.family.iloc[0]
+    # MinAtar has no published scale.
+    has_scale = family != "minatar"
+    normalised = pools.paired_scores(frame, first, second, games, normalised=has_scale)
     rows = [Row(game, [mean_cell(own[number]) for own in raw]) for number, game in enumerate(games)]
     fewest = min(map(len, raw[0]))
     has_intervals = with_intervals and fewest >= statistics.FEWEST_FOR_INTERVAL
-    unit = "HNS" if frame.family.iloc[0] == "atari" else "return / 1000"
+    unit = {"atari": "HNS", "dmc": "return / 1000", "minatar": "return"}[family]
     estimated = [_estimates(own, has_intervals) for own in normalised]
     for name in _AGGREGATES:
         cells = [Cell(of_arm[name]) for of_arm in estimated]

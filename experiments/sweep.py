@@ -193,7 +193,9 @@ def _read_flags() -> Spec:
         "blocks": [
             {
                 "presets": _PRESETS.value,
-                "games": list(experiment.environment.games) if _GAMES.value == ["all"] else _GAMES.value,
+                "games": list(experiment.environment.games)
+                if _GAMES.value == ["all"]
+                else _GAMES.value,
                 "seeds": _SEEDS.value,
             }
         ],

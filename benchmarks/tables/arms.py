@@ -13,6 +13,7 @@ from typing import Any
 
 from rcrl_jax import reference, words
 from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import minatar
 from rcrl_jax.runs import manifest
 
 MEASURING = ("evaluation_period", "periodic_episodes", "evaluation_epsilon", "max_episode_steps")
@@ -34,18 +35,15 @@ _NOT_CONDITIONS = {*_OF_THE_GAME, *_OF_THE_ARM, *_OF_THE_MACHINE, "backend"}
 _CLOSED = {"rcrl_permuted": presets.ATARI_PRESETS["rcrl"]}
 
 
-def family_of(game: str) -> str | None:
-    """`atari` or `dmc`; None for a name that is no game of Atari-100k and no task of DMControl."""
-    if game in reference.games():
-        return "atari"
-    return "dmc" if game in reference.tasks() else None
-
-
 def presets_of(game: str) -> Mapping[str, presets.Config]:
-    """The presets that can train on `game`, a game or task of `family_of`."""
-    if family_of(game) == "atari":
-        return presets.atari_presets() | _CLOSED
-    return presets.control_presets(game)
+    """The presets that can train on a game or task of this name; none if no benchmark has it.
+
+    Four names are of games of Atari and of MinAtar.
+    """
+    if game in reference.tasks():
+        return presets.control_presets(game)
+    of_atari = presets.atari_presets() | _CLOSED if game in reference.games() else {}
+    return of_atari | (presets.MINATAR_PRESETS if game in minatar.MINATAR_GAMES else {})
 
 
 def arm_of(preset: str, game: str, config: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from benchmarks.tables import command, panels, pools, runs, statistics
 from benchmarks.tables.table import render
 from rcrl_jax import reference, words
 
-_FAMILIES = {"atari": "Atari", "dmc": "DMControl"}
+_FAMILIES = {"atari": "Atari", "dmc": "DMControl", "minatar": "MinAtar"}
 _MADE_WITH = ("rcrl_jax", "jax", "envpool", "dm_control")
 _MOST_MANIFESTS = 500
 

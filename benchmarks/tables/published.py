@@ -12,8 +12,8 @@ import pandas as pd
 
 from rcrl_jax import reference
 
-BUDGETS = {"atari": (100_000,), "dmc": (500_000, 100_000)}
-"""Environment steps of the published scores that ours stand beside."""
+BUDGETS = {"atari": (100_000,), "dmc": (500_000, 100_000), "minatar": (30_000,)}
+"""Environment steps of the published scores that ours stand beside; of ours alone on MinAtar."""
 
 
 @functools.cache

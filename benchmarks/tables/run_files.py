@@ -28,7 +28,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
         A row of `runs.read`:
 
             directory    where its files lie
-            family       `atari` or `dmc`
+            family       `atari`, `dmc` or `minatar`
             preset       name that it was started with
             arm          the agent: a preset of today, or one with the fields that differ
             game, seed   game or task, and the run's seed
@@ -67,7 +67,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     episodes = described["protocol"].get("final_episodes") if returns is None else len(returns)
     return {
         "directory": directory,
-        "family": arms.family_of(game),
+        "family": reference.family_of(game, preset),
         "arm": arm,
         **place,
         "agent_steps": steps,
@@ -89,10 +89,10 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
         described = manifest.read(path)
     run = described["run"]
     preset, game = run.get("preset"), run.get("game")
-    if not isinstance(game, str) or arms.family_of(game) is None:
+    if not isinstance(game, str) or not arms.presets_of(game):
         raise ValueError(
-            f"{path}: game is {game!r}, none of Atari-100k and no task of DMControl; move the run "
-            "away"
+            f"{path}: game is {game!r}, none of Atari-100k or MinAtar and no task of DMControl; "
+            "move the run away"
         )
     if not isinstance(preset, str) or preset not in arms.presets_of(game):
         raise ValueError(
@@ -122,6 +122,14 @@ def _action_repeat(described: Mapping[str, Any]) -> Any:
     return described["environment"].get("action_repeat", 1)
 
 
+def _random_play(identity: Mapping[str, Any]) -> float:
+    """The published score of random play; raises LookupError where there is none."""
+    game, preset = identity["game"], identity["preset"]
+    if reference.family_of(game, preset) != "atari":
+        raise LookupError(f"no published score of random play on {game} with {preset}")
+    return reference.published(game, "Random")
+
+
 def _read_result(
     directory: pathlib.Path, identity: Mapping[str, Any], steps: int, env_steps: int
 ) -> tuple[float | None, tuple[float, ...] | None, bool]:
@@ -133,8 +141,7 @@ def _read_result(
         with _reading(diverged):
             # Where there is no score of random play, as on DMControl, the file is refused.
             attempts, random_play = files.read_json(
-                diverged,
-                lambda o: (o.get("attempts"), reference.published(identity["game"], "Random")),
+                diverged, lambda o: (o.get("attempts"), _random_play(identity))
             )
         if attempts != ATTEMPTS:
             raise ValueError(

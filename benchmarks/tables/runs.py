@@ -24,6 +24,7 @@ import pandas as pd
 
 from benchmarks.tables import arms, run_files
 from rcrl_jax import reference, words
+from rcrl_jax.envs import minatar
 from rcrl_jax.runs import records
 
 COLUMNS = (
@@ -169,7 +170,7 @@ def _order(run: dict[str, Any]) -> tuple:
 @functools.cache
 def game_order(game: str) -> int:
     """The place of a game or task in the paper's order."""
-    return (*reference.games(), *reference.tasks()).index(game)
+    return (*reference.games(), *reference.tasks(), *minatar.MINATAR_GAMES).index(game)
 
 
 def _without_contradictions(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:

@@ -114,7 +114,9 @@ class Spec:
 
     def agent_steps(self, unit: Unit) -> int:
         """Agent steps of a unit."""
-        return self.steps // self.experiment.environment.action_repeat(unit.game, self.make_config(unit))
+        return self.steps // self.experiment.environment.action_repeat(
+            unit.game, self.make_config(unit)
+        )
 
     def result_paths(self, unit: Unit) -> RunPaths:
         """Where a unit's files lie once it is finished."""

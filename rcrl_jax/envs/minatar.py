@@ -33,11 +33,13 @@ def make_minatar(
     *,
     sticky: float = 0.1,
     minimal_actions: bool = True,
+    fleet: Sequence[str] = (),
 ) -> VectorEnvironment:
     """Makes R = len(games) games, which step together; difficulty rises as published.
 
     A frame is `[10, 10, C] uint8` of zeros and ones, a plane for each kind of object; C is that of
-    the game with the most planes, and others have planes of zeros after theirs. With probability
+    the game of the fleet with the most planes, and others have planes of zeros after theirs. With
+    probability
     `sticky` a step repeats the action of the step before, also across the end of a game. Only
     Freeway ends by itself at some step, after 2,500; `agent_view` cuts games.
 
@@ -47,6 +49,7 @@ def make_minatar(
         sticky: probability in [0, 1].
         minimal_actions: whether actions are those that have an effect in the game, or all six of
             MinAtar: nothing, left, up, right, down, fire.
+        fleet: games of other runs of the same fleet.
 
     Raises:
         ValueError: unknown game, a probability out of range, or a bad seed.
@@ -58,7 +61,8 @@ def make_minatar(
         raise ValueError(f"{len(seeds)} seeds for {len(games)} games")
     if not 0.0 <= sticky <= 1.0:
         raise ValueError(f"sticky must be between 0 and 1, got {sticky}")
-    return _MinAtar(games, seeds, sticky, minimal_actions)
+    spec = make_spec((*games, *fleet), minimal_actions)
+    return _MinAtar(games, seeds, spec, sticky, minimal_actions)
 
 
 def action_set(game: str, minimal_actions: bool) -> tuple[int, ...]:
@@ -86,9 +90,14 @@ class _MinAtar(VectorEnvironment):
     """See `make_minatar`. The games of one kind step in one pass."""
 
     def __init__(
-        self, games: Sequence[str], seeds: np.ndarray, sticky: float, minimal_actions: bool
+        self,
+        games: Sequence[str],
+        seeds: np.ndarray,
+        spec: EnvironmentSpec,
+        sticky: float,
+        minimal_actions: bool,
     ):
-        self.spec = make_spec(games, minimal_actions)
+        self.spec = spec
         self.num_envs = len(games)
         sets = [action_set(game, minimal_actions) for game in games]
         self.num_valid_actions = np.array([len(own) for own in sets], np.int32)

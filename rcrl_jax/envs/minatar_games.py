@@ -1,9 +1,9 @@
 """The rules of MinAtar's five games (Young and Tian 2019, arXiv 1903.03176), for R games at once.
 
-Written from the paper and from gymnax 1.0.1 (Apache-2.0), which documents each game's rules and
-order of events; `tests/envs/test_minatar.py` compares every step with the canonical package. A game
-holds arrays with leading axis R; nothing in one row depends on another row. Positions are x (column)
-and y (row, 0 at the top) on a board of 10 x 10 cells.
+Written from the paper and from gymnax 1.0.1 (Apache-2.0), which documents the rules and the order
+of events; `tests/envs/test_minatar.py` compares every step with the canonical package. A game holds
+arrays with leading axis R, and no row depends on another. Positions are x (column) and y (row, 0 at
+the top) on a board of 10 x 10 cells.
 """
 
 from typing import Protocol
@@ -289,7 +289,7 @@ class SpaceInvaders:
         return killed.sum(axis=(1, 2)), over
 
     def _move_aliens(self, rows: np.ndarray) -> np.ndarray:
-        """Moves those of `rows` sideways, or down at an edge; `[R] bool`, whether games are over."""
+        """Moves those of `rows` sideways, or down at an edge; `[R] bool`: games over."""
         over = np.zeros(len(self._rows), bool)
         aliens, direction = self.aliens[rows], self.direction[rows]
         self.alien_timer[rows] = np.minimum(aliens.sum(axis=(1, 2)), self.interval[rows])

@@ -98,6 +98,18 @@ def tasks() -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.task for row in dmc_scores()))
 
 
+def family_of(game: str, preset: str) -> str | None:
+    """The benchmark of a run: `atari`, `dmc` or `minatar`; None for a game of none of them.
+
+    Four games of MinAtar have the name of an Atari game, but its presets are named `minatar_...`.
+    """
+    if preset.startswith("minatar_"):
+        return "minatar"
+    if game in games():
+        return "atari"
+    return "dmc" if game in tasks() else None
+
+
 def published(game: str, agent: str) -> float:
     """Returns the published mean raw score of `agent` on `game` at 100k agent steps.
 
@@ -151,7 +163,8 @@ def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
     Returns:
         A table of several lines, without a newline at its end.
     """
-    if game in tasks():
+    family = family_of(game, preset)
+    if family == "dmc":
         rows = [(game, "100k steps", "500k steps"), *_control_rows(game, preset)]
         width = max(len(label) for label, *_ in rows)
         lines = [f"{label:<{width}}  {first:<10}  {last}" for label, first, last in rows]
@@ -162,7 +175,7 @@ def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
                 f"this run, {preset} ({behind}): {mean_score:.1f}",
             ]
         )
-    if game not in games():
+    if family != "atari":
         return f"{game}: no published scores; this run, {preset} ({behind}): {mean_score:.4g}"
     rows = [("random", published(game, "Random")), ("human", published(game, "Human"))]
     column = PAPER_COLUMN.get(preset)

@@ -254,9 +254,8 @@ def describe_scores(
 ) -> dict[str, Any]:
     """The scores of one run's evaluation by name; the arguments are those of `write_scores`."""
     mean = float(np.mean(returns))
-    human_normalised = (
-        reference.human_normalised(paths.game, mean) if paths.game in reference.games() else None
-    )
+    is_atari = reference.family_of(paths.game, paths.preset) == "atari"
+    human_normalised = reference.human_normalised(paths.game, mean) if is_atari else None
     return {
         "preset": paths.preset,
         "game": paths.game,

@@ -24,8 +24,17 @@ from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 
 
-def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> EnvironmentMaker:
+def environment_maker(
+    config: Config, runs: Sequence[RunId], backend: str, fleet: Sequence[RunId] = ()
+) -> EnvironmentMaker:
     """The maker of the environments of some runs: game by game, equally many of each.
+
+    Args:
+      config: of the runs.
+      runs: the runs.
+      backend: what simulates.
+      fleet: the runs that trained with them, if those are not `runs` alone: frames have the shape
+        of that fleet.
 
     Raises:
       Unusable: unknown game or backend, or a backend without this observation.
@@ -37,7 +46,8 @@ def environment_maker(config: Config, runs: Sequence[RunId], backend: str) -> En
             played.check(config, game, backend)
     except ValueError as error:
         raise Unusable(str(error)) from error
-    return functools.partial(played.make, config, games, len(runs) // len(games), backend)
+    together = tuple(dict.fromkeys(run.game for run in (*runs, *fleet)))
+    return functools.partial(played.make, config, games, len(runs) // len(games), backend, together)
 
 
 def make_fleet(plan: Plan, rows: Sequence[int] | None = None) -> tuple[AgentEnvironment, Fleet]:

@@ -93,7 +93,7 @@ def _draw_returns(
 
 
 def _draw_references(panel: Axes, game: str, preset: str) -> None:
-    if game not in reference.games():
+    if reference.family_of(game, preset) != "atari":
         return
     lines = {"random": ("random", reference.published(game, "Random"))}
     column = reference.PAPER_COLUMN.get(preset)

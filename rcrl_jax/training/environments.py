@@ -11,7 +11,6 @@ from rcrl_jax.config.rainbow import MinAtarConfig
 from rcrl_jax.envs import atari, dmc, minatar
 from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
 
-
 DMC_STEPS = 500_000
 """Environment steps of a run on DMControl, unless a user chooses."""
 
@@ -24,8 +23,8 @@ class Environment(NamedTuple):
         backends: what may simulate them.
         presets_of: game -> the presets that train on it, by name.
         check: (configuration, game, backend) -> raises ValueError unless they go together.
-        make: (configuration, games, runs of each game, backend, seeds `[R, E]`) -> the environments
-            of R runs, game by game, E of each run.
+        make: (configuration, games, runs of each game, backend, games of the whole fleet, seeds
+            `[R, E]`) -> the environments of R runs, game by game, E of each run.
         spec: (configuration, games) -> the spec of these environments, with the largest action set
             that they may have.
         action_repeat: (game, configuration) -> environment steps of an agent step.
@@ -37,7 +36,7 @@ class Environment(NamedTuple):
     backends: tuple[str, ...]
     presets_of: Callable[[str], Mapping[str, Config]]
     check: Callable[[Config, str, str], None]
-    make: Callable[[Config, Sequence[str], int, str, np.ndarray], VectorEnvironment]
+    make: Callable[[Config, Sequence[str], int, str, Sequence[str], np.ndarray], VectorEnvironment]
     spec: Callable[[Config, Sequence[str]], EnvironmentSpec]
     action_repeat: Callable[[str, Config], int]
     steps: Callable[[Config], int]
@@ -50,7 +49,12 @@ def _check_atari(config: Config, game: str, backend: str) -> None:
 
 
 def _make_atari(
-    config: Config, games: Sequence[str], runs: int, backend: str, seeds: np.ndarray
+    config: Config,
+    games: Sequence[str],
+    runs: int,
+    backend: str,
+    fleet: Sequence[str],
+    seeds: np.ndarray,
 ) -> VectorEnvironment:
     screen = atari.Screen(config.frame_shape, config.most_noops)
     return atari.make_games(games, runs, backend, seeds, screen)
@@ -62,7 +66,12 @@ def _check_dmc(config: Config, task: str, backend: str) -> None:
 
 
 def _make_dmc(
-    config: Config, tasks: Sequence[str], runs: int, backend: str, seeds: np.ndarray
+    config: Config,
+    tasks: Sequence[str],
+    runs: int,
+    backend: str,
+    fleet: Sequence[str],
+    seeds: np.ndarray,
 ) -> VectorEnvironment:
     return dmc.make_dmc(
         np.repeat(tasks, runs * seeds.shape[1]).tolist(),
@@ -81,13 +90,19 @@ def _check_minatar(config: Config, game: str, backend: str) -> None:
 
 
 def _make_minatar(
-    config: MinAtarConfig, games: Sequence[str], runs: int, backend: str, seeds: np.ndarray
+    config: MinAtarConfig,
+    games: Sequence[str],
+    runs: int,
+    backend: str,
+    fleet: Sequence[str],
+    seeds: np.ndarray,
 ) -> VectorEnvironment:
     return minatar.make_minatar(
         np.repeat(games, runs * seeds.shape[1]).tolist(),
         seeds.reshape(-1),
         sticky=config.sticky,
         minimal_actions=config.minimal_actions,
+        fleet=fleet,
     )
 
 

@@ -110,7 +110,8 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     if changes:
         say(f"warning: not as in training: {changes}")
     runs = [found.runs[row] for row in rows]
-    make_environment = build.environment_maker(found.config, runs, backend)
+    together = found.runs + found.trained_with
+    make_environment = build.environment_maker(found.config, runs, backend, together)
     result, without_learning = _play(
         params, fleet, make_environment, kept.step, num_episodes, request
     )
@@ -174,7 +175,9 @@ def load(directory: str | os.PathLike, step: int | None = None) -> tuple[Plan, F
     environment.close()
     _, params = _load(found, fleet, rows, step)
     # Environments of `found.runs` alone; the fleet's shapes still count `found.trained_with`.
-    make_environment = build.environment_maker(found.config, found.runs, found.backend)
+    make_environment = build.environment_maker(
+        found.config, found.runs, found.backend, found.trained_with
+    )
     plan = dataclasses.replace(plan, runs=found.runs, make_environment=make_environment)
     return plan, fleet, params
 

@@ -12,6 +12,12 @@ import numpy as np
 from rcrl_jax import files
 
 _SCALE = 4  # 84 x 84 pixels are too small to watch; H.264 also needs even sizes
+_CELL = 8  # pixels of a cell of a binary board, before they are enlarged
+# Of the planes of a binary board; a later plane lies above an earlier one.
+_COLOURS = np.array([
+    (255, 255, 255), (226, 61, 61), (128, 128, 128), (242, 190, 34), (78, 168, 222),
+    (255, 127, 80), (160, 100, 220), (90, 200, 120), (200, 200, 110), (255, 105, 180),
+], np.uint8)  # fmt: skip
 _FRAMES_PER_S = 15  # real time for Atari, where an agent step is 4 frames of 60 Hz
 
 
@@ -19,17 +25,28 @@ class VideoFailed(RuntimeError):
     """A video cannot be made."""
 
 
+def as_picture(frames: np.ndarray) -> np.ndarray:
+    """Binary boards `[T, H, W, planes]` as RGB `[T, 8 H, 8 W, 3] uint8`, a colour a plane."""
+    picture = np.zeros((*frames.shape[:-1], 3), np.uint8)
+    for plane in range(frames.shape[-1]):
+        picture[frames[..., plane] > 0] = _COLOURS[plane]
+    return picture.repeat(_CELL, axis=1).repeat(_CELL, axis=2)
+
+
 def write_video(path: str | os.PathLike, frames: np.ndarray) -> None:
     """Writes frames as an H.264 MP4, atomically; each pixel is enlarged to 4 x 4.
 
     Args:
         path: the video; its name ends with `.mp4` and its directory exists.
-        frames: [T, H, W] gray or [T, H, W, 3] RGB, uint8, T at least 1.
+        frames: [T, H, W] gray or [T, H, W, 3] RGB, uint8, T at least 1; or [T, H, W, planes],
+            boards of zeros and ones with more than three planes, drawn by `as_picture`.
 
     Raises:
         VideoFailed: there is no ffmpeg, or it failed.
         OSError: the video cannot be written.
     """
+    if frames.ndim == 4 and frames.shape[-1] > 3:
+        frames = as_picture(frames)
     command = [
         find_ffmpeg(), "-v", "error", "-y",
         "-f", "rawvideo", "-pix_fmt", "gray" if frames.ndim == 3 else "rgb24",
