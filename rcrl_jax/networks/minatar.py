@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import observations
-from rcrl_jax.networks import initializers, nature
+from rcrl_jax.networks import initializers, nature, products
 
 SIDE = 10  # of a frame [cells]
 _KERNEL, _STRIDE, _CHANNELS = 4, 2, 16
@@ -43,6 +43,7 @@ class MinAtarEncoder(nn.Module):
         shape = (images.shape[-1], _KERNEL, _KERNEL, _CHANNELS)
         kernel = self.param("conv1_kernel", initializers.by_row(init), shape)
         bias = self.param("conv1_bias", init, (_CHANNELS,))
-        images = jax.lax.optimization_barrier(images.astype(jnp.float32))
-        cells = nature.convolve(images, kernel.transpose(1, 2, 0, 3), _STRIDE)
+        images = images.astype(jnp.float32)
+        weights = kernel.transpose(1, 2, 0, 3)
+        cells = nature.convolve(images, weights, _STRIDE, products.multiply)
         return nn.relu(cells + bias[None, None, None]).reshape(len(frames), -1)

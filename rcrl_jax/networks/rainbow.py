@@ -5,7 +5,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import encoders, initializers, minatar, nature, noisy
+from rcrl_jax.networks import encoders, initializers, minatar, nature, noisy, products
 
 EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a) with the data-efficient encoder
 NATURE_EMBEDDING_SIZE = 3136  # the same with the Nature encoder
@@ -65,6 +65,11 @@ class RainbowNetwork(nn.Module):
         return _EMBEDDING_SIZES[self.encoder_name]
 
     @property
+    def _is_small(self) -> bool:
+        """Whether the forms of products.py pay; the others keep theirs, whose bits are recorded."""
+        return self.encoder_name == "minatar"
+
+    @property
     def _advantage_groups(self) -> int:
         """Number of actions whose logits the advantage stream returns for one input."""
         return self.max_num_actions if self.head == "state" else 1
@@ -85,7 +90,8 @@ class RainbowNetwork(nn.Module):
             )
 
     def _dense(self, features: int, groups: int = 1) -> noisy.NoisyDense:
-        return noisy.NoisyDense(features, self.noisy_sigma, groups)
+        multiply = products.multiply if self._is_small else jnp.matmul
+        return noisy.NoisyDense(features, self.noisy_sigma, groups, multiply)
 
     def draw_noise(self, key: chex.PRNGKey) -> dict[str, noisy.LayerNoise]:
         """Draws one sample of the noise of all noisy layers.
@@ -140,21 +146,29 @@ class RainbowNetwork(nn.Module):
         chex.assert_shape(psi, (None, self.embedding_size))
         chex.assert_rank(num_valid_actions, 0)
         noise = noise or {}
-        shape = (psi.shape[0], self.max_num_actions, self.num_atoms)
+        actions_first = self._is_small and self.head != "state"
+
+        def by_state(rows):
+            """`[N, A or 1, atoms]`."""
+            if actions_first:
+                return rows.reshape(-1, psi.shape[0], self.num_atoms).swapaxes(0, 1)
+            return rows.reshape(psi.shape[0], -1, self.num_atoms)
+
         if self.head == "state":
             advantage_input = psi
+        elif actions_first:
+            advantage_input = products.spread(psi, self.action_embedding)  # [A * N, d]
         else:
             advantage_input = psi[:, None] * self.action_embedding[None]  # [N, A, d]
             advantage_input = advantage_input.reshape(-1, self.embedding_size)
         if self.head != "state_action_single":
             value_input = advantage_input if self.head == "state_action_both" else psi
             hidden = nn.relu(self.value_hidden(value_input, noise.get("value_hidden")))
-            value = self.value_out(hidden, noise.get("value_out"))
-            value = value.reshape(psi.shape[0], -1, self.num_atoms)  # [N, A or 1, atoms]
+            value = by_state(self.value_out(hidden, noise.get("value_out")))
         hidden = nn.relu(self.advantage_hidden(advantage_input, noise.get("advantage_hidden")))
         num_valid_groups = num_valid_actions if self.head == "state" else None
         advantage = self.advantage_out(hidden, noise.get("advantage_out"), num_valid_groups)
-        advantage = advantage.reshape(shape)
+        advantage = by_state(advantage)
         if self.head == "state_action_single":
             return advantage
         action_mask = jnp.arange(self.max_num_actions) < num_valid_actions
