@@ -22,6 +22,9 @@ from rcrl_jax.networks.rssm import Latent, WorldModel
 # read and write, once forwards and once backwards.
 NUMBERS_A_FRAME = 370_000
 
+# The cell, and whether one layer yields means and standard deviations of a distribution.
+_CELLS = {"block": (rssm.BlockGru, False), "keras": (rssm.KerasGru, True)}
+
 Preprocess = Callable[[jax.Array, chex.PRNGKey | None], jax.Array]
 """`(frames [..., 64, 64, 3] uint8, key) -> float32` around zero, of the same shape."""
 
@@ -89,11 +92,8 @@ def make_recurrent_model(
     extra_tasks: Mapping[str, task.TaskMaker],
     *,
     activation: rssm.Activation,
-    cell: type,
-    joint_stats: bool,
     reward_layers: int,
     preprocess: Preprocess,
-    free_nats: Callable[[jax.Array], jax.Array],
     reward_scale: float = 1.0,
 ) -> RecurrentModel:
     """Makes the world model of an agent.
@@ -103,11 +103,8 @@ def make_recurrent_model(
       spec: of its environments.
       extra_tasks: auxiliary tasks by name, beside those of the configuration.
       activation: of dense layers.
-      cell: the GRU.
-      joint_stats: see `WorldModel`.
       reward_layers: hidden layers of the reward network.
       preprocess: of frames `[..., 64, 64, 3]`, with the key of their noise, or None for no noise.
-      free_nats: divergences `[L, B] -> []`, their part of the loss.
       reward_scale: weight of the reward's log-likelihood.
 
     Raises:
@@ -123,8 +120,7 @@ def make_recurrent_model(
         reward_layers,
         config.head_size,
         activation,
-        cell,
-        joint_stats,
+        *_CELLS[config.cell],
     )
     feature_size = config.stoch_size + config.deter_size
 
@@ -211,7 +207,9 @@ def make_recurrent_model(
         of_reward = losses.log_normal(windows.reward, reward)
         divergence = losses.kl_divergence(*posterior, *prior)
         window_loss = -jnp.mean(of_image + reward_scale * of_reward, axis=1)
-        loss_divergence = free_nats(divergence)
+        loss_divergence = losses.beyond_free_nats(
+            divergence, config.free_nats, in_each_step=config.free_nats_of == "step"
+        )
 
         task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
         view = task.UpdateView(params, params, features[:, -1], batch, batch)

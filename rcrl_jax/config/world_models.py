@@ -134,6 +134,9 @@ class WorldModelConfig:
 class RecurrentModelConfig(WorldModelConfig):
     """The recurrent state-space model that Dreamer and PlaNet share."""
 
+    cell: ClassVar[str] = "block"  # a field of Dreamer
+    free_nats_of: ClassVar[str] = "step"  # a field of Dreamer
+
     # Network
     filters: int = setting(
         32, "channels of the first convolution; each next one has twice as many", "DR / PL",
@@ -183,9 +186,9 @@ class RecurrentModelConfig(WorldModelConfig):
         6e-4, "step size of Adam for the model", "DR (PlaNet's code: 1e-3)", fields.positive
     )
     adam_epsilon: float = setting(
-        1e-7,
+        1e-4,
         "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
-        "DR (PlaNet's code: 1e-4)",
+        "DR / PL (danijar/dreamer: 1e-7)",
         fields.positive,
     )
     max_gradient_norm: float = setting(
@@ -221,6 +224,25 @@ class DreamerConfig(RecurrentModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
+    cell: str = setting(
+        "block",
+        "the GRU: 'block' (the reset gate acts before the recurrent product) or 'keras' (after it; "
+        "means and deviations of a latent then come from one layer instead of two)",
+        "DR (danijar/dreamer: 'keras')",
+        fields.one_of("block", "keras"),
+    )
+    free_nats_of: str = setting(
+        "step",
+        "what costs nothing: the first free_nats of each 'step', or, if it is below free_nats, the "
+        "'mean' over all steps of a batch",
+        "DR (danijar/dreamer: 'mean')",
+        fields.one_of("step", "mean"),
+    )
+    pixel_noise: bool = setting(
+        True,
+        "adds uniform noise of one 256th to pixels in [0, 255/256]; otherwise pixels lie in [0, 1]",
+        "DR (danijar/dreamer: False)",
+    )
     horizon: int = setting(15, "imagined agent steps", "DR", fields.between(2, 100))
     return_lambda: float = setting(0.95, "lambda of the lambda-returns", "DR", fields.fraction)
     value_learning_rate: float = setting(
@@ -254,7 +276,6 @@ class PlanetConfig(RecurrentModelConfig):
     action_repeat: int = with_default(WorldModelConfig, "action_repeat", 0)
     head_size: int = with_default(RecurrentModelConfig, "head_size", 300)
     model_learning_rate: float = with_default(RecurrentModelConfig, "model_learning_rate", 1e-3)
-    adam_epsilon: float = with_default(RecurrentModelConfig, "adam_epsilon", 1e-4)
     max_gradient_norm: float = with_default(RecurrentModelConfig, "max_gradient_norm", 1000.0)
     first_updates: int = with_default(RecurrentModelConfig, "first_updates", 101)
     reward_scale: float = setting(

@@ -342,7 +342,7 @@ def test_settings_of_simple():
 
 
 def test_settings_of_the_authors_code():
-    """github.com/danijar/dreamer, google-research/planet, alexlee-gk/slac."""
+    """github.com/google-research/dreamer, google-research/planet, alexlee-gk/slac."""
     shared = {
         "batch_size": 50, "sequence_length": 50, "free_nats": 3.0, "deter_size": 200,
         "stoch_size": 30, "hidden_size": 200, "learn_start": 5000, "update_period": 1000,
@@ -351,7 +351,8 @@ def test_settings_of_the_authors_code():
     }  # fmt: skip
     dreamer = {
         "action_repeat": 2, "model_learning_rate": 6e-4, "value_learning_rate": 8e-5,
-        "actor_learning_rate": 8e-5, "adam_epsilon": 1e-7, "max_gradient_norm": 100.0,
+        "actor_learning_rate": 8e-5, "adam_epsilon": 1e-4, "max_gradient_norm": 100.0,
+        "cell": "block", "free_nats_of": "step", "pixel_noise": True,
         "horizon": 15, "return_lambda": 0.95, "discount": 0.99, "first_updates": 100,
         "head_size": 400, "initial_std": 5.0, "mean_scale": 5.0, "mode_samples": 100,
     }  # fmt: skip
