@@ -31,9 +31,10 @@ def maker(games=None):
     return make
 
 
-def make_plan(workdir, seeds=SEEDS, **changes):
-    settings = {"total_steps": 120, "make_environment": maker(), **changes}
-    return toy.plan_of(workdir, "minatar_rcrl", make_config(), GAMES[0], seeds, **settings)
+def make_plan(workdir, seeds=SEEDS, preset="minatar_rcrl", total_steps=120, **changes):
+    config = make_config(preset, **changes)
+    settings = {"total_steps": total_steps, "make_environment": maker()}
+    return toy.plan_of(workdir, preset, config, GAMES[0], seeds, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +94,7 @@ def test_a_game_beside_one_with_more_channels_differs_by_rounding():
 def test_all_agents_take_the_same_uniform_actions_before_they_learn():
     played = []
     for preset in presets.MINATAR_PRESETS:
-        plan = toy.plan_of(
-            "", preset, make_config(preset, learn_start=100), GAMES[0], SEEDS,
-            total_steps=100, make_environment=maker(),
-        )  # fmt: skip
+        plan = make_plan("", preset=preset, total_steps=100, learn_start=100)
         played.append(toy.trained(plan, 100)[2].actions)
     np.testing.assert_array_equal(played[0], played[1])
     np.testing.assert_array_equal(played[0], played[2])
