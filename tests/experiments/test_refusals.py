@@ -22,6 +22,7 @@ from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
 
 ATARI, DMC = "experiments.atari100k", "experiments.dmc"
+MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
 THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
