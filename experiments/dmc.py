@@ -77,7 +77,7 @@ def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
       ValueError: they differ in action repeat or learning rate. A fleet's runs take their agent
         steps together and share one configuration.
     """
-    own_rate = settings.counts_env_steps or "learning_rate" in command_line.changed_fields()
+    own_rate = settings.family != "sac" or "learning_rate" in command_line.changed_fields()
     rates = {} if own_rate else presets.DMC_LEARNING_RATES
     for other in tasks[1:]:
         for what, of in (

@@ -13,7 +13,7 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax import files, signals, words
-from rcrl_jax.config import groups
+from rcrl_jax.config import base
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.training.environments import environment_of
@@ -102,7 +102,7 @@ def make_plan(
     from rcrl_jax.training.plan import Plan, RunId
 
     played = environment_of(config, games[0])
-    groups.check_run(config, steps, played.games, played.action_repeat(games[0], config))
+    base.check_run(config, steps, played.games, played.action_repeat(games[0], config))
     runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
     return Plan(
         preset=preset,

@@ -117,10 +117,10 @@ def center_crop(observation: jax.Array, size: int) -> jax.Array:
     return observation[:, :, top : top + size, left : left + size]
 
 
-def quantise(frames: jax.Array, key: chex.PRNGKey | None) -> jax.Array:
-    """Pixels of five bits in [-0.5, 0.5), `[...] uint8 -> float32`.
+def quantise(frames: jax.Array, key: chex.PRNGKey | None, levels: int = LEVELS) -> jax.Array:
+    """Pixels of `levels` values in [-0.5, 0.5), `[...] uint8 -> float32`.
 
     They are uniform within each value; without a key, they are its middle.
     """
     noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
-    return ((frames // (256 // LEVELS)).astype(jnp.float32) + noise) / LEVELS - 0.5
+    return ((frames // (256 // levels)).astype(jnp.float32) + noise) / levels - 0.5

@@ -198,10 +198,11 @@ def _check_algorithm(spec: Spec) -> None:
     for path in sorted(spec.results.rglob("manifest.json")):
         if _PARTIAL in str(path):
             continue
-        number = _read_run(path).get("algorithm", "none")
-        if number != manifest.ALGORITHM:
+        run = _read_run(path)
+        number, ours = run.get("algorithm", "none"), manifest.algorithm(run.get("preset"))
+        if number != ours:
             raise SweepError(
-                f"{path.parent} has algorithm number {number}, this code {manifest.ALGORITHM}: "
+                f"{path.parent} has algorithm number {number}, this code {ours}: "
                 "the two are not mixed; move that run away or use the code that it began with"
             )
 

@@ -28,6 +28,7 @@ from rcrl_jax import native, types
 from rcrl_jax.agents import agent, control_training, recurrent_model
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
+from rcrl_jax.augmentation import quantise
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import DreamerConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -59,7 +60,7 @@ class OptimizerStates(NamedTuple):
 
 
 def make_agent(
-    config: DreamerConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: DreamerConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment.
 
@@ -67,7 +68,7 @@ def make_agent(
       config: the configuration.
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero.
-      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
+      makers: of the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, two tasks exclude each other, or a task
@@ -75,9 +76,8 @@ def make_agent(
     """
     observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
-        config, spec, extra_tasks, activation=nn.elu, cell=rssm.KerasGru, joint_stats=True,
-        reward_layers=_REWARD_LAYERS, preprocess=_preprocess,
-        free_nats=lambda divergence: jnp.maximum(jnp.mean(divergence), config.free_nats),
+        config, spec, makers, activation=nn.elu, reward_layers=_REWARD_LAYERS,
+        preprocess=functools.partial(quantise, levels=256) if config.pixel_noise else _centre,
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions
     actor = rssm.Mlp(config.head_size, _ACTOR_LAYERS, 2 * num_actions, nn.elu)
@@ -244,7 +244,7 @@ def make_agent(
     )
 
 
-def _preprocess(frames: jax.Array, key: chex.PRNGKey | None) -> jax.Array:
+def _centre(frames: jax.Array, key: chex.PRNGKey | None) -> jax.Array:
     """Pixels in [-0.5, 0.5]."""
     del key
     return frames.astype(jnp.float32) / 255.0 - 0.5

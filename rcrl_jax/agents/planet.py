@@ -17,7 +17,6 @@ from rcrl_jax.augmentation import quantise
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import PlanetConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
@@ -26,14 +25,13 @@ _REWARD_LAYERS = 3
 
 
 def make_agent(
-    config: PlanetConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
     observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
-        config, spec, extra_tasks, activation=nn.relu, cell=rssm.BlockGru, joint_stats=False,
-        reward_layers=_REWARD_LAYERS, preprocess=quantise, reward_scale=config.reward_scale,
-        free_nats=lambda divergence: jnp.mean(jnp.maximum(divergence - config.free_nats, 0.0)),
+        config, spec, makers, activation=nn.relu, reward_layers=_REWARD_LAYERS,
+        preprocess=quantise, reward_scale=config.reward_scale,
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions
     optimizer = adam.make_tensorflow_adam(

@@ -5,20 +5,12 @@ from dm_env import specs
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
 from rcrl_jax.auxiliary.task import Needs
+from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.networks import minatar
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.rule import ContrastRule
-
-# For each image, an update holds its pixels and three arrays of the first layer's size in float32.
-# The Nature encoder also holds the overlapping inputs of its first layer.
-_BYTES_AN_IMAGE = {
-    "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
-    "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
-    "minatar": 4 * (16 * 160 + 3 * minatar.EMBEDDING_SIZE),
-}
 
 
 def observation_format(
@@ -35,11 +27,12 @@ def observation_format(
       Incompatible: the encoder does not read such frames.
     """
     stack = config.frame_stack
-    if config.encoder == "minatar":
-        observations.check_frames(frame, (minatar.SIDE, minatar.SIDE, None))
+    encoder = ENCODERS[config.encoder]
+    if encoder.reads == "bits":
+        observations.check_frames(frame, (10, 10, None))
         return ObservationFormat.uniform(stack, observations.as_bits(frame.shape))
     observations.check_frames(frame, observations.FRAMES.stored_shape)
-    if config.encoder == "nature":
+    if encoder.reads == "frames":
         return ObservationFormat.uniform(stack, observations.FRAMES)
     shifts_both = config.augmentation != "none"
     first = observations.PATCHES
@@ -98,5 +91,5 @@ def resources(config: RainbowConfig, needs: Needs) -> Resources:
     return Resources(
         batches_over_runs=True,
         logs_frames=False,
-        activation_bytes=images * _BYTES_AN_IMAGE[config.encoder],
+        activation_bytes=images * ENCODERS[config.encoder].bytes_an_image,
     )

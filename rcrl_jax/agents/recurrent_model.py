@@ -10,17 +10,17 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents import control_training
+from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.agent import Resources
-from rcrl_jax.auxiliary import registry, task
+from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import RecurrentModelConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent, WorldModel
 
-# Numbers of a frame that an update keeps for its gradients, at 32 filters: what all convolutions
-# read and write, once forwards and once backwards.
-NUMBERS_A_FRAME = 370_000
+# The cell, and whether one layer yields means and standard deviations of a distribution.
+_CELLS = {"block": (rssm.BlockGru, False), "keras": (rssm.KerasGru, True)}
 
 Preprocess = Callable[[jax.Array, chex.PRNGKey | None], jax.Array]
 """`(frames [..., 64, 64, 3] uint8, key) -> float32` around zero, of the same shape."""
@@ -75,7 +75,7 @@ class RecurrentModel(NamedTuple):
         """
         windows = config.batch_size * config.sequence_length
         contexts = 3 * self.needs.contrast_rule.number * config.context
-        numbers = (windows + contexts) * NUMBERS_A_FRAME * config.filters // 32
+        numbers = (windows + contexts) * training.NUMBERS_A_FRAME * config.filters // 32
         return Resources(
             batches_over_runs=False,
             logs_frames=config.replay.resumed_frames == "stored",
@@ -86,14 +86,11 @@ class RecurrentModel(NamedTuple):
 def make_recurrent_model(
     config: RecurrentModelConfig,
     spec: EnvironmentSpec,
-    extra_tasks: Mapping[str, task.TaskMaker],
+    makers: Mapping[str, task.TaskMaker],
     *,
     activation: rssm.Activation,
-    cell: type,
-    joint_stats: bool,
     reward_layers: int,
     preprocess: Preprocess,
-    free_nats: Callable[[jax.Array], jax.Array],
     reward_scale: float = 1.0,
 ) -> RecurrentModel:
     """Makes the world model of an agent.
@@ -101,13 +98,10 @@ def make_recurrent_model(
     Args:
       config: of the agent.
       spec: of its environments.
-      extra_tasks: auxiliary tasks by name, beside those of the configuration.
+      makers: of the auxiliary tasks, by name.
       activation: of dense layers.
-      cell: the GRU.
-      joint_stats: see `WorldModel`.
       reward_layers: hidden layers of the reward network.
       preprocess: of frames `[..., 64, 64, 3]`, with the key of their noise, or None for no noise.
-      free_nats: divergences `[L, B] -> []`, their part of the loss.
       reward_scale: weight of the reward's log-likelihood.
 
     Raises:
@@ -123,8 +117,7 @@ def make_recurrent_model(
         reward_layers,
         config.head_size,
         activation,
-        cell,
-        joint_stats,
+        *_CELLS[config.cell],
     )
     feature_size = config.stoch_size + config.deter_size
 
@@ -169,7 +162,7 @@ def make_recurrent_model(
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
-    tasks = registry.make_tasks(config, parts, extra_tasks)
+    tasks = {name: make(parts, config) for name, make in makers.items()}
     if weighted := [name for name, one in tasks.items() if one.importance_weighted]:
         raise types.Incompatible(f"windows have no importance weights: {', '.join(weighted)}")
     needs = task.needs_of(tasks, parts)
@@ -211,7 +204,9 @@ def make_recurrent_model(
         of_reward = losses.log_normal(windows.reward, reward)
         divergence = losses.kl_divergence(*posterior, *prior)
         window_loss = -jnp.mean(of_image + reward_scale * of_reward, axis=1)
-        loss_divergence = free_nats(divergence)
+        loss_divergence = losses.beyond_free_nats(
+            divergence, config.free_nats, in_each_step=config.free_nats_of == "step"
+        )
 
         task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
         view = task.UpdateView(params, params, features[:, -1], batch, batch)

@@ -17,7 +17,7 @@ SOURCES = {
     "github.com/MishaLaskin/curl, the codebase that RCRL uses for DMControl",
     "AE": "Yarats et al., Improving Sample Efficiency in Model-Free RL from Images (SAC+AE)",
     "D": "github.com/google/dopamine, labs/atari_100k: DER.gin and DrQ_eps.gin",
-    "DR": "github.com/danijar/dreamer, the code behind Dreamer (Hafner et al., 2020)",
+    "DR": "github.com/google-research/dreamer, the code behind Dreamer (Hafner et al., 2020)",
     "PL": "github.com/google-research/planet, the code behind PlaNet (Hafner et al., 2019)",
     "SL": "github.com/alexlee-gk/slac, the code behind SLAC (Lee et al., 2020)",
     "SP": "github.com/tensorflow/tensor2tensor of May 2019, the code behind SimPLe (Kaiser et al., "
@@ -56,6 +56,11 @@ def precision(stored: str = "") -> Any:
 
 def one_of(*choices: str) -> Check:
     """The value is one of `choices`."""
+    return name_in(choices)
+
+
+def name_in(choices: Collection[str]) -> Check:
+    """The value is one of `choices`, which may grow."""
     return lambda value: None if value in choices else f"one of {', '.join(choices)}"
 
 

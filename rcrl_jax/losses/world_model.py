@@ -29,6 +29,20 @@ def kl_divergence(
     return 0.5 * jnp.sum(ratio + distance - 1.0 - jnp.log(ratio), axis=-1)
 
 
+def beyond_free_nats(divergence: jax.Array, free_nats: float, *, in_each_step: bool) -> jax.Array:
+    """What a divergence costs: `[L, B] -> []` [nats].
+
+    Args:
+      divergence: of each step.
+      free_nats: what is free, in each step or of their mean.
+      in_each_step: max(0, d - free) of each step, then their mean, as PlaNet's and Dreamer's
+        original code; otherwise max(mean, free), as danijar/dreamer.
+    """
+    if in_each_step:
+        return jnp.mean(jnp.maximum(divergence - free_nats, 0.0))
+    return jnp.maximum(jnp.mean(divergence), free_nats)
+
+
 def lambda_returns(
     reward: jax.Array, discount: float, next_value: jax.Array, lambda_: float
 ) -> jax.Array:

@@ -6,12 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import observations
-from rcrl_jax.networks import initializers, nature
+from rcrl_jax.networks import initializers, nature, products
 
-SIDE = 10  # of a frame [cells]
+_SIDE = 10  # of a frame [cells]
 _KERNEL, _STRIDE, _CHANNELS = 4, 2, 16
-EMBEDDING_SIZE = ((SIDE - _KERNEL) // _STRIDE + 1) ** 2 * _CHANNELS
-"""256, the width of psi(s)."""
 _FAN_IN = _KERNEL**2 * 10  # with the ten channels of Seaquest, the game with the most
 
 
@@ -36,13 +34,14 @@ class MinAtarEncoder(nn.Module):
         """
         chex.assert_rank(observation, 3)
         chex.assert_type(observation, jnp.uint8)
-        channels = 8 * observation.shape[-1] // SIDE**2
-        frames = observations.unpack_bits(observation, (SIDE, SIDE, channels))
-        images = jnp.moveaxis(frames, 1, -2).reshape(len(frames), SIDE, SIDE, -1)
+        channels = 8 * observation.shape[-1] // _SIDE**2
+        frames = observations.unpack_bits(observation, (_SIDE, _SIDE, channels))
+        images = jnp.moveaxis(frames, 1, -2).reshape(len(frames), _SIDE, _SIDE, -1)
         init = initializers.uniform_fan_in(_FAN_IN)
         shape = (images.shape[-1], _KERNEL, _KERNEL, _CHANNELS)
         kernel = self.param("conv1_kernel", initializers.by_row(init), shape)
         bias = self.param("conv1_bias", init, (_CHANNELS,))
-        images = jax.lax.optimization_barrier(images.astype(jnp.float32))
-        cells = nature.convolve(images, kernel.transpose(1, 2, 0, 3), _STRIDE)
+        images = images.astype(jnp.float32)
+        weights = kernel.transpose(1, 2, 0, 3)
+        cells = nature.convolve(images, weights, _STRIDE, products.multiply)
         return nn.relu(cells + bias[None, None, None]).reshape(len(frames), -1)

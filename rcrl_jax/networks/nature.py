@@ -1,5 +1,7 @@
 """The Nature DQN encoder, which the original Rainbow uses."""
 
+from collections.abc import Callable
+
 import chex
 import flax.linen as nn
 import jax
@@ -12,7 +14,12 @@ _MOST_PARTS = 32
 _TILE = 32  # rows that a GPU's product takes at once
 
 
-def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+def convolve(
+    images: jax.Array,
+    kernel: jax.Array,
+    stride: int,
+    multiply: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+) -> jax.Array:
     """A convolution without padding, as one matrix product.
 
     Each block of `stride` x `stride` pixels becomes the channels of one cell. The convolution over
@@ -24,6 +31,7 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
       images: `[N, H, W, in]`; H and W are multiples of the stride.
       kernel: `[K, K, in, out]`; K is a multiple of the stride.
       stride: in pixels.
+      multiply: computes the product `[N, Y, X, F], [F, out]`; None: in parts on a GPU.
 
     Returns:
       `[N, (H - K) / stride + 1, (W - K) / stride + 1, out]`.
@@ -40,9 +48,10 @@ def convolve(images: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     shifted = [blocks[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
     weights = kernel.reshape(taps, stride, taps, stride, channels_in, channels_out)
     weights = weights.transpose(0, 2, 1, 3, 4, 5).reshape(-1, channels_out)
-    return jax.lax.platform_dependent(
-        jnp.concatenate(shifted, axis=-1), weights, cuda=_multiply_in_parts, default=jnp.matmul
-    )
+    patches = jnp.concatenate(shifted, axis=-1)
+    if multiply is not None:
+        return multiply(jax.lax.optimization_barrier(patches), weights)
+    return jax.lax.platform_dependent(patches, weights, cuda=_multiply_in_parts, default=jnp.matmul)
 
 
 @jax.custom_vjp

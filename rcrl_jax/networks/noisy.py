@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import chex
@@ -78,11 +78,13 @@ class NoisyDense(nn.Module):
       features: outputs of one group.
       sigma: scale of the initial sigmas; None: there are none, and the layer takes no noise.
       groups: number of groups, padding included.
+      multiply: computes the product of inputs and kernel.
     """
 
     features: int
     sigma: float | None
     groups: int = 1
+    multiply: Callable[[jax.Array, jax.Array], jax.Array] = jnp.matmul
 
     @nn.compact
     def __call__(
@@ -119,4 +121,4 @@ class NoisyDense(nn.Module):
             kernel = kernel + kernel_sigma * noise.inputs[None, :, None] * outputs[:, None]
             bias = bias + bias_sigma * outputs
         kernel = kernel.transpose(1, 0, 2).reshape(fan_in, -1)
-        return inputs @ kernel + bias.reshape(1, -1)
+        return self.multiply(inputs, kernel) + bias.reshape(1, -1)

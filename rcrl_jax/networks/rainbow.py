@@ -5,20 +5,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import encoders, initializers, minatar, nature, noisy
+from rcrl_jax.config.choices import ENCODERS, load
+from rcrl_jax.networks import initializers, noisy, products
 
-EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a) with the data-efficient encoder
-NATURE_EMBEDDING_SIZE = 3136  # the same with the Nature encoder
-ENCODERS = {
-    "data_efficient": encoders.DataEfficientEncoder,
-    "nature": nature.NatureEncoder,
-    "minatar": minatar.MinAtarEncoder,
-}
-_EMBEDDING_SIZES = {
-    "data_efficient": EMBEDDING_SIZE,
-    "nature": NATURE_EMBEDDING_SIZE,
-    "minatar": minatar.EMBEDDING_SIZE,
-}
 _EMBEDDING_INITS = {
     "normal": nn.initializers.normal(1.0),
     "uniform": nn.initializers.uniform(1.0),
@@ -47,7 +36,7 @@ class RainbowNetwork(nn.Module):
           only.
         'state_action_single': there is no value stream; the value of an action depends on its own
           phi(s, a) alone, as in Proposition 4.1.
-      encoder_name: 'data_efficient', 'nature' or 'minatar'.
+      encoder_name: one of `ENCODERS`.
       embedding_init: distribution of the initial e_a: 'normal', 'uniform' in [0, 1) or 'ones'.
     """
 
@@ -62,7 +51,12 @@ class RainbowNetwork(nn.Module):
     @property
     def embedding_size(self) -> int:
         """Width of psi(s) and of phi(s, a)."""
-        return _EMBEDDING_SIZES[self.encoder_name]
+        return ENCODERS[self.encoder_name].psi_size
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the forms of products.py pay; the others keep theirs, whose bits are recorded."""
+        return ENCODERS[self.encoder_name].is_small
 
     @property
     def _advantage_groups(self) -> int:
@@ -71,7 +65,7 @@ class RainbowNetwork(nn.Module):
 
     def setup(self) -> None:
         """Creates the layers that the methods share."""
-        self.encoder = ENCODERS[self.encoder_name]()
+        self.encoder = load(ENCODERS[self.encoder_name].network)()
         if self.head != "state_action_single":
             self.value_hidden = self._dense(self.hidden_size)
             self.value_out = self._dense(self.num_atoms)
@@ -85,7 +79,8 @@ class RainbowNetwork(nn.Module):
             )
 
     def _dense(self, features: int, groups: int = 1) -> noisy.NoisyDense:
-        return noisy.NoisyDense(features, self.noisy_sigma, groups)
+        multiply = products.multiply if self._is_small else jnp.matmul
+        return noisy.NoisyDense(features, self.noisy_sigma, groups, multiply)
 
     def draw_noise(self, key: chex.PRNGKey) -> dict[str, noisy.LayerNoise]:
         """Draws one sample of the noise of all noisy layers.
@@ -119,8 +114,8 @@ class RainbowNetwork(nn.Module):
         """Maps observations to the state embedding psi(s) `[N, embedding_size] float32`.
 
         Args:
-          observation: `[N, 225, C, 25] uint8`, stacked frames as patches; with the Nature encoder
-            `[N, C, 84, 84] uint8`; with that of MinAtar `[N, C, bytes] uint8`.
+          observation: `[N, 225, C, 25] uint8`, stacked frames as patches; for an encoder of whole
+            frames `[N, C, 84, 84] uint8`, for one of bits `[N, C, bytes] uint8`.
         """
         return self.encoder(observation)
 
@@ -140,21 +135,29 @@ class RainbowNetwork(nn.Module):
         chex.assert_shape(psi, (None, self.embedding_size))
         chex.assert_rank(num_valid_actions, 0)
         noise = noise or {}
-        shape = (psi.shape[0], self.max_num_actions, self.num_atoms)
+        actions_first = self._is_small and self.head != "state"
+
+        def by_state(rows):
+            """`[N, A or 1, atoms]`."""
+            if actions_first:
+                return rows.reshape(-1, psi.shape[0], self.num_atoms).swapaxes(0, 1)
+            return rows.reshape(psi.shape[0], -1, self.num_atoms)
+
         if self.head == "state":
             advantage_input = psi
+        elif actions_first:
+            advantage_input = products.spread(psi, self.action_embedding)  # [A * N, d]
         else:
             advantage_input = psi[:, None] * self.action_embedding[None]  # [N, A, d]
             advantage_input = advantage_input.reshape(-1, self.embedding_size)
         if self.head != "state_action_single":
             value_input = advantage_input if self.head == "state_action_both" else psi
             hidden = nn.relu(self.value_hidden(value_input, noise.get("value_hidden")))
-            value = self.value_out(hidden, noise.get("value_out"))
-            value = value.reshape(psi.shape[0], -1, self.num_atoms)  # [N, A or 1, atoms]
+            value = by_state(self.value_out(hidden, noise.get("value_out")))
         hidden = nn.relu(self.advantage_hidden(advantage_input, noise.get("advantage_hidden")))
         num_valid_groups = num_valid_actions if self.head == "state" else None
         advantage = self.advantage_out(hidden, noise.get("advantage_out"), num_valid_groups)
-        advantage = advantage.reshape(shape)
+        advantage = by_state(advantage)
         if self.head == "state_action_single":
             return advantage
         action_mask = jnp.arange(self.max_num_actions) < num_valid_actions

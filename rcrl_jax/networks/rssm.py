@@ -8,11 +8,11 @@
     feature = [s_t, h_t] ──┬── Decoder ── frame
                            └── Mlp ── reward, value, policy
 
-Sizes, activations and initial values are those of danijar/dreamer (Hafner et al., 2020); PlaNet
-(google-research/planet) differs in activation, in its GRU, in its reward network, and in that it
-has one layer for the means of a distribution and another for its standard deviations. Weights are
-Glorot uniform, recurrent weights of Keras's GRU orthogonal, biases zero except PlaNet's gates,
-which start at 1.
+Sizes, activations and initial values are those of google-research/dreamer (Hafner et al., 2020).
+PlaNet (google-research/planet) has another activation and another reward network. The authors'
+second code of Dreamer (danijar/dreamer) has Keras's GRU, and one layer for the means and standard
+deviations of a distribution, where the others have two. Weights are Glorot uniform, recurrent
+weights of Keras's GRU orthogonal, biases zero except those of `BlockGru`'s gates, which start at 1.
 
 The loop over time holds only what reads the state before. Encoder, decoder and prior work on all
 frames of a batch at once; so does the product of the embeddings with the posterior's weights.
@@ -124,7 +124,7 @@ class Decoder(nn.Module):
 
 
 class KerasGru(nn.Module):
-    """The GRU of Keras, whose reset gate acts after the recurrent product; Dreamer's.
+    """The GRU of Keras, whose reset gate acts after the recurrent product.
 
     As in Keras, the weights of the three gates are drawn as one matrix, and there are two biases.
     """
@@ -147,7 +147,7 @@ class KerasGru(nn.Module):
 
 
 class BlockGru(nn.Module):
-    """TensorFlow's `GRUBlockCell`, whose reset gate acts before the recurrent product; PlaNet's.
+    """TensorFlow's `GRUBlockCell`, whose reset gate acts before the recurrent product.
 
     The gates' bias starts at 1.
     """

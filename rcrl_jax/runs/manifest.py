@@ -17,11 +17,12 @@ from rcrl_jax import files, words
 from rcrl_jax.config import fields
 from rcrl_jax.runs.paths import RunPaths
 
-ALGORITHM = 2
-"""Version of the algorithm, in every manifest. Runs with different numbers are never mixed.
+_ALGORITHM = 2
+_ALGORITHMS = {"dreamer": 3, "dreamer_rcrl": 3}
+"""Versions of the algorithm, of presets that are not named `_ALGORITHM`.
 
-Raise it with every change to what a run computes, except by rounding. 1 stands for all runs from
-before manifests had the number.
+Raise the number of every preset whose runs compute something else than before, except by rounding.
+1 stands for all runs from before manifests had the number.
 """
 
 FORMAT = 2
@@ -48,6 +49,11 @@ _DEPENDENCIES = (
 
 class WorkdirMismatch(ValueError):
     """The work directory belongs to another configuration."""
+
+
+def algorithm(preset: str) -> int:
+    """Version of a preset's algorithm, in every manifest; runs with different ones never mix."""
+    return _ALGORITHMS.get(preset, _ALGORITHM)
 
 
 def describe_run(
@@ -77,7 +83,7 @@ def describe_run(
             "seed": seed,
             "steps": steps,
             "backend": backend,
-            "algorithm": ALGORITHM,
+            "algorithm": algorithm(preset),
             "config": dataclasses.asdict(config),
         }
     )

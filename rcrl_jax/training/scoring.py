@@ -281,7 +281,7 @@ def _check_free(outputs: Sequence[RunPaths]) -> None:
 def _changes(described: dict[str, Any], environment: dict[str, Any]) -> str:
     """What differs from training and may change scores: code, versions, device, environment."""
     here = manifest.circumstances()
-    here |= {"run": {"algorithm": manifest.ALGORITHM}}
+    here |= {"run": {"algorithm": manifest.algorithm(described["run"]["preset"])}}
     here |= {"environment": files.to_json_value(environment)}
     old, new = (
         {

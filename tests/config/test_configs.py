@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config import fields, groups
+from rcrl_jax.config import base, fields, groups
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, MINATAR_PRESETS, all_presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import dmc
@@ -14,7 +14,7 @@ from rcrl_jax.envs.atari import ATARI_GAMES
 from rcrl_jax.envs.protocol import discrete_spec
 
 PRESETS = all_presets()
-FAMILIES = ("rcrl", "rcrl_sac", "dreamer", "planet", "slac", "simple")
+FAMILIES = ("rcrl", "minatar_rcrl", "rcrl_sac", "dreamer", "planet", "slac", "simple")
 of_each_family = pytest.mark.parametrize("preset", FAMILIES)
 
 
@@ -146,10 +146,10 @@ def test_rl_batch_anchors_need_equal_batch_sizes(preset, transitions):
 
 def test_a_task_of_weight_zero_is_left_out():
     both = ATARI_PRESETS["rcrl_curl"]
-    assert groups.tasks_in_use(both) == ("return_contrast", "curl")
+    assert both.tasks_in_use == ("return_contrast", "curl")
     without_curl = fields.replace(both, {"curl.weight": 0.0})
-    assert groups.tasks_in_use(without_curl) == ("return_contrast",)
-    assert groups.tasks_in_use(dataclasses.replace(both, auxiliary_weight=0.0)) == ()
+    assert without_curl.tasks_in_use == ("return_contrast",)
+    assert dataclasses.replace(both, auxiliary_weight=0.0).tasks_in_use == ()
 
 
 @pytest.mark.parametrize(
@@ -165,17 +165,17 @@ def test_a_task_of_weight_zero_is_left_out():
 def test_windows_that_do_not_fit_the_episodes_are_refused(preset, changes, action_repeat, message):
     config = fields.replace(PRESETS[preset], changes)
     with pytest.raises(ValueError, match=message):
-        groups.check_run(config, 10_000, dmc.DMC_TASKS, action_repeat)
+        base.check_run(config, 10_000, dmc.DMC_TASKS, action_repeat)
 
 
 def test_a_run_must_reach_its_first_update():
-    groups.check_run(PRESETS["planet"], 626, dmc.DMC_TASKS, 8)
+    base.check_run(PRESETS["planet"], 626, dmc.DMC_TASKS, 8)
     with pytest.raises(ValueError, match="end before the first update, which comes after 625"):
-        groups.check_run(PRESETS["planet"], 625, dmc.DMC_TASKS, 8)
+        base.check_run(PRESETS["planet"], 625, dmc.DMC_TASKS, 8)
     # SimPLe's last step updates the policy.
-    groups.check_run(PRESETS["simple"], 3200, ())
+    base.check_run(PRESETS["simple"], 3200, ())
     with pytest.raises(ValueError, match="end before the first update, which comes after 3200"):
-        groups.check_run(PRESETS["simple"], 3199, ())
+        base.check_run(PRESETS["simple"], 3199, ())
 
 
 # --- presets ------------------------------------------------------------------------------------
@@ -210,6 +210,7 @@ def test_a_run_must_reach_its_first_update():
             {
                 "encoder", "hidden_size", "return_contrast.discriminator_hidden", "learning_rate",
                 "n_step", "learn_start", "warmup", "frame_stack", "max_episode_steps",
+                "curl.reduced_games",
             },
         ),
         ("pixel_sac", "sac_aug", {"augmentation"}),
@@ -370,7 +371,7 @@ def test_settings_of_simple():
 
 
 def test_settings_of_the_authors_code():
-    """github.com/danijar/dreamer, google-research/planet, alexlee-gk/slac."""
+    """github.com/google-research/dreamer, google-research/planet, alexlee-gk/slac."""
     shared = {
         "batch_size": 50, "sequence_length": 50, "free_nats": 3.0, "deter_size": 200,
         "stoch_size": 30, "hidden_size": 200, "learn_start": 5000, "update_period": 1000,
@@ -379,7 +380,8 @@ def test_settings_of_the_authors_code():
     }  # fmt: skip
     dreamer = {
         "action_repeat": 2, "model_learning_rate": 6e-4, "value_learning_rate": 8e-5,
-        "actor_learning_rate": 8e-5, "adam_epsilon": 1e-7, "max_gradient_norm": 100.0,
+        "actor_learning_rate": 8e-5, "adam_epsilon": 1e-4, "max_gradient_norm": 100.0,
+        "cell": "block", "free_nats_of": "step", "pixel_noise": True,
         "horizon": 15, "return_lambda": 0.95, "discount": 0.99, "first_updates": 100,
         "head_size": 400, "initial_std": 5.0, "mean_scale": 5.0, "mode_samples": 100,
     }  # fmt: skip

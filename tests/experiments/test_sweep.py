@@ -77,7 +77,7 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
         paths = RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", game, 1)
         assert len(json.loads(paths.scores.read_text())["returns"]) == 2
         run = json.loads(paths.manifest.read_text())["run"]
-        assert run["algorithm"] == manifest.ALGORITHM and run["steps"] == 60
+        assert run["algorithm"] == 2 and run["steps"] == 60
         values = manifest.config_values(run["config"]) | {"curl.reduced_games": ["Pong", "Boxing"]}
         assert {name: values[name] for name in FIELDS} == FIELDS
         assert len(list(paths.directory.iterdir())) == 6 and paths.parameters.exists()

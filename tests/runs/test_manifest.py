@@ -56,7 +56,7 @@ def test_the_contents_of_a_manifest(monkeypatch):
         "seed": 0,
         "steps": 100_000,
         "backend": "envpool",
-        "algorithm": manifest.ALGORITHM,
+        "algorithm": 2,
         "config": {
             "n_step": 20,
             "learning_rate": 1e-4,
@@ -113,6 +113,11 @@ def test_a_field_that_is_gone_makes_another_run_only_where_it_changed_the_agent(
             manifest.check_same_run(stored, new)
 
 
+def test_a_preset_has_an_algorithm_number_of_its_own():
+    assert _make()["run"]["algorithm"] == _make(preset="a preset of one's own")["run"]["algorithm"]
+    assert _make(preset="dreamer")["run"]["algorithm"] == 3
+
+
 def change_algorithm(old, new):
     old["algorithm"] -= 1
 
@@ -133,8 +138,8 @@ def forget_algorithm(old, new):
             {"game": "Boxing", "seed": 7, "config": _Config(n_step=1, learning_rate=1.0, head="s")},
             "game Pong -> Boxing, seed 0 -> 7, config.n_step 20 -> 1 and 2 more",
         ),
-        (change_algorithm, f"algorithm {manifest.ALGORITHM - 1} -> {manifest.ALGORITHM}"),
-        (forget_algorithm, f"algorithm absent -> {manifest.ALGORITHM}"),
+        (change_algorithm, "algorithm 1 -> 2"),
+        (forget_algorithm, "algorithm absent -> 2"),
         (lambda old, new: new["config"].update(new_field=5), "config.new_field absent -> 5"),
         (lambda old, new: new["config"].pop("head"), "config.head state_action -> absent"),
     ],

@@ -1,90 +1,110 @@
-"""Runs on MinAtar: alone, in a fleet, interrupted, scored afterwards."""
+"""The small agents on MinAtar's games: alone, in a fleet, interrupted; games of different sizes."""
 
-import json
-import os
-import signal
-
+import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.runs import checkpoints
-from tests.experiments import programs
+from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import minatar
+from tests.training import toy
 
-PROGRAM = "experiments.minatar"
-STEPS = 90
-
-
-def arguments(workdir, *more):
-    return [
-        "--preset=minatar_rcrl", f"--steps={STEPS}", f"--workdir={workdir}", "--eval_episodes=2",
-        "--config.learn_start=40", "--config.batch_size=4", "--config.return_contrast.batch_size=4",
-        "--config.replay.capacity=200", "--config.max_episode_steps=30",
-        "--config.evaluation_period=60", "--config.periodic_episodes=1", "--batching=map", *more,
-    ]  # fmt: skip
+SEEDS = (3, 5)
+GAMES = ("Breakout", "Freeway")  # 4 and 7 channels
+SMALL = {
+    name: value
+    for name, value in toy.SMALL.items()
+    if name not in ("frame_stack", "max_episode_steps")
+}
 
 
-def files_of(workdir, game, seed):
-    directory = workdir / "minatar_rcrl" / game / f"seed_{seed}"
-    with np.load(directory / "parameters.npz") as arrays:
-        parameters = {name: arrays[name] for name in arrays}
-    returns = json.loads((directory / "scores.json").read_text())["returns"]
-    return parameters, returns
+def make_config(preset="minatar_rcrl", **changes):
+    return fields.replace(presets.MINATAR_PRESETS[preset], {**SMALL, **changes})
 
 
-def assert_same(one, other):
-    np.testing.assert_equal(one, other)
+def maker(games=None):
+    """The first game for all runs, or one game a run."""
+
+    def make(seeds):
+        played = games or GAMES[:1] * len(seeds)
+        return minatar.make_minatar(np.repeat(played, seeds.shape[1]).tolist(), seeds.reshape(-1))
+
+    return make
 
 
-@pytest.mark.slow
-def test_a_run_is_the_same_alone_in_a_fleet_and_interrupted(tmp_path, monkeypatch):
-    fleet, alone = tmp_path / "fleet", tmp_path / "alone"
-    result = programs.call(PROGRAM, *arguments(fleet, "--game=Breakout", "--seeds=0,1"))
-    assert result.returncode == 0, result.stderr
-    assert "Breakout: no published scores" in result.stdout
+def make_plan(workdir, seeds=SEEDS, preset="minatar_rcrl", total_steps=120, **changes):
+    config = make_config(preset, **changes)
+    settings = {"total_steps": total_steps, "make_environment": maker()}
+    return toy.plan_of(workdir, preset, config, GAMES[0], seeds, **settings)
 
-    save = checkpoints.CheckpointStore.save
 
-    def save_and_stop(store, checkpoint):
-        save(store, checkpoint)
-        if checkpoint.step == 50:
-            os.kill(os.getpid(), signal.SIGTERM)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted fleet."""
+    plan = make_plan(tmp_path_factory.mktemp("whole"))
+    toy.run(plan)
+    return plan
 
-    command = arguments(alone, "--game=Breakout", "--seed=1")
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
-        stopped = programs.call(PROGRAM, *command, checkpoint_period=50)
-    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
-    resumed = programs.call(PROGRAM, *command, checkpoint_period=50)
-    assert resumed.returncode == 0 and "resuming at step" in resumed.stdout, resumed.stderr
-    assert_same(files_of(alone, "Breakout", 1), files_of(fleet, "Breakout", 1))
 
-    described = json.loads(
-        (alone / "minatar_rcrl" / "Breakout" / "seed_1" / "manifest.json").read_text()
+@pytest.mark.usefixtures("undrawn_curves")
+def test_an_interrupted_fleet_continues_bit_for_bit(whole, tmp_path):
+    parts = make_plan(tmp_path)
+    toy.run_and_stop(parts, 20)  # in the warm-up
+    toy.run_and_stop(parts, 83)
+    toy.run(parts)
+    toy.assert_same_result(parts, whole)
+
+
+@pytest.mark.usefixtures("undrawn_curves")
+def test_a_run_alone_is_the_one_of_the_fleet_bit_for_bit(whole, tmp_path):
+    alone = make_plan(tmp_path, SEEDS[1:])
+    toy.run(alone)
+    assert toy.recorded(alone) == toy.recorded(whole, 1)
+    one, both = (toy.last_checkpoint(plan).learner for plan in (alone, whole))
+    toy.assert_equal_trees(one, jax.tree.map(lambda x: x[1:], both))
+
+
+def fleet_of(games, **changes):
+    return toy.make_fleet(
+        make_config(), SEEDS[: len(games)], games=games, make_environment=maker(games), **changes
     )
-    environment = described["environment"]
-    assert environment["backend"] == "minatar" and environment["rules"] == 1
-    assert environment["sticky_action_probability"] == 0.1
-    assert environment["action_set"] == [0, 1, 3]
-
-    refused = programs.call(PROGRAM, *command, "--sticky=0.2")
-    assert refused.returncode == 2 and "config.sticky 0.1 -> 0.2" in refused.stderr
 
 
-@pytest.mark.slow
-def test_one_game_of_a_mixed_fleet_is_scored_and_filmed_with_the_frames_of_the_fleet(tmp_path):
-    workdir = tmp_path / "mixed"
-    trained = programs.call(PROGRAM, *arguments(workdir, "--games=Breakout,Freeway"))
-    assert trained.returncode == 0, trained.stderr
-    for place in (workdir, workdir / "minatar_rcrl" / "Breakout" / "seed_0"):
-        output = tmp_path / f"scored-{place.name}"
-        flags = [f"--workdir={place}", f"--output={output}"]
-        flags += ["--games=Breakout", "--nulls", "--video"] if place == workdir else []
-        scored = programs.call("experiments.evaluate", *flags)
-        assert scored.returncode == 0, scored.stderr
-        own = json.loads(
-            (output / "minatar_rcrl" / "Breakout" / "seed_0" / "evaluation.json").read_text()
-        )
-        assert own["human_normalised_mean"] is None
-        if place == workdir:
-            assert own["returns"] == files_of(workdir, "Breakout", 0)[1]
-            assert own["nulls"]["constant_action"] in (0, 1, 2) and own["video"]
+def test_runs_at_once_differ_from_one_after_the_other_by_rounding():
+    games = GAMES[:1] * 2
+    environment, fleet = fleet_of(games)
+    _, at_once = fleet_of(games, batching="vmap")
+    batch = toy.played(environment, fleet).sample(1.0).batch
+    one, other = (f.to_host(f.update(f.init(), batch)) for f in (fleet, at_once))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_game_beside_one_with_more_channels_differs_by_rounding():
+    """Channels and actions of padding change neither initial values nor noise."""
+    found = []
+    for games in (GAMES[:1], GAMES):
+        environment, fleet = fleet_of(games)
+        batch = toy.played(environment, fleet).sample(1.0).batch
+        result = fleet.update(fleet.init(), batch)[1]
+        found.append(jax.tree.map(lambda x: np.asarray(x)[0], result))
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_all_agents_take_the_same_uniform_actions_before_they_learn():
+    played = []
+    for preset in presets.MINATAR_PRESETS:
+        plan = make_plan("", preset=preset, total_steps=100, learn_start=100)
+        played.append(toy.trained(plan, 100)[2].actions)
+    np.testing.assert_array_equal(played[0], played[1])
+    np.testing.assert_array_equal(played[0], played[2])
+    for run in played[0]:
+        assert np.bincount(run, minlength=3).min() > 15
+    assert np.any(played[0][0] != played[0][1])
+
+
+def test_frames_take_an_eighth_of_a_byte_a_cell():
+    environment, fleet = fleet_of(GAMES[:1])
+    assert fleet.agent.observations.stored.stored_shape == (50,)
+    replay = toy.played(environment, fleet, steps=10)
+    assert replay.sample(1.0).batch.transitions.observation.shape == (1, 8, 1, 50)

@@ -18,26 +18,39 @@ import pytest
 from rcrl_jax import native
 from rcrl_jax.agents import make_agent, slac
 from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
-from rcrl_jax.auxiliary import registry
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.auxiliary import curl, reconstruction
+from rcrl_jax.config.presets import (
+    ATARI_PRESETS,
+    DMC_PRESETS,
+    MINATAR_PRESETS,
+    WORLD_MODEL_PRESETS,
+)
 from rcrl_jax.losses import c51
 from rcrl_jax.losses import sac as sac_losses
+from rcrl_jax.return_contrast import task as return_contrast
 from rcrl_jax.training import build
-from tests.training import test_golden, toy, toy_control, toy_simple, toy_world_models
+from tests.training import (
+    test_golden,
+    test_minatar,
+    toy,
+    toy_control,
+    toy_simple,
+    toy_world_models,
+)
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "updates.json"
 UPDATES = 3
 # All parts of the update of each are parts of others: CURL's of `rcrl_curl`, its head of
 # `erainbow_aug`; the discriminator of `rcrl_normal` is that of SAC; `simple_small` is `simple`;
-# `dreamer` is `dreamer_rcrl` without its task.
+# `dreamer` is `dreamer_rcrl` without its task, `minatar_erainbow_sa` is `minatar_rcrl` without it.
 IMPLIED = (
     "erainbow", "erainbow_sa", "erainbow_sa_normal", "curl", "rcrl_normal", "der_plus", "pixel_sac",
-    "sac_aug", "curl_sac", "rcrl_sac", "dreamer",
+    "sac_aug", "curl_sac", "rcrl_sac", "dreamer", "minatar_erainbow_sa",
 )  # fmt: skip
 SIMPLE = {"simple": "deterministic", "simple, stochastic": "stochastic"}
 PRESETS = [
     preset
-    for preset in (*ATARI_PRESETS, *DMC_PRESETS, *WORLD_MODEL_PRESETS)
+    for preset in (*ATARI_PRESETS, *MINATAR_PRESETS, *DMC_PRESETS, *WORLD_MODEL_PRESETS)
     if preset not in IMPLIED
 ]
 PRESETS += SIMPLE
@@ -61,6 +74,8 @@ def follow(preset: str) -> dict[str, list[float]]:
     elif preset in ATARI_PRESETS:
         overrides = test_golden.ATARI | {"target_period": 2, "precision": "float32"}
         plan = toy.make_plan("", preset, overrides=overrides)
+    elif preset in MINATAR_PRESETS:
+        plan = test_minatar.make_plan("", (3,), preset, target_period=2, precision="float32")
     elif preset in WORLD_MODEL_PRESETS:
         overrides = {"precision": "float32"}
         if preset == "slac":
@@ -160,6 +175,11 @@ LOSSES = {
     "actor": (sac_losses, "actor_loss"),
     "temperature": (sac_losses, "temperature_loss"),
 }
+MAKERS = {
+    "return_contrast": (return_contrast, "make_return_contrast"),
+    "curl": (curl, "make_curl"),
+    "reconstruction": (reconstruction, "make_reconstruction"),
+}
 # Every loss of both families, and every task, once.
 TASKS = {
     "rcrl_curl": {"return_contrast", "curl"},
@@ -173,7 +193,8 @@ def test_an_error_of_a_thousandth_in_any_loss_is_noticed(preset, recorded, monke
     for module, name in LOSSES.values():
         monkeypatch.setattr(module, name, wrong(getattr(module, name)))
     for name in TASKS[preset]:
-        monkeypatch.setitem(registry.MAKERS, name, with_wrong_loss(registry.MAKERS[name]))
+        module, maker = MAKERS[name]
+        monkeypatch.setattr(module, maker, with_wrong_loss(getattr(module, maker)))
     found, expected = (
         {name: values[:1] for name, values in numbers.items()}
         for numbers in (follow(preset), recorded[preset])
