@@ -1,4 +1,4 @@
-"""Runs on MinAtar: alone, in a fleet, interrupted, scored afterwards."""
+"""The command on MinAtar: alone, in a fleet, interrupted, scored afterwards."""
 
 import json
 import os
