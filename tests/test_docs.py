@@ -13,7 +13,7 @@ import pytest
 
 from rcrl_jax import native
 from rcrl_jax.config.fields import named_fields
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from tests.benchmarks.tables import synthetic
 from tests.experiments import programs
 
@@ -27,7 +27,8 @@ TEST_NAME = re.compile(r"(?:(tests/[\w/]+\.py)::)?(test_\w+)")
 
 FIELDS = {
     field.name
-    for preset in (*ATARI_PRESETS.values(), *DMC_PRESETS.values())
+    for presets in (ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS)
+    for preset in presets.values()
     for field in named_fields(preset)
 }
 GROUPS = {name.partition(".")[0] for name in FIELDS if "." in name}

@@ -11,6 +11,8 @@ real game and in a learned one, which never ends:
     m  one step of the world model on windows of all rounds
     p  PPO on 16 rollouts of 50 steps in the model, which start at frames of the newest round
 
+Updates of one kind in a row are a phase: Adam's count of steps and the means of metrics begin anew.
+
 All updates come before the next action, so that r learns from the actions of one policy. The
 lengths of the windows in a batch tell the three kinds apart.
 """
@@ -57,7 +59,9 @@ class Progress(NamedTuple):
     """What an update keeps beside parameters."""
 
     model_updates: jax.Array  # [] int32
-    metrics: dict[str, jax.Array]  # of the last update of each kind
+    kind: jax.Array  # [] int32, of the last update
+    in_phase: jax.Array  # [] int32, updates of this kind since one of another kind
+    metrics: dict[str, jax.Array]  # means over the last phase of each kind, so far
 
 
 def make_agent(
@@ -104,7 +108,8 @@ def make_agent(
         keys = jax.random.split(key, 3)
         frames = jnp.zeros((1, stack, *config.frame_shape))
         params = SimpleParams(world.init(keys[0]), policy.init(keys[1], frames))
-        names = ("loss_pixels", "loss_reward", "loss_bits", "model_gradient_norm")
+        names = ("loss_pixels", "loss_reward", "loss_bits", "windows_with_reward")
+        names += ("model_gradient_norm",)
         names += tuple(
             f"{name}_{where}"
             for where in ("real", "in_model")
@@ -120,7 +125,7 @@ def make_agent(
             updates=jnp.zeros((), jnp.int32),
             task_state={
                 "progress": Progress(
-                    jnp.zeros((), jnp.int32), {name: jnp.zeros(()) for name in names}
+                    *[jnp.zeros((), jnp.int32)] * 3, {name: jnp.zeros(()) for name in names}
                 )
             },
         )
@@ -190,6 +195,8 @@ def make_agent(
         model, model_state, metrics["model_gradient_norm"] = model_optimizer.step(
             gradients, opt_state.model, params.model
         )
+        has_reward = jnp.any(windows.reward[:, stack - 1 : -1] != 0, axis=1)
+        metrics["windows_with_reward"] = jnp.mean(has_reward)
         return params._replace(model=model), opt_state._replace(model=model_state), metrics
 
     def learn_in_real_game(run, state, windows, key):
@@ -250,14 +257,24 @@ def make_agent(
         (kind,) = (kind for kind, rule in rules.items() if rule.length == length)
         key, own_key = jax.random.split(native.wrap_key(state.key))
         progress: Progress = state.task_state["progress"]
+        in_phase = jnp.where(progress.kind == kind, progress.in_phase, 0) + 1
         if kind == MODEL:
             params, opt_state, metrics = learn_model(run, state, windows, own_key)
         else:
+            # The source saves Adam's moments between phases, and not the powers of its decay rates.
+            policy_state = adam.restart_count(state.opt_state.policy, in_phase == 1)
+            state = state._replace(opt_state=state.opt_state._replace(policy=policy_state))
             learn = learn_in_real_game if kind == REAL else learn_in_model
             policy_params, policy_state, metrics = learn(run, state, windows, own_key)
             params = state.params.agent._replace(policy=policy_params)
             opt_state = state.opt_state._replace(policy=policy_state)
-        progress = Progress(progress.model_updates + (kind == MODEL), progress.metrics | metrics)
+        model_updates = progress.model_updates + (kind == MODEL)
+        means = {
+            name: jnp.where(in_phase == 1, new, mean + (new - mean) / in_phase)
+            for name, new in metrics.items()
+            for mean in (progress.metrics[name],)
+        }
+        progress = Progress(model_updates, jnp.int32(kind), in_phase, progress.metrics | means)
         state = types.LearnerState(
             params=types.TrainableParams(params, {}),
             target_params=(),

@@ -93,7 +93,8 @@ class RainbowConfig(base.AgentConfig):
     augmentation: str = setting(
         "none",
         "random shift of the RL loss's inputs: 'none', 'crop_pad_crop' (CURL's: crop 80, "
-        "replicate-pad 4, crop 84) or 'pad_crop' (DrQ's: replicate-pad 4, crop 84)",
+        "replicate-pad 4, crop 84) or 'pad_crop' (DrQ's: replicate-pad 4, crop 84; without D's "
+        "random intensity)",
         "K / C / D",
         fields.one_of("none", "crop_pad_crop", "pad_crop"),
     )

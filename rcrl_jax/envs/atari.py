@@ -56,6 +56,33 @@ class Screen(NamedTuple):
     frame_shape: tuple[int, ...] = (84, 84)  # grey, or with a third axis of 3 colours
     most_noops: int = 30  # n: a game starts after 0 to n - 1 (ale) or 1 to n (envpool) no-ops
 
+    @property
+    def is_grey(self) -> bool:
+        """Whether frames have no axis of colours."""
+        return len(self.frame_shape) == 2
+
+    @property
+    def drawn(self) -> tuple[int, int]:
+        """Height and width to which a backend averages the console's screen.
+
+        Twice those of a frame in colour, which `halve` makes of them.
+        """
+        height, width = self.frame_shape[:2]
+        return (height, width) if self.is_grey else (2 * height, 2 * width)
+
+    def describe(self) -> dict[str, str]:
+        """What a manifest says about colours and sizes."""
+        size = f"{self.frame_shape[0]}x{self.frame_shape[1]}"
+        if self.is_grey:
+            return {"grayscale": "palette luminance", "resize": f"{size}, area averaging"}
+        return {"colours": "RGB", "resize": f"{size}, means of 2x2 pixels, truncated"}
+
+
+def halve(screens: np.ndarray) -> np.ndarray:
+    """Means of 2 x 2 pixels, truncated, as in SimPLe's code: `[R, 2H, 2W, 3] -> [R, H, W, 3]`."""
+    rows = screens[:, ::2].astype(np.uint16) + screens[:, 1::2]
+    return ((rows[:, :, ::2] + rows[:, :, 1::2]) // 4).astype(np.uint8)
+
 
 GREY = Screen()
 
@@ -75,9 +102,9 @@ def make_atari(
     """Makes R copies of one game, R = len(seeds).
 
     Both backends: 4 emulator frames a step, maximum over the last two, the screen's size by area
-    averaging, minimal action set, no sticky actions, random no-ops at the start of a game, no FIRE
-    at reset, raw rewards, no frame limit. Lives are reported and have no effect. `description` of
-    the environment lists all of it, with versions.
+    averaging (rounded if grey, truncated in colour), minimal action set, no sticky actions, random
+    no-ops at the start of a game, no FIRE at reset, raw rewards, no frame limit. Lives are reported
+    and have no effect. `description` of the environment lists all of it, with versions.
 
     Args:
         game: one of `ATARI_GAMES`.

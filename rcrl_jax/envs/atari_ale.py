@@ -6,7 +6,7 @@ import ale_py
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rcrl_jax.envs.atari import Screen
+from rcrl_jax.envs.atari import Screen, halve
 from rcrl_jax.envs.protocol import (
     TimeStep,
     VectorEnvironment,
@@ -28,7 +28,7 @@ class AleAtari(VectorEnvironment):
 
     def __init__(self, game: str, seeds: np.ndarray, screen: Screen):
         """Takes the arguments of `make_atari`, validated."""
-        is_grey = len(screen.frame_shape) == 2
+        self._is_grey = screen.is_grey
         self._vector = ale_py.AtariVectorEnv(
             # ROM names are in snake_case: 'UpNDown' is 'up_n_down'.
             re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower(),
@@ -41,9 +41,9 @@ class AleAtari(VectorEnvironment):
             frameskip=4,
             maxpool=True,
             noop_max=screen.most_noops,
-            img_height=screen.frame_shape[0],
-            img_width=screen.frame_shape[1],
-            grayscale=is_grey,
+            img_height=screen.drawn[0],
+            img_width=screen.drawn[1],
+            grayscale=screen.is_grey,
             full_action_space=False,
             repeat_action_probability=0.0,
             reward_clipping=False,
@@ -57,7 +57,6 @@ class AleAtari(VectorEnvironment):
         num_actions = int(self._vector.single_action_space.n)
         self.spec = discrete_spec(screen.frame_shape, num_actions)
         self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
-        colours = {"grayscale": "palette luminance"} if is_grey else {"colours": "RGB"}
         self.description = {
             "game": game,
             "backend": "ale",
@@ -65,8 +64,7 @@ class AleAtari(VectorEnvironment):
             "emulator": f"ALE {ale_py.__version__}",
             "frame_skip": 4,
             "frame_pooling": "maximum of the last two emulator frames, then resize",
-            **colours,
-            "resize": f"{screen.frame_shape[0]}x{screen.frame_shape[1]}, area averaging",
+            **screen.describe(),
             "noops_at_reset": [0, screen.most_noops - 1],
             "fire_at_reset": False,
             "sticky_action_probability": 0.0,
@@ -80,7 +78,8 @@ class AleAtari(VectorEnvironment):
         # Seeds start the generators once; later games draw further numbers from them.
         seeds = self._seeds if self._last is None else None
         observation, info = self._vector.reset(seed=seeds, options={"reset_mask": mask})
-        self._last = after_reset(self._last, mask, observation[mask, 0], info["lives"][mask])
+        frames = self._frames(observation[mask])
+        self._last = after_reset(self._last, mask, frames, info["lives"][mask])
         return self._last
 
     def send(self, actions: np.ndarray) -> None:
@@ -92,9 +91,14 @@ class AleAtari(VectorEnvironment):
         """See `VectorEnvironment.recv`."""
         observation, reward, terminated, truncated, info = self._vector.recv()
         self._last = TimeStep(
-            observation[:, 0], reward.astype(np.float32), info["lives"], terminated, truncated
-        )
+            self._frames(observation), reward.astype(np.float32), info["lives"], terminated,
+            truncated,
+        )  # fmt: skip
         return self._last
+
+    def _frames(self, observation: np.ndarray) -> np.ndarray:
+        """`[R, *frame_shape]`."""
+        return observation[:, 0] if self._is_grey else halve(observation[:, 0])
 
     def close(self) -> None:
         """Ends the environments and their threads."""

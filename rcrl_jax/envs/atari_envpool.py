@@ -3,7 +3,7 @@
 import envpool
 import numpy as np
 
-from rcrl_jax.envs.atari import Screen
+from rcrl_jax.envs.atari import Screen, halve
 from rcrl_jax.envs.protocol import (
     TimeStep,
     VectorEnvironment,
@@ -26,7 +26,7 @@ class EnvpoolAtari(VectorEnvironment):
 
     def __init__(self, game: str, seeds: np.ndarray, screen: Screen):
         """Takes the arguments of `make_atari`, validated."""
-        self._is_grey = is_grey = len(screen.frame_shape) == 2
+        self._is_grey = screen.is_grey
         self._pool = envpool.make(
             f"{game}-v5",
             env_type="gymnasium",
@@ -37,9 +37,9 @@ class EnvpoolAtari(VectorEnvironment):
             stack_num=1,
             frame_skip=4,
             noop_max=screen.most_noops,
-            img_height=screen.frame_shape[0],
-            img_width=screen.frame_shape[1],
-            gray_scale=is_grey,
+            img_height=screen.drawn[0],
+            img_width=screen.drawn[1],
+            gray_scale=screen.is_grey,
             use_inter_area_resize=True,
             full_action_space=False,
             repeat_action_probability=0.0,
@@ -52,7 +52,6 @@ class EnvpoolAtari(VectorEnvironment):
         num_actions = int(self._pool.action_space.n)
         self.spec = discrete_spec(screen.frame_shape, num_actions)
         self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
-        colours = {"grayscale": "palette luminance"} if is_grey else {"colours": "RGB"}
         self.description = {
             "game": game,
             "backend": "envpool",
@@ -60,8 +59,7 @@ class EnvpoolAtari(VectorEnvironment):
             "emulator": f"ALE as built into envpool {envpool.__version__}",
             "frame_skip": 4,
             "frame_pooling": "maximum of the last two emulator frames, then resize",
-            **colours,
-            "resize": f"{screen.frame_shape[0]}x{screen.frame_shape[1]}, area averaging",
+            **screen.describe(),
             "noops_at_reset": [1, screen.most_noops],
             "fire_at_reset": False,
             "sticky_action_probability": 0.0,
@@ -95,7 +93,7 @@ class EnvpoolAtari(VectorEnvironment):
         """`[R, *frame_shape]`; the pool has colours before rows."""
         if self._is_grey:
             return observation[:, 0]
-        return np.ascontiguousarray(np.moveaxis(observation, 1, -1))
+        return np.ascontiguousarray(halve(np.moveaxis(observation, 1, -1)))
 
     def close(self) -> None:
         """Ends the environments and their threads."""

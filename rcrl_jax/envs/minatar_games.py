@@ -415,8 +415,8 @@ class Seaquest:
         over = self.subs.at(self.x, self.y).any(axis=1)
         self.subs.advance(self.move_speed)
         over |= self.subs.at(self.x, self.y).any(axis=1)
+        self._shoot_back()  # also those that are shot in this step
         reward += self._shoot_down(self.subs)
-        self._shoot_back()
         over |= self.enemy_bullets.at(self.x, self.y).any(axis=1)
         self.enemy_bullets.advance()
         over |= self.enemy_bullets.at(self.x, self.y).any(axis=1)
@@ -493,15 +493,15 @@ class Seaquest:
         over = self.oxygen <= 0
         below = self.y > 0
         surfaces = ~below & ~self.at_surface
-        self.oxygen -= below
-        self.at_surface = ~below
         over |= surfaces & (self.saved == 0)
         renews = surfaces & (self.saved != 0)
+        self.oxygen -= below
+        self.at_surface = ~below & (self.at_surface | renews)
         full = renews & (self.saved == 6)
         reward = np.where(full, self.oxygen * 10 // self._OXYGEN, 0)
         self.oxygen[renews] = self._OXYGEN
         self.saved[full] = 0
-        self.saved -= renews
+        self.saved -= renews  # also after a full rescue, as in the canonical package: -1
         ramps = renews & ((self.spawn_speed > 1) | (self.move_speed > 2))
         self.move_speed -= ramps & (self.move_speed > 2) & (self.ramp_index % 2 == 1)
         self.spawn_speed -= ramps & (self.spawn_speed > 1)

@@ -104,6 +104,12 @@ def make_tensorflow_adam(
     return Optimizer(adam.init, stepping(adam))
 
 
+def restart_count(state: optax.OptState, due: jax.Array) -> optax.OptState:
+    """Adam's state with its steps counted from 0 again where `due`, `[] bool`; moments stay."""
+    count = optax.tree.get(state, "count")
+    return optax.tree.set(state, count=jnp.where(due, 0, count))
+
+
 def stepping(transformation: optax.GradientTransformation) -> Callable[..., Any]:
     """`Optimizer.step` by optax."""
 

@@ -18,7 +18,9 @@ from rcrl_jax.config import fields
 from rcrl_jax.runs.paths import RunPaths
 
 _ALGORITHM = 2
-_ALGORITHMS = {"dreamer": 3, "dreamer_rcrl": 3}
+_ALGORITHMS = {
+    "dreamer": 3, "dreamer_rcrl": 3, "simple": 3, "simple_small": 3, "simple_catch": 3,
+}  # fmt: skip
 """Versions of the algorithm, of presets that are not named `_ALGORITHM`.
 
 Raise the number of every preset whose runs compute something else than before, except by rounding.

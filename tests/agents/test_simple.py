@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,14 +174,64 @@ def test_old_probabilities_stay_those_of_the_start():
     assert result.metrics["loss_policy_real"] < -1e-4
 
 
-def test_moments_are_kept_between_phases():
+def with_progress(state, **changes):
+    progress = state.task_state["progress"]._replace(**changes)
+    return state._replace(task_state={"progress": progress})
+
+
+def test_each_phase_counts_adam_s_steps_from_0_and_keeps_its_moments():
+    """Updates of one kind in a row are a phase; those of the model leave the policy's alone."""
     agent, state = agent_of(), state_of()
     update, counts = jax.jit(agent.update), []
-    kinds = simple_training.REAL, simple_training.IN_MODEL, simple_training.MODEL
-    for kind in (*kinds, simple_training.REAL):
-        state, _ = update(RUN, state, batch_of(agent, kind))
+    real, model, within = simple_training.REAL, simple_training.MODEL, simple_training.IN_MODEL
+    for kind in (real, real, model, within, within, real, real):
+        before = state
+        state, _ = update(RUN, before, batch_of(agent, kind))
         counts.append(int(optax.tree.get(state.opt_state.policy, "count")))
-    assert counts == [5, 8, 8, 13]
+        if len(counts) == 6:  # the second round's first
+            again, rest = before, state
+    assert counts == [5, 10, 10, 3, 6, 5, 10]
+    # As an update in the middle of a phase whose optimiser has these moments and no steps.
+    policy = optax.tree.set(again.opt_state.policy, count=jnp.int32(0))
+    again = again._replace(opt_state=again.opt_state._replace(policy=policy))
+    again = with_progress(again, kind=jnp.int32(real), in_phase=jnp.int32(7))
+    expected, _ = update(RUN, again, batch_of(agent, real))
+    chex.assert_trees_all_equal(rest.params, expected.params)
+    chex.assert_trees_all_equal(rest.opt_state, expected.opt_state)
+
+
+def test_metrics_are_means_over_the_updates_of_a_phase():
+    agent, state = agent_of(), state_of()
+    update, own, seen = jax.jit(agent.update), [], []
+    model, within = simple_training.MODEL, simple_training.IN_MODEL
+    for seed, kind in enumerate((model, model, model, within, model)):
+        batch = batch_of(agent, kind, seed)
+        alone = with_progress(state, in_phase=jnp.int32(0))
+        own.append(update(RUN, alone, batch)[1].metrics)
+        state, result = update(RUN, state, batch)
+        seen.append(result.metrics)
+    for name in ("loss_pixels", "loss_reward", "model_gradient_norm", "windows_with_reward"):
+        values = np.array([metrics[name] for metrics in own])
+        assert len(set(values[:3].tolist())) > 1
+        expected = [values[0], values[:2].mean(), values[:3].mean(), values[:3].mean(), values[4]]
+        np.testing.assert_allclose([metrics[name] for metrics in seen], expected, rtol=1e-5)
+    assert seen[2]["entropy_in_model"] == 0.0 < seen[3]["entropy_in_model"]
+    assert seen[4]["entropy_in_model"] == seen[3]["entropy_in_model"]
+
+
+@pytest.mark.parametrize("model", ["deterministic", "stochastic"])
+def test_windows_with_a_reward_are_those_whose_predicted_frames_have_one(model):
+    agent, state = agent_of(model), state_of(model)
+    batch = batch_of(agent, simple_training.MODEL)
+    rewards = np.zeros_like(batch.transitions.reward)  # [2, C + targets], C = 2
+    # The one before the last given frame is not predicted, nor the one after the last frame.
+    rewards[:, 0] = rewards[:, -1] = 1.0
+    for window, share in enumerate((0.0, 0.5, 1.0)):
+        if window:
+            rewards[window - 1, -2] = -1.0
+        windows = batch.transitions._replace(reward=rewards)
+        _, result = jax.jit(agent.update)(RUN, state, batch._replace(transitions=windows))
+        assert result.metrics["windows_with_reward"] == share
 
 
 def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():

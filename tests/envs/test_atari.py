@@ -33,15 +33,18 @@ class RawEmulator:
         self.ale.reset_game()
         for _ in range(num_noops):
             self.ale.act(ale_py.Action.NOOP)
-        return self.resize(self.ale.getScreenGrayscale())
+        return self.resize(self.screen())
 
     def step(self, action: int) -> tuple[np.ndarray, float, int]:
         """[84, 84] float frame, raw reward, lives; four emulator frames."""
         reward, screens = 0, []
         for _ in range(4):
             reward += self.ale.act(self.actions[action])
-            screens.append(self.ale.getScreenGrayscale())
+            screens.append(self.screen())
         return self.resize(np.maximum(*screens[-2:])), reward, self.ale.lives()
+
+    def screen(self) -> np.ndarray:
+        return self.ale.getScreenGrayscale()
 
     @staticmethod
     def resize(screen: np.ndarray) -> np.ndarray:
@@ -276,6 +279,31 @@ class TestMakeAtari:
             "emulator",
             "noops_at_reset",
         }
+
+
+class ColourEmulator(RawEmulator):
+    """The same in colours, whose frames are truncated means of 2 x 2 pixels."""
+
+    def screen(self):
+        return self.ale.getScreenRGB()
+
+    @staticmethod
+    def resize(screen: np.ndarray) -> np.ndarray:
+        """[105, 80, 3] float."""
+        return np.floor(screen.astype(float).reshape(105, 2, 80, 2, 3).mean(axis=(1, 3)))
+
+
+def test_frames_in_colour_are_truncated_means_to_the_bit(backend):
+    actions = np.random.default_rng(0).integers(0, 6, 12)
+    screen = atari.Screen((105, 80, 3), 4)
+    environment = make_atari("Qbert", range(3), backend=backend, screen=screen)
+    frames, _, _ = play(environment, actions)
+    assert frames.dtype == np.uint8
+    low, high = environment.description["noops_at_reset"]
+    games, _, _ = ColourEmulator("qbert").games(range(low, high + 1), actions)
+    nearest, difference = nearest_game(frames, games)
+    assert difference == 0
+    assert environment.description["resize"] == "105x80, means of 2x2 pixels, truncated"
 
 
 def test_screens_in_colour_are_of_the_size_that_is_asked_for(backend):

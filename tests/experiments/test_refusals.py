@@ -21,6 +21,7 @@ from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
 
 ATARI, DMC = "experiments.atari100k", "experiments.dmc"
+MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
 THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
@@ -102,6 +103,15 @@ REFUSED = [
     (ATARI, ["--config.auxiliary=\x1b[31mred"], ["auxiliary", r"\x1b[31mred"]),
     (ATARI, ["--config.clip_rewards=maybe"], ["clip_rewards", "maybe"]),
     (ATARI, ["--game=pongg"], ["pongg", "did you mean Pong?"]),
+    (MINATAR, ["--game=Breakot"], ["Breakot", "did you mean Breakout?"]),
+    (MINATAR, ["--games=Breakout,Pong"], ["'Pong'", "SpaceInvaders"]),
+    (MINATAR, ["--games=Breakout,Breakout"], ["named twice"]),
+    (MINATAR, ["--sticky=1.5"], ["sticky", "in [0, 1]", "1.5"]),
+    (MINATAR, ["--sticky=nan"], ["sticky", "in [0, 1]", "nan"]),
+    (MINATAR, ["--sticky=0", "--config.sticky=0"], ["--sticky beside --config.sticky"]),
+    (MINATAR, ["--steps=1000"], ["--steps", "1000", "learn_start"]),
+    (MINATAR, ["--preset=rcrl"], ["preset", "rcrl", "minatar_rcrl"]),
+    (MINATAR, ["--config.auxiliary=curl"], ["curl", "encoder"]),
     (DMC, ["--task=cheeta_run"], ["cheeta_run", "did you mean cheetah_run?"]),
     (DMC, ["--tasks=cheetah_run,reacher_easy"], ["learning rate", "two fleets"]),
     (DMC, ["--tasks=finger_spin,cartpole_swingup"], ["action repeat", "two fleets"]),
@@ -197,6 +207,12 @@ def test_a_video_needs_ffmpeg_before_training(tmp_path, monkeypatch):
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/nope")
     refused = programs.call(ATARI, "--video", directory=tmp_path)
     assert_mistake(refused, ["no ffmpeg", "IMAGEIO_FFMPEG_EXE"], tmp_path)
+
+
+def test_short_flags_of_minatar_are_fields(tmp_path):
+    plan = accepted(MINATAR, "--sticky=0.25", "--nominimal_actions", directory=tmp_path)
+    assert (plan.config.sticky, plan.config.minimal_actions) == (0.25, False)
+    assert plan.total_steps == 30_000 and plan.workdir.name == "minatar_rcrl-Breakout-0"
 
 
 def test_tasks_that_ask_for_different_samples_are_refused(tmp_path, monkeypatch):

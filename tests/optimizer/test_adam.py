@@ -97,6 +97,42 @@ def test_the_state_is_that_of_optax():
         assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
+def test_steps_after_a_restart_of_the_count_by_hand():
+    """Two gradients of 1, a restart, a third: without the restart each step would be 1."""
+    optimizer = adam.make_tensorflow_adam(1.0, eps=1e-20, b1=0.5, b2=0.75, max_norm=10.0)
+    params, state = jnp.zeros(()), optimizer.init(jnp.zeros(()))
+    for _ in range(2):
+        params, state, _ = optimizer.step(jnp.ones(()), state, params)
+    assert params == pytest.approx(-2.0)
+    kept, again = (adam.restart_count(state, jnp.bool_(due)) for due in (False, True))
+    assert_equal(kept, state)
+    assert optax.tree.get(again, "mu") == 0.75 and optax.tree.get(again, "nu") == 0.4375
+    after, again, _ = optimizer.step(jnp.ones(()), again, params)
+    # m = 0.875, v = 0.578125, and sqrt(1 - 0.75) / (1 - 0.5) = 1.
+    assert after - params == pytest.approx(-0.875 / 0.578125**0.5)
+    assert optax.tree.get(again, "count") == 1
+
+
+def test_a_restarted_phase_of_simple_takes_shorter_steps():
+    """The factor of an old state's steps is 0.365 at first, 0.30 over 58, 0.97 over 7000."""
+    optimizer = adam.make_tensorflow_adam(1.0, eps=1e-20, b1=0.85, b2=0.997)
+    start = jnp.zeros(())
+    old = optax.tree.set(
+        optimizer.init(start), count=jnp.int32(10**6), mu=jnp.ones(()), nu=jnp.ones(())
+    )
+
+    def step(carried, _):
+        params, state, _ = optimizer.step(jnp.ones(()), carried[1], carried[0])
+        return (params, state), params
+
+    _, path = jax.lax.scan(step, (start, adam.restart_count(old, jnp.bool_(True))), length=7000)
+    assert path[0] == pytest.approx(-np.sqrt(0.003) / 0.15, rel=1e-4)
+    assert path[57] / 58 == pytest.approx(-0.30, abs=0.005)
+    assert path[-1] / 7000 == pytest.approx(-0.97, abs=0.005)
+    _, path = jax.lax.scan(step, (start, old), length=58)
+    assert path[-1] == pytest.approx(-58, rel=1e-4)
+
+
 def test_what_is_not_due_changes_nothing(path):
     params, optimizer = draw(0), adam.make_adam(0.1, max_norm=1.0)
     step = jax.jit(optimizer.step)

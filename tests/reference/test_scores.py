@@ -6,6 +6,7 @@ import statistics
 import pytest
 
 from rcrl_jax import reference
+from rcrl_jax.config import presets
 
 _COLUMNS = ("Human", "SimPLe", "Rainbow", "ERainbow", "ERainbow-sa", "CURL", "RCRL", "RCRL+CURL")
 
@@ -133,3 +134,19 @@ def test_comparison_on_a_control_task_has_the_published_system_of_the_preset():
     assert dreamer.split() == "Dreamer (published by CURL's paper) 277 +- 12 897 +- 49".split()
     *_, slac, _, _ = reference.comparison("walker_walk", "slac", 1.0, "1 seed").splitlines()
     assert slac.split() == "SLAC [rliable run data] (published) 529 952".split()
+
+
+def test_games_of_minatar_are_not_those_of_atari_with_their_names():
+    assert reference.family_of("Breakout", "rcrl") == "atari"
+    assert reference.family_of("Breakout", "minatar_rcrl") == "minatar"
+    assert reference.family_of("walker_walk", "rcrl_sac") == "dmc"
+    assert reference.family_of("Catch", "rcrl") is None
+    line = reference.comparison("Breakout", "minatar_rcrl", 3.25, "1 seed, 2 episodes")
+    assert line == (
+        "Breakout: no published scores; this run, minatar_rcrl (1 seed, 2 episodes): 3.25"
+    )
+
+
+def test_presets_are_named_after_minatar_where_they_train_on_it():
+    named = {name for name in presets.all_presets() if name.startswith("minatar_")}
+    assert named == set(presets.MINATAR_PRESETS)

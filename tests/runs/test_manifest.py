@@ -115,7 +115,8 @@ def test_a_field_that_is_gone_makes_another_run_only_where_it_changed_the_agent(
 
 def test_a_preset_has_an_algorithm_number_of_its_own():
     assert _make()["run"]["algorithm"] == _make(preset="a preset of one's own")["run"]["algorithm"]
-    assert _make(preset="dreamer")["run"]["algorithm"] == 3
+    for preset in ("dreamer", "dreamer_rcrl", "simple", "simple_small", "simple_catch"):
+        assert _make(preset=preset)["run"]["algorithm"] == 3
 
 
 def change_algorithm(old, new):

@@ -58,9 +58,7 @@ def make_environment(seeds: np.ndarray):
 @pytest.fixture(autouse=True)
 def emulators(monkeypatch):
     """Emulators that have the game."""
-    monkeypatch.setattr(
-        build, "environment_maker", lambda config, runs, backend, *fleet: make_environment
-    )
+    monkeypatch.setattr(build, "environment_maker", lambda *described: make_environment)
 
 
 def test_agents_are_loaded_with_the_plan_of_their_runs(finished):

@@ -105,3 +105,22 @@ def test_states_cannot_be_filmed():
     video.check(presets.DMC_PRESETS["rcrl_sac"])
     with pytest.raises(video.VideoFailed, match="--video: there are no frames"):
         video.check(presets.DMC_PRESETS["state_sac"])
+
+
+def test_binary_boards_have_a_colour_for_each_plane():
+    frames = np.zeros((2, 10, 10, 4), np.uint8)
+    frames[0, 9, 3, 0] = frames[1, 2, 5, 1] = frames[1, 2, 5, 3] = 1
+    picture = video.as_picture(frames)
+    assert picture.shape == (2, 80, 80, 3)
+    assert (picture[0, 72:80, 24:32] == (255, 255, 255)).all()
+    assert (picture[1, 16:24, 40:48] == (242, 190, 34)).all()  # the later plane lies above
+    assert (picture.any(axis=-1).sum(axis=(1, 2)) == 64).all()
+
+
+def test_binary_boards_become_a_video_in_colours(tmp_path):
+    frames = np.zeros((3, 10, 10, 6), np.uint8)
+    frames[:, :5, :, 3] = 1
+    video.write_video(tmp_path / "film.mp4", frames)
+    _, read = _read(tmp_path / "film.mp4")
+    assert read.shape == (3, 320, 320, 3)
+    assert np.abs(read[1, 80, 160] - (242, 190, 34)).max() < 12 and read[1, 240, 160].max() < 12
