@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from rcrl_jax.agents import dreamer, planet, rainbow, sac, simple, slac
 from rcrl_jax.agents.agent import Agent
+from rcrl_jax.auxiliary import registry
 from rcrl_jax.auxiliary.task import TaskMaker
 from rcrl_jax.config.presets import Config
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -48,7 +49,7 @@ def make_agent(
         for known_config, known_spec, agent in _made:
             if known_config == config and known_spec == spec:
                 return agent
-    agent = _FAMILIES[type(config)].make_agent(config, spec, extra_tasks)
+    agent = _FAMILIES[type(config)].make_agent(config, spec, registry.makers(config, extra_tasks))
     functions = {
         name: at_precision(getattr(agent, name), config.precision)
         for name in ("act", "update", "embed", "compare")

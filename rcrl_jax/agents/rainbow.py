@@ -10,7 +10,7 @@ import optax
 
 from rcrl_jax import augmentation, native, types
 from rcrl_jax.agents import agent, rainbow_training
-from rcrl_jax.auxiliary import registry, task
+from rcrl_jax.auxiliary import task
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
@@ -84,7 +84,7 @@ def make_agent(
         contrast_rule=make_rule(config.return_contrast, tolerance=0.0),
         batch_size=config.batch_size,
     )
-    tasks = registry.make_tasks(config, parts, extra_tasks)
+    tasks = {name: make(parts) for name, make in extra_tasks.items()}
     needs = task.needs_of(tasks, parts)
     observations = rainbow_training.observation_format(config, needs.whole_frames)
 

@@ -10,17 +10,14 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents import control_training
+from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.agent import Resources
-from rcrl_jax.auxiliary import registry, task
+from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import RecurrentModelConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent, WorldModel
-
-# Numbers of a frame that an update keeps for its gradients, at 32 filters: what all convolutions
-# read and write, once forwards and once backwards.
-NUMBERS_A_FRAME = 370_000
 
 # The cell, and whether one layer yields means and standard deviations of a distribution.
 _CELLS = {"block": (rssm.BlockGru, False), "keras": (rssm.KerasGru, True)}
@@ -78,7 +75,7 @@ class RecurrentModel(NamedTuple):
         """
         windows = config.batch_size * config.sequence_length
         contexts = 3 * self.needs.contrast_rule.number * config.context
-        numbers = (windows + contexts) * NUMBERS_A_FRAME * config.filters // 32
+        numbers = (windows + contexts) * training.NUMBERS_A_FRAME * config.filters // 32
         return Resources(
             batches_over_runs=False,
             logs_frames=config.replay.resumed_frames == "stored",
@@ -165,7 +162,7 @@ def make_recurrent_model(
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
-    tasks = registry.make_tasks(config, parts, extra_tasks)
+    tasks = {name: make(parts) for name, make in extra_tasks.items()}
     if weighted := [name for name, one in tasks.items() if one.importance_weighted]:
         raise types.Incompatible(f"windows have no importance weights: {', '.join(weighted)}")
     needs = task.needs_of(tasks, parts)

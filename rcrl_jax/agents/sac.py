@@ -26,7 +26,7 @@ import optax
 from rcrl_jax import augmentation, native, types
 from rcrl_jax.agents import agent, control_training, sac_model, sac_training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
-from rcrl_jax.auxiliary import registry, task
+from rcrl_jax.auxiliary import task
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
@@ -82,7 +82,7 @@ def make_agent(
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
-    tasks = registry.make_tasks(config, parts, extra_tasks)
+    tasks = {name: make(parts) for name, make in extra_tasks.items()}
     needs = task.needs_of(tasks, parts)
     optimizer = adam.make_adam(config.learning_rate)
     temperature_optimizer = adam.make_adam(

@@ -32,7 +32,6 @@ import optax
 from rcrl_jax import native, types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
-from rcrl_jax.agents.recurrent_model import NUMBERS_A_FRAME
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
@@ -355,5 +354,5 @@ def _resources(config: SlacConfig) -> agent.Resources:
     return agent.Resources(
         batches_over_runs=False,
         logs_frames=config.replay.resumed_frames == "stored",
-        activation_bytes=int(4 * frames * NUMBERS_A_FRAME * config.filters // 32),
+        activation_bytes=int(4 * frames * training.NUMBERS_A_FRAME * config.filters // 32),
     )

@@ -8,6 +8,10 @@ from rcrl_jax.config.world_models import WorldModelConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import ObservationFormat
 
+# Numbers of a frame that an update keeps for its gradients, at 32 filters: what all convolutions
+# read and write, once forwards and once backwards.
+NUMBERS_A_FRAME = 370_000
+
 
 def observation_format(
     config: WorldModelConfig, spec: EnvironmentSpec, frame_stack: int

@@ -1,6 +1,7 @@
 """The auxiliary tasks that a configuration selects by name."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 from rcrl_jax.auxiliary import curl, reconstruction, task
@@ -10,20 +11,25 @@ from rcrl_jax.networks import sac
 from rcrl_jax.return_contrast.task import make_return_contrast
 
 
-def make_tasks(
-    config: Config, parts: task.AgentParts, extra: Mapping[str, task.TaskMaker]
-) -> dict[str, task.AuxiliaryTask]:
-    """The tasks of an agent by name: those that its configuration uses, then `extra`.
+def makers(config: Config, extra: Mapping[str, task.TaskMaker]) -> dict[str, task.TaskMaker]:
+    """What makes an agent's tasks, by name: those that its configuration uses, then `extra`.
 
     The weight of each is multiplied by the configuration's `auxiliary_weight`.
     """
-    tasks = {name: MAKERS[name](config, parts) for name in tasks_in_use(config)}
-    tasks |= {name: make(parts) for name, make in extra.items()}
-    return {name: _scaled(made, config.auxiliary_weight) for name, made in tasks.items()}
+    chosen = {name: functools.partial(MAKERS[name], config) for name in _named(config)}
+    return {name: _scaled(make, config) for name, make in (chosen | dict(extra)).items()}
 
 
-def _scaled(made: task.AuxiliaryTask, factor: float) -> task.AuxiliaryTask:
-    return dataclasses.replace(made, weight=lambda constants: factor * made.weight(constants))
+def _named(config: Config) -> tuple[str, ...]:
+    return tasks_in_use(config) if hasattr(config, "auxiliary") else ()
+
+
+def _scaled(make: task.TaskMaker, config: Config) -> task.TaskMaker:
+    def scaled(parts: task.AgentParts) -> task.AuxiliaryTask:
+        made, factor = make(parts), config.auxiliary_weight
+        return dataclasses.replace(made, weight=lambda constants: factor * made.weight(constants))
+
+    return scaled
 
 
 def _make_curl(config: Config, parts: task.AgentParts) -> task.AuxiliaryTask:
