@@ -248,7 +248,7 @@ def read_jobs() -> list[Job]:
 def _exists(config: presets.Config, program: str) -> bool:
     """Whether an agent has a program on its devices."""
     if program == "write":  # states are stored on the host
-        return getattr(config, "observation", "") != "state"
+        return config.observation != "state"
     of_several_kinds = {"update_1": SimpleConfig | SlacConfig, "update_2": SimpleConfig}
     return isinstance(config, of_several_kinds.get(program, object))
 

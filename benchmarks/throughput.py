@@ -82,7 +82,7 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
         make_environment=build.environment_maker(settings, ids, backend),
         batching=_BATCHING.value,
         frame_store=build.choose_frame_store(
-            _FRAME_STORE.value, pixels=getattr(settings, "observation", "pixels") == "pixels"
+            _FRAME_STORE.value, pixels=settings.observation == "pixels"
         ),
     )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax.config import fields, groups, presets
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari
@@ -87,7 +87,7 @@ def make_plan(
     from rcrl_jax.training.plan import Plan, RunId
 
     steps = settings.total_steps if _STEPS.value is None else _STEPS.value
-    groups.check_run(settings, steps, atari.ATARI_GAMES)
+    base.check_run(settings, steps, atari.ATARI_GAMES)
     runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
     return Plan(
         preset=preset,

@@ -15,7 +15,7 @@ import sys
 from absl import app, flags
 
 from experiments import command_line, launch
-from rcrl_jax.config import fields, groups, presets
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.training import host_memory
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
         if _STEPS.value < repeat:
             raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
         agent_steps = _STEPS.value // repeat
-        groups.check_run(settings, agent_steps, dmc.DMC_TASKS, repeat)
+        base.check_run(settings, agent_steps, dmc.DMC_TASKS, repeat)
         runs = tuple(RunId(*run) for run in itertools.product(tasks, seeds))
         plan = Plan(
             preset=flags.FLAGS.preset,
@@ -87,7 +87,7 @@ def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
       ValueError: they differ in action repeat or learning rate. A fleet's runs take their agent
         steps together and share one configuration.
     """
-    own_rate = settings.counts_env_steps or "learning_rate" in command_line.changed_fields()
+    own_rate = settings.family != "sac" or "learning_rate" in command_line.changed_fields()
     rates = {} if own_rate else presets.DMC_LEARNING_RATES
     for other in tasks[1:]:
         for what, of in (

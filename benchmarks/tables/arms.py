@@ -13,13 +13,11 @@ from typing import Any
 
 from rcrl_jax import reference, words
 from rcrl_jax.config import fields, presets
+from rcrl_jax.config.choices import TASKS
 from rcrl_jax.runs import manifest
 
 MEASURING = ("evaluation_period", "periodic_episodes", "evaluation_epsilon", "max_episode_steps")
 """Fields of a configuration that say how a run is measured: conditions, not part of the arm."""
-
-# Auxiliary tasks whose samples the fields `return_contrast.*` describe.
-_DRAW_SAMPLES = {"return_contrast"}
 
 _OF_THE_GAME = ("game", "task", "action_set", "action_repeat")
 _OF_THE_ARM = (
@@ -160,7 +158,7 @@ def _is_used(name: str, values: Mapping[str, Any]) -> bool:
     if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
         return False
     if group == "return_contrast":
-        return not _DRAW_SAMPLES.isdisjoint(tasks)
+        return any(task in TASKS and TASKS[task].draws_samples for task in tasks)
     if group == "curl":
         return group in tasks
     if name in ("latent_penalty", "decoder_weight_decay"):

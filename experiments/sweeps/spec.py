@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from experiments import command_line
 from rcrl_jax import files, words
-from rcrl_jax.config import fields, groups, presets
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import atari, dmc, protocol
 from rcrl_jax.runs.paths import RunPaths
@@ -289,7 +289,7 @@ def _check_units(spec: Spec) -> None:
         seen[identity] = unit.name
         try:
             repeat = spec.experiment.action_repeat(unit.game, config)
-            groups.check_run(config, steps, spec.experiment.games, repeat)
+            base.check_run(config, steps, spec.experiment.games, repeat)
         except ValueError as error:
             raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
 

@@ -60,7 +60,7 @@ class OptimizerStates(NamedTuple):
 
 
 def make_agent(
-    config: DreamerConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: DreamerConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment.
 
@@ -68,7 +68,7 @@ def make_agent(
       config: the configuration.
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero.
-      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
+      makers: of the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, two tasks exclude each other, or a task
@@ -76,7 +76,7 @@ def make_agent(
     """
     observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
-        config, spec, extra_tasks, activation=nn.elu, reward_layers=_REWARD_LAYERS,
+        config, spec, makers, activation=nn.elu, reward_layers=_REWARD_LAYERS,
         preprocess=functools.partial(quantise, levels=256) if config.pixel_noise else _centre,
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions

@@ -25,12 +25,12 @@ _REWARD_LAYERS = 3
 
 
 def make_agent(
-    config: PlanetConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
     observations = training.observation_format(config, spec, config.context)
     world = recurrent_model.make_recurrent_model(
-        config, spec, extra_tasks, activation=nn.relu, reward_layers=_REWARD_LAYERS,
+        config, spec, makers, activation=nn.relu, reward_layers=_REWARD_LAYERS,
         preprocess=quantise, reward_scale=config.reward_scale,
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions

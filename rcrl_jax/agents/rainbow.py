@@ -21,14 +21,14 @@ from rcrl_jax.return_contrast.rule import make_rule
 
 
 def make_agent(
-    config: RainbowConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: RainbowConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment.
 
     Args:
       config: the configuration.
       spec: shape of a frame and the largest action set of the fleet.
-      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
+      makers: of the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
@@ -84,7 +84,7 @@ def make_agent(
         contrast_rule=make_rule(config.return_contrast, tolerance=0.0),
         batch_size=config.batch_size,
     )
-    tasks = {name: make(parts) for name, make in extra_tasks.items()}
+    tasks = {name: make(parts, config) for name, make in makers.items()}
     needs = task.needs_of(tasks, parts)
     observations = rainbow_training.observation_format(config, needs.whole_frames)
 

@@ -3,18 +3,12 @@
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
 from rcrl_jax.auxiliary.task import Needs
+from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.rule import ContrastRule
-
-# For each image, an update holds its pixels and three arrays of the first layer's size in float32.
-# The Nature encoder also holds the overlapping inputs of its first layer.
-_BYTES_AN_IMAGE = {
-    "data_efficient": 4 * (observations.CELLS * 25 * 4 + 3 * observations.CELLS * 32),
-    "nature": 4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
-}
 
 
 def observation_format(config: RainbowConfig, whole_frames: bool) -> ObservationFormat:
@@ -25,7 +19,7 @@ def observation_format(config: RainbowConfig, whole_frames: bool) -> Observation
       whole_frames: whether an auxiliary task needs whole frames of a transition's first state.
     """
     stack = config.frame_stack
-    if config.encoder == "nature":
+    if ENCODERS[config.encoder].whole_frames:
         return ObservationFormat.uniform(stack, observations.FRAMES)
     shifts_both = config.augmentation != "none"
     first = observations.PATCHES
@@ -84,5 +78,5 @@ def resources(config: RainbowConfig, needs: Needs) -> Resources:
     return Resources(
         batches_over_runs=True,
         logs_frames=False,
-        activation_bytes=images * _BYTES_AN_IMAGE[config.encoder],
+        activation_bytes=images * ENCODERS[config.encoder].bytes_an_image,
     )

@@ -86,7 +86,7 @@ class RecurrentModel(NamedTuple):
 def make_recurrent_model(
     config: RecurrentModelConfig,
     spec: EnvironmentSpec,
-    extra_tasks: Mapping[str, task.TaskMaker],
+    makers: Mapping[str, task.TaskMaker],
     *,
     activation: rssm.Activation,
     reward_layers: int,
@@ -98,7 +98,7 @@ def make_recurrent_model(
     Args:
       config: of the agent.
       spec: of its environments.
-      extra_tasks: auxiliary tasks by name, beside those of the configuration.
+      makers: of the auxiliary tasks, by name.
       activation: of dense layers.
       reward_layers: hidden layers of the reward network.
       preprocess: of frames `[..., 64, 64, 3]`, with the key of their noise, or None for no noise.
@@ -162,7 +162,7 @@ def make_recurrent_model(
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
-    tasks = {name: make(parts) for name, make in extra_tasks.items()}
+    tasks = {name: make(parts, config) for name, make in makers.items()}
     if weighted := [name for name, one in tasks.items() if one.importance_weighted]:
         raise types.Incompatible(f"windows have no importance weights: {', '.join(weighted)}")
     needs = task.needs_of(tasks, parts)

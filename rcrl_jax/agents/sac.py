@@ -42,7 +42,7 @@ class OptimizerStates(NamedTuple):
 
 
 def make_agent(
-    config: SacConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: SacConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment.
 
@@ -51,7 +51,7 @@ def make_agent(
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero; densities, entropy and exploration
         ignore them.
-      extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
+      makers: of the auxiliary tasks, by name.
 
     Raises:
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
@@ -82,7 +82,7 @@ def make_agent(
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
-    tasks = {name: make(parts) for name, make in extra_tasks.items()}
+    tasks = {name: make(parts, config) for name, make in makers.items()}
     needs = task.needs_of(tasks, parts)
     optimizer = adam.make_adam(config.learning_rate)
     temperature_optimizer = adam.make_adam(

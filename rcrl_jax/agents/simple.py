@@ -65,20 +65,20 @@ class Progress(NamedTuple):
 
 
 def make_agent(
-    config: SimpleConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: SimpleConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment.
 
     Args:
       config: the configuration.
       spec: shape of a frame, and the number A of actions of the fleet's largest action set.
-      extra_tasks: none.
+      makers: none.
 
     Raises:
       Incompatible: the environment's frames do not fit, or there are auxiliary tasks.
     """
-    if extra_tasks:
-        raise types.Incompatible(f"SimPLe has no auxiliary tasks: {', '.join(extra_tasks)}")
+    if makers:
+        raise types.Incompatible(f"SimPLe has no auxiliary tasks: {', '.join(makers)}")
     observations.check_frames(spec.frame, config.frame_shape)
     stack, num_actions = config.frame_stack, spec.max_num_actions
     makers = {

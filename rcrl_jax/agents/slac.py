@@ -86,7 +86,7 @@ class Memory(NamedTuple):
 
 
 def make_agent(
-    config: SlacConfig, spec: EnvironmentSpec, extra_tasks: Mapping[str, task.TaskMaker]
+    config: SlacConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment.
 
@@ -94,13 +94,13 @@ def make_agent(
       config: the configuration.
       spec: shape of a frame, and the largest number of action components A of the fleet. A run
         with fewer components keeps the last ones at zero; densities and entropy ignore them.
-      extra_tasks: none.
+      makers: none.
 
     Raises:
       Incompatible: the environment's frames do not fit, or there are auxiliary tasks.
     """
-    if extra_tasks:
-        raise types.Incompatible(f"SLAC has no auxiliary tasks: {', '.join(extra_tasks)}")
+    if makers:
+        raise types.Incompatible(f"SLAC has no auxiliary tasks: {', '.join(makers)}")
     length, num_actions = config.sequence_length, spec.max_num_actions
     observations = training.observation_format(config, spec, frame_stack=length)
     network = slac.LatentModel(config.filters, config.z1_size, config.z2_size, config.hidden_size)

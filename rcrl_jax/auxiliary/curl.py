@@ -16,8 +16,16 @@ import optax
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
+from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.networks import projection
+
+
+def make_curl(parts: task.AgentParts, config: AgentConfig) -> task.AuxiliaryTask:
+    """Makes CURL's task as of the family's codebase."""
+    if config.family == "rainbow":
+        return make_momentum_curl(parts, config.curl)
+    return make_target_curl(parts)
 
 
 def make_momentum_curl(parts: task.AgentParts, config: CurlConfig) -> task.AuxiliaryTask:

@@ -6,27 +6,20 @@ import jax.numpy as jnp
 from rcrl_jax import types
 from rcrl_jax.augmentation import quantise
 from rcrl_jax.auxiliary import task
+from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.networks import sac
 
 
-def make_reconstruction(
-    decoder: sac.Decoder,
-    psi_size: int,
-    latent_penalty: float,
-    weight_decay: float,
-) -> task.AuxiliaryTask:
+def make_reconstruction(parts: task.AgentParts, config: SacConfig) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
-    Args:
-      decoder: maps psi to images.
-      psi_size: width of psi(s).
-      latent_penalty: weight of |psi|^2 / 2.
-      weight_decay: weight of half the squared norm of the decoder's parameters. The source uses
-        the weight decay of its Adam optimiser, which adds the same term to the gradient.
+    The source uses the weight decay of its Adam optimiser, which adds the same term to the
+    gradient as half the squared norm of the decoder's parameters adds to the loss.
     """
+    decoder = sac.Decoder(config.filters, config.crop_size, 3 * config.frame_stack)
 
     def init(key) -> types.Params:
-        return decoder.init(key, jnp.zeros((1, psi_size)))
+        return decoder.init(key, jnp.zeros((1, parts.psi_size)))
 
     def loss(task_params, view: task.UpdateView, state, key):
         del state
@@ -35,7 +28,8 @@ def make_reconstruction(
         penalty = 0.5 * jnp.mean(jnp.sum(jnp.square(view.psi), axis=-1))
         decay = 0.5 * sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(task_params))
         reconstruction = jnp.mean(jnp.square(error))
-        total = reconstruction + latent_penalty * penalty + weight_decay * decay
+        total = reconstruction + config.latent_penalty * penalty
+        total += config.decoder_weight_decay * decay
         return total, {"reconstruction_error": reconstruction}
 
     return task.AuxiliaryTask(init, loss)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
+from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.return_contrast.rule import ContrastRule
 
 
@@ -110,8 +111,8 @@ class AuxiliaryTask:
     in_priorities: bool = False
 
 
-TaskMaker = Callable[[AgentParts], AuxiliaryTask]
-"""Makes a task for an agent."""
+TaskMaker = Callable[[AgentParts, AgentConfig], AuxiliaryTask]
+"""Makes a task for an agent and its configuration."""
 
 
 class Needs(NamedTuple):

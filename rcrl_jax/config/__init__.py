@@ -1,6 +1,7 @@
 """Configurations: one frozen dataclass per agent family, one named instance per preset.
 
     fields.py    how a field is defined, checked, listed and replaced
+    choices.py   encoders of Rainbow, by name
     groups.py    fields that belong together: return contrast, CURL, replay
     rainbow.py   data-efficient C51 Rainbow
     sac.py       soft actor-critic

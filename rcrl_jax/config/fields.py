@@ -55,6 +55,11 @@ def precision(stored: str = "") -> Any:
 
 def one_of(*choices: str) -> Check:
     """The value is one of `choices`."""
+    return name_in(choices)
+
+
+def name_in(choices: Collection[str]) -> Check:
+    """The value is one of `choices`, which may grow."""
     return lambda value: None if value in choices else f"one of {', '.join(choices)}"
 
 

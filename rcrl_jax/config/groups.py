@@ -1,7 +1,6 @@
 """Groups of fields that agent families share."""
 
 import dataclasses
-from collections.abc import Collection, Mapping
 from typing import Any
 
 from rcrl_jax.config import fields
@@ -158,34 +157,6 @@ class UniformReplayConfig:
     )
 
 
-def check_tasks(config: Any, needs: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
-    """Raises ValueError if a task of `config.auxiliary` needs another value of a field.
-
-    Args:
-        config: of an agent family.
-        needs: task -> field -> the values with which the task works.
-    """
-    for task in config.auxiliary:
-        for field, values in needs[task].items():
-            if getattr(config, field) not in values:
-                raise ValueError(
-                    f"auxiliary: {task!r} needs {field} to be one of {', '.join(values)}"
-                )
-
-
-def tasks_in_use(config: Any) -> tuple[str, ...]:
-    """The auxiliary tasks of a configuration whose weight is not zero.
-
-    A task of weight 0 is left out of sampling, storage and update, so that results equal, bit for
-    bit, those of the preset without it. A task's group of fields may hold a weight of its own.
-    """
-    return tuple(
-        task
-        for task in config.auxiliary
-        if config.auxiliary_weight * getattr(getattr(config, task, None), "weight", 1.0) > 0
-    )
-
-
 def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:
     """Raises ValueError if the anchors are the RL batch but the two batch sizes differ."""
     if contrast.anchors == "rl_batch" and contrast.batch_size != batch_size:
@@ -211,48 +182,7 @@ def check_capacity(config: Any, n_step: int) -> None:
             f"replay.capacity: must be at least {least}, for two windows with their stacks; "
             f"got {capacity}"
         )
-    groups = {"": config} | {f"{task}.": getattr(config, task, None) for task in config.auxiliary}
-    for prefix, group in groups.items():
-        name, size = f"{prefix}batch_size", getattr(group, "batch_size", 0)
-        if size > capacity:
+    values = fields.values(config)
+    for name in ("batch_size", *(f"{task}.batch_size" for task in config.auxiliary)):
+        if (size := values.get(name, 0)) > capacity:
             raise ValueError(f"{name}: must be at most replay.capacity = {capacity}; got {size}")
-
-
-def check_run(
-    config: Any, agent_steps: int, games: Collection[str], action_repeat: int = 1
-) -> None:
-    """Checks what a run needs beside a valid configuration.
-
-    Args:
-        config: of an agent family.
-        agent_steps: to train for.
-        games: all games or tasks of the benchmark.
-        action_repeat: environment steps of an agent step.
-
-    Raises:
-        ValueError: training ends before the first update, or after the last round of an agent that
-            has rounds; CURL's reduced games are unknown; or a world model's windows do not fit the
-            episodes.
-    """
-    reduced = getattr(getattr(config, "curl", None), "reduced_games", ())
-    if unknown := [game for game in reduced if game not in games]:
-        raise ValueError(f"curl.reduced_games: unknown game {unknown[0]!r}")
-    has_rounds = hasattr(config, "rounds")
-    first = "real_rollout" if has_rounds else "learn_start"
-    learn_start = getattr(config, first)
-    period = learn_start if has_rounds else config.update_period
-    if getattr(config, "counts_env_steps", False):  # as world models do
-        config.check_episodes(action_repeat)
-        learn_start = config.agent_steps(learn_start, action_repeat)
-        period = config.agent_steps(period, action_repeat)
-    first_update = -(-learn_start // period) * period
-    if agent_steps < first_update + (not has_rounds):  # with rounds, the last step updates
-        raise ValueError(
-            f"--steps: {agent_steps} agent steps end before the first update, which comes after "
-            f"{first_update}; raise --steps or lower --config.{first}"
-        )
-    if has_rounds and agent_steps > config.total_steps:
-        raise ValueError(
-            f"--steps: {agent_steps} agent steps are more than the {config.total_steps} of all "
-            "rounds; lower --steps or raise --config.rounds"
-        )

@@ -1,9 +1,11 @@
 """The configuration of data-efficient C51 Rainbow, as trained on Atari-100k."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import ClassVar
 
-from rcrl_jax.config import fields
+from rcrl_jax.config import base, fields
+from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.fields import setting
 from rcrl_jax.config.groups import (
     CurlConfig,
@@ -11,25 +13,18 @@ from rcrl_jax.config.groups import (
     ReturnContrastConfig,
     check_anchors,
     check_capacity,
-    check_tasks,
 )
-
-TASKS = {
-    # It trains the embedding of such a head.
-    "return_contrast": {"head": ("state_action", "state_action_both", "state_action_single")},
-    "curl": {},
-}
-"""The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
 
 
 @dataclasses.dataclass(frozen=True)
-class RainbowConfig:
+class RainbowConfig(base.AgentConfig):
     """C51 Rainbow with optional auxiliary tasks.
 
     Raises:
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
+    family: ClassVar[str] = "rainbow"
     frame_shape: ClassVar[tuple[int, ...]] = (84, 84)
     most_noops: ClassVar[int] = 30
     total_steps: ClassVar[int] = 100_000  # agent steps of a run, unless told otherwise
@@ -37,9 +32,12 @@ class RainbowConfig:
     # Network
     encoder: str = setting(
         "data_efficient",
-        "'data_efficient' (two 5x5 convolutions, psi of 576) or 'nature' (three, psi of 3136)",
+        " or ".join(
+            f"'{name}' ({encoder.meaning}, psi of {encoder.psi_size})"
+            for name, encoder in ENCODERS.items()
+        ),
         "K",
-        fields.one_of("data_efficient", "nature"),
+        fields.name_in(ENCODERS),
     )
     head: str = setting(
         "state",
@@ -70,21 +68,10 @@ class RainbowConfig:
     noisy_sigma: float = setting(
         0.1, "initial scale of the noisy layers, with exploration='noise'", "K", fields.positive
     )
-    precision: str = fields.precision()
 
     # Auxiliary tasks
-    auxiliary: tuple[str, ...] = setting(
-        (),
-        f"auxiliary tasks added to the RL loss: {', '.join(map(repr, TASKS))}",
-        "RCRL section 4.3 / C",
-        fields.some_of(TASKS),
-    )
-    auxiliary_weight: float = setting(
-        1.0,
-        "weight of every auxiliary loss; 0 leaves the tasks out",
-        "RCRL appendix C.1",
-        fields.not_negative,
-    )
+    auxiliary: tuple[str, ...] = base.auxiliary_tasks("rainbow", "the RL loss")
+    auxiliary_weight: float = base.auxiliary_weight()
     return_contrast: ReturnContrastConfig = ReturnContrastConfig()
     curl: CurlConfig = CurlConfig()
 
@@ -95,7 +82,6 @@ class RainbowConfig:
     max_gradient_norm: float = setting(
         10.0, "global L2 norm at which the joint gradient is clipped", "K", fields.positive
     )
-    discount: float = setting(0.99, "discount of one agent step", "K", fields.fraction)
     n_step: int = setting(
         20, "length of the multi-step return [agent steps]", "K", fields.at_least(1)
     )
@@ -142,20 +128,13 @@ class RainbowConfig:
     clip_rewards: bool = setting(True, "in training, rewards are clipped to [-1, 1]", "K")
 
     # Evaluation
-    evaluation_period: int = setting(
-        10_000, "agent steps between evaluations", "K", fields.at_least(1)
-    )
-    periodic_episodes: int = setting(
-        10, "episodes of an evaluation during training", "K", fields.between(1, 10_000)
-    )
     evaluation_epsilon: float = setting(
         0.001, "share of random actions in evaluation", "K", fields.fraction
     )
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
-        fields.check_fields(self)
-        check_tasks(self, TASKS)
+        super().__post_init__()
         check_anchors(self.return_contrast, self.batch_size)
         check_capacity(self, self.n_step)
         if self.learn_start <= self.n_step + 1:
@@ -167,4 +146,9 @@ class RainbowConfig:
     @property
     def needs_large_blocks(self) -> bool:
         """Whether an update on the CPU allocates arrays above 64 MB."""
-        return self.encoder == "nature"
+        return ENCODERS[self.encoder].large_blocks
+
+    def check_game(self, games: Collection[str], action_repeat: int) -> None:
+        """See `AgentConfig.check_game`."""
+        if unknown := [game for game in self.curl.reduced_games if game not in games]:
+            raise ValueError(f"curl.reduced_games: unknown game {unknown[0]!r}")

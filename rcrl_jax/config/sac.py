@@ -3,37 +3,29 @@
 import dataclasses
 from typing import ClassVar
 
-from rcrl_jax.config import fields
+from rcrl_jax.config import base, fields
 from rcrl_jax.config.fields import setting
 from rcrl_jax.config.groups import (
     ControlReturnContrastConfig,
     UniformReplayConfig,
     check_anchors,
     check_capacity,
-    check_tasks,
 )
-
-TASKS = {
-    "return_contrast": {},
-    "curl": {"observation": ("pixels",)},
-    "reconstruction": {"observation": ("pixels",)},
-}
-"""The auxiliary tasks that `auxiliary` may name -> field -> the values that a task works with."""
 
 _SMALLEST_CROP = 15  # pixels that four convolutions need
 _LARGEST_FRAME = 480  # pixels; height of the simulator's frame buffer
 
 
 @dataclasses.dataclass(frozen=True)
-class SacConfig:
+class SacConfig(base.AgentConfig):
     """SAC from pixels or from the state vector, with optional auxiliary tasks.
 
     Raises:
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
+    family: ClassVar[str] = "sac"
     action_repeat: ClassVar[int] = 0  # that of the task; a field of world models
-    counts_env_steps: ClassVar[bool] = False
 
     # Observation
     observation: str = setting(
@@ -83,18 +75,8 @@ class SacConfig:
     )
 
     # Auxiliary tasks
-    auxiliary: tuple[str, ...] = setting(
-        (),
-        f"auxiliary tasks added to the critic's loss: {', '.join(map(repr, TASKS))}",
-        "RCRL section 4.3 / CURL / AE",
-        fields.some_of(TASKS),
-    )
-    auxiliary_weight: float = setting(
-        1.0,
-        "weight of every auxiliary loss; 0 leaves the tasks out",
-        "RCRL appendix C.1",
-        fields.not_negative,
-    )
+    auxiliary: tuple[str, ...] = base.auxiliary_tasks("sac", "the critic's loss")
+    auxiliary_weight: float = base.auxiliary_weight()
     return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
     latent_penalty: float = setting(
         1e-6, "weight of |psi(s)|^2 / 2 in the reconstruction loss", "AE", fields.not_negative
@@ -120,7 +102,6 @@ class SacConfig:
         0.5, "first moment's decay in Adam for log alpha", "CURL", fields.below_one
     )
     initial_temperature: float = setting(0.1, "alpha at the start", "CURL", fields.positive)
-    discount: float = setting(0.99, "discount of one agent step", "CURL", fields.fraction)
     actor_period: int = setting(
         2, "updates between steps of actor and temperature", "CURL", fields.at_least(1)
     )
@@ -143,18 +124,9 @@ class SacConfig:
     update_period: int = setting(1, "agent steps between updates", "CURL", fields.at_least(1))
     replay: UniformReplayConfig = UniformReplayConfig()
 
-    # Evaluation
-    evaluation_period: int = setting(
-        10_000, "environment steps between evaluations", "CURL", fields.at_least(1)
-    )
-    periodic_episodes: int = setting(
-        10, "episodes of an evaluation during training", "CURL", fields.between(1, 10_000)
-    )
-
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
-        fields.check_fields(self)
-        check_tasks(self, TASKS)
+        super().__post_init__()
         if not self.log_std_min < self.log_std_max:
             raise ValueError(
                 f"log_std_min: must be below log_std_max = {self.log_std_max}; "

@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from rcrl_jax.config import fields
+from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.config.fields import setting, with_default
 
 TEMPERATURES = 0.5, 0.0, 1.0
@@ -111,14 +112,16 @@ class StochasticModelConfig(FrameModelConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SimpleConfig:
+class SimpleConfig(AgentConfig):
     """SimPLe: PPO in the real game for data, and in a learned game for the policy.
 
     Raises:
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
-    needs_large_blocks: ClassVar[bool] = True
+    family: ClassVar[str] = "simple"
+    learns_from: ClassVar[str] = "real_rollout"
+    before_action: ClassVar[bool] = True
 
     # Environment
     frame_height: int = setting(
@@ -138,7 +141,6 @@ class SimpleConfig:
     max_episode_steps: int = setting(
         27_000, "agent steps after which a game is cut", "ours", fields.at_least(1)
     )
-    precision: str = fields.precision()
 
     # Rounds: of data, model, policy
     rounds: int = setting(
@@ -195,7 +197,6 @@ class SimpleConfig:
     passes: int = setting(
         3, "passes over a rollout, cut to whole minibatches", "SP", fields.at_least(1)
     )
-    discount: float = setting(0.99, "discount of one agent step", "SP", fields.fraction)
     advantage_lambda: float = setting(
         0.95, "lambda of generalised advantage estimates", "SP", fields.fraction
     )
@@ -219,16 +220,12 @@ class SimpleConfig:
     )
 
     # Evaluation
-    evaluation_period: int = setting(
-        6400, "environment steps between evaluations", "SP", fields.at_least(1)
-    )
-    periodic_episodes: int = setting(
-        32, "episodes of an evaluation during training", "SP", fields.between(1, 10_000)
-    )
+    evaluation_period: int = with_default(AgentConfig, "evaluation_period", 6400)
+    periodic_episodes: int = with_default(AgentConfig, "periodic_episodes", 32)
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
-        fields.check_fields(self)
+        super().__post_init__()
         if self.round_steps % self.real_rollout:
             raise ValueError(
                 f"round_steps: must be a multiple of real_rollout = {self.real_rollout}; "
@@ -286,6 +283,15 @@ class SimpleConfig:
     def total_steps(self) -> int:
         """Agent steps of a whole run."""
         return (self.rounds + 1) * self.round_steps
+
+    @property
+    def most_steps(self) -> int:
+        """See `AgentConfig.most_steps`."""
+        return self.total_steps
+
+    def first_update(self, action_repeat: int) -> int:
+        """See `AgentConfig.first_update`."""
+        return self.real_rollout
 
     def updates_of_round(self, number: int) -> tuple[int, int]:
         """Updates of the model and of the policy in the model, in round `number` from 0 on."""

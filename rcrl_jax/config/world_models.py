@@ -4,30 +4,25 @@ Their schedules count environment steps, so that a preset means the same at ever
 """
 
 import dataclasses
+from collections.abc import Collection
 from typing import ClassVar
 
-from rcrl_jax.config import fields
+from rcrl_jax.config import base, fields
 from rcrl_jax.config.fields import setting, with_default
 from rcrl_jax.config.groups import (
     ControlReturnContrastConfig,
     UniformReplayConfig,
 )
 
-TASKS = ("return_contrast",)
-"""The auxiliary tasks that `auxiliary` may name."""
-
 EPISODE = 1000
 """Environment steps of every episode of the suite."""
 
 
 @dataclasses.dataclass(frozen=True)
-class WorldModelConfig:
+class WorldModelConfig(base.AgentConfig):
     """What all agents with a world model have."""
 
-    observation: ClassVar[str] = "pixels"
     render_size: ClassVar[int] = 64  # the only size that encoder and decoder accept
-    counts_env_steps: ClassVar[bool] = True  # in `learn_start` and `update_period`
-    needs_large_blocks: ClassVar[bool] = True
 
     action_repeat: int = setting(
         2,
@@ -35,14 +30,12 @@ class WorldModelConfig:
         "DR (PlaNet's code: that of the task; SLAC's: 4)",
         fields.between(0, EPISODE),
     )
-    precision: str = fields.precision()
 
     # Representation and contrastive samples
     return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
 
     # Learning
     batch_size: int = setting(50, "windows in an update", "DR / PL", fields.at_least(1))
-    discount: float = setting(0.99, "discount of one agent step", "DR / SL", fields.fraction)
     learn_start: int = setting(
         5000,
         "environment steps with random actions before the first update",
@@ -58,19 +51,11 @@ class WorldModelConfig:
     replay: UniformReplayConfig = UniformReplayConfig()
 
     # Evaluation
-    evaluation_period: int = setting(
-        10_000, "environment steps between evaluations", "DR / PL / SL", fields.at_least(1)
-    )
-    periodic_episodes: int = setting(
-        1,
-        "episodes of an evaluation during training",
-        "DR / PL (SLAC's code: 10)",
-        fields.between(1, 10_000),
-    )
+    periodic_episodes: int = with_default(base.AgentConfig, "periodic_episodes", 1)
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
-        fields.check_fields(self)
+        super().__post_init__()
         # Two more slots: the final frame, which has no step, and the step that led to a window's
         # first frame.
         least = self.window_frames + 2
@@ -102,15 +87,13 @@ class WorldModelConfig:
         """Agent steps that take at least `env_steps`."""
         return -(-env_steps // action_repeat)
 
-    def check_episodes(self, action_repeat: int) -> None:
-        """Checks that the suite's episodes fit the windows and the replay.
+    def first_update(self, action_repeat: int) -> int:
+        """See `AgentConfig.first_update`."""
+        period = self.agent_steps(self.update_period, action_repeat)
+        return -(-self.agent_steps(self.learn_start, action_repeat) // period) * period
 
-        Args:
-          action_repeat: environment steps of an agent step.
-
-        Raises:
-          ValueError: they do not; the message begins with a field's name.
-        """
+    def check_game(self, games: Collection[str], action_repeat: int) -> None:
+        """Checks that the suite's episodes fit the windows and the replay."""
         frames = self.agent_steps(EPISODE, action_repeat) + 1
         if self.window_frames > frames:
             raise ValueError(
@@ -157,18 +140,8 @@ class RecurrentModelConfig(WorldModelConfig):
     )
 
     # Auxiliary tasks
-    auxiliary: tuple[str, ...] = setting(
-        (),
-        f"auxiliary tasks added to the model's loss: {', '.join(map(repr, TASKS))}",
-        "ours",
-        fields.some_of(TASKS),
-    )
-    auxiliary_weight: float = setting(
-        1.0,
-        "weight of every auxiliary loss; 0 leaves the tasks out",
-        "RCRL appendix C.1",
-        fields.not_negative,
-    )
+    auxiliary: tuple[str, ...] = base.auxiliary_tasks("dreamer", "the model's loss")
+    auxiliary_weight: float = base.auxiliary_weight()
     context: int = setting(
         8,
         "frames that are filtered for the representation of a state-action pair, for auxiliary "
@@ -224,6 +197,7 @@ class DreamerConfig(RecurrentModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
+    family: ClassVar[str] = "dreamer"
     cell: str = setting(
         "block",
         "the GRU: 'block' (the reset gate acts before the recurrent product) or 'keras' (after it; "
@@ -273,6 +247,7 @@ class PlanetConfig(RecurrentModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
+    family: ClassVar[str] = "planet"
     action_repeat: int = with_default(WorldModelConfig, "action_repeat", 0)
     head_size: int = with_default(RecurrentModelConfig, "head_size", 300)
     model_learning_rate: float = with_default(RecurrentModelConfig, "model_learning_rate", 1e-3)
@@ -306,6 +281,7 @@ class SlacConfig(WorldModelConfig):
         ValueError: when a value lies outside its range; the message begins with the field's name.
     """
 
+    family: ClassVar[str] = "slac"
     action_repeat: int = with_default(WorldModelConfig, "action_repeat", 4)
     batch_size: int = setting(256, "windows of actor and critics", "SL", fields.at_least(1))
     learn_start: int = setting(
@@ -318,7 +294,7 @@ class SlacConfig(WorldModelConfig):
         1, "environment steps between updates, at least an agent step", "SL", fields.at_least(1)
     )
     updates: int = setting(1, "updates at a time", "SL", fields.at_least(1))
-    periodic_episodes: int = with_default(WorldModelConfig, "periodic_episodes", 10)
+    periodic_episodes: int = with_default(base.AgentConfig, "periodic_episodes", 10)
 
     # Network
     filters: int = setting(

@@ -5,11 +5,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import encoders, initializers, nature, noisy
+from rcrl_jax.config.choices import ENCODERS, load
+from rcrl_jax.networks import initializers, noisy
 
-EMBEDDING_SIZE = 576  # width of psi(s) and of phi(s, a) with the data-efficient encoder
-NATURE_EMBEDDING_SIZE = 3136  # the same with the Nature encoder
-ENCODERS = {"data_efficient": encoders.DataEfficientEncoder, "nature": nature.NatureEncoder}
 _EMBEDDING_INITS = {
     "normal": nn.initializers.normal(1.0),
     "uniform": nn.initializers.uniform(1.0),
@@ -38,7 +36,7 @@ class RainbowNetwork(nn.Module):
           only.
         'state_action_single': there is no value stream; the value of an action depends on its own
           phi(s, a) alone, as in Proposition 4.1.
-      encoder_name: 'data_efficient' or 'nature'.
+      encoder_name: one of `ENCODERS`.
       embedding_init: distribution of the initial e_a: 'normal', 'uniform' in [0, 1) or 'ones'.
     """
 
@@ -53,7 +51,7 @@ class RainbowNetwork(nn.Module):
     @property
     def embedding_size(self) -> int:
         """Width of psi(s) and of phi(s, a)."""
-        return NATURE_EMBEDDING_SIZE if self.encoder_name == "nature" else EMBEDDING_SIZE
+        return ENCODERS[self.encoder_name].psi_size
 
     @property
     def _advantage_groups(self) -> int:
@@ -62,7 +60,7 @@ class RainbowNetwork(nn.Module):
 
     def setup(self) -> None:
         """Creates the layers that the methods share."""
-        self.encoder = ENCODERS[self.encoder_name]()
+        self.encoder = load(ENCODERS[self.encoder_name].network)()
         if self.head != "state_action_single":
             self.value_hidden = self._dense(self.hidden_size)
             self.value_out = self._dense(self.num_atoms)
@@ -110,8 +108,8 @@ class RainbowNetwork(nn.Module):
         """Maps observations to the state embedding psi(s) `[N, embedding_size] float32`.
 
         Args:
-          observation: `[N, 225, C, 25] uint8`, stacked frames as patches; with the Nature encoder
-            `[N, C, 84, 84] uint8`.
+          observation: `[N, 225, C, 25] uint8`, stacked frames as patches; for an encoder of whole
+            frames `[N, C, 84, 84] uint8`.
         """
         return self.encoder(observation)
 

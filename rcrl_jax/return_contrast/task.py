@@ -12,27 +12,26 @@ import optax
 
 from rcrl_jax import types
 from rcrl_jax.auxiliary import task
-from rcrl_jax.config.groups import ReturnContrastConfig
+from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.return_contrast import discriminator
 
 SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 
 
-def make_return_contrast(
-    parts: task.AgentParts, config: ReturnContrastConfig
-) -> task.AuxiliaryTask:
+def make_return_contrast(parts: task.AgentParts, config: AgentConfig) -> task.AuxiliaryTask:
     """Makes the task for an agent.
 
     Args:
       parts: of the agent; the loss trains phi on the samples that `parts.contrast_rule` describes.
-      config: discriminator and loss.
+      config: of the agent, with discriminator and loss in `return_contrast`.
     """
+    own = config.return_contrast
     network = discriminator.Discriminator(
-        config.discriminator_hidden,
-        config.discriminator_input,
-        config.discriminator_layers,
+        own.discriminator_hidden,
+        own.discriminator_input,
+        own.discriminator_layers,
     )
-    error = _ERRORS[config.loss]
+    error = _ERRORS[own.loss]
 
     def init(key: chex.PRNGKey) -> types.Params:
         pair = jnp.zeros((1, parts.phi_size))

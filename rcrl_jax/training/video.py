@@ -59,7 +59,7 @@ def check(config: Any) -> None:
     Raises:
         VideoFailed: they see no frames, or there is no ffmpeg.
     """
-    if getattr(config, "observation", None) == "state":
+    if config.observation == "state":
         raise VideoFailed("--video: there are no frames to film with observation='state'")
     find_ffmpeg()
 

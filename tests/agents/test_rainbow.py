@@ -16,13 +16,15 @@ from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.auxiliary import curl
 from rcrl_jax.auxiliary.task import AgentParts, UpdateView
-from rcrl_jax.config import fields
+from rcrl_jax.config import choices, fields
+from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol, discrete_spec
 from rcrl_jax.losses import c51
+from rcrl_jax.networks import rainbow as rainbow_network
 from rcrl_jax.networks.encoders import DataEfficientEncoder
-from rcrl_jax.networks.rainbow import EMBEDDING_SIZE, RainbowNetwork
+from rcrl_jax.networks.rainbow import RainbowNetwork
 from rcrl_jax.return_contrast.discriminator import Discriminator
 from rcrl_jax.return_contrast.task import make_return_contrast
 from tests.agents.trees import flattened
@@ -31,6 +33,7 @@ ACTIONS, BATCH, ANCHORS = 4, 6, 5
 SPEC = discrete_spec((84, 84), ACTIONS)
 CONSTANTS = {"return_contrast": (), "curl": np.float32(0.3)}
 RUN = types.RunSpec(np.int32(ACTIONS), CONSTANTS)
+PSI_SIZE = ENCODERS["data_efficient"].psi_size
 SMALL = {
     "hidden_size": 8, "num_atoms": 5, "v_max": 2.0, "target_period": 3, "learning_rate": 1e-2,
     "return_contrast.discriminator_hidden": 8, "curl.hidden_size": 8, "curl.projection_size": 6,
@@ -162,14 +165,14 @@ def total_loss(config, params, target_params, momentum, batch, key):
 
     values["c51"] = total
     join = functools.partial(network.apply, method="join")
-    parts = AgentParts(None, None, join, None, None, EMBEDDING_SIZE, None, BATCH)
-    task = make_return_contrast(parts, config.return_contrast)
+    parts = AgentParts(None, None, join, None, None, PSI_SIZE, None, BATCH)
+    task = make_return_contrast(parts, config)
     own = params.auxiliary["return_contrast"]
     view = view_of(pairs.observation for pairs in batch.contrast)
     values["return_contrast"], _ = task.loss(own, view, None, None)
     total += config.auxiliary_weight * values["return_contrast"]
 
-    parts = AgentParts(encode_patches, None, None, shift, EMBEDDING_SIZE, None, None, BATCH)
+    parts = AgentParts(encode_patches, None, None, shift, PSI_SIZE, None, None, BATCH)
     task = curl.make_momentum_curl(parts, config.curl)
     own = params.auxiliary["curl"]
     view = view_of(task.images(batch, batch, task_keys[-1]))
@@ -343,7 +346,7 @@ def test_all_actions_tie_in_full_size_too(num_actions):
 def test_pairs_are_compared_by_cosine_and_discriminator():
     agent, _ = agent_of("rcrl")
     own = fresh("rcrl").params.agent["params"]
-    vectors = np.random.default_rng(3).normal(size=(ACTIONS, EMBEDDING_SIZE)).astype(np.float32)
+    vectors = np.random.default_rng(3).normal(size=(ACTIONS, PSI_SIZE)).astype(np.float32)
     own = own | {"action_embedding": vectors}  # at first all are ones
     params = fresh("rcrl").params._replace(agent={"params": own})
     first, second = BATCHES[0].contrast.anchor, BATCHES[0].contrast.negative
@@ -499,3 +502,41 @@ def test_both_states_are_shifted_and_each_update_draws_new_shifts():
         first, second = (update(s, blank)[1].metrics for s in (state, other))
         assert first["loss_c51"] != second["loss_c51"]
         assert first["loss_return_contrast"] == second["loss_return_contrast"]
+
+
+# --- encoders ----------------------------------------------------------------------------------
+
+
+class Means(nn.Module):
+    """An encoder of whole frames: the mean of each, several times."""
+
+    def encode_each(self, stacks):
+        return tuple(self(stack) for stack in stacks)
+
+    @nn.compact
+    def __call__(self, stack):
+        means = stack.astype(jnp.float32).mean((2, 3)) / 255.0
+        return nn.relu(nn.Dense(7)(means))
+
+
+def test_an_entry_in_the_table_is_all_that_an_encoder_needs(monkeypatch):
+    known = choices.load
+    monkeypatch.setattr(
+        rainbow_network, "load", lambda path: Means if path == "Means" else known(path)
+    )
+    entry = choices.Encoder("Means", "means", 7, True, bytes_an_image=5, large_blocks=True)
+    monkeypatch.setitem(ENCODERS, "means", entry)
+    config = fields.replace(ATARI_PRESETS["rcrl"], SMALL | {"encoder": "means"})
+    agent = make_agent(config, SPEC)
+    assert config.needs_large_blocks
+    assert agent.observations.network is observations.FRAMES
+    images = 2 * config.batch_size + 3 * config.return_contrast.batch_size
+    assert agent.resources.activation_bytes == 5 * images
+    params = jax.eval_shape(agent.init, RUN, jax.random.key(0)).params.agent["params"]
+    assert params["encoder"]["Dense_0"]["kernel"].shape == (config.frame_stack, 7)
+    assert params["action_embedding"].shape == (ACTIONS, 7)
+
+
+def test_an_unknown_encoder_is_refused():
+    with pytest.raises(ValueError, match="encoder: must be one of data_efficient, nature; got 'no"):
+        RainbowConfig(encoder="nope")

@@ -420,7 +420,7 @@ def test_center_crops_do_not_depend_on_the_key_and_random_ones_do():
 
 
 def test_anchors_that_are_the_rl_batch_are_cropped_apart_from_it():
-    def make_task(parts):
+    def make_task(parts, config):
         def loss(params, view, state, key):
             t, anchor = view.batch.transitions, view.batch.contrast.anchor
             return jnp.float32(0), {"apart": jnp.mean(t.observation != anchor.observation)}

@@ -720,7 +720,7 @@ def test_a_context_represents_the_newest_frame_and_what_exists_before_it(preset)
 
 
 def test_a_task_that_is_weighted_by_importance_is_refused():
-    def make_task(parts):
+    def make_task(parts, config):
         return AuxiliaryTask(lambda key: {}, lambda *arguments: (0.0, {}), importance_weighted=True)
 
     with pytest.raises(types.Incompatible, match="no importance weights: mine"):

@@ -1,15 +1,18 @@
 """A task from outside the package trains with Rainbow and SAC; `docs/extending.md` explains it."""
 
+import sys
+import types as types_of_python
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax import config, types
+from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.auxiliary import registry
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, needs_of
-from rcrl_jax.config import fields
+from rcrl_jax.config import choices, fields
+from rcrl_jax.config.choices import Task
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.training import build
 from rcrl_jax.training.fleet import Fleet
@@ -17,7 +20,7 @@ from tests.training import toy, toy_control
 
 
 # [new task]
-def make_reward_prediction(parts: AgentParts) -> AuxiliaryTask:
+def make_reward_prediction(parts: AgentParts, config) -> AuxiliaryTask:
     """Predicts the sum of the next n rewards from psi(s); the state counts the updates."""
 
     def init(key):
@@ -45,7 +48,7 @@ TASKS = {"reward_prediction": make_reward_prediction}
 
 
 # [with samples]
-def make_step_gap(parts: AgentParts) -> AuxiliaryTask:
+def make_step_gap(parts: AgentParts, config) -> AuxiliaryTask:
     """Predicts how many agent steps lie between two observations of one segment."""
 
     def init(key):
@@ -155,12 +158,21 @@ def test_times_are_sampled_for_all_tasks_if_one_asks_for_them():
     assert needs_of({"one": plain}, parts).contrast_rule == rule
 
 
+ENTRY = {
+    "step_gap": Task("auxiliary.step_gap.make_step_gap", ("rainbow", "sac"), draws_samples=True),
+}
+
+
+def select(monkeypatch) -> None:
+    """Adds the entry of `docs/extending.md`, as if its module were there."""
+    module = types_of_python.SimpleNamespace(make_step_gap=make_step_gap)
+    monkeypatch.setitem(sys.modules, "rcrl_jax.auxiliary.step_gap", module)
+    monkeypatch.setitem(choices.TASKS, "step_gap", ENTRY["step_gap"])
+
+
 @pytest.mark.parametrize("family", ["rainbow", "sac"])
-def test_a_name_in_each_family_and_a_maker_select_a_task(family, monkeypatch):
-    """The lines of `docs/extending.md`: a name for each family, and a maker."""
-    monkeypatch.setitem(config.rainbow.TASKS, "step_gap", {})
-    monkeypatch.setitem(config.sac.TASKS, "step_gap", {})
-    monkeypatch.setitem(registry.MAKERS, "step_gap", lambda config, parts: make_step_gap(parts))
+def test_an_entry_in_the_table_selects_a_task(family, monkeypatch):
+    select(monkeypatch)
     plan = make_plan(family, BASES[family])
     environment, _ = build.make_fleet(plan)
     environment.close()

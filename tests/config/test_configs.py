@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.config import fields, groups
+from rcrl_jax.config import base, fields, groups
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, all_presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import dmc
@@ -141,10 +141,10 @@ def test_rl_batch_anchors_need_equal_batch_sizes(preset, transitions):
 
 def test_a_task_of_weight_zero_is_left_out():
     both = ATARI_PRESETS["rcrl_curl"]
-    assert groups.tasks_in_use(both) == ("return_contrast", "curl")
+    assert both.tasks_in_use == ("return_contrast", "curl")
     without_curl = fields.replace(both, {"curl.weight": 0.0})
-    assert groups.tasks_in_use(without_curl) == ("return_contrast",)
-    assert groups.tasks_in_use(dataclasses.replace(both, auxiliary_weight=0.0)) == ()
+    assert without_curl.tasks_in_use == ("return_contrast",)
+    assert dataclasses.replace(both, auxiliary_weight=0.0).tasks_in_use == ()
 
 
 @pytest.mark.parametrize(
@@ -160,17 +160,17 @@ def test_a_task_of_weight_zero_is_left_out():
 def test_windows_that_do_not_fit_the_episodes_are_refused(preset, changes, action_repeat, message):
     config = fields.replace(PRESETS[preset], changes)
     with pytest.raises(ValueError, match=message):
-        groups.check_run(config, 10_000, dmc.DMC_TASKS, action_repeat)
+        base.check_run(config, 10_000, dmc.DMC_TASKS, action_repeat)
 
 
 def test_a_run_must_reach_its_first_update():
-    groups.check_run(PRESETS["planet"], 626, dmc.DMC_TASKS, 8)
+    base.check_run(PRESETS["planet"], 626, dmc.DMC_TASKS, 8)
     with pytest.raises(ValueError, match="end before the first update, which comes after 625"):
-        groups.check_run(PRESETS["planet"], 625, dmc.DMC_TASKS, 8)
+        base.check_run(PRESETS["planet"], 625, dmc.DMC_TASKS, 8)
     # SimPLe's last step updates the policy.
-    groups.check_run(PRESETS["simple"], 3200, ())
+    base.check_run(PRESETS["simple"], 3200, ())
     with pytest.raises(ValueError, match="end before the first update, which comes after 3200"):
-        groups.check_run(PRESETS["simple"], 3199, ())
+        base.check_run(PRESETS["simple"], 3199, ())
 
 
 # --- presets ------------------------------------------------------------------------------------

@@ -11,13 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.theory.studies import abstraction
-from rcrl_jax.auxiliary import registry
-from rcrl_jax.config import fields, presets, rainbow
+from rcrl_jax.config import fields, presets
 from rcrl_jax.config.fields import LARGEST_INT
 from rcrl_jax.envs import atari, dmc, pools
 from rcrl_jax.training import experiment, prediction, video
 from rcrl_jax.training.plan import Plan
-from tests.auxiliary.test_new_task import make_step_gap
+from tests.auxiliary.test_new_task import select
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
 
@@ -201,8 +200,7 @@ def test_a_video_needs_ffmpeg_before_training(tmp_path, monkeypatch):
 
 
 def test_tasks_that_ask_for_different_samples_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(rainbow.TASKS, "step_gap", {})
-    monkeypatch.setitem(registry.MAKERS, "step_gap", lambda config, parts: make_step_gap(parts))
+    select(monkeypatch)
     refused = programs.call(
         ATARI, "--config.auxiliary=return_contrast,step_gap", directory=tmp_path
     )

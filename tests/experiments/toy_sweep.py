@@ -15,7 +15,7 @@ from experiments.sweeps import driver, local, ray_launcher, work
 from experiments.sweeps import spec as specs
 from experiments.sweeps.spec import Fleet, Spec, Unit
 from rcrl_jax import files
-from rcrl_jax.config import groups
+from rcrl_jax.config import base
 from rcrl_jax.runs import manifest, records
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def make_spec(directory: pathlib.Path, *, seeds="0:1", steps=5) -> Spec:
 
 def read_spec(path: pathlib.Path) -> Spec:
     """A spec whose runs may end before their first update."""
-    with mock.patch.object(groups, "check_run"):
+    with mock.patch.object(base, "check_run"):
         return specs.read_spec(path)
 
 

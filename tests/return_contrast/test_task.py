@@ -8,6 +8,7 @@ import pytest
 from rcrl_jax import types
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
 from rcrl_jax.config.groups import ReturnContrastConfig
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.return_contrast.discriminator import Discriminator
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
@@ -31,9 +32,9 @@ def linear_join(params, psi, action):
 
 
 def make_task(hidden=4, reads="concatenation", **fields) -> AuxiliaryTask:
-    config = ReturnContrastConfig(discriminator_hidden=hidden, discriminator_input=reads, **fields)
+    own = ReturnContrastConfig(discriminator_hidden=hidden, discriminator_input=reads, **fields)
     parts = AgentParts(None, None, linear_join, None, 2, 2, ContrastRule(), batch_size=5)
-    return make_return_contrast(parts, config)
+    return make_return_contrast(parts, RainbowConfig(return_contrast=own))
 
 
 def random_pairs(n: int) -> types.Pairs:

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from rcrl_jax import compilation, native
-from rcrl_jax.config import groups
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs import pools
 from rcrl_jax.runs import records
@@ -107,7 +106,7 @@ def test_preset_matches_its_recorded_digest(preset, tmp_path):
     found, plan = run_preset(preset, tmp_path)
     *_, last = (line for line in records.read_records(plan.paths[0].metrics) if "loss_c51" in line)
     assert {name for name in last if name.startswith("loss_")} == {
-        "loss_c51", *(f"loss_{task}" for task in groups.tasks_in_use(plan.config))
+        "loss_c51", *(f"loss_{task}" for task in plan.config.tasks_in_use)
     }  # fmt: skip
     assert found == recorded()["digests"][preset]
 

@@ -1,0 +1,78 @@
+"""What a configuration selects by name: one entry each, without importing JAX."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Encoder(NamedTuple):
+    """What training must know of an encoder of C51 Rainbow."""
+
+    network: str  # its Flax module, as `load` takes it
+    meaning: str  # for `--help`
+    psi_size: int  # width of psi(s)
+    whole_frames: bool  # whether it reads `[C, 84, 84]`; else the patches of `observations.py`
+    bytes_an_image: int  # that an update holds for the gradients
+    large_blocks: bool  # whether an update on the CPU allocates arrays above 64 MB
+
+
+# For each image, an update holds its pixels and three arrays of the first layer's size in float32.
+ENCODERS = {
+    "data_efficient": Encoder(
+        "networks.encoders.DataEfficientEncoder",
+        "two 5x5 convolutions",
+        psi_size=576,
+        whole_frames=False,
+        bytes_an_image=4 * (225 * 25 * 4 + 3 * 225 * 32),
+        large_blocks=False,
+    ),
+    # It also holds the overlapping inputs of its first layer.
+    "nature": Encoder(
+        "networks.nature.NatureEncoder",
+        "three",
+        psi_size=3136,
+        whole_frames=True,
+        bytes_an_image=4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
+        large_blocks=True,
+    ),
+}
+"""The encoders of C51 Rainbow."""
+
+
+class Task(NamedTuple):
+    """What training must know of an auxiliary task that `auxiliary` may name."""
+
+    make: str  # the function that makes it, `(parts, config) -> AuxiliaryTask`, as of `load`
+    families: tuple[str, ...]  # of the agents that take it
+    draws_samples: bool  # whether the fields of `return_contrast` say how its samples are drawn
+    needs: Mapping[str, tuple[str, ...]] = {}  # field -> the values with which it works
+
+
+TASKS = {
+    "return_contrast": Task(
+        "return_contrast.task.make_return_contrast",
+        ("rainbow", "sac", "dreamer", "planet"),
+        draws_samples=True,
+        # It trains the embedding of such a head.
+        needs={"head": ("state_action", "state_action_both", "state_action_single")},
+    ),
+    "curl": Task(
+        "auxiliary.curl.make_curl",
+        ("rainbow", "sac"),
+        draws_samples=False,
+        needs={"observation": ("pixels",)},
+    ),
+    "reconstruction": Task(
+        "auxiliary.reconstruction.make_reconstruction",
+        ("sac",),
+        draws_samples=False,
+        needs={"observation": ("pixels",)},
+    ),
+}
+"""The auxiliary tasks."""
+
+
+def load(path: str) -> Any:
+    """What a module of this package defines: `networks.nature.NatureEncoder`."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"rcrl_jax.{module}"), name)
