@@ -112,7 +112,8 @@ def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
         place(frames)
         return actions[step % _FRAMES], memory
 
-    def update(learner: Any, batch: types.Batch) -> tuple[Any, types.UpdateResult]:
+    def update(learner: Any, batch: types.Batch, kind: int) -> tuple[Any, types.UpdateResult]:
+        del kind
         place(detach_frames(batch)[0])
         return learner, types.UpdateResult(loss, {})
 

@@ -119,7 +119,7 @@ def _update(fleet, kind=0):
     batch = batch_of(fleet, kind)
     *arguments, _ = fleet.update_arguments(fleet.init(), batch)
     stored = store_of(fleet).shape if _pixels(fleet) else None
-    return fleet.programs.update.trace(*arguments, stored)
+    return fleet.programs.update[kind].trace(*arguments, stored)
 
 
 def batch_of(fleet: ShapedFleet, kind: int = 0) -> types.Batch:

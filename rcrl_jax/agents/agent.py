@@ -97,9 +97,9 @@ class Agent:
         `policy_name` is static: `TRAINING`, `EVALUATION`, or one of `EvaluationSettings.others`;
         `step []` is the number of agent steps so far. If the agent has a memory, `act` takes it
         after the observation and returns `(action, memory)`.
-      update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on all losses,
-        auxiliary ones included; an update of SimPLe's policy takes several. Where there are several
-        kinds of updates, the shape of the batch tells which one it is.
+      update: `(run, state, batch, kind) -> (state, UpdateResult)`: one gradient step on all losses,
+        auxiliary ones included; an update of SimPLe's policy takes several. `kind` is static: that
+        of `Schedule.kind` for which the batch was drawn.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
       compare: `(trainable_params, first, second) -> Comparison`: similarity of pairs, row by row.
@@ -121,7 +121,7 @@ class Agent:
         [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, str, jax.Array], jax.Array
     ]
     update: Callable[
-        [types.RunSpec, types.LearnerState, types.Batch],
+        [types.RunSpec, types.LearnerState, types.Batch, int],
         tuple[types.LearnerState, types.UpdateResult],
     ]
     embed: Callable[[types.Params, types.Pairs], jax.Array]

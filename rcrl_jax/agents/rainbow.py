@@ -161,7 +161,8 @@ def make_agent(
         transition_loss = cross_entropy + auxiliary.in_priorities
         return loss_c51 + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
         key, loss_key = jax.random.split(native.wrap_key(state.key))
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key

@@ -202,7 +202,8 @@ def make_agent(
             )
         return batch._replace(transitions=t, contrast=contrast)
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
         key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, cropped(batch, crop_key), batch, loss_key

@@ -262,12 +262,6 @@ class SimpleConfig(AgentConfig):
                 f"{self.model}.double_steps: must be at most compress_steps = "
                 f"{self.world.compress_steps}; got {self.world.double_steps}"
             )
-        # The lengths of windows tell updates apart.
-        if self.real_rollout < self.world.target_frames + 2:
-            raise ValueError(
-                f"real_rollout: must be at least target_frames + 2 = "
-                f"{self.world.target_frames + 2}; got {self.real_rollout}"
-            )
 
     @property
     def world(self) -> FrameModelConfig:

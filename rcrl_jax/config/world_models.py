@@ -347,9 +347,9 @@ class SlacConfig(WorldModelConfig):
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         super().__post_init__()
-        if self.model_batch_size >= self.batch_size:
+        if self.model_batch_size > self.batch_size:
             raise ValueError(
-                f"model_batch_size: must be below batch_size = {self.batch_size}; "
+                f"model_batch_size: must be at most batch_size = {self.batch_size}; "
                 f"got {self.model_batch_size}"
             )
         if not self.log_std_min < self.log_std_max:

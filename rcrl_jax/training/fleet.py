@@ -126,7 +126,7 @@ class Fleet:
         return types.Memory(self.place(zeros), np.ones((self.num_runs, number), bool))
 
     def update(
-        self, state: types.LearnerState, batch: types.Batch
+        self, state: types.LearnerState, batch: types.Batch, kind: int = 0
     ) -> tuple[types.LearnerState, types.UpdateResult]:
         """One update of every run; returns before it is computed and consumes `state`.
 
@@ -134,14 +134,15 @@ class Fleet:
           state: learner states of this fleet.
           batch: as the replay returns it, leading axis R; observations are arrays on the host or
             references to frames on the device.
+          kind: for which the batch was drawn; see `Schedule.kind`.
 
         Returns:
           The new learner states, and the result of the update, leading axis R'.
         """
-        return self.programs.update(*self.update_arguments(state, batch))
+        return self.programs.update[kind](*self.update_arguments(state, batch))
 
     def update_arguments(self, state: types.LearnerState, batch: types.Batch) -> tuple[Any, ...]:
-        """Arguments of `programs.update`, which can also be lowered and compiled with them.
+        """Arguments of each of `programs.update`, which can also be lowered and compiled with them.
 
         Args:
           state: learner states of this fleet, or their shapes.
@@ -223,7 +224,7 @@ class Programs(NamedTuple):
 
     init: Callable
     act: Mapping[str, Callable]  # by the policy's name
-    update: Callable
+    update: tuple[Callable, ...]  # by the kind
     embed: Callable
     compare: Callable
 
@@ -249,16 +250,22 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
         state = jax.tree.map(start_over, memory.state, fresh)
         return agent.act(run, params, observation, state, key, policy_name, counters[0])
 
+    def update(run, state, batch, *, kind):
+        return agent.update(run, state, batch, kind)
+
     return Programs(
         init=jax.jit(over_runs(init)),
         act={
             name: jax.jit(over_runs(functools.partial(act, policy_name=name), shared=(4,)))
             for name in (TRAINING, EVALUATION, *agent.evaluation.others)
         },
-        update=jax.jit(
-            over_runs(agent.update, in_place=1, reads_frames=True),
-            donate_argnums=2,
-            compiler_options=_LOOP_OPTIONS if batching == "map" else None,
+        update=tuple(
+            jax.jit(
+                over_runs(functools.partial(update, kind=kind), in_place=1, reads_frames=True),
+                donate_argnums=2,
+                compiler_options=_LOOP_OPTIONS if batching == "map" else None,
+            )
+            for kind in agent.replay.kinds
         ),
         embed=jax.jit(over_runs(agent.embed, reads_frames=True)),
         compare=jax.jit(over_runs(agent.compare, reads_frames=True)),

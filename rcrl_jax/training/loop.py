@@ -120,7 +120,7 @@ def _update(
 ) -> tuple[types.LearnerState, types.Update]:
     """Samples a batch and begins an update; returns before it is computed."""
     sample = replay.sample(beta, kind)
-    learner, result = fleet.update(learner, sample.batch)
+    learner, result = fleet.update(learner, sample.batch, kind)
     return learner, types.Update(sample.index, result, sample.positive_is_anchor)
 
 

@@ -197,7 +197,7 @@ def test_with_frames_on_the_device_a_program_is_compiled_once():
     environment, fleet = toy.make_fleet(config, SEEDS[:2])
     replay = build.make_replay(fleet, "device")
     assert len([*toy.training(fleet, environment, 36, replay=replay)]) == 36
-    assert fleet.programs.update._cache_size() == 1
+    assert fleet.programs.update[0]._cache_size() == 1
     assert fleet.programs.act["training"]._cache_size() == 1
 
 

@@ -31,7 +31,8 @@ class ScriptedFleet:
         action = rng.integers(0, 3, frames.shape[:2]).astype(np.int32)
         return action, types.Memory(counters[0], np.zeros(frames.shape[:2], bool))
 
-    def update(self, state, batch):
+    def update(self, state, batch, kind):
+        assert kind == 0
         self._log.append(("update", state.updates, batch))
         shape = batch.transitions.action.shape
         transition_loss = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
