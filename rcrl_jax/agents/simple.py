@@ -135,7 +135,7 @@ def make_agent(
         valid = jnp.arange(num_actions)[None] < run.num_valid_actions
         return jax.nn.log_softmax(jnp.where(valid, logits, -jnp.inf)), value
 
-    def act(run, params: SimpleParams, observation, key, policy_name: str, step):
+    def act(run, params: SimpleParams, observation, memory, key, policy_name: str, step):
         del step
         log, _ = evaluate_policy(params.policy, run, observation)
         temperature = temperatures[policy_name]
@@ -143,7 +143,7 @@ def make_agent(
             action = jnp.argmax(log, axis=-1)
         else:
             action = jax.random.categorical(key, log / temperature)
-        return action.astype(jnp.int32)
+        return action.astype(jnp.int32), memory
 
     def learn_policy(run, state, rollout: ppo.Rollout, frames, places, key, where: str):
         """PPO on a rollout `[T, N]`.

@@ -424,8 +424,8 @@ def test_actions_are_drawn_at_their_temperature_and_never_invalid():
     log = np.asarray(log[0])
 
     def act(policy_name):
-        function = jax.jit(agent.act, static_argnums=4)
-        return function(RUN, params, observation, jax.random.key(3), policy_name, 0)
+        function = jax.jit(agent.act, static_argnums=5)
+        return function(RUN, params, observation, (), jax.random.key(3), policy_name, 0)[0]
 
     for name, temperature in [(TRAINING, 1.0), (EVALUATION, 0.5), ("temperature_1.0", 1.0)]:
         expected = np.exp(log[1] / temperature) / np.exp(log / temperature).sum()
