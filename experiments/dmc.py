@@ -71,6 +71,7 @@ def main(argv: list[str]) -> None:
             film=launch.VIDEO.value,
             **launch.fleet_options(len(runs), pixels=settings.observation == "pixels"),
         )
+        launch.check_effects(plan)
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
