@@ -57,9 +57,8 @@ class ShapedFleet(Fleet):
 
     def act_arguments(self) -> tuple[Any, ...]:
         """Arguments of `programs.act` for one environment a run; see `Fleet.act`."""
-        params, memory, formats = self.init().params.agent, None, self.agent.observations
-        if self.agent.init_memory is not None:
-            memory = self.place(self.start_memory(1))
+        params, formats = self.init().params.agent, self.agent.observations
+        memory = self.place(self.init_memory(1))
         shape = (self.num_runs, 1, formats.frame_stack, *self.frame_shape)
         stacks = np.broadcast_to(np.zeros((), formats.stored.dtype), shape)
         return (

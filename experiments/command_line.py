@@ -81,9 +81,12 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
 
 def define_fields(preset: Config) -> None:
     """Defines a flag --config.<name> for every field of `preset`, whose values are the defaults."""
+    unused = fields.without_effect(preset)
     for field in fields.named_fields(preset):
         kind = typing.get_origin(field.type) or field.type
         meaning = f"{field.metadata['meaning']} (source: {field.metadata['source']})"
+        if field.name in unused:
+            meaning += f"; without effect unless {unused[field.name]}"
         name = _FIELD + field.name
         if kind is bool:  # which has a --no form
             flags.DEFINE_bool(name, field.value, meaning, module_name=_GROUP)

@@ -13,7 +13,7 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax import files, signals, words
-from rcrl_jax.config import base
+from rcrl_jax.config import base, fields
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 from rcrl_jax.training.environments import environment_of
@@ -184,6 +184,14 @@ def run(plan: "Plan", spec: EnvironmentSpec) -> None:
 
     compilation.keep_programs()
     experiment.run(plan)
+
+
+def check_effects(plan: "Plan") -> None:
+    """Raises ValueError if the command line sets a field in vain, in a new run."""
+    unused = fields.without_effect(plan.config)
+    vain = [name for name in command_line.changed_fields() if name in unused]
+    if vain and not any(paths.manifest.exists() for paths in plan.paths):
+        raise ValueError(f"--config.{vain[0]}: has no effect unless {unused[vain[0]]}")
 
 
 def end_dry_run(plans: Sequence["Plan"], workdir: pathlib.Path) -> None:

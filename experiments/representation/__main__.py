@@ -95,7 +95,13 @@ def _read_settings() -> dict[str, RainbowConfig]:
         if preset not in presets.ATARI_PRESETS:
             raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
     changed = command_line.changed_fields()
-    return {name: fields.replace(presets.ATARI_PRESETS[name], changed) for name in _PRESETS.value}
+    found = {
+        name: fields.replace_used(presets.ATARI_PRESETS[name], changed) for name in _PRESETS.value
+    }
+    for field in changed:
+        if all(field in fields.without_effect(config) for config in found.values()):
+            raise ValueError(f"--config.{field}: has no effect in any of these presets")
+    return found
 
 
 def _make_plan(preset: str, config: RainbowConfig, game: str, workdir: pathlib.Path) -> "Plan":

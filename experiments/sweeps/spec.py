@@ -269,6 +269,10 @@ def _check_units(spec: Spec) -> None:
         try:
             repeat = spec.experiment.environment.action_repeat(unit.game, config)
             base.check_run(config, steps, spec.experiment.environment.games, repeat)
+            unused = fields.without_effect(config)
+            vain = [name for name, _ in unit.arm.overrides if name in unused]
+            if vain and not spec.result_paths(unit).manifest.exists():
+                raise ValueError(f"config.{vain[0]}: has no effect unless {unused[vain[0]]}")
         except ValueError as error:
             raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
 

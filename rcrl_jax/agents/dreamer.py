@@ -241,7 +241,7 @@ def make_agent(
             config, f"the densest of {config.mode_samples} samples"
         ),
         resources=world.resources(config, behaviour=imagined * _LAYERS_KEPT * config.head_size),
-        init_memory=world.remember,
+        init_memory=world.init_memory,
     )
 
 

@@ -137,5 +137,5 @@ def make_agent(
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "planned, without noise"),
         resources=world.resources(config),
-        init_memory=world.remember,
+        init_memory=world.init_memory,
     )

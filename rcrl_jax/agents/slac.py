@@ -148,7 +148,7 @@ def make_agent(
         inputs = (x.swapaxes(0, 1) for x in (action, features, is_first))
         return slac.filter_window(network, model, *inputs, noise)
 
-    def remember(number: int) -> Memory:
+    def init_memory(number: int) -> Memory:
         return Memory(jnp.zeros((number, length - 1, num_actions)), jnp.zeros(number, jnp.int32))
 
     def act(run, params: SlacParams, observation, memory: Memory, key, policy_name: str, step):
@@ -314,7 +314,7 @@ def make_agent(
         features = encode(params.model, _scaled(rssm.as_one_batch(context.frames)), length)
         before = jnp.pad(context.exists[:, :-1], ((0, 0), (1, 0)))
         is_first = context.exists & ~before
-        noise = network.start(length, len(features))
+        noise = network.init_latents(length, len(features))
         latents, _, _ = filter_(params.model, features, context.action, is_first, noise)
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 
@@ -341,7 +341,7 @@ def make_agent(
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "sampled"),
         resources=_resources(config),
-        init_memory=remember,
+        init_memory=init_memory,
     )
 
 

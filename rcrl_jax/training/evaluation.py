@@ -93,7 +93,9 @@ def evaluate(
         seeds = all_seeds[:, start : start + GAMES_AT_ONCE]
         counters, filmed = (agent_steps, games.start + start), 0 if start else film
         with contextlib.closing(AgentEnvironment(make_environment(seeds), protocol)) as played:
-            players = _Players(np.arange(fleet.num_runs), fleet, params)
+            players = _Players(
+                np.arange(fleet.num_runs), fleet, params, fleet.init_memory(seeds.shape[1])
+            )
             parts.append(
                 _play(players, played, policy_name, counters, filmed, before_step, after_step)
             )
@@ -116,7 +118,7 @@ class _Players(NamedTuple):
     rows: np.ndarray  # [n], which of the R runs
     fleet: Fleet  # of these n
     params: types.Params  # on its devices
-    memory: types.Memory | None = None
+    memory: types.Memory
 
     def act(
         self, stacks: np.ndarray, *counters: int, policy_name: str
@@ -140,9 +142,7 @@ class _Players(NamedTuple):
 
     def after(self, ended: np.ndarray) -> "_Players":
         """The players once episodes `[R, N] bool` have ended, which they then forget."""
-        if self.memory is None:
-            return self
-        return self._replace(memory=self.memory._replace(restart=ended[self.rows]))
+        return self._replace(memory=self.memory._replace(is_first=ended[self.rows]))
 
     def without(self, done: np.ndarray) -> "_Players":
         """Drops runs `[R] bool` that are done, once they are half of those that act.
@@ -158,9 +158,8 @@ class _Players(NamedTuple):
             return self
         keep = np.sort(np.argsort(done, kind="stable")[:size])
         memory = self.memory
-        fleet, (params, state) = self.fleet.part(keep, (self.params, memory and memory.state))
-        if memory is not None:
-            memory = types.Memory(state, memory.restart[keep])
+        fleet, (params, state) = self.fleet.part(keep, (self.params, memory.state))
+        memory = types.Memory(state, memory.is_first[keep])
         return _Players(self.rows[keep], fleet, params, memory)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcrl_jax import files, native, reference, types, words
+from rcrl_jax import files, native, reference, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import all_presets, control_presets
@@ -260,9 +260,9 @@ def _start_or_resume(
         lambda x: np.zeros((fleet.num_runs, *x.shape[1:]), x.dtype), jax.eval_shape(fleet.init)
     )
     saved = store.restore(Checkpoint(0, like, None, replay.state, history.state, None))
-    learner = fleet.init() if saved is None else fleet.to_devices(saved.learner)
     if saved is not None and _is_trained(saved, fleet.agent, plan.total_steps):
         say(f"resuming after the last of {plan.total_steps} steps")
+        learner = fleet.to_devices(saved.learner)
         state = loop.LoopState(saved.step, learner, None, None, None, saved.early_updates)
         return state, saved.records, None
     frame_log = None
@@ -270,7 +270,7 @@ def _start_or_resume(
         frame_log = _open_frame_log(plan.workdir / FRAME_LOG, saved, say)
         environment.log_frames(frame_log)
     if saved is None:
-        return loop.LoopState(0, learner, environment.reset(), None), None, frame_log
+        return loop.start(fleet, environment), None, frame_log
     say(f"resuming at step {saved.step} of {plan.total_steps}: rebuilding the replay")
     try:
         observation = loop.rebuild(
@@ -288,13 +288,14 @@ def _start_or_resume(
             "backend?): install the versions in manifest.json, or start in another --workdir"
         )
     replay.restore(saved.replay)
-    memory = None
-    if saved.memory is not None:
-        kept, restart = jax.tree.unflatten(jax.tree.structure(fleet.start_memory(1)), saved.memory)
-        memory = types.Memory(fleet.to_devices(kept), restart)
+    memory = fleet.init_memory(1)
+    if saved.memory:
+        kept = jax.tree.unflatten(jax.tree.structure(memory), saved.memory)
+        memory = kept._replace(state=fleet.to_devices(kept.state))
     state = loop.LoopState(
-        saved.step, learner, observation, saved.pending_update, memory, saved.early_updates
-    )
+        saved.step, fleet.to_devices(saved.learner), observation, saved.pending_update, memory,
+        saved.early_updates,
+    )  # fmt: skip
     return state, saved.records, frame_log
 
 
@@ -344,7 +345,7 @@ class _Saves:
             self.history.state,
             self.recording.written,
             None if self.frame_log is None else self.frame_log.sync(),
-            None if memory is None else tuple(jax.tree.leaves(memory)),
+            tuple(jax.tree.leaves(memory)),
             state.early_updates,
         )
 

@@ -87,10 +87,10 @@ class Fleet:
         self,
         params: types.Params,
         stacks: np.ndarray,
-        memory: types.Memory | None,
+        memory: types.Memory,
         *counters: int,
         policy_name: str = TRAINING,
-    ) -> tuple[jax.Array, types.Memory | None]:
+    ) -> tuple[jax.Array, types.Memory]:
         """Actions of all runs; returns before they are computed.
 
         Args:
@@ -98,28 +98,23 @@ class Fleet:
           stacks: `[R, N, C, *frame_shape]`, N stacks of whole frames per run. The device brings
             them into the network's layout, because at 130 runs a host would need a quarter of the
             loop's time for it.
-          memory: from the last step; None if an episode starts in every environment, and always
-            None if the agents have no memory.
+          memory: of `init_memory`, or from the last step.
           *counters: integers that fix the noise, the agent steps of the run first; equal counters
             draw equal noise.
           policy_name: as of `Agent.act`.
 
         Returns:
-          `[R', N, *act]`, and the next memory, which restarts no episode.
+          `[R', N, *act]`, and the next memory, as if no episode had ended.
         """
-        if self.agent.init_memory is not None:
-            memory = memory or self.start_memory(stacks.shape[1])
-            memory = memory._replace(restart=self.place(memory.restart))
+        memory = memory._replace(is_first=self.place(memory.is_first))
         counters = tuple(np.int32(counter) for counter in counters)
         actions, state = self.programs.act[policy_name](
             self._runs_here, self._runs, params, self.place(stacks), self._keys, counters,
             memory,
         )  # fmt: skip
-        if memory is not None:
-            memory = types.Memory(state, np.zeros(stacks.shape[:2], bool))
-        return actions, memory
+        return actions, types.Memory(state, np.zeros(stacks.shape[:2], bool))
 
-    def start_memory(self, number: int) -> types.Memory:
+    def init_memory(self, number: int) -> types.Memory:
         """The memory of `number` environments a run, all at the start of an episode."""
         shapes = jax.eval_shape(lambda: self.agent.init_memory(number))
         zeros = jax.tree.map(lambda x: np.zeros((self.num_runs, *x.shape), x.dtype), shapes)
@@ -239,14 +234,12 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
 
     def act(run, params, frames, key_data, counters, memory, *, policy_name):
         key, observation = _key(key_data, _ACT, *counters), agent.observations.network.stack(frames)
-        if memory is None:
-            return agent.act(run, params, observation, key, policy_name, counters[0]), None
 
         def start_over(old, fresh):
-            restart = memory.restart.reshape(-1, *[1] * (old.ndim - 1))
-            return jnp.where(restart, fresh, old)
+            is_first = memory.is_first.reshape(-1, *[1] * (old.ndim - 1))
+            return jnp.where(is_first, fresh, old)
 
-        fresh = agent.init_memory(len(memory.restart))
+        fresh = agent.init_memory(len(memory.is_first))
         state = jax.tree.map(start_over, memory.state, fresh)
         return agent.act(run, params, observation, state, key, policy_name, counters[0])
 

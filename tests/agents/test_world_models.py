@@ -200,7 +200,7 @@ def slow_model_loss(network, params, windows, noise, images):
     apply = functools.partial(network.apply, params)
     of_image, of_reward, divergence = [], [], []
     for b in range(len(windows.reward)):
-        last = network.start(1)
+        last = network.init_latent(1)
         for t in range(windows.reward.shape[1]):
             image = images[b, t][None]
             last, q = apply(

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from rcrl_jax.config import presets
+from rcrl_jax.config.fields import without_effect
 from rcrl_jax.config.presets import DMC_PRESETS, WORLD_MODEL_PRESETS, control_presets
 from rcrl_jax.envs import dmc, dmc_rendering
 from rcrl_jax.runs import checkpoints, records
@@ -22,7 +24,9 @@ SMALL = toy_control.SMALL | {
 
 
 def small(workdir, task, preset, env_steps):
-    fields = [f"--config.{name}={value}" for name, value in SMALL.items()]
+    unused = without_effect(presets.control_presets()[preset])
+    used = {name: value for name, value in SMALL.items() if name not in unused}
+    fields = [f"--config.{name}={value}" for name, value in used.items()]
     return [
         f"--task={task}", f"--preset={preset}", f"--steps={env_steps}", f"--workdir={workdir}",
         "--eval_episodes=1", "--seed=1", *fields,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from experiments import command_line, launch
 from experiments.theory.studies import abstraction
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.fields import LARGEST_INT
@@ -19,6 +20,7 @@ from rcrl_jax.training.plan import Plan
 from tests.auxiliary.test_new_task import select
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
+from tests.training import toy
 
 ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 MINATAR = "experiments.minatar"
@@ -123,6 +125,17 @@ REFUSED = [
     (DMC, ["--steps=3"], ["--steps", "action repeat, 4"]),
     (DMC, ["--preset=dreamer", "--config.sequence_length=101"], ["sequence_length", "100"]),
     (DMC, ["--preset=planet", "--config.action_repeat=25"], ["sequence_length", "an episode"]),
+    (
+        DMC,
+        ["--preset=slac", "--config.return_contrast.loss=cross_entropy", "--dry_run"],
+        ["return_contrast.loss: has no effect unless auxiliary holds a task"],
+    ),
+    (ATARI, ["--config.epsilon=0.5"], ["config.epsilon", "unless exploration is 'epsilon_greedy'"]),
+    (
+        REPRESENTATION,
+        ["--presets=rcrl,curl", "--config.epsilon=0.5"],
+        ["config.epsilon", "has no effect in any"],
+    ),
     (DMC, ["--preset=slac", "--config.replay.capacity=200"], ["batch_size", "replay.capacity"]),
     (EVALUATE, [], ["--workdir"]),
     (EVALUATE, ["--workdir=nowhere"], ["no directory nowhere"]),
@@ -213,6 +226,17 @@ def test_short_flags_of_minatar_are_fields(tmp_path):
     plan = accepted(MINATAR, "--sticky=0.25", "--nominimal_actions", directory=tmp_path)
     assert (plan.config.sticky, plan.config.minimal_actions) == (0.25, False)
     assert plan.total_steps == 30_000 and plan.workdir.name == "minatar_rcrl-Breakout-0"
+
+
+def test_a_run_that_holds_a_field_without_effect_is_resumed(tmp_path, monkeypatch):
+    plan = toy.make_plan(tmp_path)
+    monkeypatch.setattr(command_line, "changed_fields", lambda: {"epsilon": 0.5})
+    with pytest.raises(ValueError, match="--config.epsilon: has no effect unless exploration is"):
+        launch.check_effects(plan)
+    manifest = plan.paths[0].manifest
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    launch.check_effects(plan)
 
 
 def test_tasks_that_ask_for_different_samples_are_refused(tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def make_fleet(config, seeds, *, make_environment=make_catch, games=None, **chan
 def training(fleet, environment, total_steps, *, replay=None, history=None):
     """The loop of a new run, ready to step."""
     return loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
+        loop.start(fleet, environment),
         fleet=fleet,
         environment=environment,
         replay=replay or build.make_replay(fleet, "host"),
