@@ -550,7 +550,7 @@ def test_an_entry_in_the_table_is_all_that_an_encoder_needs(monkeypatch):
     monkeypatch.setattr(
         rainbow_network, "load", lambda path: Means if path == "Means" else known(path)
     )
-    entry = choices.Encoder("Means", "means", 7, True, bytes_an_image=5, large_blocks=True)
+    entry = choices.Encoder("Means", "means", 7, "frames", bytes_an_image=5, large_blocks=True)
     monkeypatch.setitem(ENCODERS, "means", entry)
     config = fields.replace(ATARI_PRESETS["rcrl"], SMALL | {"encoder": "means"})
     agent = make_agent(config, SPEC)
