@@ -124,7 +124,7 @@ def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
 
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `check`. A dry run says that it fits, and ends."""
-    if _DRY_RUN.value or not plan.is_finished():
+    if _DRY_RUN.value or not plan.has_scores():
         check(plan, spec)
     end_dry_run([plan], plan.workdir)
     from rcrl_jax import compilation

@@ -115,15 +115,12 @@ def is_finished(spec: Spec, unit: Unit) -> bool:
     """Whether the results hold the unit's finished run, or say that it has diverged for good.
 
     Raises:
-        SweepError: they hold another run in its place.
+        SweepError: they hold another run in its place, or files that do not belong together.
     """
     paths = spec.result_paths(unit)
     if not paths.directory.exists():
         return False
-    if paths.diverged.exists():
-        _check_run(spec, unit, paths.manifest)
-    else:
-        _check_finished(spec, unit, paths)
+    _check_finished(spec, unit, paths)
     return True
 
 
@@ -227,12 +224,14 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     _check_run(spec, unit, paths.manifest)
     try:
-        episodes = len(records.read_scores(paths.scores)["returns"])
-    except (OSError, files.Damaged):
+        scores = records.read_result(paths.directory)
+    except FileNotFoundError:
         raise SweepError(
-            f"{paths.scores} does not hold the scores of a finished run; {_ELSEWHERE}"
+            f"{paths.directory} does not hold the scores of a finished run; {_ELSEWHERE}"
         ) from None
-    if episodes != spec.eval_episodes:
+    except (OSError, files.Damaged) as error:
+        raise SweepError(f"{error}; {_ELSEWHERE}") from None
+    if scores is not None and (episodes := len(scores["returns"])) != spec.eval_episodes:
         raise SweepError(
             f"{paths.scores} holds {episodes} final episodes, the sweep asks for "
             f"{spec.eval_episodes}; {_ELSEWHERE}"

@@ -1,6 +1,7 @@
 """Writes what a run records: JSON lines, TensorBoard, scores, parameters."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -217,7 +218,7 @@ class RunRecorder(contextlib.AbstractContextManager):
     ) -> None:
         """Writes scores.json, the run's result: the evaluation of the agent at the last step.
 
-        It has digests of the records, so they are on the disk before it is.
+        It has digests of the records and of the manifest, so they are on the disk before it is.
 
         Args:
             counters: how far the run is, at its end.
@@ -226,15 +227,18 @@ class RunRecorder(contextlib.AbstractContextManager):
         """
         self._metrics.sync()
         self._evaluations.sync()
+        digests = {
+            "metrics": self._metrics.digest.value.hex(),
+            "evaluations": self._evaluations.digest.value.hex(),
+        }
+        if self._manifest is not None:
+            digests["manifest"] = hashlib.sha256(self._manifest).hexdigest()
         files.write_json_atomically(
             self._paths.scores,
             {
                 "measured": "final evaluation: the agent at the last step",
                 **describe_scores(self._paths, counters, returns, episodes_cut=episodes_cut),
-                "record_digests": {
-                    "metrics": self._metrics.digest.value.hex(),
-                    "evaluations": self._evaluations.digest.value.hex(),
-                },
+                "record_digests": digests,
             },
         )
 

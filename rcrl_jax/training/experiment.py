@@ -77,7 +77,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        finished_before = plan.is_finished()
+        finished_before = plan.has_scores()
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
@@ -201,20 +201,12 @@ def _report(plan: Plan, say: Say) -> list[float]:
       Damaged: the files of a run are at odds with one another.
       OSError: a file cannot be read.
     """
+    found = [records.read_result(paths.directory) for paths in plan.paths]
     try:
         # Only training reads the log of frames, and training has ended.
         (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
     except OSError as error:
         say(f"warning: {error}")
-    found = []
-    for paths in plan.paths:
-        scores = records.read_scores(paths.scores)
-        own = {"preset": paths.preset, "game": paths.game, "seed": paths.seed}
-        of_another = [name for name in own if scores.get(name) != own[name]]
-        if of_another:
-            raise files.Damaged(paths.scores, f"it is of another {' and '.join(of_another)}")
-        records.check_finished(paths.directory, scores)
-        found.append(scores)
     means = [float(np.mean(scores["returns"])) for scores in found]
     for paths, scores, mean in zip(plan.paths, found, means, strict=True):
         try:

@@ -137,6 +137,9 @@ def test_a_run_that_diverged_for_good_is_not_trained_again(tmp_path):
     toy_sweep.write_manifest(paths.manifest, toy_sweep.describe(spec, pong), {})
     with pytest.raises(SweepError, match="does not hold the scores of a finished run"):
         work.plan(spec, directory, 1)
+    files.write_json_atomically(paths.diverged, {"attempts": 1})
+    with pytest.raises(SweepError, match="attempts is 1, expected 2"):
+        work.plan(spec, directory, 1)
     files.write_json_atomically(paths.diverged, {"attempts": 2})
     assert [fleet.units for fleet in work.plan(spec, directory, 1)] == [units[1:]]
     toy_sweep.write_manifest(paths.manifest, toy_sweep.describe(spec, pong, steps=9999), {})
@@ -180,8 +183,14 @@ def write_work(spec, unit, directory, *, episodes=3, **changes):
     """A finished run in the unit's work directory."""
     begin(spec, alone(unit), directory, **changes)
     paths = work.paths_of(directory, alone(unit), unit)
-    files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes, "mean": 1.0})
-    for path in (paths.evaluations, paths.metrics, paths.curve, paths.parameters):
+    run = toy_sweep.describe(spec, unit, **changes)
+    returns = {"returns": [1.0] * episodes, "mean": 1.0, "episodes_cut": 0}
+    final = {"agent_steps": run["steps"], "env_steps": run["steps"], **returns}
+    place = {name: run[name] for name in ("preset", "game", "seed")}
+    files.write_json_atomically(paths.scores, {**place, **final, "episodes": episodes})
+    paths.evaluations.write_text(json.dumps(final) + "\n")
+    paths.metrics.write_text('{"agent_steps": 1, "wall_s": 0.5}\n')
+    for path in (paths.curve, paths.parameters):
         path.write_text(path.name)
     paths.checkpoints.mkdir()
     (paths.checkpoints / "100").write_text("large")
@@ -293,12 +302,31 @@ def test_another_run_is_neither_collected_nor_taken_for_finished(spec, directory
     assert contents(target) == before and paths.workdir.exists()
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
+def test_a_run_without_its_records_is_neither_collected_nor_taken_for_finished(
+    spec, directory, name
+):
+    unit = spec.units[0]
+    paths = write_work(spec, unit, directory)
+    target = shutil.copytree(paths.directory, spec.result_paths(unit).directory)
+    (target / name).unlink()
+    for check in (work.is_finished, lambda *_: work.plan(spec, directory, 1)):
+        with pytest.raises(SweepError, match=rf"{name}, to which it belongs, is missing; move it"):
+            check(spec, unit)
+    shutil.rmtree(target)
+    (paths.directory / name).unlink()
+    with pytest.raises(SweepError, match=rf"{name}, to which it belongs, is missing"):
+        work.collect(spec, alone(unit), directory)
+    assert not target.exists() and paths.scores.exists()
+
+
 def test_files_of_no_run_are_refused(spec, directory):
     paths = write_work(spec, spec.units[0], directory)
+    whole = paths.scores.read_text()
     paths.scores.write_text("{")
-    with pytest.raises(SweepError, match="scores.json does not hold the scores"):
+    with pytest.raises(SweepError, match="scores.json is damaged"):
         work.collect(spec, alone(spec.units[0]), directory)
-    files.write_json_atomically(paths.scores, {"returns": [1.0] * 3, "mean": 1.0})
+    paths.scores.write_text(whole)
     paths.curve.unlink()
     paths.curve.symlink_to("/dev/zero")
     with pytest.raises(files.Damaged, match="curve.png is damaged: it is not a regular file"):

@@ -169,7 +169,7 @@ def finished(reference, tmp_path):
 def test_scores_of_another_seed_are_refused(finished):
     path = toy.paths_of(finished).scores
     path.write_text(json.dumps(json.loads(path.read_text()) | {"seed": 9}))
-    with pytest.raises(files.Damaged, match="it is of another seed"):
+    with pytest.raises(files.Damaged, match="seed is 9, but seed is 3 in manifest.json"):
         run(finished)
 
 
