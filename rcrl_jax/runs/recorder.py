@@ -1,7 +1,6 @@
 """Writes what a run records: JSON lines, TensorBoard, scores, parameters."""
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
 from rcrl_jax import files, reference, words
-from rcrl_jax.runs import records
+from rcrl_jax.runs import manifest, records
 from rcrl_jax.runs.paths import RunPaths
 
 Line = tuple[bytes, dict[str, Any]]
@@ -232,7 +231,8 @@ class RunRecorder(contextlib.AbstractContextManager):
             "evaluations": self._evaluations.digest.value.hex(),
         }
         if self._manifest is not None:
-            digests["manifest"] = hashlib.sha256(self._manifest).hexdigest()
+            described = manifest.how_computed(json.loads(self._manifest))
+            digests["manifest"] = records.Digest([described]).value.hex()
         files.write_json_atomically(
             self._paths.scores,
             {

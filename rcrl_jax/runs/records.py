@@ -164,7 +164,7 @@ def read_result(directory: pathlib.Path) -> dict[str, Any] | None:
     """
     path, diverged = directory / _SCORES, directory / _DIVERGED
     check_digests(directory)
-    run = _read_run(directory)
+    described, run = _read_run(directory)
     if diverged.exists():
         if path.exists():
             raise files.Damaged(directory, f"it holds both {_SCORES} and {_DIVERGED}; remove one")
@@ -184,12 +184,12 @@ def read_result(directory: pathlib.Path) -> dict[str, Any] | None:
     episodes, count = scores.get("episodes"), len(scores["returns"])
     if episodes != count:
         raise files.Damaged(path, f"episodes is {episodes!r}, but it holds {count} returns")
-    _check_records(directory, scores)
+    _check_records(directory, scores, described)
     return scores
 
 
-def _read_run(directory: pathlib.Path) -> dict[str, Any]:
-    """What the scores of a run must say of it, by its manifest."""
+def _read_run(directory: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run's manifest says of how it was computed, and what its scores must therefore say."""
     path = directory / "manifest.json"
     try:
         described = manifest.read(path)
@@ -198,15 +198,17 @@ def _read_run(directory: pathlib.Path) -> dict[str, Any]:
     with files.reading(path):
         run = described["run"]
         repeat = described["environment"].get("action_repeat", 1)
-        return {
+        return manifest.how_computed(described), {
             **{name: run[name] for name in ("preset", "game", "seed")},
             "agent_steps": run["steps"],
             "env_steps": run["steps"] * repeat,
         }
 
 
-def _check_records(directory: pathlib.Path, scores: Mapping[str, Any]) -> None:
-    """Raises Damaged unless a run's records are those that its scores were written with.
+def _check_records(
+    directory: pathlib.Path, scores: Mapping[str, Any], described: Mapping[str, Any]
+) -> None:
+    """Raises Damaged unless a run's records and manifest are those that its scores belong to.
 
     The last evaluation is the final one, so that it has the returns of the scores.
     """
@@ -223,7 +225,7 @@ def _check_records(directory: pathlib.Path, scores: Mapping[str, Any]) -> None:
         lines = read(records)
         if name in digests and Digest(lines).value.hex() != digests[name]:
             raise files.Damaged(path, f"it does not belong to the records in {records.name}")
-    if "manifest" in digests and digest_of(directory / "manifest.json") != digests["manifest"]:
+    if "manifest" in digests and Digest([described]).value.hex() != digests["manifest"]:
         raise files.Damaged(path, "it does not belong to manifest.json, which has changed")
     if not lines:
         raise files.Damaged(records, "it holds no evaluation, but the run is finished")

@@ -93,10 +93,17 @@ def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):
         records.read_result(paths[0].directory)
 
 
-def test_a_changed_manifest_of_a_finished_run_is_noticed(paths):
+@pytest.mark.parametrize("section", [*(set(manifest.SECTIONS) - {"launch"}), "resumed"])
+def test_a_changed_manifest_of_a_finished_run_is_noticed(paths, section):
     write(paths[0])
     described = manifest.read(paths[0].manifest)
-    described["versions"] = {"git_commit": "another"}
+    described["launch"]["command"] = "another"  # which computes the same
+    files.write_json_atomically(paths[0].manifest, described)
+    assert records.read_result(paths[0].directory)
+    if section == "resumed":
+        described["launch"]["resumed"] = [{"versions": {"git_commit": "another"}}]
+    else:
+        described[section] |= {"a": "field"}
     files.write_json_atomically(paths[0].manifest, described)
     with pytest.raises(files.Damaged, match="to manifest.json, which has changed"):
         records.read_result(paths[0].directory)

@@ -228,7 +228,10 @@ def test_a_finished_run_that_starts_again_keeps_its_old_scores(finished):
         assert (paths.directory / f"{name}.old").read_bytes() == content
         assert not (paths.directory / name).exists()
     experiment.run(finished, lambda line: None)  # goes on, and reaches the same result
-    assert records.read_scores(paths.scores) == json.loads(old["scores.json"])
+    new, old = records.read_scores(paths.scores), json.loads(old["scores.json"])
+    for scores in (new, old):  # the manifest says that other games were asked for in between
+        del scores["record_digests"]["manifest"]
+    assert new == old
 
 
 def test_a_deleted_manifest_is_called_that(finished):
