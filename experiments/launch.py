@@ -211,4 +211,8 @@ def ending_cleanly() -> Iterator[None]:
     except experiment.Diverged as error:
         command_line.fail(str(error), 1)
     except SimulatorFailed as error:
-        command_line.fail(f"{error}: the same command resumes", 1)
+        command_line.fail(
+            f"{error}: the same command goes on from the last checkpoint, and ends here again "
+            "unless the reason has passed",
+            1,
+        )

@@ -12,7 +12,15 @@ from rcrl_jax import files, reference
 from rcrl_jax.runs import manifest, records
 
 _RESTORE = "restore the file or repeat the run"
-_NOT_MEASURED = ("agent_steps", "env_steps", "frames", "returns", "mean", "episodes_cut")
+_NOT_MEASURED = (
+    "agent_steps",
+    "env_steps",
+    "frames",
+    "returns",
+    "mean",
+    "episodes_cut",
+    "physics_errors",
+)
 
 
 def read_run(directory: pathlib.Path) -> dict[str, Any]:

@@ -71,8 +71,9 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       Diverged: a loss, an action or a parameter became NaN; the state is kept under
         `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
-      SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
-        Nothing newer can be saved, because the current update has consumed the learner's state.
+      SimulatorFailed: a simulator has failed, has ended or hangs; the same call resumes at the last
+        checkpoint, and fails again if the reason lasts. Nothing newer can be saved, because the
+        current update has consumed the learner's state.
       VideoFailed: there is no ffmpeg, or it failed; the scores are written.
       OSError: too little space, or a file cannot be written.
     """
