@@ -1,4 +1,4 @@
-"""One run as a record: its files, checked against each other and against their place."""
+"""One run as a record: its files, checked against their place; `records` checks the others."""
 
 import contextlib
 import hashlib

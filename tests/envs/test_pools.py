@@ -88,7 +88,7 @@ def test_largest_action_set_is_the_spec_s():
 def test_a_vector_whose_simulations_cannot_fail_may_stand_beside_one_whose_can():
     class Failing(Recorded):
         def recv(self):
-            step = super().recv()
+            step = self.environment.recv()
             return step._replace(failed=np.ones_like(step.truncated))
 
     parts = [kind(make_catch([seed]), [seed], []) for kind, seed in ((Recorded, 1), (Failing, 2))]
