@@ -264,7 +264,7 @@ def test_rewards_and_limits_are_envpool_s(monkeypatch):
     simulator = dmc_worker._EnvpoolSimulator(simulation, (8, 8, 3))
 
     def step(action):
-        time_step = dmc_worker._repeat(simulator, action[: task.action_size], task.action_repeat)
+        time_step, _ = dmc_worker._repeat(simulator, action[: task.action_size], task.action_repeat)
         last = time_step.last()
         return time_step.reward, last and not time_step.discount, last and time_step.discount == 1
 
