@@ -176,7 +176,7 @@ def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
 
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `check`. A dry run says that it fits, and ends."""
-    if _DRY_RUN.value or not plan.is_finished():
+    if _DRY_RUN.value or not plan.has_scores():
         check(plan, spec)
     end_dry_run([plan], plan.workdir)
     from rcrl_jax import compilation
@@ -271,4 +271,8 @@ def ending_cleanly() -> Iterator[None]:
     except experiment.Diverged as error:
         command_line.fail(str(error), 1)
     except SimulatorFailed as error:
-        command_line.fail(f"{error}: the same command resumes", 1)
+        command_line.fail(
+            f"{error}: the same command goes on from the last checkpoint, and ends here again "
+            "unless the reason has passed",
+            1,
+        )

@@ -35,8 +35,9 @@ runs that they have. In <workdir>/<name of the results>/:
 
 A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and
 parameters.npz are copied to <results>/<preset>/<game>/seed_<n>/, those of an arm to
-<results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
-manifest.json) or configuration, the sweep is refused.
+<results>/<arm>/<preset>/<game>/seed_<n>/. Meanwhile <results>/.lock is held: sweeps may share their
+results. If a run there has another algorithm number (in manifest.json) or configuration, or files
+that do not belong together, the sweep is refused.
 
 After SIGTERM or Ctrl-C, every running fleet saves its state first. To pause a sweep, stop its
 process group, whose number it prints: kill -STOP -- -PGID; to continue: kill -CONT -- -PGID.

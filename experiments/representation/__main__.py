@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         for plan in plans:  # all of them before the first one trains
-            if not plan.is_finished():
+            if not plan.has_scores():
                 launch.check(plan, atari.largest_spec())
         launch.end_dry_run(plans, workdir)
         for plan in plans:

@@ -80,7 +80,8 @@ def make_dmc(
 
     An agent step repeats its action and sums the rewards. Actions are [R, A] float32 in [-1, 1]
     with A = `MAX_NUM_ACTIONS`; a task reads its first `action_size` components. The suite's time
-    limit of 1000 environment steps truncates.
+    limit of 1000 environment steps truncates. So does a physics error of dm_control; envpool has
+    none.
 
     Args:
         tasks: one per environment, of `DMC_TASKS`.
@@ -246,6 +247,7 @@ class _ControlSuite(VectorEnvironment):
             lives=np.zeros(self.num_envs, np.int32),
             terminated=is_last & (arrays.discount == 0.0),
             truncated=is_last & (arrays.discount > 0.0),
+            failed=arrays.failed.copy(),
         )
         return self._last
 
