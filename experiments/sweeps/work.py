@@ -85,6 +85,7 @@ def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
 def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
     """Splits `units` into fleets: each unit is in one of them, and every fleet is a whole grid.
 
+    No fleet has more than `max_runs` runs, or more games than the spec's `games_per_fleet`.
     Runs share a fleet only if they have the same arm, the same preset values and the same number
     of agent steps: tasks of DMControl differ in both. All games of one seed come before the next
     seed, so that a sweep that is stopped early has every game.
@@ -93,7 +94,7 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
     for unit in units:
         kind = unit.arm, spec.make_config(unit), spec.agent_steps(unit)
         seeds_of[kind][unit.game].append(unit.seed)
-    fleets = []
+    fleets, most_games = [], spec.games_per_fleet or len(spec.experiment.games)
     for (arm, *_), seeds_by_game in seeds_of.items():
         games_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for game, seeds in seeds_by_game.items():
@@ -101,8 +102,8 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
         for seeds, games in games_of.items():
             fleets += [
                 Fleet(arm, own_games, own_seeds)
-                for own_seeds in _parts(seeds, max(max_runs // len(games), 1))
-                for own_games in _parts(games, max_runs)
+                for own_seeds in _parts(seeds, max(max_runs // min(len(games), most_games), 1))
+                for own_games in _parts(games, min(max_runs, most_games))
             ]
     return fleets
 

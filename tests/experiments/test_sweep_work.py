@@ -1,5 +1,6 @@
 """Fleets and results: every run is in one fleet, finished runs are kept completely."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -41,6 +42,13 @@ def test_a_grid_is_split_by_seeds_if_all_games_fit_else_by_games(tmp_path):
         Fleet(RCRL, BOTH, (0,)), Fleet(RCRL, BOTH, (1, 2)), Fleet(RCRL, BOTH, (3, 4))
     ]  # fmt: skip
     assert work.plan(spec, tmp_path / "runs", 1) == [alone(unit) for unit in spec.units]
+
+
+def test_a_spec_limits_the_games_of_a_fleet(tmp_path):
+    spec = dataclasses.replace(make(tmp_path, seeds="0:5"), games_per_fleet=1)
+    assert work.group(spec, spec.units, 3) == [
+        Fleet(RCRL, (game,), seeds) for seeds in ((0, 1), (2, 3, 4)) for game in BOTH
+    ]
 
 
 SPEC = make_spec(
