@@ -27,7 +27,8 @@ class Evaluation(NamedTuple):
     """Scores of R runs."""
 
     returns: np.ndarray  # [R, E] float64, raw return of each game
-    cut: np.ndarray  # [R] int64, games that the frame limit ended
+    cut: np.ndarray  # [R] int64, games that a limit or a physics error ended
+    failed: np.ndarray  # [R] int64, those that a physics error ended
     films: tuple[np.ndarray, ...]  # each [T, *frame_shape]: the first game of the filmed runs
 
 
@@ -102,6 +103,7 @@ def evaluate(
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
         np.sum([part.cut for part in parts], axis=0),
+        np.sum([part.failed for part in parts], axis=0),
         parts[0].films,
     )
 
@@ -175,7 +177,7 @@ def _play(
     """Plays one game in every environment, all at the same time."""
     games, runs = environment.num_envs, players.fleet.num_runs
     returns = np.full(games, np.nan)
-    cut = np.zeros(games, bool)
+    cut, failed = np.zeros(games, bool), np.zeros(games, bool)
     observation = environment.reset()
     # Copies: a view would keep the frames of all games in memory.
     filmed = range(0, games, games // runs)[:film]
@@ -194,6 +196,7 @@ def _play(
                 frames.append(outcome.frame[game].copy())
         returns = np.where(first, outcome.episode_return, returns)
         cut |= first & outcome.truncated
+        failed |= first & outcome.failed
         ended = (outcome.terminated | outcome.truncated).reshape(runs, -1)
         players = players.after(ended)
         if first.any():
@@ -205,5 +208,6 @@ def _play(
     return Evaluation(
         returns.reshape(runs, -1),
         cut.reshape(runs, -1).sum(axis=1),
+        failed.reshape(runs, -1).sum(axis=1),
         tuple(np.stack(frames) for frames in films),
     )

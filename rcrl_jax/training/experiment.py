@@ -71,13 +71,14 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       Diverged: a loss, an action or a parameter became NaN; the state is kept under
         `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
-      SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
-        Nothing newer can be saved, because the current update has consumed the learner's state.
+      SimulatorFailed: a simulator has failed, has ended or hangs; the same call resumes at the last
+        checkpoint, and fails again if the reason lasts. Nothing newer can be saved, because the
+        current update has consumed the learner's state.
       VideoFailed: there is no ffmpeg, or it failed; the scores are written.
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        finished_before = plan.is_finished()
+        finished_before = plan.has_scores()
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
@@ -201,20 +202,12 @@ def _report(plan: Plan, say: Say) -> list[float]:
       Damaged: the files of a run are at odds with one another.
       OSError: a file cannot be read.
     """
+    found = [records.read_result(paths.directory) for paths in plan.paths]
     try:
         # Only training reads the log of frames, and training has ended.
         (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
     except OSError as error:
         say(f"warning: {error}")
-    found = []
-    for paths in plan.paths:
-        scores = records.read_scores(paths.scores)
-        own = {"preset": paths.preset, "game": paths.game, "seed": paths.seed}
-        of_another = [name for name in own if scores.get(name) != own[name]]
-        if of_another:
-            raise files.Damaged(paths.scores, f"it is of another {' and '.join(of_another)}")
-        records.check_finished(paths.directory, scores)
-        found.append(scores)
     means = [float(np.mean(scores["returns"])) for scores in found]
     for paths, scores, mean in zip(plan.paths, found, means, strict=True):
         try:

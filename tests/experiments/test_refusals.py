@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import re
 import shutil
 
 import jax
@@ -22,6 +23,7 @@ from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
 from tests.training import toy
 
+ROOT = pathlib.Path(__file__).parents[2]
 ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
@@ -163,7 +165,12 @@ REFUSED = [
     (ATARI, ["--config.auxiliary="], ["config.auxiliary", "expected names with commas"]),
     (ATARI, ["--config.auxiliary=('curll')"], ["auxiliary", "return_contrast", "got ('curll',)"]),
     (ATARI, ["--config.auxiliary=([1],)"], ["auxiliary", "return_contrast"]),
-    (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
+    (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=curl,"], ["auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=,curl"], ["auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=curl,,return_contrast"], ["expected names with commas"]),
+    (ATARI, ["--config.auxiliary=(,)"], ["expected names with commas"]),
+    (ATARI, ["--seeds=0,"], ["--seeds", "'0,'"]),
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
     (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
@@ -180,6 +187,47 @@ REFUSED = [
 )
 def test_a_mistake_is_one_line_at_once_and_nothing_is_written(tmp_path, module, arguments, says):
     assert_mistake(programs.call(module, *arguments, directory=tmp_path), says, tmp_path)
+
+
+LISTS = {
+    ATARI: ("games",),
+    DMC: ("tasks",),
+    REPRESENTATION: ("presets", "games"),
+    EVALUATE: ("games",),
+    SWEEP: ("presets", "games"),
+    THROUGHPUT: ("runs",),
+    "benchmarks.host": ("runs", "cores"),
+    "benchmarks.compiled": ("devices", "presets", "runs", "programs"),
+    "benchmarks.table1": ("results", "steps", "presets", "scores"),
+    "benchmarks.table2": ("results", "steps", "presets"),
+    "benchmarks.figure_dmc": ("results", "steps", "presets"),
+    "benchmarks.report": ("results",),
+    "benchmarks.compare": ("results",),
+    "benchmarks.digests": ("runs",),
+}
+"""Every flag that takes items with commas between them, by program."""
+
+
+def test_these_are_all_flags_of_lists():
+    defined = {}
+    for path in [*ROOT.glob("experiments/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]:
+        name = path.parent.name if path.stem == "__main__" else path.stem
+        defined[name] = len(re.findall(r"DEFINE_list\(", path.read_text()))
+    counted = {module.split(".")[1]: len(names) for module, names in LISTS.items()}
+    counted["representation"] -= 1  # --games is that of atari100k
+    counted["command"] = counted.pop("table1")  # of tables, with these:
+    del counted["table2"], counted["figure_dmc"]
+    assert {name: count for name, count in defined.items() if count} == counted
+
+
+@pytest.mark.parametrize(
+    "module, name", [(m, name) for m, names in LISTS.items() for name in names]
+)
+def test_an_empty_item_of_a_list_is_refused(tmp_path, module, name):
+    """`--results=b,` must not read the whole current directory."""
+    for value in ("b,", ",", ",b", "b,,c", "b, "):
+        result = programs.call(module, f"--{name}={value}", directory=tmp_path)
+        assert_mistake(result, [f"--{name}: an item of", "is empty"], tmp_path)
 
 
 def test_what_is_right_is_accepted(tmp_path):
