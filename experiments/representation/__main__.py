@@ -67,6 +67,7 @@ def main(argv: list[str]) -> None:
         host_memory.keep_freed_memory(large_blocks=large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from experiments.representation import analysis
+        from rcrl_jax import api
 
         plans = [
             _make_plan(preset, config, game, workdir / preset)
@@ -77,7 +78,7 @@ def main(argv: list[str]) -> None:
     with launch.ending_cleanly():
         for plan in plans:  # all of them before the first one trains
             if not plan.has_scores():
-                launch.check(plan, atari.largest_spec())
+                api.check(plan, atari.largest_spec())
         launch.end_dry_run(plans, workdir)
         for plan in plans:
             launch.run(plan, atari.largest_spec())
