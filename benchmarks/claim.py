@@ -17,9 +17,9 @@ import pandas as pd
 
 from benchmarks.tables import pools, registered, statistics
 from benchmarks.tables.registered import CLAIM, LARGER, PRESETS, Experiment
-from benchmarks.tables.run_files import ATTEMPTS
 from experiments import markdown
 from rcrl_jax import reference
+from rcrl_jax.runs.records import ATTEMPTS
 
 LEVEL = 0.05
 PERMUTATIONS = 100_000

@@ -150,7 +150,8 @@ def check_start(settings: presets.Config) -> dict[str, float]:
     stacks = np.zeros((_RUNS, 1, formats.frame_stack, *frame), np.uint8)
     policies = (TRAINING, EVALUATION)
     actions = [
-        fleet.act(state.params.agent, stacks, None, 0, policy_name=name)[0] for name in policies
+        fleet.act(state.params.agent, stacks, fleet.init_memory(1), 0, policy_name=name)[0]
+        for name in policies
     ]
     if wrong := _not_finite(fleet.to_host((state.params, actions))):
         raise Wrong(f"{wrong} is not finite")

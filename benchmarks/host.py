@@ -107,12 +107,13 @@ def make_stub(agent, num_runs: int, place: Callable[[Any], Any] = copy_arrays):
     actions = rng.integers(0, 3, (_FRAMES, num_runs, 1)).astype(np.int32)
     learner = python_types.SimpleNamespace(params=python_types.SimpleNamespace(agent=None))
 
-    def act(params: Any, frames: np.ndarray, memory: None, step: int) -> tuple[np.ndarray, None]:
+    def act(params, frames: np.ndarray, memory: types.Memory, step: int):
         del params
         place(frames)
         return actions[step % _FRAMES], memory
 
-    def update(learner: Any, batch: types.Batch) -> tuple[Any, types.UpdateResult]:
+    def update(learner, batch: types.Batch, kind: int):
+        del kind
         place(detach_frames(batch)[0])
         return learner, types.UpdateResult(loss, {})
 
@@ -190,8 +191,11 @@ def measure_loop(fleet, replay, environment, steps: int) -> dict[str, float]:
     timed["fleet"].agent, timed["fleet"].num_runs = agent, fleet.num_runs
     counters = {"thread": time.thread_time, "process": time.process_time, "wall": time.perf_counter}
     seen: list[dict[str, float]] = []
+    memory = types.Memory((), np.ones((fleet.num_runs, 1), bool))
     loop_steps = loop.train(
-        loop.LoopState(first, fleet.learner, environment.reset(), None), **timed, total_steps=total
+        loop.LoopState(first, fleet.learner, environment.reset(), None, memory),
+        **timed,
+        total_steps=total,
     )
     for _ in range(_WARM_STEPS + steps):
         clock.seconds.clear()

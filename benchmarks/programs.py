@@ -57,9 +57,8 @@ class ShapedFleet(Fleet):
 
     def act_arguments(self) -> tuple[Any, ...]:
         """Arguments of `programs.act` for one environment a run; see `Fleet.act`."""
-        params, memory, formats = self.init().params.agent, None, self.agent.observations
-        if self.agent.init_memory is not None:
-            memory = self.place(self.start_memory(1))
+        params, formats = self.init().params.agent, self.agent.observations
+        memory = self.place(self.init_memory(1))
         shape = (self.num_runs, 1, formats.frame_stack, *self.frame_shape)
         stacks = np.broadcast_to(np.zeros((), formats.stored.dtype), shape)
         return (
@@ -119,7 +118,7 @@ def _update(fleet, kind=0):
     batch = batch_of(fleet, kind)
     *arguments, _ = fleet.update_arguments(fleet.init(), batch)
     stored = store_of(fleet).shape if _pixels(fleet) else None
-    return fleet.programs.update.trace(*arguments, stored)
+    return fleet.programs.update[kind].trace(*arguments, stored)
 
 
 def batch_of(fleet: ShapedFleet, kind: int = 0) -> types.Batch:

@@ -3,7 +3,7 @@ r"""Measures how fast training is, as a share of what this machine can do.
     python -m benchmarks.throughput --preset=rcrl
     python -m benchmarks.throughput --preset=rcrl_sac --config.batch_size=512
 
-Agents of Atari play Pong, those of DMControl cheetah_run.
+Agents of Atari play Pong, those of MinAtar Breakout, those of DMControl cheetah_run.
 
 Prints, and writes to results/throughput/<device>.json: the machine's rate of float32 matrix
 products, measured on the spot; the time of each part of a training step alone; the whole loop, or,
@@ -32,9 +32,10 @@ from experiments import command_line
 from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import atari, dmc
+from rcrl_jax.envs import minatar
 from rcrl_jax.runs import manifest
 from rcrl_jax.training import build, host_memory, loop, prediction
+from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
 
@@ -48,7 +49,7 @@ _FRAME_STORE = flags.DEFINE_enum(
 _OUTPUT = flags.DEFINE_string("output", "results/throughput", "directory of the JSON file")
 
 _CONTROL = presets.control_presets()
-_PRESETS = {**presets.ATARI_PRESETS, **_CONTROL}
+_PRESETS = {**presets.ATARI_PRESETS, **presets.MINATAR_PRESETS, **_CONTROL}
 _MOST_RUNS = 1000
 _WARM_STEPS = 20  # learning steps before the clock starts: compilation, first page faults
 
@@ -69,8 +70,12 @@ def measure_machine(repeats: int) -> dict[str, float]:
 
 
 def make_plan(preset: str, settings: Config, runs: int) -> Plan:
-    """A plan of `runs` runs of Pong, or of cheetah_run."""
-    game, backend = ("cheetah_run", "dm_control") if preset in _CONTROL else ("Pong", "auto")
+    """A plan of `runs` runs of Pong, Breakout or cheetah_run."""
+    game, backend = "Pong", "auto"
+    if preset in presets.MINATAR_PRESETS:
+        game, backend = "Breakout", minatar.BACKEND
+    elif preset in _CONTROL:
+        game, backend = "cheetah_run", "dm_control"
     ids = tuple(RunId(game, seed) for seed in range(runs))
     return Plan(
         preset=preset,
@@ -89,14 +94,8 @@ def make_plan(preset: str, settings: Config, runs: int) -> Plan:
 
 def predict_memory(plan):
     """What a plan's fleet needs; makes nothing."""
-    spec = atari.largest_spec()
-    if plan.preset in _CONTROL:
-        spec = dmc.make_spec(
-            plan.runs[0].game,
-            plan.config.observation,
-            plan.config.render_size,
-            plan.config.action_repeat,
-        )
+    game = plan.runs[0].game
+    spec = environment_of(plan.config, game).spec(plan.config, (game,))
     fleet = prediction.fleet_of(plan, spec)
     return prediction.predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
 

@@ -25,7 +25,7 @@ def start(plan: Plan) -> Training:
     environment, fleet = build.make_fleet(plan)
     replay = build.make_replay(fleet, plan.frame_store)
     steps = loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
+        loop.start(fleet, environment),
         fleet=fleet,
         environment=environment,
         replay=replay,

@@ -61,6 +61,7 @@ def main(argv: list[str]) -> None:
         preset = flags.FLAGS.preset
         what = "+".join(games) if len(games) < len(atari.ATARI_GAMES) else _ALL
         plan = make_plan(preset, settings, games, seeds, launch.workdir(f"{preset}-{what}"))
+        launch.check_effects(plan)
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():

@@ -51,8 +51,14 @@ class _Names(flags.ArgumentParser):
 
     def parse(self, argument: str | tuple[str, ...]) -> tuple[str, ...]:
         if isinstance(argument, str):
-            names = re.findall(r"[^\s,'\"()]+", argument)
-            if not names and argument.strip() != "()":  # a slip must not leave every task out
+            text = argument.strip()
+            if text == "()":
+                return ()
+            if text.startswith("(") and text.endswith(")"):
+                text = text[1:-1].strip().removesuffix(",")  # Python's tuple of one name has one
+            names = [name.strip(" '\"") for name in text.split(",")]
+            # A slip must not leave a task out, and not every one.
+            if not all(re.fullmatch(r"[^\s'\"()]+", name) for name in names):
                 raise ValueError("expected names with commas between them, or () for none")
             return tuple(names)
         return tuple(argument)
@@ -81,9 +87,12 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
 
 def define_fields(preset: Config) -> None:
     """Defines a flag --config.<name> for every field of `preset`, whose values are the defaults."""
+    unused = fields.without_effect(preset)
     for field in fields.named_fields(preset):
         kind = typing.get_origin(field.type) or field.type
         meaning = f"{field.metadata['meaning']} (source: {field.metadata['source']})"
+        if field.name in unused:
+            meaning += f"; without effect unless {unused[field.name]}"
         name = _FIELD + field.name
         if kind is bool:  # which has a --no form
             flags.DEFINE_bool(name, field.value, meaning, module_name=_GROUP)
@@ -200,6 +209,9 @@ def parse(argv: list[str]) -> list[str]:
         flag = flags.FLAGS[name]
         if flag.present and flag.value in ("", []):
             refuse(f"--{name}: names nothing; leave the flag out or give it a value")
+        # A program would take '' for a directory, this one, or for a name.
+        if flag.present and isinstance(flag.value, list) and not all(map(str.strip, flag.value)):
+            refuse(f"--{name}: an item of {','.join(flag.value)!r} is empty")
     return rest
 
 

@@ -64,6 +64,7 @@ def main(argv: list[str]) -> None:
             _BACKEND.value,
             launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
         )
+        launch.check_effects(plan)
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():

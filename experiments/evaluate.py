@@ -107,7 +107,11 @@ def main(argv: list[str]) -> None:
         print(stop, file=sys.stderr)
         sys.exit(128 + stop.signum)
     except SimulatorFailed as error:
-        command_line.fail(f"{error}: the same command starts again", 1)
+        command_line.fail(
+            f"{error}: the same command starts again, and ends here again unless the reason has "
+            "passed",
+            1,
+        )
 
 
 if __name__ == "__main__":

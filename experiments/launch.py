@@ -2,8 +2,6 @@
 
 import contextlib
 import errno
-import itertools
-import math
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,10 +11,8 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax import files, signals, words
-from rcrl_jax.config import base
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
-from rcrl_jax.training.environments import environment_of
 
 if TYPE_CHECKING:
     from rcrl_jax.training.evaluation import EnvironmentMaker
@@ -97,63 +93,42 @@ def make_plan(
     Raises:
       ValueError: a flag's value is out of range.
     """
-    # Imported late: a program sets up the host's memory before JAX starts its threads.
-    from rcrl_jax.training import build
-    from rcrl_jax.training.plan import Plan, RunId
+    from rcrl_jax import api  # late: a program sets up the host's memory before JAX starts
 
-    played = environment_of(config, games[0])
-    base.check_run(config, steps, played.games, played.action_repeat(games[0], config))
-    runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
-    return Plan(
-        preset=preset,
-        config=config,
-        runs=runs,
-        total_steps=steps,
-        workdir=workdir,
-        eval_episodes=eval_episodes,
+    return api.make_plan(
+        preset,
+        config,
+        games,
+        seeds,
+        steps,
+        eval_episodes,
+        backend,
+        workdir,
         film=VIDEO.value,
-        make_environment=make_environment or build.environment_maker(config, runs, backend),
-        **fleet_options(len(runs), pixels=getattr(config, "observation", "pixels") == "pixels"),
+        make_environment=make_environment,
+        **fleet_options(),
     )
 
 
-def fleet_options(runs: int, *, pixels: bool = True) -> dict[str, Any]:
-    """The fields of a plan that say how its fleet computes; warns of a GPU that JAX leaves idle.
-
-    Args:
-      runs: number of runs in the fleet.
-      pixels: whether frames are images.
+def fleet_options() -> dict[str, Any]:
+    """How a fleet computes, as `api.make_plan` takes it; warns of a GPU that JAX leaves idle.
 
     Raises:
-      ValueError: a flag's value is out of range, or would store states on the device; or JAX finds
-        no device.
+      ValueError: --devices is out of range, or JAX finds no device.
     """
     available = command_line.count_devices()
     import jax  # late, as in `count_devices`
 
-    from rcrl_jax.training import build
-
     if idle := command_line.idle_gpu(jax.default_backend()):
         words.say(f"warning: {idle}")
+    number = None if _DEVICES.value == "all" else _DEVICES.value
+    if number and not (number.isdecimal() and 1 <= int(number) <= available):
+        raise ValueError(f"--devices: expected all or a number from 1 to {available}, got {number}")
     return {
         "batching": _BATCHING.value,
-        "num_devices": _read_devices(available, runs),
-        "frame_store": build.choose_frame_store(_FRAME_STORE.value, pixels=pixels),
+        "devices": number and int(number),
+        "frame_store": _FRAME_STORE.value,
     }
-
-
-def _read_devices(available: int, runs: int) -> int:
-    if _DEVICES.value == "all":
-        most = available
-    elif not _DEVICES.value.isdecimal() or not 1 <= int(_DEVICES.value) <= available:
-        raise ValueError(
-            f"--devices: expected all or a number from 1 to {available}, got {_DEVICES.value}"
-        )
-    else:
-        most = int(_DEVICES.value)
-    # No more than it takes for the same number of rows on each: the others would compute copies.
-    rows = math.ceil(runs / most)
-    return math.ceil(runs / rows)
 
 
 def read_names(one: flags.FlagHolder[str], several: flags.FlagHolder[list[str]]) -> tuple[str, ...]:
@@ -175,15 +150,20 @@ def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
 
 
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
-    """Carries out a plan, if it fits; see `check`. A dry run says that it fits, and ends."""
-    if _DRY_RUN.value or not plan.is_finished():
-        check(plan, spec)
-    end_dry_run([plan], plan.workdir)
-    from rcrl_jax import compilation
-    from rcrl_jax.training import experiment
+    """Carries out a plan, if it fits; see `api.check`. A dry run says that it fits, and ends."""
+    from rcrl_jax import api
 
-    compilation.keep_programs()
-    experiment.run(plan)
+    if _DRY_RUN.value:
+        api.check(plan, spec)
+        end_dry_run([plan], plan.workdir)
+    api.carry_out(plan, spec)
+
+
+def check_effects(plan: "Plan") -> None:
+    """Raises ValueError if the command line sets a field in vain, in a new run."""
+    from rcrl_jax import api
+
+    api.check_effects(plan, command_line.changed_fields(), "--config.")
 
 
 def end_dry_run(plans: Sequence["Plan"], workdir: pathlib.Path) -> None:
@@ -192,26 +172,6 @@ def end_dry_run(plans: Sequence["Plan"], workdir: pathlib.Path) -> None:
         number = words.count("run", sum(len(plan.runs) for plan in plans))
         print(f"this can run: {number} of {plans[0].total_steps:,} agent steps, {workdir}")
         sys.exit(0)
-
-
-def check(plan: "Plan", spec: EnvironmentSpec) -> None:
-    """Checks that a plan can be carried out, before anything is made or written.
-
-    Args:
-      plan: the experiment.
-      spec: of its environments; its actions are the largest action set that they may have.
-
-    Raises:
-      DoesNotFit: too little memory.
-      Incompatible: the configuration, its tasks and the environments do not work together.
-      VideoFailed: it wants a video, and there are no frames or no ffmpeg.
-      OSError: too little space on the disk.
-    """
-    from rcrl_jax.training import prediction, video
-
-    if plan.film:
-        video.check(plan.config)
-    prediction.check_resources(plan, prediction.fleet_of(plan, spec), spec)
 
 
 @contextlib.contextmanager
@@ -263,4 +223,8 @@ def ending_cleanly() -> Iterator[None]:
     except experiment.Diverged as error:
         command_line.fail(str(error), 1)
     except SimulatorFailed as error:
-        command_line.fail(f"{error}: the same command resumes", 1)
+        command_line.fail(
+            f"{error}: the same command goes on from the last checkpoint, and ends here again "
+            "unless the reason has passed",
+            1,
+        )

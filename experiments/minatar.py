@@ -64,6 +64,7 @@ def main(argv: list[str]) -> None:
             minatar.BACKEND,
             launch.workdir(f"{preset}-{what}"),
         )
+        launch.check_effects(plan)
     except ValueError as error:
         command_line.refuse(str(error))
     with launch.ending_cleanly():

@@ -12,6 +12,8 @@ A spec is a TOML file:
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
     results = "results/NAME"      # directory of finished runs
+    runs_per_fleet = 20           # optional: as --max_runs_per_fleet
+    games_per_fleet = 1           # optional: games with more actions slow the others of a fleet
 
     [arms.uniform]                # optional: a preset with changed fields, under a name
     preset = "rcrl"
@@ -35,8 +37,9 @@ runs that they have. In <workdir>/<name of the results>/:
 
 A finished run's scores.json, evaluations.jsonl, metrics.jsonl, manifest.json, curve.png and
 parameters.npz are copied to <results>/<preset>/<game>/seed_<n>/, those of an arm to
-<results>/<arm>/<preset>/<game>/seed_<n>/. If a run there has another algorithm number (in
-manifest.json) or configuration, the sweep is refused.
+<results>/<arm>/<preset>/<game>/seed_<n>/. Meanwhile <results>/.lock is held: sweeps may share their
+results. If a run there has another algorithm number (in manifest.json) or configuration, or files
+that do not belong together, the sweep is refused.
 
 After SIGTERM or Ctrl-C, every running fleet saves its state first. To pause a sweep, stop its
 process group, whose number it prints: kill -STOP -- -PGID; to continue: kill -CONT -- -PGID.
@@ -126,7 +129,7 @@ def main(argv: list[str]) -> None:
         name = os.path.basename(os.path.abspath(spec.results))  # also of --results=. and ..
         directory = pathlib.Path(_WORKDIR.value) / name
         accelerated = _has_accelerator()
-        max_runs = _MAX_RUNS.value or (_RUNS_ON_ACCELERATOR if accelerated else 1)
+        max_runs = _most_runs(spec, accelerated)
         planned = work.plan(spec, directory, max_runs)
         if _DRY_RUN.value:
             _print_states(spec, directory, planned)
@@ -149,6 +152,17 @@ def main(argv: list[str]) -> None:
     except (SweepError, files.InUse, files.Damaged, OSError) as error:
         command_line.refuse(str(error))
     _exit(summary)
+
+
+def _most_runs(spec: Spec, accelerated: bool) -> int:
+    """The most runs of a fleet.
+
+    Raises:
+      SweepError: a flag contradicts the spec.
+    """
+    if _MAX_RUNS.value and spec.runs_per_fleet:
+        raise SweepError(f"--max_runs_per_fleet: the spec has runs_per_fleet={spec.runs_per_fleet}")
+    return _MAX_RUNS.value or spec.runs_per_fleet or (_RUNS_ON_ACCELERATOR if accelerated else 1)
 
 
 def _usual_steps(experiment: Experiment, names: Sequence[str]) -> int:

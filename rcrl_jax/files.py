@@ -189,16 +189,19 @@ def read_json(path: str | os.PathLike, check: Callable[[dict[str, Any]], Checked
 
 
 @contextlib.contextmanager
-def locked(directory: str | os.PathLike, what: str) -> Iterator[Callable[[], None]]:
+def locked(
+    directory: str | os.PathLike, what: str, name: str = "lock"
+) -> Iterator[Callable[[], None]]:
     """Locks a directory, which is made if need be; the lock ends with the block or the process.
 
-    The kernel frees the lock when its holder dies, however it dies. The file `lock` says who holds
-    it; it is empty when nobody does. It is never deleted: a program that has it open and one that
-    makes it anew would both hold it.
+    The kernel frees the lock when its holder dies, however it dies. Its file says who holds it, and
+    is empty when nobody does. It is never deleted: a program that has it open and one that makes
+    it anew would both hold it.
 
     Args:
         directory: where one program at a time may write.
         what: kind of the programs that use it, for the message.
+        name: of the lock's file in it.
 
     Yields:
         A function to call before the directory is written. It raises InUse if another program has
@@ -209,7 +212,7 @@ def locked(directory: str | os.PathLike, what: str) -> Iterator[Callable[[], Non
         Damaged: the lock is not a regular file.
         OSError: the directory cannot be made or written.
     """
-    path = pathlib.Path(directory, "lock")
+    path = pathlib.Path(directory, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
     with open(descriptor, "r+", encoding="utf-8", errors="replace") as file:

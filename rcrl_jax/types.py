@@ -128,8 +128,8 @@ class Update(NamedTuple):
 class Memory(NamedTuple):
     """What an agent remembers while it acts, for N environments of each run of a fleet."""
 
-    state: Any  # a pytree of arrays [R, N, ...]
-    restart: chex.Array  # [R, N] bool, whether an episode starts, so that nothing is remembered
+    state: Any  # a pytree of arrays [R, N, ...]; () of agents without a memory
+    is_first: chex.Array  # [R, N] bool, whether an episode starts, so that nothing is remembered
 
 
 class HistoryState(NamedTuple):

@@ -5,6 +5,7 @@ be pooled: code, budget, evaluation, environment, device. Every entry of a manif
 of them, or to neither because it depends on the game or on the machine.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -13,7 +14,7 @@ from typing import Any
 
 from rcrl_jax import reference, words
 from rcrl_jax.config import fields, presets
-from rcrl_jax.config.choices import TASKS
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import minatar
 from rcrl_jax.runs import manifest
 
@@ -66,7 +67,8 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any]) -> str:
     values = {**candidates[preset], **found}
     if not isinstance(values.get("auxiliary", ()), tuple):
         raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
-    values = {name: value for name, value in values.items() if _is_used(name, values)}
+    own = presets_of(game)[preset]
+    values = {name: value for name, value in values.items() if _is_used(name, values, own)}
     for name in dict.fromkeys((preset, *candidates)):
         if not _differences(values, candidates[name]):
             return name
@@ -150,26 +152,22 @@ def _conditions_of(
     }
 
 
-def _is_used(name: str, values: Mapping[str, Any]) -> bool:
-    """Whether the agent with these values reads the field, and its training depends on it."""
-    tasks, group = values.get("auxiliary", ()), name.partition(".")[0]
+def _is_used(name: str, values: Mapping[str, Any], preset: presets.Config) -> bool:
+    """Whether the training of an agent with these values depends on the field."""
     if name in (*MEASURING, manifest.CHANGES_NO_RESULT):
         return False
-    if group == "return_contrast":
-        return any(task in TASKS and TASKS[task].draws_samples for task in tasks)
-    if group == "curl":
-        return group in tasks
-    if name in ("latent_penalty", "decoder_weight_decay"):
-        return "reconstruction" in tasks
-    if name == "auxiliary_weight":
-        return bool(tasks)
-    if name == "embedding_init":
-        return values.get("head", "state") != "state"
-    if name in ("epsilon", "epsilon_decay"):
-        return values.get("exploration") == "epsilon_greedy"
-    if name == "noisy_sigma":
-        return values.get("exploration") == "noise"
-    return True
+    known, group = _conditions(type(preset)), name.partition(".")[0]
+    # A field that is gone acted like that of another family, or like its group.
+    conditions = known.get(name, _conditions(RainbowConfig).get(name, known.get(group, ())))
+    return all(condition.test(values) for condition in conditions)
+
+
+@functools.cache
+def _conditions(family: type[presets.Config]) -> dict[str, tuple[fields.UsedIf, ...]]:
+    """When each field of a family, and each group of fields, acts."""
+    groups = {field.name: field.metadata.get("used_if") for field in dataclasses.fields(family)}
+    of_groups = {name: (used_if,) for name, used_if in groups.items() if used_if is not None}
+    return of_groups | {field.name: field.conditions for field in fields.named_fields(family())}
 
 
 def _differences(values: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:

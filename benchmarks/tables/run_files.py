@@ -1,21 +1,26 @@
-"""One run as a record: its files, checked against each other and against their place."""
+"""One run as a record: its files, checked against their place; `records` checks the others."""
 
 import contextlib
 import hashlib
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.tables import arms
 from rcrl_jax import files, reference
 from rcrl_jax.runs import manifest, records
 
-ATTEMPTS = 2
-"""A run that diverges this often has a result (docs/preregistration.md)."""
-
 _RESTORE = "restore the file or repeat the run"
-_NOT_MEASURED = ("agent_steps", "env_steps", "frames", "returns", "mean", "episodes_cut")
+_NOT_MEASURED = (
+    "agent_steps",
+    "env_steps",
+    "frames",
+    "returns",
+    "mean",
+    "episodes_cut",
+    "physics_errors",
+)
 
 
 def read_run(directory: pathlib.Path) -> dict[str, Any]:
@@ -54,22 +59,20 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     preset, game, seed, steps = (run[name] for name in ("preset", "game", "seed", "steps"))
     _check_place(path, described)
     repeat = _action_repeat(described)
-    env_steps = steps * repeat
-    place = {"preset": preset, "game": game, "seed": seed}
-    score, returns, diverged = _read_result(directory, place, steps, env_steps)
+    score, returns, diverged = _read_result(directory, game, preset)
     try:
         arm = arms.arm_of(preset, game, run["config"])
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)
-    if returns is not None and (evaluations or "format" in run):
-        _check_last(directory, evaluations, returns)
     episodes = described["protocol"].get("final_episodes") if returns is None else len(returns)
     return {
         "directory": directory,
         "family": reference.family_of(game, preset),
         "arm": arm,
-        **place,
+        "preset": preset,
+        "game": game,
+        "seed": seed,
         "agent_steps": steps,
         "score": score,
         "returns": returns,
@@ -80,7 +83,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
             str(own["versions"].get("git_commit") or "unknown") for own in arms.stretches(described)
         ),
         "manifest": described,
-        "conditions": arms.conditions_of(described, env_steps, episodes),
+        "conditions": arms.conditions_of(described, steps * repeat, episodes),
     }
 
 
@@ -122,54 +125,18 @@ def _action_repeat(described: Mapping[str, Any]) -> Any:
     return described["environment"].get("action_repeat", 1)
 
 
-def _random_play(identity: Mapping[str, Any]) -> float:
-    """The published score of random play; raises LookupError where there is none."""
-    game, preset = identity["game"], identity["preset"]
-    if reference.family_of(game, preset) != "atari":
-        raise LookupError(f"no published score of random play on {game} with {preset}")
-    return reference.published(game, "Random")
-
-
 def _read_result(
-    directory: pathlib.Path, identity: Mapping[str, Any], steps: int, env_steps: int
+    directory: pathlib.Path, game: str, preset: str
 ) -> tuple[float | None, tuple[float, ...] | None, bool]:
     """Score, returns, and whether the run diverged; (None, None, False) without a result."""
-    path, diverged = directory / "scores.json", directory / "diverged.json"
-    if path.exists() and diverged.exists():
-        raise ValueError(f"{directory} holds both scores.json and diverged.json; remove one")
-    if diverged.exists():
-        with _reading(diverged):
-            # Where there is no score of random play, as on DMControl, the file is refused.
-            attempts, random_play = files.read_json(
-                diverged, lambda o: (o.get("attempts"), _random_play(identity))
-            )
-        if attempts != ATTEMPTS:
-            raise ValueError(
-                f"{diverged}: attempts is {attempts!r}, expected {ATTEMPTS}; repeat the run"
-            )
-        return random_play, None, True
-    if not path.exists():
-        return None, None, False
-    with _reading(path):
-        scores = records.read_scores(path)
-        records.check_finished(directory, scores)
-    expected = {**identity, "agent_steps": steps}
-    if "env_steps" in scores:
-        expected["env_steps"] = env_steps
-    for name, value in expected.items():
-        if scores.get(name) != value:
-            planned = "steps" if name == "agent_steps" else name
-            raise ValueError(
-                f"{path}: {name} is {scores.get(name)!r}, but {planned} is {value!r} in "
-                f"manifest.json; {_RESTORE}"
-            )
-    returns = tuple(map(float, scores["returns"]))
-    if scores.get("episodes") != len(returns):
-        raise ValueError(
-            f"{path}: episodes is {scores.get('episodes')!r}, but it holds {len(returns)} returns; "
-            f"{_RESTORE}"
-        )
-    return float(scores["mean"]), returns, False
+    with _reading(directory):
+        if not records.has_result(directory):
+            records.check_digests(directory)
+            return None, None, False
+        scores = records.read_result(directory)
+    if scores is None:
+        return reference.random_play(game, preset), None, True
+    return float(scores["mean"]), tuple(map(float, scores["returns"])), False
 
 
 def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[str, Any]]:
@@ -200,20 +167,6 @@ def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[
             "returns": tuple(map(float, line["returns"])),
         }
     return [found[step] for step in sorted(found)]
-
-
-def _check_last(
-    directory: pathlib.Path, evaluations: Sequence[Mapping[str, Any]], returns: Sequence[float]
-) -> None:
-    """Raises ValueError if a finished run's last evaluation is not its final one."""
-    path = directory / "evaluations.jsonl"
-    if not evaluations:
-        raise ValueError(f"{path} holds no evaluation, but the run is finished; {_RESTORE}")
-    if evaluations[-1]["returns"] != returns:
-        raise ValueError(
-            f"{path} ends at agent step {evaluations[-1]['agent_steps']} with other returns than "
-            f"scores.json; {_RESTORE}"
-        )
 
 
 def _digest(path: pathlib.Path) -> str | None:

@@ -7,8 +7,8 @@
 
 A run is a directory with `manifest.json`, `scores.json` once it is finished, `evaluations.jsonl`
 and `metrics.jsonl`. It lies at any depth; the usual place is `<preset>/<game>/seed_<n>`. The files
-are checked against each other (`run_files.py`), and runs against each other: equal runs count once,
-and of runs that contradict each other, or two seeds with the same metrics, none counts.
+are checked against each other (`records.read_result`), and runs against each other: equal runs
+count once, and of runs that contradict each other, or two seeds with the same metrics, none counts.
 """
 
 import collections

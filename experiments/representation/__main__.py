@@ -67,6 +67,7 @@ def main(argv: list[str]) -> None:
         host_memory.keep_freed_memory(large_blocks=large_blocks)
         # Imported late: the line above must come before JAX starts its threads.
         from experiments.representation import analysis
+        from rcrl_jax import api
 
         plans = [
             _make_plan(preset, config, game, workdir / preset)
@@ -76,8 +77,8 @@ def main(argv: list[str]) -> None:
         command_line.refuse(str(error))
     with launch.ending_cleanly():
         for plan in plans:  # all of them before the first one trains
-            if not plan.is_finished():
-                launch.check(plan, atari.largest_spec())
+            if not plan.has_scores():
+                api.check(plan, atari.largest_spec())
         launch.end_dry_run(plans, workdir)
         for plan in plans:
             launch.run(plan, atari.largest_spec())
@@ -95,7 +96,13 @@ def _read_settings() -> dict[str, RainbowConfig]:
         if preset not in presets.ATARI_PRESETS:
             raise ValueError(f"--presets: {preset!r} is none of {', '.join(presets.ATARI_PRESETS)}")
     changed = command_line.changed_fields()
-    return {name: fields.replace(presets.ATARI_PRESETS[name], changed) for name in _PRESETS.value}
+    found = {
+        name: fields.replace_used(presets.ATARI_PRESETS[name], changed) for name in _PRESETS.value
+    }
+    for field in changed:
+        if all(field in fields.without_effect(config) for config in found.values()):
+            raise ValueError(f"--config.{field}: has no effect in any of these presets")
+    return found
 
 
 def _make_plan(preset: str, config: RainbowConfig, game: str, workdir: pathlib.Path) -> "Plan":

@@ -76,6 +76,7 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         plan = make_plan(flags.FLAGS.preset, settings)
+        launch.check_effects(plan)
     except ValueError as error:
         command_line.refuse(str(error))
     from experiments.simple import figure, measure

@@ -49,9 +49,9 @@ def play(
         np.zeros((games, length, *observation.shape[2:]), np.uint8),
         np.zeros((games, length), np.int64),
     )
-    is_whole = np.ones(games, bool)
+    is_whole, memory = np.ones(games, bool), fleet.init_memory(games)  # which holds nothing
     for t in range(starts.max() + length):
-        actions, _ = fleet.act(params, observation[None], None, *counters, t)  # without a memory
+        actions, _ = fleet.act(params, observation[None], memory, *counters, t)
         actions = np.asarray(actions)[0]
         first = starts == t
         kept.stack[first] = observation[first]

@@ -149,7 +149,7 @@ class Sweep:
         if ending == 0:
             try:
                 work.collect(self._spec, fleet, self._directory)
-            except (SweepError, files.Damaged, OSError) as error:
+            except (SweepError, files.InUse, files.Damaged, OSError) as error:
                 why = str(error)
             else:
                 finished = f"{self._summarise().finished} of {len(self._spec.units)} runs"

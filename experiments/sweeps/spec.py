@@ -104,6 +104,8 @@ class Spec:
         eval_episodes: episodes of the final evaluation.
         results: directory of the finished runs.
         units: the runs, in the order in which they start.
+        runs_per_fleet: the most runs of a fleet, if the spec says it.
+        games_per_fleet: the most games of a fleet, if the spec says it.
     """
 
     experiment: Experiment
@@ -111,6 +113,8 @@ class Spec:
     eval_episodes: int
     results: pathlib.Path
     units: tuple[Unit, ...]
+    runs_per_fleet: int | None = None
+    games_per_fleet: int | None = None
 
     def agent_steps(self, unit: Unit) -> int:
         """Agent steps of a unit."""
@@ -172,7 +176,8 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
             line that begins with the place.
     """
     required = ("experiment", "steps", "eval_episodes", "results", "blocks")
-    _check_keys("", table, required, optional=("arms",))
+    limits = ("runs_per_fleet", "games_per_fleet")
+    _check_keys("", table, required, optional=("arms", *limits))
     experiment = EXPERIMENTS[_one_of("experiment", table["experiment"], EXPERIMENTS)]
     most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
     numbers = {
@@ -195,6 +200,11 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
         for number, block in enumerate(table["blocks"], start=1)
         for unit in _read_block(f"block {number}: ", block, known)
     )
+    numbers |= {
+        name: _value_of(name, table[name], int, fields.at_least(1))
+        for name in limits
+        if name in table
+    }
     spec = Spec(experiment, results=pathlib.Path(table["results"]), units=units, **numbers)
     _check_units(spec)
     return spec
@@ -269,6 +279,10 @@ def _check_units(spec: Spec) -> None:
         try:
             repeat = spec.experiment.environment.action_repeat(unit.game, config)
             base.check_run(config, steps, spec.experiment.environment.games, repeat)
+            unused = fields.without_effect(config)
+            vain = [name for name, _ in unit.arm.overrides if name in unused]
+            if vain and not spec.result_paths(unit).manifest.exists():
+                raise ValueError(f"config.{vain[0]}: has no effect unless {unused[vain[0]]}")
         except ValueError as error:
             raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
 

@@ -3,9 +3,11 @@
 Plans the fleets that train what is missing, checks what is there, and collects finished runs.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
@@ -17,6 +19,7 @@ from rcrl_jax.runs.paths import RunPaths
 
 _TRASH = ".deleted."  # begins the name of a work directory that is being deleted
 _PARTIAL = ".partial."  # begins the name of results that are being copied
+_LOCK_WAIT_S, _LOCK_POLL_S = 60.0, 0.05  # a copy takes less than a second
 _ELSEWHERE = "move it away, or choose another --results"
 
 Name = TypeVar("Name", str, int)
@@ -82,6 +85,7 @@ def _begun(spec: Spec, directory: pathlib.Path) -> Iterator[Fleet]:
 def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
     """Splits `units` into fleets: each unit is in one of them, and every fleet is a whole grid.
 
+    No fleet has more than `max_runs` runs, or more games than the spec's `games_per_fleet`.
     Runs share a fleet only if they have the same arm, the same preset values and the same number
     of agent steps: tasks of DMControl differ in both. All games of one seed come before the next
     seed, so that a sweep that is stopped early has every game.
@@ -90,7 +94,7 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
     for unit in units:
         kind = unit.arm, spec.make_config(unit), spec.agent_steps(unit)
         seeds_of[kind][unit.game].append(unit.seed)
-    fleets = []
+    fleets, most_games = [], spec.games_per_fleet or len(spec.experiment.games)
     for (arm, *_), seeds_by_game in seeds_of.items():
         games_of: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for game, seeds in seeds_by_game.items():
@@ -98,8 +102,8 @@ def group(spec: Spec, units: Sequence[Unit], max_runs: int) -> list[Fleet]:
         for seeds, games in games_of.items():
             fleets += [
                 Fleet(arm, own_games, own_seeds)
-                for own_seeds in _parts(seeds, max(max_runs // len(games), 1))
-                for own_games in _parts(games, max_runs)
+                for own_seeds in _parts(seeds, max(max_runs // min(len(games), most_games), 1))
+                for own_games in _parts(games, min(max_runs, most_games))
             ]
     return fleets
 
@@ -115,15 +119,12 @@ def is_finished(spec: Spec, unit: Unit) -> bool:
     """Whether the results hold the unit's finished run, or say that it has diverged for good.
 
     Raises:
-        SweepError: they hold another run in its place.
+        SweepError: they hold another run in its place, or files that do not belong together.
     """
     paths = spec.result_paths(unit)
     if not paths.directory.exists():
         return False
-    if paths.diverged.exists():
-        _check_run(spec, unit, paths.manifest)
-    else:
-        _check_finished(spec, unit, paths)
+    _check_finished(spec, unit, paths)
     return True
 
 
@@ -131,32 +132,71 @@ def collect(spec: Spec, fleet: Fleet, directory: pathlib.Path) -> None:
     """Copies the files of a fleet's finished runs to the results, then deletes its work directory.
 
     If the process is killed, the results hold all of a run's files or none, and the work directory
-    stays until they hold all runs. The same call then does the rest.
+    stays until they hold all runs. The same call then does the rest. Other sweeps may collect the
+    same runs to the same results at the same time.
 
     Raises:
-        SweepError: a run is not the fleet's, or not finished.
+        SweepError: a run is not the fleet's, or not finished, or its copy is not there.
+        InUse: another sweep has collected a run for a minute.
         Damaged: a file is not a regular one.
         OSError: a file is missing or cannot be written.
     """
     for unit in fleet.units:
-        if is_finished(spec, unit):
-            continue
-        work = paths_of(directory, fleet, unit)
-        _check_finished(spec, unit, work)
-        target = spec.result_paths(unit).directory
-        partial = target.with_name(f"{_PARTIAL}{target.name}")
-        shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
-        partial.mkdir(parents=True)
-        for path in (
-            work.scores, work.evaluations, work.metrics, work.manifest, work.curve, work.parameters
-        ):  # fmt: skip
-            (partial / path.name).write_bytes(files.read_bytes(path))
-            _write_through(partial / path.name)
-        os.rename(partial, target)
-        # The deletion below must not reach the disk before the rename does.
-        _write_through(target.parent)
+        with _locked(spec.results):
+            if not is_finished(spec, unit):
+                work = paths_of(directory, fleet, unit)
+                _check_finished(spec, unit, work)
+                _copy(work, spec.result_paths(unit).directory, spec.results)
+    for unit in fleet.units:  # nothing is deleted before all of it was read back
+        if not is_finished(spec, unit):
+            raise SweepError(f"{spec.result_paths(unit).directory} is gone, right after its copy")
     if (directory / fleet.name).exists():
         _delete(directory / fleet.name)
+
+
+@contextlib.contextmanager
+def _locked(results: pathlib.Path) -> Iterator[None]:
+    """Locks the results while something is moved into them; waits for another sweep.
+
+    Raises:
+        InUse: it holds the lock for a minute; it may be suspended.
+    """
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(files.locked(results, "sweep", ".lock"))
+                break
+            except files.InUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _copy(work: RunPaths, target: pathlib.Path, results: pathlib.Path) -> None:
+    """Copies the files of a finished run to a new directory below the results, and compares them.
+
+    Raises:
+        SweepError: a copy differs.
+    """
+    partial = target.with_name(f"{_PARTIAL}{target.name}")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
+    partial.mkdir(parents=True)
+    copied = {}
+    for path in (
+        work.scores, work.evaluations, work.metrics, work.manifest, work.curve, work.parameters
+    ):  # fmt: skip
+        copied[path.name] = files.read_bytes(path)
+        (partial / path.name).write_bytes(copied[path.name])
+        _write_through(partial / path.name)
+    os.rename(partial, target)
+    # A deletion must not reach the disk before the rename does, and the directories above it.
+    for above in target.relative_to(results).parents:
+        _write_through(results / above)
+    for name, content in copied.items():
+        if files.read_bytes(target / name) != content:
+            raise SweepError(f"{target / name} is not what was copied there; {_ELSEWHERE}")
 
 
 def tidy(spec: Spec, directory: pathlib.Path) -> None:
@@ -227,12 +267,14 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
 def _check_finished(spec: Spec, unit: Unit, paths: RunPaths) -> None:
     _check_run(spec, unit, paths.manifest)
     try:
-        episodes = len(records.read_scores(paths.scores)["returns"])
-    except (OSError, files.Damaged):
+        scores = records.read_result(paths.directory)
+    except FileNotFoundError:
         raise SweepError(
-            f"{paths.scores} does not hold the scores of a finished run; {_ELSEWHERE}"
+            f"{paths.directory} does not hold the scores of a finished run; {_ELSEWHERE}"
         ) from None
-    if episodes != spec.eval_episodes:
+    except (OSError, files.Damaged) as error:
+        raise SweepError(f"{error}; {_ELSEWHERE}") from None
+    if scores is not None and (episodes := len(scores["returns"])) != spec.eval_episodes:
         raise SweepError(
             f"{paths.scores} holds {episodes} final episodes, the sweep asks for "
             f"{spec.eval_episodes}; {_ELSEWHERE}"

@@ -93,13 +93,12 @@ class Agent:
 
     Attributes:
       init: `(run, key) -> LearnerState`.
-      act: `(run, params, observation [N, *obs], key, policy_name, step) -> action [N, *act]`.
-        `policy_name` is static: `TRAINING`, `EVALUATION`, or one of `EvaluationSettings.others`;
-        `step []` is the number of agent steps so far. If the agent has a memory, `act` takes it
-        after the observation and returns `(action, memory)`.
-      update: `(run, state, batch) -> (state, UpdateResult)`: one gradient step on all losses,
-        auxiliary ones included; an update of SimPLe's policy takes several. Where there are several
-        kinds of updates, the shape of the batch tells which one it is.
+      act: `(run, params, observation [N, *obs], memory, key, policy_name, step) -> (action
+        [N, *act], memory)`. `policy_name` is static: `TRAINING`, `EVALUATION`, or one of
+        `EvaluationSettings.others`; `step []` is the number of agent steps so far.
+      update: `(run, state, batch, kind) -> (state, UpdateResult)`: one gradient step on all losses,
+        auxiliary ones included; an update of SimPLe's policy takes several. `kind` is static: that
+        of `Schedule.kind` for which the batch was drawn.
       embed: `(params, pairs) -> phi [N, d]`: the representation of state-action pairs that the
         head reads.
       compare: `(trainable_params, first, second) -> Comparison`: similarity of pairs, row by row.
@@ -112,16 +111,17 @@ class Agent:
       evaluation: how it is evaluated.
       resources: how its functions use a machine.
       init_memory: `N -> memory`, what `act` carries from step to step in each of N environments,
-        as it is at the start of an episode: a pytree of arrays `[N, ...]`. None for agents that
+        as it is at the start of an episode: a pytree of arrays `[N, ...]`, empty for agents that
         act on the observation alone.
     """
 
     init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
     act: Callable[
-        [types.RunSpec, types.Params, chex.Array, chex.PRNGKey, str, jax.Array], jax.Array
+        [types.RunSpec, types.Params, chex.Array, Any, chex.PRNGKey, str, jax.Array],
+        tuple[jax.Array, Any],
     ]
     update: Callable[
-        [types.RunSpec, types.LearnerState, types.Batch],
+        [types.RunSpec, types.LearnerState, types.Batch, int],
         tuple[types.LearnerState, types.UpdateResult],
     ]
     embed: Callable[[types.Params, types.Pairs], jax.Array]
@@ -134,7 +134,7 @@ class Agent:
     schedule: Schedule
     evaluation: EvaluationSettings
     resources: Resources
-    init_memory: Callable[[int], Any] | None = None
+    init_memory: Callable[[int], Any] = lambda number: ()
 
 
 def make_compare(

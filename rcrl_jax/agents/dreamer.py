@@ -190,7 +190,8 @@ def make_agent(
         }
         return model.total + loss_actor + loss_value, (model.window_loss, metrics)
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
         key, loss_key = jax.random.split(native.wrap_key(state.key))
         g, (window_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key
@@ -240,7 +241,7 @@ def make_agent(
             config, f"the densest of {config.mode_samples} samples"
         ),
         resources=world.resources(config, behaviour=imagined * _LAYERS_KEPT * config.head_size),
-        init_memory=world.remember,
+        init_memory=world.init_memory,
     )
 
 

@@ -100,7 +100,8 @@ def make_agent(
         model = world.loss(params.agent, params.auxiliary, state.task_state, run, batch, key)
         return model.total, (model.window_loss, model.metrics | {"loss_model": model.total})
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
         key, loss_key = jax.random.split(native.wrap_key(state.key))
         g, (window_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key
@@ -136,5 +137,5 @@ def make_agent(
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "planned, without noise"),
         resources=world.resources(config),
-        init_memory=world.remember,
+        init_memory=world.init_memory,
     )

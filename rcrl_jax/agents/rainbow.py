@@ -103,7 +103,7 @@ def make_agent(
             task_state=task.init_states(tasks, params.auxiliary, agent_params),
         )
 
-    def act(run: types.RunSpec, params, observation, key, policy_name: str, step):
+    def act(run: types.RunSpec, params, observation, memory, key, policy_name: str, step):
         chex.assert_shape(observation, (None, *observations.network_shape))
         noise_key, epsilon_key, action_key = jax.random.split(key, 3)
         evaluated = policy_name == agent.EVALUATION
@@ -113,13 +113,13 @@ def make_agent(
         action = best_action(q, jax.random.fold_in(key, _TIES))
         warms_up = config.warmup == "uniform" and not evaluated
         if noisy and not warms_up:
-            return action
+            return action, memory
         random_action = jax.random.randint(action_key, action.shape, 0, run.num_valid_actions)
         if noisy:
-            return jnp.where(step < config.learn_start, random_action, action)
+            return jnp.where(step < config.learn_start, random_action, action), memory
         epsilon = config.evaluation_epsilon if evaluated else exploration_epsilon(config, step)
         explore = jax.random.uniform(epsilon_key, action.shape) < epsilon
-        return jnp.where(explore, random_action, action)
+        return jnp.where(explore, random_action, action), memory
 
     def loss(params: types.TrainableParams, state: types.LearnerState, run, sampled, key):
         online_key, target_key, *task_keys = jax.random.split(key, 2 + len(tasks))
@@ -161,7 +161,8 @@ def make_agent(
         transition_loss = cross_entropy + auxiliary.in_priorities
         return loss_c51 + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
         key, loss_key = jax.random.split(native.wrap_key(state.key))
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, batch, loss_key

@@ -49,7 +49,7 @@ class RecurrentModel(NamedTuple):
       network: the networks.
       init: `key -> params`.
       loss: `(params, auxiliary params, task states, run, batch, key) -> ModelLoss`.
-      remember: `N -> Memory` at the start of an episode.
+      init_memory: `N -> Memory` at the start of an episode.
       filter: `(params, memory, observation [N, C, *frame] uint8, key) -> Latent` of the newest
         frame.
       embed: `(params, pairs) -> phi [N, d + A]`.
@@ -60,7 +60,7 @@ class RecurrentModel(NamedTuple):
     network: WorldModel
     init: Callable[[chex.PRNGKey], types.Params]
     loss: Callable[..., ModelLoss]
-    remember: Callable[[int], Memory]
+    init_memory: Callable[[int], Memory]
     filter: Callable[[types.Params, Memory, jax.Array, chex.PRNGKey], Latent]
     embed: Callable[[types.Params, types.Pairs], jax.Array]
     tasks: Mapping[str, task.AuxiliaryTask]
@@ -145,7 +145,7 @@ def make_recurrent_model(
             return jax.tree.map(lambda new, old: jnp.where(keep, new, old), latent, last), None
 
         inputs = context.action.swapaxes(0, 1), projected, context.exists.T
-        last, _ = jax.lax.scan(step, network.start(len(context.exists)), inputs)
+        last, _ = jax.lax.scan(step, network.init_latent(len(context.exists)), inputs)
         return last.feature
 
     def embed(params: types.Params, pairs: types.Pairs) -> jax.Array:
@@ -224,8 +224,8 @@ def make_recurrent_model(
         total = jnp.mean(window_loss) + loss_divergence + of_tasks.total
         return ModelLoss(total, latents, window_loss, metrics | of_tasks.metrics)
 
-    def remember(number: int) -> Memory:
-        return Memory(network.start(number), jnp.zeros((number, max_num_actions)))
+    def init_memory(number: int) -> Memory:
+        return Memory(network.init_latent(number), jnp.zeros((number, max_num_actions)))
 
     def filter_(params, memory: Memory, observation, key) -> Latent:
         image_key, noise_key = jax.random.split(key)
@@ -241,7 +241,7 @@ def make_recurrent_model(
         network,
         init,
         loss,
-        remember,
+        init_memory,
         filter_,
         embed,
         tasks,

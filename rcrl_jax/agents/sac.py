@@ -111,7 +111,7 @@ def make_agent(
             task_state=task.init_states(tasks, params.auxiliary, params.agent),
         )
 
-    def act(run: types.RunSpec, params: SacParams, observation, key, policy_name: str, step):
+    def act(run, params: SacParams, observation, memory, key, policy_name: str, step):
         if pixels:
             observation = augmentation.center_crop(observation, config.crop_size)
         policy = model.policy(
@@ -119,13 +119,13 @@ def make_agent(
         )
         action_mask = control_training.action_mask(run, max_num_actions)
         if policy_name == agent.EVALUATION:
-            return losses.mean_action(policy, action_mask)
+            return losses.mean_action(policy, action_mask), memory
         noise_key, random_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, policy.mean.shape)
         sampled, _ = losses.sample_action(policy, noise, action_mask)
         # Uniform before learning: samples of an untrained policy hardly vary.
         at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
-        return jnp.where(step < schedule.first_step, at_random, sampled)
+        return jnp.where(step < schedule.first_step, at_random, sampled), memory
 
     def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a) of centre crops, for use outside updates."""
@@ -202,7 +202,8 @@ def make_agent(
             )
         return batch._replace(transitions=t, contrast=contrast)
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
         key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
         gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
             state.params, state, run, cropped(batch, crop_key), batch, loss_key

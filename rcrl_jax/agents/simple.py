@@ -13,8 +13,7 @@ real game and in a learned one, which never ends:
 
 Updates of one kind in a row are a phase: Adam's count of steps and the means of metrics begin anew.
 
-All updates come before the next action, so that r learns from the actions of one policy. The
-lengths of the windows in a batch tell the three kinds apart.
+All updates come before the next action, so that r learns from the actions of one policy.
 """
 
 from collections.abc import Mapping
@@ -136,7 +135,7 @@ def make_agent(
         valid = jnp.arange(num_actions)[None] < run.num_valid_actions
         return jax.nn.log_softmax(jnp.where(valid, logits, -jnp.inf)), value
 
-    def act(run, params: SimpleParams, observation, key, policy_name: str, step):
+    def act(run, params: SimpleParams, observation, memory, key, policy_name: str, step):
         del step
         log, _ = evaluate_policy(params.policy, run, observation)
         temperature = temperatures[policy_name]
@@ -144,7 +143,7 @@ def make_agent(
             action = jnp.argmax(log, axis=-1)
         else:
             action = jax.random.categorical(key, log / temperature)
-        return action.astype(jnp.int32)
+        return action.astype(jnp.int32), memory
 
     def learn_policy(run, state, rollout: ppo.Rollout, frames, places, key, where: str):
         """PPO on a rollout `[T, N]`.
@@ -251,10 +250,8 @@ def make_agent(
         frames = frames.reshape(-1, *frames.shape[2:])
         return learn_policy(run, state, rollout, frames, places, learn_key, "in_model")
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
         windows: types.SequenceBatch = batch.transitions
-        number, length = windows.reward.shape
-        (kind,) = (kind for kind, rule in rules.items() if rule.length == length)
         key, own_key = jax.random.split(native.wrap_key(state.key))
         progress: Progress = state.task_state["progress"]
         in_phase = jnp.where(progress.kind == kind, progress.in_phase, 0) + 1
@@ -283,7 +280,7 @@ def make_agent(
             updates=state.updates + 1,
             task_state={"progress": progress},
         )
-        return state, types.UpdateResult(jnp.ones(number), progress.metrics)
+        return state, types.UpdateResult(jnp.ones(len(windows.reward)), progress.metrics)
 
     def embed(params: SimpleParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a): the policy's last hidden layer and the action, one-hot."""

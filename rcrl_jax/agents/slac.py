@@ -42,7 +42,7 @@ from rcrl_jax.networks.slac import Latents
 from rcrl_jax.optimizer import adam
 from rcrl_jax.replay.settings import SequenceRule
 
-JOINT, MODEL = range(2)  # kinds of updates: the size of the batch tells which
+JOINT, MODEL = range(2)  # kinds of updates
 
 
 class SlacParams(NamedTuple):
@@ -148,7 +148,7 @@ def make_agent(
         inputs = (x.swapaxes(0, 1) for x in (action, features, is_first))
         return slac.filter_window(network, model, *inputs, noise)
 
-    def remember(number: int) -> Memory:
+    def init_memory(number: int) -> Memory:
         return Memory(jnp.zeros((number, length - 1, num_actions)), jnp.zeros(number, jnp.int32))
 
     def act(run, params: SlacParams, observation, memory: Memory, key, policy_name: str, step):
@@ -235,7 +235,7 @@ def make_agent(
         }
         return loss_critic + loss_actor + loss_temperature, errors, metrics
 
-    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, key):
+    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, key, kind: int):
         noise_key, behaviour_key = jax.random.split(key)
         own: SlacParams = params.agent
         windows: types.SequenceBatch = batch.transitions
@@ -266,28 +266,30 @@ def make_agent(
         loss_model, metrics = model_loss(own.model, of_model, images, found)
 
         metrics["loss_model"] = loss_model
-        if size == learning:
+        if kind == MODEL:
             return loss_model, (jnp.zeros(size), metrics)
-        _, more_features, more = filtered(fixed(own.model), slice(learning, size))
-        all_features = jnp.concatenate([features, more_features])
-        latents = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), found[0], more[0])
+        latents = found[0]
+        if learning < size:
+            _, more_features, more = filtered(fixed(own.model), slice(learning, size))
+            features = jnp.concatenate([features, more_features])
+            latents = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), latents, more[0])
         of_behaviour, errors, more_metrics = behaviour(
-            own, state.target_params, run, windows, fixed(all_features), fixed(latents),
+            own, state.target_params, run, windows, fixed(features), fixed(latents),
             behaviour_key,
         )  # fmt: skip
         metrics |= more_metrics | {"temperature": jnp.exp(own.log_temperature)}
         return loss_model + of_behaviour, (errors, metrics)
 
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch):
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
         key, loss_key = jax.random.split(native.wrap_key(state.key))
         gradients, (errors, metrics) = jax.grad(loss, has_aux=True)(
-            state.params, state, run, batch, loss_key
+            state.params, state, run, batch, loss_key, kind
         )
         p, g, o = state.params.agent, gradients.agent, state.opt_state
         model, model_opt, metrics["gradient_norm"] = model_optimizer.step(g.model, o.model, p.model)
         params, opt_state = p._replace(model=model), o._replace(model=model_opt)
         target_params = state.target_params
-        if len(errors) > config.model_batch_size:  # the others learn, too
+        if kind == JOINT:  # the others learn, too
             (actor_params, actor_opt, _), (critic_params, critic_opt, _), (temperature, opt, _) = (
                 optimizer.step(*parts) for parts in zip(g[1:], o[1:], p[1:], strict=True)
             )
@@ -312,7 +314,7 @@ def make_agent(
         features = encode(params.model, _scaled(rssm.as_one_batch(context.frames)), length)
         before = jnp.pad(context.exists[:, :-1], ((0, 0), (1, 0)))
         is_first = context.exists & ~before
-        noise = network.start(length, len(features))
+        noise = network.init_latents(length, len(features))
         latents, _, _ = filter_(params.model, features, context.action, is_first, noise)
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 
@@ -339,7 +341,7 @@ def make_agent(
         schedule=schedule,
         evaluation=control_training.evaluation_settings(config, "sampled"),
         resources=_resources(config),
-        init_memory=remember,
+        init_memory=init_memory,
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rcrl_jax.config import choices, fields
 from rcrl_jax.config.fields import setting
@@ -47,6 +47,8 @@ class AgentConfig:
         fields.check_fields(self)
         values = {"observation": self.observation, **fields.values(self)}
         for task in self.auxiliary:
+            if self.family not in choices.TASKS[task].families:
+                raise ValueError(f"auxiliary: {self.family} has no task {task!r}")
             for name, wanted in choices.TASKS[task].needs.items():
                 if name in values and values[name] not in wanted:
                     raise ValueError(
@@ -76,31 +78,20 @@ class AgentConfig:
         """Raises ValueError if the configuration does not fit a benchmark's games or episodes."""
 
 
-def auxiliary_tasks(family: str, loss: str) -> str:
+def auxiliary_tasks(family: str, loss: str) -> Any:
     """The field `auxiliary` of a family; `loss` is the one to which tasks are added."""
-    known = [name for name, task in choices.TASKS.items() if family in task.families]
-
-    def check(value: tuple[str, ...]) -> str | None:
-        return fields.some_of(
-            [name for name, task in choices.TASKS.items() if family in task.families]
-        )(value)
-
-    return setting(
-        (),
-        f"auxiliary tasks added to {loss}: {', '.join(map(repr, known))}",
-        "RCRL section 4.3 / C / CURL / AE",
-        check,
-    )
+    known = [repr(name) for name, task in choices.TASKS.items() if family in task.families]
+    meaning = f"auxiliary tasks added to {loss}: {', '.join(known)}"
+    return setting((), meaning, "RCRL section 4.3 / C / CURL / AE", fields.some_of(choices.TASKS))
 
 
-def auxiliary_weight() -> float:
+def auxiliary_weight() -> Any:
     """The field `auxiliary_weight` of the families that take tasks."""
-    return setting(
-        1.0,
-        "weight of every auxiliary loss; 0 leaves the tasks out",
-        "RCRL appendix C.1",
-        fields.not_negative,
+    meaning = "weight of every auxiliary loss; 0 leaves the tasks out"
+    has_tasks = fields.UsedIf(
+        lambda values: values.get("auxiliary", ()) != (), "auxiliary names a task"
     )
+    return setting(1.0, meaning, "RCRL appendix C.1", fields.not_negative, has_tasks)
 
 
 def check_run(

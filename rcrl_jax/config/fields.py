@@ -32,10 +32,43 @@ LARGEST_INT = 2**31 - 1
 _SMALLEST_FLOAT, _LARGEST_FLOAT = 1.2e-38, 3.4e38  # of float32, rounded inwards
 
 
-def setting(default: Any, meaning: str, source: str, check: Check | None = None) -> Any:
-    """A dataclass field with its one-line `meaning` (unit included), `source` and range."""
-    metadata = {"meaning": meaning, "source": source, "check": check}
-    return dataclasses.field(default=default, metadata=metadata)
+class UsedIf(NamedTuple):
+    """When a field acts on training."""
+
+    test: Callable[[Mapping[str, Any]], bool]  # of the values of all fields by dotted name
+    wanted: str  # in words, for messages
+
+
+def when(name: str, *choices: Any) -> UsedIf:
+    """The field acts only if the field `name` has one of the values."""
+    wanted = f"{name} is {' or '.join(map(repr, choices))}"
+    return UsedIf(lambda values: values.get(name) in choices, wanted)
+
+
+def with_task(name: str) -> UsedIf:
+    """The field acts only with an auxiliary task."""
+    return UsedIf(lambda values: name in values.get("auxiliary", ()), f"auxiliary holds {name!r}")
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    source: str,
+    check: Check | None = None,
+    used_if: UsedIf | None = None,
+    measures: bool = False,
+) -> Any:
+    """A dataclass field with its one-line `meaning` (unit included), `source` and range.
+
+    `used_if` says when it acts on training; `measures`, whether measurements also read it.
+    """
+    metadata = {"meaning": meaning, "source": source, "check": check, "measures": measures}
+    return dataclasses.field(default=default, metadata=metadata | {"used_if": used_if})
+
+
+def group(default: Any, used_if: UsedIf) -> Any:
+    """A dataclass field of further fields, all of which act only under a condition."""
+    return dataclasses.field(default=default, metadata={"used_if": used_if})
 
 
 def with_default(config: type, name: str, default: Any) -> Any:
@@ -134,22 +167,44 @@ class NamedField(NamedTuple):
     value: Any
     type: Any
     metadata: Mapping[str, Any]
+    conditions: tuple[UsedIf, ...]  # all must hold for it to act on training
 
 
 def named_fields(config: Any) -> Iterator[NamedField]:
     """Yields every field of `config`, those of its groups with a dotted name."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
+        used_if = field.metadata.get("used_if")
+        conditions = () if used_if is None else (used_if,)
         if dataclasses.is_dataclass(value):
             for inner in named_fields(value):
-                yield inner._replace(name=f"{field.name}.{inner.name}")
+                yield inner._replace(
+                    name=f"{field.name}.{inner.name}", conditions=conditions + inner.conditions
+                )
         else:
-            yield NamedField(field.name, value, field.type, field.metadata)
+            yield NamedField(field.name, value, field.type, field.metadata, conditions)
 
 
 def values(config: Any) -> dict[str, Any]:
     """The value of every field of `config` by its dotted name."""
     return {field.name: field.value for field in named_fields(config)}
+
+
+def without_effect(config: Any) -> dict[str, str]:
+    """The fields that neither training nor measurements read, with what they would need."""
+    known = values(config)
+    return {
+        field.name: condition.wanted
+        for field in named_fields(config)
+        for condition in field.conditions
+        if not field.metadata["measures"] and not condition.test(known)
+    }
+
+
+def replace_used(config: Config, changes: Mapping[str, Any]) -> Config:
+    """As `replace`, without the changes that have no effect in the result."""
+    unused = without_effect(replace(config, changes))
+    return replace(config, {name: x for name, x in changes.items() if name not in unused})
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from rcrl_jax.config import fields
+from rcrl_jax.config.choices import TASKS
 from rcrl_jax.config.fields import setting
 
 
@@ -72,12 +73,14 @@ class ControlReturnContrastConfig(ReturnContrastConfig):
         "a segment ends once the reward accumulated in it exceeds this",
         "RCRL appendix C.2",
         fields.positive,
+        measures=True,
     )
     segment_reward: str = setting(
         "sum",
         "how segments count the reward of an agent step: 'sum' or 'mean' over its action repeat",
         "ours",
         fields.one_of("sum", "mean"),
+        measures=True,
     )
 
 
@@ -134,6 +137,10 @@ class PrioritisedReplayConfig:
         "initial importance-weight exponent; it rises linearly to 1 at the last step",
         "K",
         fields.fraction,
+        used_if=fields.UsedIf(
+            lambda values: values["replay.priority_exponent"] > 0,
+            "replay.priority_exponent is above 0",
+        ),
     )
 
 
@@ -155,6 +162,15 @@ class UniformReplayConfig:
         "ours",
         fields.one_of("stored", "rendered"),
     )
+
+
+DRAWS_SAMPLES = fields.UsedIf(
+    lambda values: any(
+        task in TASKS and TASKS[task].draws_samples for task in values.get("auxiliary", ())
+    ),
+    "auxiliary holds a task that draws samples, as 'return_contrast'",
+)
+"""When the fields of `ReturnContrastConfig` act."""
 
 
 def check_anchors(contrast: ReturnContrastConfig, batch_size: int) -> None:

@@ -8,6 +8,7 @@ from rcrl_jax.config import base, fields
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.fields import setting
 from rcrl_jax.config.groups import (
+    DRAWS_SAMPLES,
     CurlConfig,
     PrioritisedReplayConfig,
     ReturnContrastConfig,
@@ -15,14 +16,13 @@ from rcrl_jax.config.groups import (
     check_capacity,
 )
 
+HEADS = "state", "state_action", "state_action_both", "state_action_single"
+_NOISY, _GREEDY = (fields.when("exploration", how) for how in ("noise", "epsilon_greedy"))
+
 
 @dataclasses.dataclass(frozen=True)
 class RainbowConfig(base.AgentConfig):
-    """C51 Rainbow with optional auxiliary tasks.
-
-    Raises:
-        ValueError: when a value lies outside its range; the message begins with the field's name.
-    """
+    """C51 Rainbow with optional auxiliary tasks."""
 
     family: ClassVar[str] = "rainbow"
     frame_shape: ClassVar[tuple[int, ...]] = (84, 84)
@@ -46,7 +46,7 @@ class RainbowConfig(base.AgentConfig):
         "value stream reads phi(s,a) too; 'state_action_single': one stream on phi(s,a) without "
         "dueling",
         "K / RCRL appendix C.1",
-        fields.one_of("state", "state_action", "state_action_both", "state_action_single"),
+        fields.one_of(*HEADS),
     )
     embedding_init: str = setting(
         "ones",
@@ -54,6 +54,7 @@ class RainbowConfig(base.AgentConfig):
         "'normal' N(0, 1)",
         "ours",
         fields.one_of("ones", "uniform", "normal"),
+        fields.when("head", *HEADS[1:]),
     )
     hidden_size: int = setting(
         256, "units of each dueling stream's hidden layer", "K", fields.at_least(1)
@@ -66,14 +67,14 @@ class RainbowConfig(base.AgentConfig):
         fields.positive,
     )
     noisy_sigma: float = setting(
-        0.1, "initial scale of the noisy layers, with exploration='noise'", "K", fields.positive
+        0.1, "initial scale of the noisy layers", "K", fields.positive, _NOISY
     )
 
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = base.auxiliary_tasks("rainbow", "the RL loss")
     auxiliary_weight: float = base.auxiliary_weight()
-    return_contrast: ReturnContrastConfig = ReturnContrastConfig()
-    curl: CurlConfig = CurlConfig()
+    return_contrast: ReturnContrastConfig = fields.group(ReturnContrastConfig(), DRAWS_SAMPLES)
+    curl: CurlConfig = fields.group(CurlConfig(), fields.with_task("curl"))
 
     # Learning
     batch_size: int = setting(32, "transitions in an update", "K", fields.at_least(1))
@@ -107,6 +108,7 @@ class RainbowConfig(base.AgentConfig):
         "'uniform' (any valid action)",
         "K / ours",
         fields.one_of("agent", "uniform"),
+        _NOISY,  # else exploration is uniform until then
     )
     exploration: str = setting(
         "noise",
@@ -114,14 +116,13 @@ class RainbowConfig(base.AgentConfig):
         "K / D",
         fields.one_of("noise", "epsilon_greedy"),
     )
-    epsilon: float = setting(
-        0.01, "final share of random actions, if epsilon-greedy", "D", fields.fraction
-    )
+    epsilon: float = setting(0.01, "final share of random actions", "D", fields.fraction, _GREEDY)
     epsilon_decay: int = setting(
         5000,
         "agent steps over which the share falls from 1, once learning has started",
         "D",
         fields.at_least(1),
+        _GREEDY,
     )
 
     # Environment protocol
@@ -176,7 +177,7 @@ class MinAtarConfig(RainbowConfig):
 
     total_steps: ClassVar[int] = 30_000
 
-    curl: CurlConfig = CurlConfig(reduced_games=())
+    curl: CurlConfig = fields.group(CurlConfig(reduced_games=()), fields.with_task("curl"))
     sticky: float = setting(
         0.1, "probability with which a step repeats the action before", "M", fields.fraction
     )

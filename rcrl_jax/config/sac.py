@@ -6,23 +6,22 @@ from typing import ClassVar
 from rcrl_jax.config import base, fields
 from rcrl_jax.config.fields import setting
 from rcrl_jax.config.groups import (
+    DRAWS_SAMPLES,
     ControlReturnContrastConfig,
     UniformReplayConfig,
     check_anchors,
     check_capacity,
 )
 
+_OF_PIXELS = fields.when("observation", "pixels")
+_DECODED = fields.with_task("reconstruction")
 _SMALLEST_CROP = 15  # pixels that four convolutions need
 _LARGEST_FRAME = 480  # pixels; height of the simulator's frame buffer
 
 
 @dataclasses.dataclass(frozen=True)
 class SacConfig(base.AgentConfig):
-    """SAC from pixels or from the state vector, with optional auxiliary tasks.
-
-    Raises:
-        ValueError: when a value lies outside its range; the message begins with the field's name.
-    """
+    """SAC from pixels or from the state vector, with optional auxiliary tasks."""
 
     family: ClassVar[str] = "sac"
     action_repeat: ClassVar[int] = 0  # that of the task; a field of world models
@@ -40,26 +39,29 @@ class SacConfig(base.AgentConfig):
         "height and width of a rendered frame [pixels]",
         "CURL",
         fields.between(_SMALLEST_CROP, _LARGEST_FRAME),
+        _OF_PIXELS,
     )
     crop_size: int = setting(
         84,
         "height and width of what the network reads [pixels]",
         "CURL",
         fields.at_least(_SMALLEST_CROP),
+        _OF_PIXELS,
     )
     augmentation: str = setting(
         "random_crop",
         "how an update crops every observation: 'random_crop' or 'center_crop'",
         "CURL",
         fields.one_of("random_crop", "center_crop"),
+        _OF_PIXELS,
     )
 
     # Network
     filters: int = setting(
-        32, "channels of each of the four convolutions", "CURL", fields.at_least(1)
+        32, "channels of each of the four convolutions", "CURL", fields.at_least(1), _OF_PIXELS
     )
     embedding_size: int = setting(
-        50, "width of psi(s), from pixels", "CURL / RCRL appendix C.2", fields.at_least(1)
+        50, "width of psi(s)", "CURL / RCRL appendix C.2", fields.at_least(1), _OF_PIXELS
     )
     hidden_size: int = setting(
         1024, "units of both hidden layers of actor and critics", "CURL", fields.at_least(1)
@@ -77,12 +79,14 @@ class SacConfig(base.AgentConfig):
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = base.auxiliary_tasks("sac", "the critic's loss")
     auxiliary_weight: float = base.auxiliary_weight()
-    return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
+    return_contrast: ControlReturnContrastConfig = fields.group(
+        ControlReturnContrastConfig(), DRAWS_SAMPLES
+    )
     latent_penalty: float = setting(
-        1e-6, "weight of |psi(s)|^2 / 2 in the reconstruction loss", "AE", fields.not_negative
+        1e-6, "weight of |psi(s)|^2 / 2 in reconstruction", "AE", fields.not_negative, _DECODED
     )
     decoder_weight_decay: float = setting(
-        1e-7, "weight decay of the decoder", "AE", fields.not_negative
+        1e-7, "weight decay of the decoder", "AE", fields.not_negative, _DECODED
     )
 
     # Learning

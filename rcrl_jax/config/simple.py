@@ -113,11 +113,7 @@ class StochasticModelConfig(FrameModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SimpleConfig(AgentConfig):
-    """SimPLe: PPO in the real game for data, and in a learned game for the policy.
-
-    Raises:
-        ValueError: when a value lies outside its range; the message begins with the field's name.
-    """
+    """SimPLe: PPO in the real game for data, and in a learned game for the policy."""
 
     family: ClassVar[str] = "simple"
     learns_from: ClassVar[str] = "real_rollout"
@@ -171,8 +167,12 @@ class SimpleConfig(AgentConfig):
         "SP (its headline: stochastic)",
         fields.one_of("deterministic", "stochastic"),
     )
-    deterministic: DeterministicModelConfig = DeterministicModelConfig()
-    stochastic: StochasticModelConfig = StochasticModelConfig()
+    deterministic: DeterministicModelConfig = fields.group(
+        DeterministicModelConfig(), fields.when("model", "deterministic")
+    )
+    stochastic: StochasticModelConfig = fields.group(
+        StochasticModelConfig(), fields.when("model", "stochastic")
+    )
     model_batch_size: int = setting(
         4, "windows in an update of the model", "SP", fields.at_least(1)
     )
@@ -261,12 +261,6 @@ class SimpleConfig(AgentConfig):
             raise ValueError(
                 f"{self.model}.double_steps: must be at most compress_steps = "
                 f"{self.world.compress_steps}; got {self.world.double_steps}"
-            )
-        # The lengths of windows tell updates apart.
-        if self.real_rollout < self.world.target_frames + 2:
-            raise ValueError(
-                f"real_rollout: must be at least target_frames + 2 = "
-                f"{self.world.target_frames + 2}; got {self.real_rollout}"
             )
 
     @property

@@ -10,6 +10,7 @@ from typing import ClassVar
 from rcrl_jax.config import base, fields
 from rcrl_jax.config.fields import setting, with_default
 from rcrl_jax.config.groups import (
+    DRAWS_SAMPLES,
     ControlReturnContrastConfig,
     UniformReplayConfig,
 )
@@ -32,7 +33,9 @@ class WorldModelConfig(base.AgentConfig):
     )
 
     # Representation and contrastive samples
-    return_contrast: ControlReturnContrastConfig = ControlReturnContrastConfig()
+    return_contrast: ControlReturnContrastConfig = fields.group(
+        ControlReturnContrastConfig(), DRAWS_SAMPLES
+    )
 
     # Learning
     batch_size: int = setting(50, "windows in an update", "DR / PL", fields.at_least(1))
@@ -191,11 +194,7 @@ class RecurrentModelConfig(WorldModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class DreamerConfig(RecurrentModelConfig):
-    """Dreamer, its first version.
-
-    Raises:
-        ValueError: when a value lies outside its range; the message begins with the field's name.
-    """
+    """Dreamer, its first version."""
 
     family: ClassVar[str] = "dreamer"
     cell: str = setting(
@@ -241,11 +240,7 @@ class DreamerConfig(RecurrentModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class PlanetConfig(RecurrentModelConfig):
-    """PlaNet.
-
-    Raises:
-        ValueError: when a value lies outside its range; the message begins with the field's name.
-    """
+    """PlaNet."""
 
     family: ClassVar[str] = "planet"
     action_repeat: int = with_default(WorldModelConfig, "action_repeat", 0)
@@ -275,11 +270,7 @@ class PlanetConfig(RecurrentModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class SlacConfig(WorldModelConfig):
-    """SLAC: soft actor-critic on the latents of a model.
-
-    Raises:
-        ValueError: when a value lies outside its range; the message begins with the field's name.
-    """
+    """SLAC: soft actor-critic on the latents of a model."""
 
     family: ClassVar[str] = "slac"
     action_repeat: int = with_default(WorldModelConfig, "action_repeat", 4)
@@ -347,9 +338,9 @@ class SlacConfig(WorldModelConfig):
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         super().__post_init__()
-        if self.model_batch_size >= self.batch_size:
+        if self.model_batch_size > self.batch_size:
             raise ValueError(
-                f"model_batch_size: must be below batch_size = {self.batch_size}; "
+                f"model_batch_size: must be at most batch_size = {self.batch_size}; "
                 f"got {self.model_batch_size}"
             )
         if not self.log_std_min < self.log_std_max:

@@ -61,6 +61,8 @@ class AgentStep(NamedTuple):
     """[R] float64, undiscounted sum of the finished game's raw rewards; NaN where not finished."""
     episode_length: np.ndarray
     """[R] int64, agent steps of the finished game; 0 where not finished."""
+    failed: np.ndarray
+    """[R] bool, the game was cut because the physics had no valid next state."""
 
 
 class AgentEnvironment:
@@ -168,6 +170,7 @@ class AgentEnvironment:
             life_lost=life_lost,
             episode_return=episode_return,
             episode_length=episode_length,
+            failed=np.zeros_like(finished) if step.failed is None else step.failed,
         )
 
     def step(self, actions: np.ndarray) -> AgentStep:

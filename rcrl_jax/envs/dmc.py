@@ -3,7 +3,9 @@
 import importlib.metadata
 import multiprocessing
 import signal
+import sys
 import time
+import types
 from collections.abc import Sequence
 from multiprocessing import resource_tracker, util
 from typing import NamedTuple
@@ -80,7 +82,8 @@ def make_dmc(
 
     An agent step repeats its action and sums the rewards. Actions are [R, A] float32 in [-1, 1]
     with A = `MAX_NUM_ACTIONS`; a task reads its first `action_size` components. The suite's time
-    limit of 1000 environment steps truncates.
+    limit of 1000 environment steps truncates. So does a physics error of dm_control; envpool has
+    none.
 
     Args:
         tasks: one per environment, of `DMC_TASKS`.
@@ -246,6 +249,7 @@ class _ControlSuite(VectorEnvironment):
             lives=np.zeros(self.num_envs, np.int32),
             terminated=is_last & (arrays.discount == 0.0),
             truncated=is_last & (arrays.discount > 0.0),
+            failed=arrays.failed.copy(),
         )
         return self._last
 
@@ -313,12 +317,16 @@ def _start(worker: multiprocessing.Process) -> None:
     """Starts a worker that stop signals never reach, from its first instruction on.
 
     Only the parent decides when to stop. A signal to the process group reaches it as well.
+    The worker does not import the user's script, which may train without asking for `__main__`.
     """
     resource_tracker.ensure_running()  # its start would unblock signals
+    script = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.STOP_SIGNALS)
+    sys.modules["__main__"] = types.ModuleType("__main__")  # without a file to import
     try:
         worker.start()  # inherits what is blocked
     finally:
+        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from rcrl_jax.envs.protocol import EnvironmentSpec
 
+_RESETS = 10  # tries to start an episode
 NO_RENDERER = "disabled"  # MUJOCO_GL of simulations that never render
 
 
@@ -45,6 +46,8 @@ class Shared(NamedTuple):
     """[R] float32; not written by a reset."""
     step_type: Any
     """[R] uint8, a `dm_env.StepType`; not written by a reset."""
+    failed: Any
+    """[R] bool, the step had no valid next state, and the frame is the one before it."""
     action: Any
     """[R, A] float32"""
     restart: Any
@@ -78,6 +81,7 @@ def _row_layout(spec: EnvironmentSpec) -> Shared:
         reward=((), np.float32),
         discount=((), np.float32),
         step_type=((), np.uint8),
+        failed=((), np.bool_),
         action=(spec.action.shape, spec.action.dtype),
         restart=((), np.bool_),
     )
@@ -118,16 +122,18 @@ def work(
                     simulators = [_make(backend, renderer, s, spec) for s in simulations]
                 served = enumerate(zip(simulators, simulations, strict=True), first_row)
                 for row, (simulator, simulation) in served:
-                    time_step = None
                     if request == "step":
                         action = arrays.action[row, : simulation.action_size]
-                        time_step = _repeat(simulator, action, spec.action_repeat)
+                        time_step, failed = _repeat(simulator, action, spec.action_repeat)
+                        arrays.failed[row] = failed
                         arrays.reward[row] = time_step.reward
                         arrays.discount[row] = time_step.discount
                         arrays.step_type[row] = time_step.step_type
                     elif arrays.restart[row]:
-                        time_step = simulator.reset()
-                    if observes and time_step is not None:
+                        time_step, arrays.failed[row] = _reset(simulator), False
+                    else:
+                        continue
+                    if observes and not arrays.failed[row]:
                         simulator.observe(time_step, arrays.frame[row])
             except Exception:
                 failure = traceback.format_exc(limit=-2)
@@ -145,15 +151,37 @@ def _make(
 
 def _repeat(
     simulator: "_SuiteSimulator | _EnvpoolSimulator", action: np.ndarray, times: int
-) -> dm_env.TimeStep:
-    """Repeats an action, at most until the episode ends; the reward is the sum."""
+) -> tuple[dm_env.TimeStep, bool]:
+    """Repeats an action, at most until the episode ends; the reward is the sum.
+
+    A physics error truncates the episode: the same actions would raise it again, so that a run
+    could never get past it.
+
+    Returns:
+      The last time step, and whether there was a physics error; then it has no observation.
+    """
     reward = 0.0
     for _ in range(times):
-        time_step = simulator.step(action)
+        try:
+            time_step = simulator.step(action)
+        except simulator.physics_errors:
+            return dm_env.truncation(reward, observation=None), True
         reward += time_step.reward
         if time_step.last():
             break
-    return time_step._replace(reward=reward)
+    return time_step._replace(reward=reward), False
+
+
+def _reset(simulator: "_SuiteSimulator | _EnvpoolSimulator") -> dm_env.TimeStep:
+    """Starts an episode; after a physics error, the next one that the simulator draws.
+
+    Raises:
+      Exception: ten in a row have failed; of the simulator.
+    """
+    for _ in range(_RESETS - 1):
+        with contextlib.suppress(*simulator.physics_errors):
+            return simulator.reset()
+    return simulator.reset()
 
 
 class _SuiteSimulator:
@@ -162,7 +190,9 @@ class _SuiteSimulator:
     def __init__(self, simulation: Simulation, *, renders: bool):
         from absl import logging
         from dm_control import suite
+        from dm_control.rl import control
 
+        self.physics_errors = (control.PhysicsError,)
         # MuJoCo warns of deprecated features in the suite's models.
         logging.set_verbosity(logging.ERROR)
         self._environment = suite.load(
@@ -196,6 +226,8 @@ class _EnvpoolSimulator:
     It also renders in the calling thread, whose GL context all pools share. GL contexts of the
     pools' own threads have crashed processes (envpool's issues 401 and 405).
     """
+
+    physics_errors = ()  # MuJoCo starts over from its default state, and envpool does not say so
 
     def __init__(self, simulation: Simulation, frame_shape: tuple[int, ...]):
         self._pool = make_pool(simulation.domain, simulation.task, simulation.seed, frame_shape)

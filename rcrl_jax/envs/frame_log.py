@@ -144,7 +144,10 @@ class LoggedEnvironment(VectorEnvironment):
 
     def recv(self) -> TimeStep:
         """See `VectorEnvironment.recv`."""
-        return self._with_frames(self._environment.recv(), np.ones(self.num_envs, bool))
+        step = self._environment.recv()
+        return self._with_frames(
+            step, np.ones(self.num_envs, bool) if step.failed is None else ~step.failed
+        )
 
     def _with_frames(self, step: TimeStep, shown: np.ndarray) -> TimeStep:
         """Replaces or logs the frames of the environments in `shown [R]`; others repeat theirs.
@@ -153,9 +156,9 @@ class LoggedEnvironment(VectorEnvironment):
           NotRepeated: rewards, or rendered frames, are not those of the log.
         """
         rewards = step.reward.view(np.uint8)
+        frame = self._last.copy()
         if self._log.unread:
             content = self._log.read()
-            frame = self._last.copy()
             changes = content[rewards.size :]
             if not np.array_equal(content[: rewards.size], rewards) or (
                 changes.size != frame[shown].size  # an episode ended at another step
@@ -164,13 +167,13 @@ class LoggedEnvironment(VectorEnvironment):
             frame[shown] += changes.reshape(-1, *frame.shape[1:])
             if self._environment.renders and not np.array_equal(step.frame[shown], frame[shown]):
                 raise NotRepeated
-            step = step._replace(frame=frame)
             self._choose_rendering()
         else:
-            changes = step.frame[shown] - self._last[shown]
+            changes = step.frame[shown] - frame[shown]
             self._log.append(np.concatenate([rewards, changes.reshape(-1)]))
-        self._last = step.frame
-        return step
+            frame[shown] = step.frame[shown]
+        self._last = frame
+        return step._replace(frame=frame)
 
     def _choose_rendering(self) -> None:
         """The last record is rendered, to compare the simulators' states with it."""

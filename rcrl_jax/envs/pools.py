@@ -84,7 +84,12 @@ class ConcatenatedEnvironments(VectorEnvironment):
             stands or environment.recv()
             for environment, stands in zip(self._environments, self._standing, strict=True)
         ]
-        self._last = TimeStep(*map(np.concatenate, zip(*steps, strict=True)))
+        if any(step.failed is not None for step in steps):
+            never = [step._replace(failed=np.zeros_like(step.truncated)) for step in steps]
+            pairs = zip(steps, never, strict=True)
+            steps = [other if step.failed is None else step for step, other in pairs]
+        parts = zip(*steps, strict=True)
+        self._last = TimeStep(*(None if own[0] is None else np.concatenate(own) for own in parts))
         return self._last
 
     def retire(self, mask: np.ndarray) -> None:

@@ -116,7 +116,11 @@ class TimeStep(NamedTuple):
     terminated: np.ndarray
     """[R] bool, the game is over."""
     truncated: np.ndarray
-    """[R] bool, cut by the emulator itself: DMControl's time limit. On Atari `agent_view` cuts."""
+    """[R] bool, cut by the emulator itself: DMControl's time limit, or an invalid state. On Atari
+    `agent_view` cuts."""
+    failed: np.ndarray | None = None
+    """[R] bool, cut because the physics had no valid next state; the frame repeats the last one,
+    and the reward is that of the valid steps. None where no simulation can fail."""
 
 
 class SimulatorFailed(Exception):

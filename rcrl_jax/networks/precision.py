@@ -28,10 +28,10 @@ def at_precision(function: Callable, precision: str) -> Callable:
     """
 
     @functools.wraps(function)
-    def at_its_precision(*arguments):
+    def at_its_precision(*arguments, **settings):
         def call(name):
             with jax.default_matmul_precision(name):
-                return function(*arguments)
+                return function(*arguments, **settings)
 
         anywhere = functools.partial(call, _MATMUL_PRECISION[precision])
         if precision != "tf32":

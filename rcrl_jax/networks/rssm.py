@@ -235,13 +235,13 @@ class WorldModel(nn.Module):
 
     def __call__(self, image: jax.Array, action: jax.Array) -> None:
         """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
-        start, noise = self.start(len(image)), jnp.zeros((len(image), self.stoch))
+        start, noise = self.init_latent(len(image)), jnp.zeros((len(image), self.stoch))
         latent, _ = self.observe(start, action, self.project(image), noise)
         self.prior(latent.deter)
         self.decode(latent.feature)
         self.reward(latent.feature)
 
-    def start(self, *batch: int) -> Latent:
+    def init_latent(self, *batch: int) -> Latent:
         """The state before the first frame of an episode, zeros `[*batch, ...]`."""
         return Latent(jnp.zeros((*batch, self.stoch)), jnp.zeros((*batch, self.deter)))
 
@@ -318,5 +318,5 @@ def filter_window(
         results = model.apply(params, last, *inputs, method="observe")
         return results[0], results
 
-    start = model.start(actions.shape[1])
+    start = model.init_latent(actions.shape[1])
     return jax.lax.scan(step, start, (actions, *inputs))[1]

@@ -110,6 +110,17 @@ def family_of(game: str, preset: str) -> str | None:
     return "dmc" if game in tasks() else None
 
 
+def random_play(game: str, preset: str) -> float:
+    """The published score of random play on the game of a run.
+
+    Raises:
+        LookupError: there is none, as on DMControl and MinAtar.
+    """
+    if family_of(game, preset) != "atari":
+        raise LookupError(f"no published score of random play on {game} with {preset}")
+    return published(game, "Random")
+
+
 def published(game: str, agent: str) -> float:
     """Returns the published mean raw score of `agent` on `game` at 100k agent steps.
 

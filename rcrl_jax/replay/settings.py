@@ -46,6 +46,11 @@ class ReplaySettings:
     round_steps: int = 0
     all_final_frames: bool = False
 
+    @property
+    def kinds(self) -> range:
+        """The numbers of the kinds of updates."""
+        return range(max(len(self.sequences), 1))
+
     def size(self, kind: int) -> int:
         """Transitions or windows that an update of a kind reads."""
         number = self.sequences[kind].number if self.sequences else None

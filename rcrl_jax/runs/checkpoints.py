@@ -47,8 +47,8 @@ class Checkpoint(NamedTuple):
     records: RecordState | None  # None in what only tells types and shapes
     frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
     # The arrays of what agents remember in acting, leading axis R, in the order of the tree's
-    # leaves; None if they remember nothing.
-    memory: tuple[np.ndarray, ...] | None = None
+    # leaves; empty in checkpoints of agents without a memory from before it was always kept.
+    memory: tuple[np.ndarray, ...] = ()
     early_updates: int = 0  # how many of the updates due at this step are made
 
 
@@ -306,7 +306,7 @@ def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
         }
     if checkpoint.frame_log is not None:
         progress["frame_log"] = np.int64(checkpoint.frame_log)
-    if checkpoint.memory is not None:
+    if checkpoint.memory:
         progress["memory"] = {str(i): array for i, array in enumerate(checkpoint.memory)}
     if checkpoint.early_updates:
         progress["early_updates"] = np.int64(checkpoint.early_updates)
@@ -319,7 +319,7 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
     if pending is not None:
         result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
         pending = types.Update(pending["index"], result, pending["positive_is_anchor"])
-    frame_log, memory = progress.get("frame_log"), progress.get("memory")
+    frame_log, memory = progress.get("frame_log"), progress.get("memory", {})
     return Checkpoint(
         step,
         learner,
@@ -328,7 +328,7 @@ def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, A
         types.HistoryState(**progress["history"]),
         RecordState(progress["records"], progress["record_digests"]),
         None if frame_log is None else int(frame_log),
-        None if memory is None else tuple(memory[str(i)] for i in range(len(memory))),
+        tuple(memory[str(i)] for i in range(len(memory))),
         int(progress.get("early_updates", 0)),
     )
 

@@ -171,6 +171,21 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
     return files.read_json(path, check)
 
 
+def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest says of how a run was computed: all but its commands, their times, its fleet.
+
+    Equal runs under equal circumstances have an equal one, interrupted or not.
+
+    Args:
+        described: as `read` returns it.
+    """
+    resumed = described["launch"].get("resumed", [])
+    return {
+        **{name: described[name] for name in SECTIONS if name != "launch"},
+        "resumed": [{name: own.get(name) for name in _CIRCUMSTANCES} for own in resumed],
+    }
+
+
 def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> list[str]:
     """Writes the manifests of a work directory, or checks that those there are of the same runs.
 

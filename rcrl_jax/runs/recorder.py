@@ -15,7 +15,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
 from rcrl_jax import files, reference, words
-from rcrl_jax.runs import records
+from rcrl_jax.runs import manifest, records
 from rcrl_jax.runs.paths import RunPaths
 
 Line = tuple[bytes, dict[str, Any]]
@@ -217,7 +217,7 @@ class RunRecorder(contextlib.AbstractContextManager):
     ) -> None:
         """Writes scores.json, the run's result: the evaluation of the agent at the last step.
 
-        It has digests of the records, so they are on the disk before it is.
+        It has digests of the records and of the manifest, so they are on the disk before it is.
 
         Args:
             counters: how far the run is, at its end.
@@ -226,15 +226,19 @@ class RunRecorder(contextlib.AbstractContextManager):
         """
         self._metrics.sync()
         self._evaluations.sync()
+        digests = {
+            "metrics": self._metrics.digest.value.hex(),
+            "evaluations": self._evaluations.digest.value.hex(),
+        }
+        if self._manifest is not None:
+            described = manifest.how_computed(json.loads(self._manifest))
+            digests["manifest"] = records.Digest([described]).value.hex()
         files.write_json_atomically(
             self._paths.scores,
             {
                 "measured": "final evaluation: the agent at the last step",
                 **describe_scores(self._paths, counters, returns, episodes_cut=episodes_cut),
-                "record_digests": {
-                    "metrics": self._metrics.digest.value.hex(),
-                    "evaluations": self._evaluations.digest.value.hex(),
-                },
+                "record_digests": digests,
             },
         )
 

@@ -1,6 +1,7 @@
-"""Reads what a run has recorded: metrics.jsonl, evaluations.jsonl and scores.json.
+"""Reads what a run has recorded, and checks whether a finished run's files belong together.
 
-The first two have one JSON object a line, appended in training.
+metrics.jsonl and evaluations.jsonl have one JSON object a line, appended in training; scores.json
+is the result.
 """
 
 import contextlib
@@ -9,16 +10,29 @@ import json
 import math
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcrl_jax import files
+from rcrl_jax import files, reference
+from rcrl_jax.runs import manifest
 from rcrl_jax.runs.paths import RunPaths
 
 WALL_CLOCK_KEYS = ("wall_s", "steps_per_s")
 """Keys of metrics.jsonl that differ between two runs of the same seed; all others are equal."""
+
+ATTEMPTS = 2
+"""A run that diverges this often has a result (docs/preregistration.md)."""
+
+DIGESTS = "digests.txt"
+"""Name of a file of digests of all runs below its directory; `benchmarks.digests` writes it."""
+
+RECORDED = (".json", ".jsonl", ".npz")
+"""Suffixes of the files of a run that have digests."""
+
+_SCORES, _DIVERGED = "scores.json", "diverged.json"
 
 
 class RecordState(NamedTuple):
@@ -123,40 +137,176 @@ def read_scores(path: str | os.PathLike) -> dict[str, Any]:
     return files.read_json(path, check)
 
 
-def check_finished(directory: pathlib.Path, scores: Mapping[str, Any]) -> None:
-    """Checks that a finished run's records are those that its scores were written with.
+def has_result(directory: pathlib.Path) -> bool:
+    """Whether a run has a result, right or wrong; see `read_result`."""
+    return any((directory / name).exists() for name in (_SCORES, _DIVERGED))
 
-    The last evaluation is the final one, so that it has the returns of the scores. Scores of older
-    versions have no digests, and are not checked.
+
+def read_result(directory: pathlib.Path) -> dict[str, Any] | None:
+    """Reads the result of a finished run, once all its records are checked against each other.
+
+    Resumption, sweeps and tables all call this, so that none counts a run that another refuses.
+    The scores agree with the manifest and have the returns of the last evaluation. Metrics,
+    evaluations and manifest have the digests in the scores; scores of older versions have none, or
+    none of the manifest. All files have the digests in `digests.txt`, if that lists the run.
 
     Args:
         directory: of the run.
-        scores: content of its scores.json.
+
+    Returns:
+        Content of its scores.json; None if the run has diverged for good.
 
     Raises:
+        FileNotFoundError: it has no result.
         Damaged: a file is missing, or has been emptied, reordered, edited, or exchanged with that
-            of another run; or the scores have been edited.
+            of another run.
         OSError: a file cannot be read.
     """
-    digests = scores.get("record_digests")
-    if digests is None:
-        return
-    if not (isinstance(digests, dict) and {"metrics", "evaluations"} <= digests.keys()):
-        raise files.Damaged(
-            directory / "scores.json", "record_digests is not a digest of each file"
+    path, diverged = directory / _SCORES, directory / _DIVERGED
+    check_digests(directory)
+    described, run = _read_run(directory)
+    if diverged.exists():
+        if path.exists():
+            raise files.Damaged(directory, f"it holds both {_SCORES} and {_DIVERGED}; remove one")
+        # Where there is no score of random play, as on DMControl, the file is refused.
+        attempts, _ = files.read_json(
+            diverged,
+            lambda o: (o.get("attempts"), reference.random_play(run["game"], run["preset"])),
         )
+        if attempts != ATTEMPTS:
+            raise files.Damaged(diverged, f"attempts is {attempts!r}, expected {ATTEMPTS}")
+        return None
+    scores = read_scores(path)
+    for name, value in run.items():
+        if scores.get(name) != value:
+            planned = "steps" if name == "agent_steps" else name
+            why = f"{name} is {scores.get(name)!r}, but {planned} is {value!r} in manifest.json"
+            raise files.Damaged(path, why)
+    episodes, count = scores.get("episodes"), len(scores["returns"])
+    if episodes != count:
+        raise files.Damaged(path, f"episodes is {episodes!r}, but it holds {count} returns")
+    _check_records(directory, scores, described)
+    return scores
+
+
+def _read_run(directory: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run's manifest says of how it was computed, and what its scores must therefore say."""
+    path = directory / "manifest.json"
+    try:
+        described = manifest.read(path)
+    except FileNotFoundError:
+        raise files.Damaged(directory, f"{path.name} is missing") from None
+    with files.reading(path):
+        run = described["run"]
+        repeat = described["environment"].get("action_repeat", 1)
+        return manifest.how_computed(described), {
+            **{name: run[name] for name in ("preset", "game", "seed")},
+            "agent_steps": run["steps"],
+            "env_steps": run["steps"] * repeat,
+        }
+
+
+def _check_records(
+    directory: pathlib.Path, scores: Mapping[str, Any], described: Mapping[str, Any]
+) -> None:
+    """Raises Damaged unless a run's records and manifest are those that its scores belong to.
+
+    The last evaluation is the final one, so that it has the returns of the scores.
+    """
+    path = directory / _SCORES
+    digests = scores.get("record_digests", {})
+    if "record_digests" in scores and not (
+        isinstance(digests, dict) and {"metrics", "evaluations"} <= digests.keys()
+    ):
+        raise files.Damaged(path, "record_digests is not a digest of each file")
     for name, read in (("metrics", read_metrics), ("evaluations", read_evaluations)):
-        path, scores_file = directory / f"{name}.jsonl", directory / "scores.json"
-        if not path.exists():
-            raise files.Damaged(scores_file, f"{path.name}, to which it belongs, is missing")
-        lines = read(path)
-        if Digest(lines).value.hex() != digests[name]:
-            raise files.Damaged(scores_file, f"it does not belong to the records in {path.name}")
-    final = lines[-1]
+        records = directory / f"{name}.jsonl"
+        if not records.exists():
+            raise files.Damaged(path, f"{records.name}, to which it belongs, is missing")
+        lines = read(records)
+        if name in digests and Digest(lines).value.hex() != digests[name]:
+            raise files.Damaged(path, f"it does not belong to the records in {records.name}")
+    if "manifest" in digests and Digest([described]).value.hex() != digests["manifest"]:
+        raise files.Damaged(path, "it does not belong to manifest.json, which has changed")
+    if not lines:
+        raise files.Damaged(records, "it holds no evaluation, but the run is finished")
     for name in ("agent_steps", "env_steps", "returns", "episodes_cut"):
-        if scores.get(name) != final.get(name):
-            where = f"{name} is not that of the last line of evaluations.jsonl"
-            raise files.Damaged(directory / "scores.json", where)
+        if scores.get(name) != lines[-1].get(name):
+            why = f"{name} is not that of the last line of {records.name}"
+            raise files.Damaged(path, why)
+
+
+def digest_of(path: pathlib.Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits.
+
+    Raises:
+        Damaged: it is not a regular file.
+        OSError: it cannot be read.
+    """
+    return hashlib.sha256(files.read_bytes(path)).hexdigest()
+
+
+def recorded_files(directory: pathlib.Path) -> list[str]:
+    """Names of a run's files that have digests: all that hold numbers, not pictures; in order."""
+    return sorted(
+        path.name for path in directory.iterdir() if path.suffix in RECORDED and path.is_file()
+    )
+
+
+def read_digests(path: pathlib.Path) -> dict[str, str]:
+    """Reads a file of digests as `sha256sum` writes it; lines that begin with # are comments.
+
+    Returns:
+        Path relative to that of the file -> SHA-256 in hexadecimal digits.
+
+    Raises:
+        Damaged: a line is no digest, or a path stands twice.
+        OSError: the file cannot be read.
+    """
+    found: dict[str, str] = {}
+    content = files.read_bytes(path)
+    with files.reading(path):
+        for number, line in enumerate(content.decode().splitlines(), start=1):
+            if line.startswith("#"):
+                continue
+            match = re.fullmatch(r"([0-9a-f]{64})  (\S+)", line)
+            if not match or match[2] in found:
+                raise ValueError(f"line {number} is no digest of a further file")
+            found[match[2]] = match[1]
+    return found
+
+
+def check_digests(directory: pathlib.Path) -> None:
+    """Compares the files of a run with `digests.txt` of the nearest directory above that has one.
+
+    A run that has no digest there is newer than the file, and is not compared.
+
+    Raises:
+        Damaged: a file has changed, is missing, or has no digest while others of the run have one.
+        OSError: a file cannot be read.
+    """
+    place = directory.absolute()
+    for above in place.parents:
+        if (above / DIGESTS).exists():
+            break
+    else:
+        return
+    prefix = f"{place.relative_to(above).as_posix()}/"
+    wanted = {
+        path.removeprefix(prefix): digest
+        for path, digest in read_digests(above / DIGESTS).items()
+        if path.startswith(prefix)
+    }
+    if not wanted:
+        return
+    for name in sorted(wanted.keys() | {*recorded_files(directory)}):
+        path = directory / name
+        if name not in wanted:
+            raise files.Damaged(path, f"it is not among the run's files in {above / DIGESTS}")
+        if not path.exists():
+            raise files.Damaged(directory, f"{name} is missing, of which {DIGESTS} has a digest")
+        if digest_of(path) != wanted[name]:
+            raise files.Damaged(path, f"it has changed: {above / DIGESTS} has another digest")
 
 
 def read_lines(

@@ -27,7 +27,8 @@ class Evaluation(NamedTuple):
     """Scores of R runs."""
 
     returns: np.ndarray  # [R, E] float64, raw return of each game
-    cut: np.ndarray  # [R] int64, games that the frame limit ended
+    cut: np.ndarray  # [R] int64, games that a limit or a physics error ended
+    failed: np.ndarray  # [R] int64, those that a physics error ended
     films: tuple[np.ndarray, ...]  # each [T, *frame_shape]: the first game of the filmed runs
 
 
@@ -93,13 +94,16 @@ def evaluate(
         seeds = all_seeds[:, start : start + GAMES_AT_ONCE]
         counters, filmed = (agent_steps, games.start + start), 0 if start else film
         with contextlib.closing(AgentEnvironment(make_environment(seeds), protocol)) as played:
-            players = _Players(np.arange(fleet.num_runs), fleet, params)
+            players = _Players(
+                np.arange(fleet.num_runs), fleet, params, fleet.init_memory(seeds.shape[1])
+            )
             parts.append(
                 _play(players, played, policy_name, counters, filmed, before_step, after_step)
             )
     return Evaluation(
         np.concatenate([part.returns for part in parts], axis=1),
         np.sum([part.cut for part in parts], axis=0),
+        np.sum([part.failed for part in parts], axis=0),
         parts[0].films,
     )
 
@@ -116,7 +120,7 @@ class _Players(NamedTuple):
     rows: np.ndarray  # [n], which of the R runs
     fleet: Fleet  # of these n
     params: types.Params  # on its devices
-    memory: types.Memory | None = None
+    memory: types.Memory
 
     def act(
         self, stacks: np.ndarray, *counters: int, policy_name: str
@@ -140,9 +144,7 @@ class _Players(NamedTuple):
 
     def after(self, ended: np.ndarray) -> "_Players":
         """The players once episodes `[R, N] bool` have ended, which they then forget."""
-        if self.memory is None:
-            return self
-        return self._replace(memory=self.memory._replace(restart=ended[self.rows]))
+        return self._replace(memory=self.memory._replace(is_first=ended[self.rows]))
 
     def without(self, done: np.ndarray) -> "_Players":
         """Drops runs `[R] bool` that are done, once they are half of those that act.
@@ -158,9 +160,8 @@ class _Players(NamedTuple):
             return self
         keep = np.sort(np.argsort(done, kind="stable")[:size])
         memory = self.memory
-        fleet, (params, state) = self.fleet.part(keep, (self.params, memory and memory.state))
-        if memory is not None:
-            memory = types.Memory(state, memory.restart[keep])
+        fleet, (params, state) = self.fleet.part(keep, (self.params, memory.state))
+        memory = types.Memory(state, memory.is_first[keep])
         return _Players(self.rows[keep], fleet, params, memory)
 
 
@@ -176,7 +177,7 @@ def _play(
     """Plays one game in every environment, all at the same time."""
     games, runs = environment.num_envs, players.fleet.num_runs
     returns = np.full(games, np.nan)
-    cut = np.zeros(games, bool)
+    cut, failed = np.zeros(games, bool), np.zeros(games, bool)
     observation = environment.reset()
     # Copies: a view would keep the frames of all games in memory.
     filmed = range(0, games, games // runs)[:film]
@@ -195,6 +196,7 @@ def _play(
                 frames.append(outcome.frame[game].copy())
         returns = np.where(first, outcome.episode_return, returns)
         cut |= first & outcome.truncated
+        failed |= first & outcome.failed
         ended = (outcome.terminated | outcome.truncated).reshape(runs, -1)
         players = players.after(ended)
         if first.any():
@@ -206,5 +208,6 @@ def _play(
     return Evaluation(
         returns.reshape(runs, -1),
         cut.reshape(runs, -1).sum(axis=1),
+        failed.reshape(runs, -1).sum(axis=1),
         tuple(np.stack(frames) for frames in films),
     )

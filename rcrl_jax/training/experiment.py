@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcrl_jax import files, native, reference, types, words
+from rcrl_jax import files, native, reference, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import all_presets, control_presets
@@ -71,13 +71,14 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       Diverged: a loss, an action or a parameter became NaN; the state is kept under
         `<workdir>/diverged`.
       NotReproduced: a resumed emulator did not repeat its frames.
-      SimulatorFailed: a simulator has ended or hangs; the same call resumes at the last checkpoint.
-        Nothing newer can be saved, because the current update has consumed the learner's state.
+      SimulatorFailed: a simulator has failed, has ended or hangs; the same call resumes at the last
+        checkpoint, and fails again if the reason lasts. Nothing newer can be saved, because the
+        current update has consumed the learner's state.
       VideoFailed: there is no ffmpeg, or it failed; the scores are written.
       OSError: too little space, or a file cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        finished_before = plan.is_finished()
+        finished_before = plan.has_scores()
         environment, fleet = build.make_fleet(plan)
         stack.callback(environment.close)
         if not finished_before:
@@ -201,20 +202,12 @@ def _report(plan: Plan, say: Say) -> list[float]:
       Damaged: the files of a run are at odds with one another.
       OSError: a file cannot be read.
     """
+    found = [records.read_result(paths.directory) for paths in plan.paths]
     try:
         # Only training reads the log of frames, and training has ended.
         (plan.workdir / FRAME_LOG).unlink(missing_ok=True)
     except OSError as error:
         say(f"warning: {error}")
-    found = []
-    for paths in plan.paths:
-        scores = records.read_scores(paths.scores)
-        own = {"preset": paths.preset, "game": paths.game, "seed": paths.seed}
-        of_another = [name for name in own if scores.get(name) != own[name]]
-        if of_another:
-            raise files.Damaged(paths.scores, f"it is of another {' and '.join(of_another)}")
-        records.check_finished(paths.directory, scores)
-        found.append(scores)
     means = [float(np.mean(scores["returns"])) for scores in found]
     for paths, scores, mean in zip(plan.paths, found, means, strict=True):
         try:
@@ -260,9 +253,9 @@ def _start_or_resume(
         lambda x: np.zeros((fleet.num_runs, *x.shape[1:]), x.dtype), jax.eval_shape(fleet.init)
     )
     saved = store.restore(Checkpoint(0, like, None, replay.state, history.state, None))
-    learner = fleet.init() if saved is None else fleet.to_devices(saved.learner)
     if saved is not None and _is_trained(saved, fleet.agent, plan.total_steps):
         say(f"resuming after the last of {plan.total_steps} steps")
+        learner = fleet.to_devices(saved.learner)
         state = loop.LoopState(saved.step, learner, None, None, None, saved.early_updates)
         return state, saved.records, None
     frame_log = None
@@ -270,7 +263,7 @@ def _start_or_resume(
         frame_log = _open_frame_log(plan.workdir / FRAME_LOG, saved, say)
         environment.log_frames(frame_log)
     if saved is None:
-        return loop.LoopState(0, learner, environment.reset(), None), None, frame_log
+        return loop.start(fleet, environment), None, frame_log
     say(f"resuming at step {saved.step} of {plan.total_steps}: rebuilding the replay")
     try:
         observation = loop.rebuild(
@@ -288,13 +281,14 @@ def _start_or_resume(
             "backend?): install the versions in manifest.json, or start in another --workdir"
         )
     replay.restore(saved.replay)
-    memory = None
-    if saved.memory is not None:
-        kept, restart = jax.tree.unflatten(jax.tree.structure(fleet.start_memory(1)), saved.memory)
-        memory = types.Memory(fleet.to_devices(kept), restart)
+    memory = fleet.init_memory(1)
+    if saved.memory:
+        kept = jax.tree.unflatten(jax.tree.structure(memory), saved.memory)
+        memory = kept._replace(state=fleet.to_devices(kept.state))
     state = loop.LoopState(
-        saved.step, learner, observation, saved.pending_update, memory, saved.early_updates
-    )
+        saved.step, fleet.to_devices(saved.learner), observation, saved.pending_update, memory,
+        saved.early_updates,
+    )  # fmt: skip
     return state, saved.records, frame_log
 
 
@@ -344,7 +338,7 @@ class _Saves:
             self.history.state,
             self.recording.written,
             None if self.frame_log is None else self.frame_log.sync(),
-            None if memory is None else tuple(jax.tree.leaves(memory)),
+            tuple(jax.tree.leaves(memory)),
             state.early_updates,
         )
 

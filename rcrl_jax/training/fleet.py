@@ -87,10 +87,10 @@ class Fleet:
         self,
         params: types.Params,
         stacks: np.ndarray,
-        memory: types.Memory | None,
+        memory: types.Memory,
         *counters: int,
         policy_name: str = TRAINING,
-    ) -> tuple[jax.Array, types.Memory | None]:
+    ) -> tuple[jax.Array, types.Memory]:
         """Actions of all runs; returns before they are computed.
 
         Args:
@@ -98,35 +98,30 @@ class Fleet:
           stacks: `[R, N, C, *frame_shape]`, N stacks of whole frames per run. The device brings
             them into the network's layout, because at 130 runs a host would need a quarter of the
             loop's time for it.
-          memory: from the last step; None if an episode starts in every environment, and always
-            None if the agents have no memory.
+          memory: of `init_memory`, or from the last step.
           *counters: integers that fix the noise, the agent steps of the run first; equal counters
             draw equal noise.
           policy_name: as of `Agent.act`.
 
         Returns:
-          `[R', N, *act]`, and the next memory, which restarts no episode.
+          `[R', N, *act]`, and the next memory, as if no episode had ended.
         """
-        if self.agent.init_memory is not None:
-            memory = memory or self.start_memory(stacks.shape[1])
-            memory = memory._replace(restart=self.place(memory.restart))
+        memory = memory._replace(is_first=self.place(memory.is_first))
         counters = tuple(np.int32(counter) for counter in counters)
         actions, state = self.programs.act[policy_name](
             self._runs_here, self._runs, params, self.place(stacks), self._keys, counters,
             memory,
         )  # fmt: skip
-        if memory is not None:
-            memory = types.Memory(state, np.zeros(stacks.shape[:2], bool))
-        return actions, memory
+        return actions, types.Memory(state, np.zeros(stacks.shape[:2], bool))
 
-    def start_memory(self, number: int) -> types.Memory:
+    def init_memory(self, number: int) -> types.Memory:
         """The memory of `number` environments a run, all at the start of an episode."""
         shapes = jax.eval_shape(lambda: self.agent.init_memory(number))
         zeros = jax.tree.map(lambda x: np.zeros((self.num_runs, *x.shape), x.dtype), shapes)
         return types.Memory(self.place(zeros), np.ones((self.num_runs, number), bool))
 
     def update(
-        self, state: types.LearnerState, batch: types.Batch
+        self, state: types.LearnerState, batch: types.Batch, kind: int = 0
     ) -> tuple[types.LearnerState, types.UpdateResult]:
         """One update of every run; returns before it is computed and consumes `state`.
 
@@ -134,14 +129,15 @@ class Fleet:
           state: learner states of this fleet.
           batch: as the replay returns it, leading axis R; observations are arrays on the host or
             references to frames on the device.
+          kind: for which the batch was drawn; see `Schedule.kind`.
 
         Returns:
           The new learner states, and the result of the update, leading axis R'.
         """
-        return self.programs.update(*self.update_arguments(state, batch))
+        return self.programs.update[kind](*self.update_arguments(state, batch))
 
     def update_arguments(self, state: types.LearnerState, batch: types.Batch) -> tuple[Any, ...]:
-        """Arguments of `programs.update`, which can also be lowered and compiled with them.
+        """Arguments of each of `programs.update`, which can also be lowered and compiled with them.
 
         Args:
           state: learner states of this fleet, or their shapes.
@@ -223,7 +219,7 @@ class Programs(NamedTuple):
 
     init: Callable
     act: Mapping[str, Callable]  # by the policy's name
-    update: Callable
+    update: tuple[Callable, ...]  # by the kind
     embed: Callable
     compare: Callable
 
@@ -238,16 +234,17 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
 
     def act(run, params, frames, key_data, counters, memory, *, policy_name):
         key, observation = _key(key_data, _ACT, *counters), agent.observations.network.stack(frames)
-        if memory is None:
-            return agent.act(run, params, observation, key, policy_name, counters[0]), None
 
         def start_over(old, fresh):
-            restart = memory.restart.reshape(-1, *[1] * (old.ndim - 1))
-            return jnp.where(restart, fresh, old)
+            is_first = memory.is_first.reshape(-1, *[1] * (old.ndim - 1))
+            return jnp.where(is_first, fresh, old)
 
-        fresh = agent.init_memory(len(memory.restart))
+        fresh = agent.init_memory(len(memory.is_first))
         state = jax.tree.map(start_over, memory.state, fresh)
         return agent.act(run, params, observation, state, key, policy_name, counters[0])
+
+    def update(run, state, batch, *, kind):
+        return agent.update(run, state, batch, kind)
 
     return Programs(
         init=jax.jit(over_runs(init)),
@@ -255,10 +252,13 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
             name: jax.jit(over_runs(functools.partial(act, policy_name=name), shared=(4,)))
             for name in (TRAINING, EVALUATION, *agent.evaluation.others)
         },
-        update=jax.jit(
-            over_runs(agent.update, in_place=1, reads_frames=True),
-            donate_argnums=2,
-            compiler_options=_LOOP_OPTIONS if batching == "map" else None,
+        update=tuple(
+            jax.jit(
+                over_runs(functools.partial(update, kind=kind), in_place=1, reads_frames=True),
+                donate_argnums=2,
+                compiler_options=_LOOP_OPTIONS if batching == "map" else None,
+            )
+            for kind in agent.replay.kinds
         ),
         embed=jax.jit(over_runs(agent.embed, reads_frames=True)),
         compare=jax.jit(over_runs(agent.compare, reads_frames=True)),

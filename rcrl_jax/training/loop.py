@@ -40,8 +40,13 @@ class LoopState(NamedTuple):
     learner: types.LearnerState  # leading axis R' (see `Fleet`)
     observation: np.ndarray  # [R, C, *frame_shape], to act on next
     pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
-    memory: types.Memory | None = None  # of acting; None at the start, and if agents have none
+    memory: types.Memory  # of acting
     early_updates: int = 0  # updates made at this step so far, before its action
+
+
+def start(fleet: Fleet, environment: AgentEnvironment) -> LoopState:
+    """The state of new runs; resets the environment."""
+    return LoopState(0, fleet.init(), environment.reset(), None, fleet.init_memory(1))
 
 
 class Step(NamedTuple):
@@ -107,9 +112,8 @@ def train(
         outcome = environment.recv()
         store_step(replay, history, observation, actions, outcome)
 
-        if memory is not None:
-            ended = outcome.terminated | outcome.truncated
-            memory = memory._replace(restart=ended[:, None])
+        ended = outcome.terminated | outcome.truncated
+        memory = memory._replace(is_first=ended[:, None])
         has_completed = before_action or not state.early_updates
         state = LoopState(step + 1, learner, outcome.observation, update, memory)
         yield Step(state, outcome, pending if has_completed else None)
@@ -120,7 +124,7 @@ def _update(
 ) -> tuple[types.LearnerState, types.Update]:
     """Samples a batch and begins an update; returns before it is computed."""
     sample = replay.sample(beta, kind)
-    learner, result = fleet.update(learner, sample.batch)
+    learner, result = fleet.update(learner, sample.batch, kind)
     return learner, types.Update(sample.index, result, sample.positive_is_anchor)
 
 

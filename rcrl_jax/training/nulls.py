@@ -38,24 +38,28 @@ class Scripted(NamedTuple):
         seeds = tuple(self.seeds[row] for row in rows)
         return Scripted(self.agent, seeds, self.num_valid_actions[rows], action), tree
 
+    def init_memory(self, number: int) -> types.Memory:
+        """As `Fleet.init_memory`: nothing."""
+        return types.Memory((), np.ones((self.num_runs, number), bool))
+
     def act(
         self,
         params: None,
         observation: np.ndarray,
-        memory: None,
+        memory: types.Memory,
         *counters: int,
         policy_name: str = TRAINING,
-    ) -> tuple[np.ndarray, None]:
+    ) -> tuple[np.ndarray, types.Memory]:
         """As `Fleet.act`."""
-        del params, memory, policy_name
+        del params, policy_name
         games = observation.shape[1]
         if self.action is not None:
-            return np.repeat(self.action[:, None], games, axis=1), None
+            return np.repeat(self.action[:, None], games, axis=1), memory
         drawn = [
             self._draw(np.random.default_rng((seed, *counters)), games, valid)
             for seed, valid in zip(self.seeds, self.num_valid_actions, strict=True)
         ]
-        return np.stack(drawn), None
+        return np.stack(drawn), memory
 
     def _draw(self, rng: np.random.Generator, games: int, valid: int) -> np.ndarray:
         action = self.agent.action

@@ -76,8 +76,10 @@ class Plan:
         """`[R]`, the files of each run."""
         return [RunPaths(self.workdir, self.preset, *run) for run in self.runs]
 
-    def is_finished(self) -> bool:
+    def has_scores(self) -> bool:
         """Whether every run has the scores that are asked for, and the video if one is wanted.
+
+        `records.read_result` checks whether they are those of a finished run.
 
         Raises:
           Damaged: a scores.json does not hold scores.

@@ -64,7 +64,9 @@ def predict_memory(
     states = _bytes(jax.eval_shape(fleet.init)) // fleet.num_devices
     device = predict_update_memory(fleet, frame_store) + states
     host = runs * (slots * _BYTES_A_SLOT + _BYTES_A_RUN)
-    host += 2 * _bytes([batch_shapes(agent, runs, frame_store, kind) for kind in _kinds(agent)])
+    host += 2 * _bytes(
+        [batch_shapes(agent, runs, frame_store, kind) for kind in agent.replay.kinds]
+    )
     host += runs * (1 + evaluation.GAMES_AT_ONCE) * spec.host_bytes
     host += runs * evaluation.GAMES_AT_ONCE * instruments.MOST_BYTES
     host += 2 * runs * total_steps * _bytes(agent.action)  # the history, and its copy to save
@@ -113,7 +115,7 @@ def predict_update_memory(fleet: Fleet, frame_store: str) -> int:
     states = jax.eval_shape(fleet.init)  # overwritten by the new ones
     gradients = states.params
     at_once = 1 if fleet.batching == "map" else runs
-    batch = max(_bytes(batch_shapes(agent, runs, frame_store, kind)) for kind in _kinds(agent))
+    batch = max(_bytes(batch_shapes(agent, runs, frame_store, kind)) for kind in agent.replay.kinds)
     size = _bytes((states, gradients)) // fleet.num_devices + batch
     size += at_once * agent.resources.activation_bytes
     if frame_store == "device":
@@ -155,7 +157,7 @@ def forecast(
     """One line for the user about a fleet in `state`: memory and time, from timed updates."""
     counts = updates_to_go(fleet.agent.schedule, state.step, state.early_updates, total_steps)
     seconds = sum(
-        number * time_update(fleet, replay.example_batch(kind))
+        number * time_update(fleet, replay.example_batch(kind), kind)
         for kind, number in enumerate(counts)
         if number
     )
@@ -217,13 +219,13 @@ def check(memory: MemoryNeeds, num_runs: int) -> None:
             )
 
 
-def time_update(fleet: Fleet, batch: types.Batch) -> float:
+def time_update(fleet: Fleet, batch: types.Batch, kind: int = 0) -> float:
     """Seconds of one update of all runs, on throw-away states; compiles the real update."""
     state = fleet.init()
     durations = []
     for timed in range(4):  # the first one compiles
         start = time.perf_counter()
-        state, _ = fleet.update(state, batch)
+        state, _ = fleet.update(state, batch, kind)
         jax.block_until_ready(state)
         durations.append(time.perf_counter() - start)
         if timed and durations[-1] > _LONG_S:
@@ -244,11 +246,6 @@ def describe(memory: MemoryNeeds, update_s: float, updates: int, now: datetime.d
 def _duration(time: datetime.timedelta) -> str:
     seconds = time.total_seconds()
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
-def _kinds(agent: Agent) -> range:
-    """The numbers of the agent's kinds of updates."""
-    return range(max(len(agent.replay.sequences), 1))
 
 
 class _Shapes:

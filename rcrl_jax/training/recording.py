@@ -52,7 +52,7 @@ class Recording(contextlib.ExitStack):
         """
         super().__init__()
         self._plan, self._agent, self._spec = plan, agent, spec
-        self._replay, self._history = replay, history
+        self._replay, self._history, self._say = replay, history, say
         of_each_run = [None] * len(plan.paths)
         if written is not None:
             of_each_run = [records.RecordState(*own) for own in zip(*written, strict=True)]
@@ -112,13 +112,18 @@ class Recording(contextlib.ExitStack):
 
     def _record_episodes(self, step: int, outcome: AgentStep) -> None:
         for run in np.nonzero(outcome.finished)[0]:
-            self._recorders[run].record(
-                self._counters(step),
-                {
-                    "episode_return": outcome.episode_return[run],
-                    "episode_length": outcome.episode_length[run],
-                },
-            )
+            scalars = {
+                "episode_return": outcome.episode_return[run],
+                "episode_length": outcome.episode_length[run],
+            }
+            if outcome.failed[run]:
+                scalars["physics_errors"] = 1
+                game, seed = self._plan.runs[run]
+                self._say(
+                    f"warning: {game}, seed {seed}: a physics error at agent step {step}; the "
+                    "episode is cut there"
+                )
+            self._recorders[run].record(self._counters(step), scalars)
 
     def _record_metrics(self, step: int, early_updates: int, update: types.Update) -> None:
         metrics = jax.tree.map(np.asarray, update.result.metrics)
@@ -168,9 +173,17 @@ class Recording(contextlib.ExitStack):
           unseen: `[R]`, further metrics of the games, value by name.
         """
         self.restore_deleted()
-        for paths, recorder, returns, cut, measured in zip(
-            self._plan.paths, self._recorders, result.returns, result.cut, unseen, strict=True
+        for paths, recorder, returns, cut, failed, measured in zip(
+            self._plan.paths,
+            self._recorders,
+            result.returns,
+            result.cut,
+            result.failed,
+            unseen,
+            strict=True,
         ):
+            if failed:
+                measured = {**measured, "physics_errors": int(failed)}
             last = records.last_evaluation(paths) or {"agent_steps": None}
             if last["agent_steps"] != step or last["returns"] != list(returns):
                 recorder.record_evaluation(

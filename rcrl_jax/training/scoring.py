@@ -141,6 +141,7 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
             "measured": "evaluation of a checkpoint",
             **recorder.describe_scores(paths, counters, returns, episodes_cut=result.cut[r]),
             "standard_error": nulls.with_error(returns)["standard_error"],
+            "physics_errors": result.failed[r],
             "nulls": without_learning[r],
             "video": film if request.film else None,
             "run": found.manifests[row]["run"],

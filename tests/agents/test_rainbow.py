@@ -319,9 +319,9 @@ def test_equal_action_embeddings_give_uniform_actions_before_the_first_update():
     assert config_of("rcrl").embedding_init == "ones"
     params = fresh("rcrl").params.agent
     observation = observations_of(np.random.default_rng(0), 400)
-    act = jax.jit(agent.act, static_argnums=4)
+    act = jax.jit(agent.act, static_argnums=5)
     for name in (TRAINING, EVALUATION):
-        action = act(RUN, params, observation, jax.random.key(1), name, jnp.int32(0))
+        action, _ = act(RUN, params, observation, (), jax.random.key(1), name, jnp.int32(0))
         counts = np.bincount(action, minlength=ACTIONS)
         assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -332,11 +332,11 @@ def test_all_actions_tie_in_full_size_too(num_actions):
     agent = make_agent(ATARI_PRESETS["rcrl"], discrete_spec((84, 84), num_actions))
     run = types.RunSpec(np.int32(num_actions), agent.run_constants("Pong"))
     params = jax.jit(agent.init)(run, jax.random.key(0)).params.agent
-    act = jax.jit(agent.act, static_argnums=4)
+    act = jax.jit(agent.act, static_argnums=5)
     for number in (1, 10):  # as in training, and in an evaluation
         observation = observations_of(np.random.default_rng(0), number)
         actions = [
-            act(run, params, observation, jax.random.key(draw), TRAINING, jnp.int32(0))
+            act(run, params, observation, (), jax.random.key(draw), TRAINING, jnp.int32(0))[0]
             for draw in range(300 // number)
         ]
         counts = np.bincount(np.concatenate(actions), minlength=num_actions)
@@ -436,7 +436,8 @@ def act_of(policy_name: str, preset: str, **changes):
     @jax.jit
     def act(run, params, step, keys):
         return jax.lax.map(
-            lambda key: agent.act(run, params, ACT_OBSERVATIONS, key, policy_name, step), keys
+            lambda key: agent.act(run, params, ACT_OBSERVATIONS, (), key, policy_name, step)[0],
+            keys,
         )
 
     return act
@@ -549,7 +550,7 @@ def test_an_entry_in_the_table_is_all_that_an_encoder_needs(monkeypatch):
     monkeypatch.setattr(
         rainbow_network, "load", lambda path: Means if path == "Means" else known(path)
     )
-    entry = choices.Encoder("Means", "means", 7, True, bytes_an_image=5, large_blocks=True)
+    entry = choices.Encoder("Means", "means", 7, "frames", bytes_an_image=5, large_blocks=True)
     monkeypatch.setitem(ENCODERS, "means", entry)
     config = fields.replace(ATARI_PRESETS["rcrl"], SMALL | {"encoder": "means"})
     agent = make_agent(config, SPEC)

@@ -364,7 +364,11 @@ def test_actions_are_greedy_sampled_or_uniform_and_masked():
     agent, _ = agent_of("sac_aug")
     params, rng = fresh("sac_aug").params.agent, np.random.default_rng(0)
     observation = observations_of(rng, "sac_aug", 5)
-    act = jax.jit(agent.act, static_argnums=4)
+    jitted = jax.jit(agent.act, static_argnums=5)
+
+    def act(run, params, observation, *arguments):
+        return jitted(run, params, observation, (), *arguments)[0]
+
     start = toy_control.SMALL["learn_start"]
     greedy = act(RUN, params, observation, jax.random.key(0), EVALUATION, 0)
     np.testing.assert_array_equal(
@@ -396,7 +400,9 @@ def test_actions_of_training_are_drawn_from_the_policy():
     params, rng = fresh("state_sac").params.agent, np.random.default_rng(0)
     observation, key = observations_of(rng, "state_sac", 50), jax.random.key(3)
     start = toy_control.SMALL["learn_start"]
-    found = jax.jit(agent.act, static_argnums=4)(RUN, params, observation, key, TRAINING, start)
+    found = jax.jit(agent.act, static_argnums=5)(
+        RUN, params, observation, (), key, TRAINING, start
+    )[0]
     actor = networks.Actor(16, ROOM, -10.0, 2.0)
     mean, log_std = actor.apply(params.actor.actor, observation[:, 0])
     noise = jax.random.normal(jax.random.split(key)[0], mean.shape)

@@ -62,7 +62,7 @@ def traced():
     batch = prediction.empty_batch(agent, RUNS, "device")
     *arguments, _ = fleet.update_arguments(jax.eval_shape(fleet.init), batch)
     frames = jax.ShapeDtypeStruct((RUNS, agent.replay.capacity + 2, 30080), jnp.uint8)
-    return fleet.programs.update.trace(*arguments, frames)
+    return fleet.programs.update[0].trace(*arguments, frames)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])

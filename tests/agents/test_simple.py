@@ -100,10 +100,10 @@ def test_each_kind_of_update_learns_its_own_parameters(kind):
         "stochastic.compress_steps": 1,
     }  # fmt: skip
     agent, state = agent_of("stochastic", **always), state_of("stochastic", **always)
-    update = jax.jit(agent.update)
+    update = jax.jit(agent.update, static_argnums=3)
     # The model's first step has size 0; from the third one on, bits are always told.
     for seed in range(3 if kind == simple_training.MODEL else 1):
-        state, result = update(RUN, state, batch_of(agent, kind, seed))
+        state, result = update(RUN, state, batch_of(agent, kind, seed), kind)
     before = state_of("stochastic", **always).params.agent
     for name in ("model", "policy"):
         old, new = (jax.tree.leaves(getattr(p, name)) for p in (before, state.params.agent))
@@ -112,6 +112,28 @@ def test_each_kind_of_update_learns_its_own_parameters(kind):
         assert all(changed) if learns else not any(changed), name
     assert np.isfinite(list(result.metrics.values())).all()
     assert result.transition_loss.shape == (agent.replay.size(kind),)
+
+
+def update_of(agent, kind):
+    return jax.jit(functools.partial(agent.update, kind=kind))
+
+
+def test_the_schedule_says_the_kind_not_the_length_of_windows():
+    """Windows of a model that predicts 11 frames are as long as those of rollouts of 12 steps."""
+    agent = agent_of(**{"deterministic.target_frames": 11})
+    rules = agent.replay.sequences
+    assert rules[simple_training.MODEL].length == rules[simple_training.REAL].length
+    for kind in (simple_training.MODEL, simple_training.REAL):
+        traced = jax.make_jaxpr(update_of(agent, kind))(RUN, state_of(), batch_of(agent, kind))
+        paths = jax.tree_util.tree_leaves_with_path(state_of())
+        kept = {id(x) for x in traced.jaxpr.invars}
+        learned = {
+            name
+            for (path, _), out in zip(paths, traced.jaxpr.outvars, strict=False)
+            for name in ("model", "policy")
+            if f".params.agent.{name}[" in jax.tree_util.keystr(path) and id(out) not in kept
+        }
+        assert learned == {"model" if kind == simple_training.MODEL else "policy"}
 
 
 def evaluate(params, stacks, num_actions=2):
@@ -124,7 +146,7 @@ def test_a_real_rollout_equals_a_slow_loop_over_its_agents():
     overrides = {**ONE_STEP, "minibatch_steps": 5, "model_rollout": 6, "frame_stack": 3}
     agent, state = agent_of(**overrides), state_of(**overrides)
     batch = batch_of(agent, simple_training.REAL, is_first=True)
-    learned, result = jax.jit(agent.update)(RUN, state, batch)
+    learned, result = update_of(agent, simple_training.REAL)(RUN, state, batch)
     windows = jax.tree.map(lambda x: x[0], batch.transitions)
     firsts = [max(np.flatnonzero(windows.is_first[: t + 1]), default=0) for t in range(14)]
     assert any(firsts[t] == t - 1 for t in range(2, 14))
@@ -170,7 +192,8 @@ def test_old_probabilities_stay_those_of_the_start():
     """Each of two minibatches holds all steps: at the second, the policy has changed."""
     overrides = {"passes": 2, "minibatch_steps": 5, "model_rollout": 6}
     agent, state = agent_of(**overrides), state_of(**overrides)
-    _, result = jax.jit(agent.update)(RUN, state, batch_of(agent, simple_training.REAL))
+    batch = batch_of(agent, simple_training.REAL)
+    _, result = update_of(agent, simple_training.REAL)(RUN, state, batch)
     assert result.metrics["loss_policy_real"] < -1e-4
 
 
@@ -182,11 +205,11 @@ def with_progress(state, **changes):
 def test_each_phase_counts_adam_s_steps_from_0_and_keeps_its_moments():
     """Updates of one kind in a row are a phase; those of the model leave the policy's alone."""
     agent, state = agent_of(), state_of()
-    update, counts = jax.jit(agent.update), []
+    update, counts = jax.jit(agent.update, static_argnums=3), []
     real, model, within = simple_training.REAL, simple_training.MODEL, simple_training.IN_MODEL
     for kind in (real, real, model, within, within, real, real):
         before = state
-        state, _ = update(RUN, before, batch_of(agent, kind))
+        state, _ = update(RUN, before, batch_of(agent, kind), kind)
         counts.append(int(optax.tree.get(state.opt_state.policy, "count")))
         if len(counts) == 6:  # the second round's first
             again, rest = before, state
@@ -195,20 +218,20 @@ def test_each_phase_counts_adam_s_steps_from_0_and_keeps_its_moments():
     policy = optax.tree.set(again.opt_state.policy, count=jnp.int32(0))
     again = again._replace(opt_state=again.opt_state._replace(policy=policy))
     again = with_progress(again, kind=jnp.int32(real), in_phase=jnp.int32(7))
-    expected, _ = update(RUN, again, batch_of(agent, real))
+    expected, _ = update(RUN, again, batch_of(agent, real), real)
     chex.assert_trees_all_equal(rest.params, expected.params)
     chex.assert_trees_all_equal(rest.opt_state, expected.opt_state)
 
 
 def test_metrics_are_means_over_the_updates_of_a_phase():
     agent, state = agent_of(), state_of()
-    update, own, seen = jax.jit(agent.update), [], []
+    update, own, seen = jax.jit(agent.update, static_argnums=3), [], []
     model, within = simple_training.MODEL, simple_training.IN_MODEL
     for seed, kind in enumerate((model, model, model, within, model)):
         batch = batch_of(agent, kind, seed)
         alone = with_progress(state, in_phase=jnp.int32(0))
-        own.append(update(RUN, alone, batch)[1].metrics)
-        state, result = update(RUN, state, batch)
+        own.append(update(RUN, alone, batch, kind)[1].metrics)
+        state, result = update(RUN, state, batch, kind)
         seen.append(result.metrics)
     for name in ("loss_pixels", "loss_reward", "model_gradient_norm", "windows_with_reward"):
         values = np.array([metrics[name] for metrics in own])
@@ -230,7 +253,9 @@ def test_windows_with_a_reward_are_those_whose_predicted_frames_have_one(model):
         if window:
             rewards[window - 1, -2] = -1.0
         windows = batch.transitions._replace(reward=rewards)
-        _, result = jax.jit(agent.update)(RUN, state, batch._replace(transitions=windows))
+        _, result = update_of(agent, simple_training.MODEL)(
+            RUN, state, batch._replace(transitions=windows)
+        )
         assert result.metrics["windows_with_reward"] == share
 
 
@@ -243,7 +268,7 @@ def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():
     params = state.params.agent._replace(model=model)
     state = state._replace(params=types.TrainableParams(params, {}))
     batch = batch_of(agent, simple_training.IN_MODEL)
-    _, result = jax.jit(agent.update)(RUN, state, batch)
+    _, result = update_of(agent, simple_training.IN_MODEL)(RUN, state, batch)
 
     config = toy_simple.make_config()
     network = networks.DeterministicModel(3, 8, networks.UNet(8, 2, 1, 2, 0.1, 0.5))
@@ -269,9 +294,8 @@ def test_a_rollout_of_two_steps_in_the_model_equals_two_predictions():
 def test_the_first_loss_of_the_policy_in_the_model_is_zero():
     """Before its first minibatch, ratios are 1 and advantages have mean 0."""
     overrides = {**ONE_STEP, "model_rollout": 4, "minibatch_steps": 3}
-    _, result = jax.jit(agent_of(**overrides).update)(
-        RUN, state_of(**overrides), batch_of(agent_of(**overrides), simple_training.IN_MODEL)
-    )
+    agent, kind = agent_of(**overrides), simple_training.IN_MODEL
+    _, result = update_of(agent, kind)(RUN, state_of(**overrides), batch_of(agent, kind))
     assert result.metrics["loss_policy_in_model"] == pytest.approx(0.0, abs=1e-6)
 
 
@@ -400,8 +424,8 @@ def test_actions_are_drawn_at_their_temperature_and_never_invalid():
     log = np.asarray(log[0])
 
     def act(policy_name):
-        function = jax.jit(agent.act, static_argnums=4)
-        return function(RUN, params, observation, jax.random.key(3), policy_name, 0)
+        function = jax.jit(agent.act, static_argnums=5)
+        return function(RUN, params, observation, (), jax.random.key(3), policy_name, 0)[0]
 
     for name, temperature in [(TRAINING, 1.0), (EVALUATION, 0.5), ("temperature_1.0", 1.0)]:
         expected = np.exp(log[1] / temperature) / np.exp(log / temperature).sum()

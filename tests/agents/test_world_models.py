@@ -120,7 +120,7 @@ def state_of(preset):
 
 @functools.cache
 def update_of(preset):
-    return jax.jit(agent_of(preset).update)
+    return jax.jit(agent_of(preset).update, static_argnums=3)
 
 
 @functools.cache
@@ -200,7 +200,7 @@ def slow_model_loss(network, params, windows, noise, images):
     apply = functools.partial(network.apply, params)
     of_image, of_reward, divergence = [], [], []
     for b in range(len(windows.reward)):
-        last = network.start(1)
+        last = network.init_latent(1)
         for t in range(windows.reward.shape[1]):
             image = images[b, t][None]
             last, q = apply(
@@ -673,7 +673,9 @@ def test_components_that_a_run_lacks_change_nothing(preset, own):
 def test_slac_learns_the_model_alone_at_first():
     start, run, batch = state_of("slac"), run_of(agent_of("slac")), batch_of(agent_of("slac"))
     own, size = start.params.agent, toy_world_models.SMALL_SLAC["model_batch_size"]
-    after, result = update_of("slac")(run, start, jax.tree.map(lambda x: x[:size], batch))
+    after, result = update_of("slac")(
+        run, start, jax.tree.map(lambda x: x[:size], batch), slac.MODEL
+    )
     jax.tree.map(np.testing.assert_array_equal, start.target_params, own.critics)
     for part in ("actor", "critics", "log_temperature"):
         jax.tree.map(
@@ -693,6 +695,16 @@ def test_slac_learns_the_model_alone_at_first():
     )  # fmt: skip
     for new, old, online in targets:
         np.testing.assert_allclose(new, old + 0.005 * (online - old), rtol=1e-5, atol=1e-8)
+
+
+def test_slac_may_learn_from_one_batch():
+    """As many windows for the model as for all: the kind says what learns, not their number."""
+    agent = make_agent(fields.replace(config_of("slac"), {"model_batch_size": BATCH}), SPEC)
+    state, run, batch = state_of("slac"), run_of(agent), batch_of(agent_of("slac"))
+    for kind, learns in ((slac.JOINT, True), (slac.MODEL, False)):
+        update = functools.partial(agent.update, kind=kind)
+        metrics = jax.eval_shape(update, run, state, batch)[1].metrics
+        assert ("loss_critic" in metrics) == learns
 
 
 @pytest.mark.parametrize("preset", ["dreamer", "planet", "slac"])

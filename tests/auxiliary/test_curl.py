@@ -12,6 +12,9 @@ from rcrl_jax import augmentation, types
 from rcrl_jax.auxiliary import curl
 from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, total_loss
 from rcrl_jax.config.groups import CurlConfig
+from rcrl_jax.config.rainbow import RainbowConfig
+from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.return_contrast.rule import ContrastRule
 
 KEY = jax.random.key(0)
 CONFIG = CurlConfig(hidden_size=6, projection_size=4)
@@ -195,3 +198,21 @@ def test_info_nce_equals_a_slow_loop():
     assert float(curl.info_nce(shifted)) == pytest.approx(expected, rel=1e-5)
     assert float(curl.info_nce(jnp.eye(4) * 1e4)) == 0.0
     assert float(curl.info_nce(jnp.zeros((4, 4)))) == pytest.approx(np.log(4))
+
+
+@dataclasses.dataclass(frozen=True)
+class SacWithGroup(SacConfig):
+    """A configuration of SAC with fields for CURL."""
+
+    curl: CurlConfig = CurlConfig()
+
+
+def test_the_family_says_which_of_the_two_curls_an_agent_has():
+    parts = AgentParts(None, None, None, None, 2, 2, ContrastRule(), batch_size=3)
+    for config, has_momentum in (
+        (RainbowConfig(), True), (SacConfig(), False), (SacWithGroup(), False),
+    ):  # fmt: skip
+        task = curl.make_curl(parts, config)
+        followed = {"params": {"encoder": np.zeros(2, np.float32)}}
+        state = task.init_state({"projection": np.zeros(2, np.float32)}, followed)
+        assert (state is not None) == has_momentum

@@ -41,3 +41,15 @@ def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_pa
     through_the_critics = 2 * critics  # the actor's loss: no gradient for the critics' weights
     products = 2 * batch * (forwards + forwards_and_backwards + through_the_critics)
     assert fleet["update_gflop_per_run"] == pytest.approx(products / 1e9, rel=0.15)
+
+
+def test_a_small_agent_s_flop_are_those_of_its_streams_and_its_encoder(tmp_path):
+    batch, hidden, atoms, psi, actions, patch = 32, 128, 51, 256, 3, 16 * 4
+    printed, measured = throughput(tmp_path, "minatar_erainbow_sa", "--config.learn_start=20")
+    (fleet,) = measured["fleets"]
+    assert "minatar_erainbow_sa on Breakout" in printed
+    streams = (1 + actions) * (psi * hidden + hidden * atoms)
+    encoder = 16 * patch * 16  # places, cells of a patch, channels
+    # Three forwards, and one backwards to weights and inputs; to the frames there is none.
+    products = 2 * batch * (5 * streams + 4 * encoder)
+    assert fleet["update_gflop_per_run"] == pytest.approx(products / 1e9, rel=0.15)

@@ -22,9 +22,9 @@ def device_update(monkeypatch):
     def plant(change):
         original, calls = Fleet.update, []
 
-        def update(self, state, batch):
+        def update(self, state, batch, kind=0):
             calls.append(self)
-            new, result = original(self, state, batch)
+            new, result = original(self, state, batch, kind)
             return (new, result) if self is calls[0] else change(new, result)
 
         monkeypatch.setattr(Fleet, "update", update)

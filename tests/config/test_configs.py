@@ -26,6 +26,37 @@ def test_every_field_has_a_meaning_and_a_source(preset):
             assert source.split()[0] in fields.SOURCES, field.name
 
 
+def test_a_preset_knows_which_fields_have_no_effect():
+    unused = {preset: fields.without_effect(PRESETS[preset]) for preset in PRESETS}
+    of_pixels = {"render_size", "crop_size", "augmentation", "filters", "embedding_size"}
+    assert of_pixels <= unused["state_sac"].keys()
+    assert not of_pixels & unused["pixel_sac"].keys()
+    of_samples = {name for name in unused["slac"] if name.startswith("return_contrast.")}
+    assert unused["slac"].keys() == of_samples and len(of_samples) == 9
+    # Instruments read which returns are equal.
+    assert "return_contrast.segment_threshold" not in of_samples
+    assert not any(name.startswith("return_contrast.") for name in unused["rcrl_sac"])
+    assert {"noisy_sigma", "curl.weight"} <= unused["der_plus_rcrl"].keys()
+    assert "epsilon" not in unused["der_plus"] and "epsilon" in unused["rcrl"]
+    assert "stochastic.bits" in unused["simple"] and "deterministic.filters" not in unused["simple"]
+    uniform = fields.replace(PRESETS["rcrl"], {"replay.priority_exponent": 0.0})
+    assert "replay.importance_exponent" in fields.without_effect(uniform)
+
+
+def test_what_a_field_needs_names_fields():
+    for preset in PRESETS.values():
+        known = {field.name for field in fields.named_fields(preset)} | {"auxiliary"}
+        for field in fields.named_fields(preset):
+            assert all(one.wanted.split()[0] in known for one in field.conditions), field.name
+
+
+def test_shared_changes_are_left_out_where_they_have_no_effect():
+    changes = {"epsilon": 0.5, "batch_size": 8}
+    greedy, noisy = PRESETS["der_plus"], PRESETS["rcrl"]
+    assert fields.replace_used(greedy, changes) == fields.replace(greedy, changes)
+    assert fields.replace_used(noisy, changes) == fields.replace(noisy, {"batch_size": 8})
+
+
 # Numbers that must exceed 0, must not exceed 1, or may be below 0; all others may be 0 or more.
 POSITIVE = {
     "v_max", "noisy_sigma", "learning_rate", "temperature_learning_rate", "model_learning_rate",

@@ -37,10 +37,3 @@ def test_a_round_holds_a_window_that_the_model_learns_from():
     fields.replace(SimpleConfig(), short)
     with pytest.raises(ValueError, match=r"^round_steps: .* from 0 frames .* a window needs 5$"):
         fields.replace(SimpleConfig(), short | {"round_steps": 9, "real_rollout": 9})
-
-
-def test_windows_of_the_model_differ_in_length_from_rollouts():
-    changes = {"model": "stochastic", "real_agents": 1, "minibatch_steps": 1}
-    changes |= {"round_steps": 14, "real_rollout": 7}
-    with pytest.raises(ValueError, match="real_rollout"):
-        fields.replace(SimpleConfig(), changes)

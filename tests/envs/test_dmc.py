@@ -1,6 +1,7 @@
 """The suite's tasks in worker processes, against dm_control and envpool used directly."""
 
 import ctypes.util
+import functools
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from rcrl_jax import signals
 from rcrl_jax.envs import dmc, dmc_rendering, dmc_worker
 from rcrl_jax.envs.protocol import SimulatorFailed, control_spec
+from tests.envs import diverging
 
 REPEAT = {name: task.action_repeat for name, task in dmc.DMC_TASKS.items()}
 
@@ -262,7 +264,7 @@ def test_rewards_and_limits_are_envpool_s(monkeypatch):
     simulator = dmc_worker._EnvpoolSimulator(simulation, (8, 8, 3))
 
     def step(action):
-        time_step = dmc_worker._repeat(simulator, action[: task.action_size], task.action_repeat)
+        time_step, _ = dmc_worker._repeat(simulator, action[: task.action_size], task.action_repeat)
         last = time_step.last()
         return time_step.reward, last and not time_step.discount, last and time_step.discount == 1
 
@@ -456,6 +458,56 @@ def test_an_abort_of_envpool_ends_only_its_worker(make, monkeypatch, tmp_path):
     environment = make(["cheetah_run"], [0], backend="envpool")
     with pytest.raises(SimulatorFailed, match="a simulator's process has ended"):
         environment.reset()
+
+
+def test_a_physics_error_truncates_where_it_occurs(make, monkeypatch):
+    """The third of a step's four environment steps has no valid state; the run goes on."""
+    tasks, seeds, direct = ["cheetah_run", "reacher_easy"], [0, 1], load("cheetah_run", 0)
+    monkeypatch.setattr(dmc_worker, "work", functools.partial(diverging.work, 11))
+    environment = make(tasks, seeds, observation="state", num_workers=1)
+    rng, actions = np.random.default_rng(0), None
+    last, _ = environment.reset(), direct.reset()
+    for _ in range(2):
+        actions = random_actions(rng, 2)
+        last = environment.step(actions)
+        for _ in range(4):
+            direct.step(actions[0])
+        assert not last.failed.any() and not last.truncated.any()
+    actions = random_actions(rng, 2)
+    failed = environment.step(actions)
+    assert failed.failed.all() and failed.truncated.all() and not failed.terminated.any()
+    np.testing.assert_array_equal(failed.frame, last.frame)
+    valid = sum(direct.step(actions[0]).reward for _ in range(2))
+    assert failed.reward[0] == np.float32(valid) > 0
+    first = environment.reset(np.array([True, False]))
+    assert not np.array_equal(first.frame[0], last.frame[0])
+    np.testing.assert_array_equal(first.frame[1], last.frame[1])
+    environment.reset(np.array([False, True]))
+    for _ in range(3):
+        step = environment.step(random_actions(rng, 2))
+        assert not step.failed.any() and not step.truncated.any()
+        assert np.isfinite(step.frame).all()
+
+
+@pytest.mark.parametrize("failures", [9, 10])
+def test_an_episode_that_cannot_start_is_replaced_by_the_next_one(failures):
+    class Simulator:
+        physics_errors = (ArithmeticError,)
+        resets = 0
+
+        def reset(self):
+            self.resets += 1
+            if self.resets <= failures:
+                raise ArithmeticError("no valid state")
+            return dm_env.restart(observation=None)
+
+    simulator = Simulator()
+    if failures == 10:
+        with pytest.raises(ArithmeticError):
+            dmc_worker._reset(simulator)
+    else:
+        assert dmc_worker._reset(simulator).first()
+    assert simulator.resets == 10
 
 
 def test_a_worker_that_fails_hangs_or_ends_raises(make, monkeypatch):

@@ -106,6 +106,18 @@ class Blind(toy_control.Reach):
         )
 
 
+class Failing(Blind):
+    """Has no valid next state in the sixth step of every other episode."""
+
+    def send(self, actions):
+        before = self._last.frame
+        super().send(actions)
+        failed = (self._time == 6) & (self._episodes % 2 == 0)
+        frame = np.where(failed[:, None, None, None], before, self._last.frame)
+        truncated = self._last.truncated | failed
+        self._last = self._last._replace(frame=frame, truncated=truncated, failed=failed)
+
+
 def play(environment, num_steps):
     """All time steps; environments restart where they end, the second one once more alone."""
     seen = [environment.reset()]
@@ -119,10 +131,14 @@ def play(environment, num_steps):
     return seen
 
 
-@pytest.mark.parametrize("logged", [5, 13])
-def test_logged_frames_equal_rendered_ones_and_new_ones_follow(tmp_path, logged):
+@pytest.mark.parametrize(
+    "kind, logged", [(Blind, 5), (Blind, 13), *((Failing, steps) for steps in range(1, 20))]
+)
+def test_logged_frames_equal_rendered_ones_and_new_ones_follow(tmp_path, kind, logged):
+    """After a physics error, too, whose frame is the last one, and no longer in the simulator."""
+
     def make():
-        return Blind(np.array([3, 8]), [1, 2], "pixels")
+        return kind(np.array([3, 8]), [1, 2], "pixels")
 
     expected = play(make(), 25)
     path = tmp_path / "frames.log"

@@ -83,3 +83,15 @@ def test_largest_action_set_is_the_spec_s():
     joined.step(np.array([2, 2, 4], np.int32))
     with pytest.raises(ValueError, match="out of range"):
         joined.send(np.array([2, 3, 4], np.int32))
+
+
+def test_a_vector_whose_simulations_cannot_fail_may_stand_beside_one_whose_can():
+    class Failing(Recorded):
+        def recv(self):
+            step = self.environment.recv()
+            return step._replace(failed=np.ones_like(step.truncated))
+
+    parts = [kind(make_catch([seed]), [seed], []) for kind, seed in ((Recorded, 1), (Failing, 2))]
+    joined = ConcatenatedEnvironments(parts)
+    joined.reset()
+    assert joined.step(np.ones(2, np.int32)).failed.tolist() == [False, True]

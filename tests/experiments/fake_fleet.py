@@ -56,10 +56,14 @@ def main(workdir: pathlib.Path, described: dict) -> None:
     save()
     if stopped:
         sys.exit(128 + stopped[0])
-    for directory in directories:
-        for name in ("evaluations.jsonl", "curve.png", "parameters.npz"):
+    for run, directory in zip(runs, directories, strict=True):
+        for name in ("curve.png", "parameters.npz"):
             (directory / name).write_text(name)
-        scores = {"returns": [1.0] * described["eval_episodes"], "mean": 1.0}
+        returns = {"returns": [1.0] * described["eval_episodes"], "mean": 1.0, "episodes_cut": 0}
+        final = {"agent_steps": run["steps"], "env_steps": run["steps"], **returns}
+        (directory / "evaluations.jsonl").write_text(json.dumps(final) + "\n")
+        place = {name: run[name] for name in ("preset", "game", "seed")}
+        scores = {**place, **final, "episodes": described["eval_episodes"]}
         (directory / "scores.json").write_text(json.dumps(scores))
     print("finished", file=history)
 

@@ -24,11 +24,17 @@ def test_help_lists_every_flag_and_every_field():
     assert "--workdir" in program and "--config" not in program.partition(" flags: ")[2]
     assert fields_of_preset.startswith("--config.")
     chosen = presets.ATARI_PRESETS["erainbow"]
+    unused = fields.without_effect(chosen)
+
+    def effect(name):
+        return f"; without effect unless {unused[name]}" if name in unused else ""
+
     for field in fields.named_fields(chosen):
         meaning, source = field.metadata["meaning"], field.metadata["source"]
         value = repr(str(field.value).lower() if field.type is bool else str(field.value))
-        explained = f"config.{field.name}: {meaning} (source: {source}) (default: {value})"
-        assert explained in text, field.name
+        explained = f"config.{field.name}: {meaning} (source: {source}){effect(field.name)}"
+        assert f"{explained} (default: {value})" in text, field.name
+    assert effect("epsilon") == "; without effect unless exploration is 'epsilon_greedy'"
     for source, meaning in fields.SOURCES.items():
         assert f"source {source}: {meaning}" in text
 

@@ -1,15 +1,19 @@
 """The DMControl command: from start to scores on a real task."""
 
+import functools
 import json
 import multiprocessing
 import re
 
 import pytest
 
+from rcrl_jax.config import presets
+from rcrl_jax.config.fields import without_effect
 from rcrl_jax.config.presets import DMC_PRESETS, WORLD_MODEL_PRESETS, control_presets
-from rcrl_jax.envs import dmc, dmc_rendering
+from rcrl_jax.envs import dmc, dmc_rendering, dmc_worker
 from rcrl_jax.runs import checkpoints, records
 from rcrl_jax.runs.paths import RunPaths
+from tests.envs import diverging
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_refused
 from tests.training import toy_control
@@ -22,7 +26,9 @@ SMALL = toy_control.SMALL | {
 
 
 def small(workdir, task, preset, env_steps):
-    fields = [f"--config.{name}={value}" for name, value in SMALL.items()]
+    unused = without_effect(presets.control_presets()[preset])
+    used = {name: value for name, value in SMALL.items() if name not in unused}
+    fields = [f"--config.{name}={value}" for name, value in used.items()]
     return [
         f"--task={task}", f"--preset={preset}", f"--steps={env_steps}", f"--workdir={workdir}",
         "--eval_episodes=1", "--seed=1", *fields,
@@ -70,11 +76,42 @@ def test_a_dead_simulator_is_reported_and_the_same_command_resumes(tmp_path, mon
         patch.setattr(checkpoints.CheckpointStore, "save", save_and_kill)
         ended = programs.call(PROGRAM, *arguments, checkpoint_period=50)
     assert "Traceback" not in ended.stderr
-    last = "error: a simulator's process has ended: the same command resumes"
+    last = (
+        "error: a simulator's process has ended: the same command goes on from the last "
+        "checkpoint, and ends here again unless the reason has passed"
+    )
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, last)
     assert not paths.scores.exists()
     resumed = programs.call(PROGRAM, *arguments, checkpoint_period=50)
     assert "resuming at step " in resumed.stdout and paths.scores.exists()
+
+
+def test_a_run_gets_past_a_physics_error_which_it_counts_and_reports(tmp_path, monkeypatch):
+    """At agent step 41; also if it is interrupted after that, and in evaluations."""
+    monkeypatch.setattr(dmc_worker, "work", functools.partial(diverging.work, 8 * 40 + 3))
+    whole, parts = (RunPaths(tmp_path / name, "state_sac", TASK, 1) for name in ("a", "b"))
+    result = programs.call(PROGRAM, *small(whole.workdir, TASK, "state_sac", 8 * 80))
+    assert result.returncode == 0, result.stderr
+    warning = f"warning: {TASK}, seed 1: a physics error at agent step 41; the episode is cut there"
+    assert result.stdout.count("physics error") == 1 and warning in result.stdout
+    (line,) = [x for x in records.read_metrics(whole.metrics) if "episode_length" in x]
+    assert (line["agent_steps"], line["episode_length"], line["physics_errors"]) == (41, 41, 1)
+    (line,) = records.read_evaluations(whole.evaluations)
+    assert (line["episodes_cut"], line["physics_errors"]) == (1, 1)
+
+    save = checkpoints.CheckpointStore.save
+
+    def save_and_kill(store, checkpoint):
+        save(store, checkpoint)
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+
+    arguments = small(parts.workdir, TASK, "state_sac", 8 * 80)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.CheckpointStore, "save", save_and_kill)
+        assert programs.call(PROGRAM, *arguments, checkpoint_period=50).returncode == 1
+    assert programs.call(PROGRAM, *arguments).returncode == 0
+    assert parts.scores.read_text() == whole.scores.read_text()  # and the digests of all records
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import re
 import shutil
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from experiments import command_line, launch
 from experiments.theory.studies import abstraction
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.fields import LARGEST_INT
@@ -19,7 +21,9 @@ from rcrl_jax.training.plan import Plan
 from tests.auxiliary.test_new_task import select
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
+from tests.training import toy
 
+ROOT = pathlib.Path(__file__).parents[2]
 ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
@@ -123,6 +127,17 @@ REFUSED = [
     (DMC, ["--steps=3"], ["--steps", "action repeat, 4"]),
     (DMC, ["--preset=dreamer", "--config.sequence_length=101"], ["sequence_length", "100"]),
     (DMC, ["--preset=planet", "--config.action_repeat=25"], ["sequence_length", "an episode"]),
+    (
+        DMC,
+        ["--preset=slac", "--config.return_contrast.loss=cross_entropy", "--dry_run"],
+        ["return_contrast.loss: has no effect unless auxiliary holds a task"],
+    ),
+    (ATARI, ["--config.epsilon=0.5"], ["config.epsilon", "unless exploration is 'epsilon_greedy'"]),
+    (
+        REPRESENTATION,
+        ["--presets=rcrl,curl", "--config.epsilon=0.5"],
+        ["config.epsilon", "has no effect in any"],
+    ),
     (DMC, ["--preset=slac", "--config.replay.capacity=200"], ["batch_size", "replay.capacity"]),
     (EVALUATE, [], ["--workdir"]),
     (EVALUATE, ["--workdir=nowhere"], ["no directory nowhere"]),
@@ -150,7 +165,12 @@ REFUSED = [
     (ATARI, ["--config.auxiliary="], ["config.auxiliary", "expected names with commas"]),
     (ATARI, ["--config.auxiliary=('curll')"], ["auxiliary", "return_contrast", "got ('curll',)"]),
     (ATARI, ["--config.auxiliary=([1],)"], ["auxiliary", "return_contrast"]),
-    (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "return_contrast"]),
+    (ATARI, ["--config.auxiliary=((1,),[2])"], ["auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=curl,"], ["auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=,curl"], ["auxiliary", "expected names with commas"]),
+    (ATARI, ["--config.auxiliary=curl,,return_contrast"], ["expected names with commas"]),
+    (ATARI, ["--config.auxiliary=(,)"], ["expected names with commas"]),
+    (ATARI, ["--seeds=0,"], ["--seeds", "'0,'"]),
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
     (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
@@ -167,6 +187,47 @@ REFUSED = [
 )
 def test_a_mistake_is_one_line_at_once_and_nothing_is_written(tmp_path, module, arguments, says):
     assert_mistake(programs.call(module, *arguments, directory=tmp_path), says, tmp_path)
+
+
+LISTS = {
+    ATARI: ("games",),
+    DMC: ("tasks",),
+    REPRESENTATION: ("presets", "games"),
+    EVALUATE: ("games",),
+    SWEEP: ("presets", "games"),
+    THROUGHPUT: ("runs",),
+    "benchmarks.host": ("runs", "cores"),
+    "benchmarks.compiled": ("devices", "presets", "runs", "programs"),
+    "benchmarks.table1": ("results", "steps", "presets", "scores"),
+    "benchmarks.table2": ("results", "steps", "presets"),
+    "benchmarks.figure_dmc": ("results", "steps", "presets"),
+    "benchmarks.report": ("results",),
+    "benchmarks.compare": ("results",),
+    "benchmarks.digests": ("runs",),
+}
+"""Every flag that takes items with commas between them, by program."""
+
+
+def test_these_are_all_flags_of_lists():
+    defined = {}
+    for path in [*ROOT.glob("experiments/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]:
+        name = path.parent.name if path.stem == "__main__" else path.stem
+        defined[name] = len(re.findall(r"DEFINE_list\(", path.read_text()))
+    counted = {module.split(".")[1]: len(names) for module, names in LISTS.items()}
+    counted["representation"] -= 1  # --games is that of atari100k
+    counted["command"] = counted.pop("table1")  # of tables, with these:
+    del counted["table2"], counted["figure_dmc"]
+    assert {name: count for name, count in defined.items() if count} == counted
+
+
+@pytest.mark.parametrize(
+    "module, name", [(m, name) for m, names in LISTS.items() for name in names]
+)
+def test_an_empty_item_of_a_list_is_refused(tmp_path, module, name):
+    """`--results=b,` must not read the whole current directory."""
+    for value in ("b,", ",", ",b", "b,,c", "b, "):
+        result = programs.call(module, f"--{name}={value}", directory=tmp_path)
+        assert_mistake(result, [f"--{name}: an item of", "is empty"], tmp_path)
 
 
 def test_what_is_right_is_accepted(tmp_path):
@@ -213,6 +274,17 @@ def test_short_flags_of_minatar_are_fields(tmp_path):
     plan = accepted(MINATAR, "--sticky=0.25", "--nominimal_actions", directory=tmp_path)
     assert (plan.config.sticky, plan.config.minimal_actions) == (0.25, False)
     assert plan.total_steps == 30_000 and plan.workdir.name == "minatar_rcrl-Breakout-0"
+
+
+def test_a_run_that_holds_a_field_without_effect_is_resumed(tmp_path, monkeypatch):
+    plan = toy.make_plan(tmp_path)
+    monkeypatch.setattr(command_line, "changed_fields", lambda: {"epsilon": 0.5})
+    with pytest.raises(ValueError, match="--config.epsilon: has no effect unless exploration is"):
+        launch.check_effects(plan)
+    manifest = plan.paths[0].manifest
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    launch.check_effects(plan)
 
 
 def test_tasks_that_ask_for_different_samples_are_refused(tmp_path, monkeypatch):

@@ -95,6 +95,19 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
     assert "results/toy/small/erainbow/Pong/seed_1 holds another run" in other.stderr
 
 
+def test_a_spec_fixes_its_fleets(spec, tmp_path):
+    spec.write_text("runs_per_fleet = 2\n" + spec.read_text())
+    listed = states("--spec=toy.toml", directory=tmp_path)
+    assert list(listed) == ["small-Pong-1", "small-Alien-1"] and len(set(listed.values())) == 1
+    refused = command("--spec=toy.toml", "--max_runs_per_fleet=1", directory=tmp_path)
+    assert_refused(refused)
+    assert "the spec has runs_per_fleet=2" in refused.stderr
+    spec.write_text("games_per_fleet = 0\n" + spec.read_text())
+    refused = command("--spec=toy.toml", directory=tmp_path)
+    assert_refused(refused)
+    assert "games_per_fleet: must be at least 1, got 0" in refused.stderr
+
+
 def test_a_sweep_that_fails_ends_with_1_and_names_the_log(tmp_path, monkeypatch):
     start = local.start_process
 

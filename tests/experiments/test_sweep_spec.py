@@ -107,3 +107,18 @@ def test_a_wrong_spec_is_refused_in_one_line(read, tmp_path, old, new, says):
         read(old, new)
     assert says in str(raised.value) and str(raised.value).isprintable()
     assert str(raised.value).startswith(f"{tmp_path}/spec.toml: ")
+
+
+def test_a_field_without_effect_is_refused_unless_the_run_is_finished(tmp_path):
+    arm = {"preset": "rcrl", "config": {"epsilon": 0.5}}
+    block = {"arms": ["odd"], "games": ["Pong"], "seeds": [0]}
+    table = {
+        "experiment": "atari100k", "steps": 4000, "eval_episodes": 1, "results": str(tmp_path),
+        "arms": {"odd": arm}, "blocks": [block],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="odd on Pong: config.epsilon: has no effect unless expl"):
+        make_spec(table)
+    manifest = tmp_path / "odd" / "rcrl" / "Pong" / "seed_0" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    assert len(make_spec(table).units) == 1

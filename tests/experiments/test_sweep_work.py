@@ -1,5 +1,6 @@
 """Fleets and results: every run is in one fleet, finished runs are kept completely."""
 
+import dataclasses
 import itertools
 import json
 import os
@@ -13,13 +14,9 @@ from hypothesis import strategies as st
 from experiments.sweeps import work
 from experiments.sweeps.spec import Arm, Fleet, SweepError, make_spec
 from rcrl_jax import files
-from tests.experiments import toy_sweep
-from tests.experiments.toy_sweep import alone
+from tests.experiments import collisions, toy_sweep
+from tests.experiments.toy_sweep import COLLECTED, alone, begin, write_work
 
-FILES = {
-    "scores.json", "evaluations.jsonl", "metrics.jsonl", "manifest.json", "curve.png",
-    "parameters.npz",
-}  # fmt: skip
 RCRL = Arm("rcrl", "rcrl")
 BOTH = ("Pong", "Alien")
 
@@ -45,6 +42,13 @@ def test_a_grid_is_split_by_seeds_if_all_games_fit_else_by_games(tmp_path):
         Fleet(RCRL, BOTH, (0,)), Fleet(RCRL, BOTH, (1, 2)), Fleet(RCRL, BOTH, (3, 4))
     ]  # fmt: skip
     assert work.plan(spec, tmp_path / "runs", 1) == [alone(unit) for unit in spec.units]
+
+
+def test_a_spec_limits_the_games_of_a_fleet(tmp_path):
+    spec = dataclasses.replace(make(tmp_path, seeds="0:5"), games_per_fleet=1)
+    assert work.group(spec, spec.units, 3) == [
+        Fleet(RCRL, (game,), seeds) for seeds in ((0, 1), (2, 3, 4)) for game in BOTH
+    ]
 
 
 SPEC = make_spec(
@@ -77,16 +81,6 @@ def test_fleets_hold_every_run_once_and_only_runs_that_can_share_a_program(units
         assert len({SPEC.make_config(unit) for unit in fleet.units}) == 1
         assert len({SPEC.agent_steps(unit) for unit in fleet.units}) == 1
     assert len({fleet.name for fleet in made}) == len(made)
-
-
-def begin(spec, fleet, directory, *, manifests=1, **changes):
-    """Writes the manifests of some of a fleet's runs, as the training program does."""
-    for unit in fleet.units[:manifests]:
-        paths = work.paths_of(directory, fleet, unit)
-        paths.directory.mkdir(parents=True)
-        launch = {"runs": [[unit.game, unit.seed] for unit in fleet.units]}
-        run = toy_sweep.describe(spec, unit, **changes)
-        toy_sweep.write_manifest(paths.manifest, run, launch)
 
 
 @pytest.mark.parametrize("manifests", [1, 4])
@@ -137,6 +131,9 @@ def test_a_run_that_diverged_for_good_is_not_trained_again(tmp_path):
     toy_sweep.write_manifest(paths.manifest, toy_sweep.describe(spec, pong), {})
     with pytest.raises(SweepError, match="does not hold the scores of a finished run"):
         work.plan(spec, directory, 1)
+    files.write_json_atomically(paths.diverged, {"attempts": 1})
+    with pytest.raises(SweepError, match="attempts is 1, expected 2"):
+        work.plan(spec, directory, 1)
     files.write_json_atomically(paths.diverged, {"attempts": 2})
     assert [fleet.units for fleet in work.plan(spec, directory, 1)] == [units[1:]]
     toy_sweep.write_manifest(paths.manifest, toy_sweep.describe(spec, pong, steps=9999), {})
@@ -176,19 +173,6 @@ def directory(tmp_path):
     return tmp_path / "runs"
 
 
-def write_work(spec, unit, directory, *, episodes=3, **changes):
-    """A finished run in the unit's work directory."""
-    begin(spec, alone(unit), directory, **changes)
-    paths = work.paths_of(directory, alone(unit), unit)
-    files.write_json_atomically(paths.scores, {"returns": [1.0] * episodes, "mean": 1.0})
-    for path in (paths.evaluations, paths.metrics, paths.curve, paths.parameters):
-        path.write_text(path.name)
-    paths.checkpoints.mkdir()
-    (paths.checkpoints / "100").write_text("large")
-    paths.tensorboard.mkdir()
-    return paths
-
-
 def contents(path):
     """The files of a directory."""
     return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
@@ -198,7 +182,7 @@ def test_collecting_keeps_the_results_and_deletes_the_rest(spec, directory):
     unit = spec.units[0]
     paths = write_work(spec, unit, directory)
     assert not work.is_finished(spec, unit)
-    wanted = {name: (paths.directory / name).read_bytes() for name in FILES}
+    wanted = {name: (paths.directory / name).read_bytes() for name in COLLECTED}
     for _ in range(2):
         work.collect(spec, alone(unit), directory)
         assert contents(spec.result_paths(unit).directory) == wanted
@@ -241,7 +225,7 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
         directory = tmp_path / str(moment) / "runs"
         unit = spec.units[0]
         paths = write_work(spec, unit, directory)
-        wanted = {name: (paths.directory / name).read_bytes() for name in FILES}
+        wanted = {name: (paths.directory / name).read_bytes() for name in COLLECTED}
         target = spec.result_paths(unit).directory
         with monkeypatch.context() as patch:
             kill_at(patch, moment)
@@ -253,7 +237,7 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
         if work.is_finished(spec, unit):
             assert contents(target) == wanted
         else:  # the work directory is complete and can be collected
-            assert {name: (paths.directory / name).read_bytes() for name in FILES} == wanted
+            assert {name: (paths.directory / name).read_bytes() for name in COLLECTED} == wanted
             assert alone(unit) in work.plan(spec, directory, 130)
         work.tidy(spec, directory)
         work.collect(spec, alone(unit), directory)
@@ -262,6 +246,44 @@ def test_collecting_survives_a_kill_before_and_after_every_operation(tmp_path, m
         if not killed:
             break
     assert moment > 30
+
+
+def test_two_sweeps_that_collect_a_run_at_the_same_moment_lose_nothing(tmp_path):
+    """`python -m tests.experiments.collisions 200` forces more."""
+    assert collisions.collide(tmp_path, 10) == []
+
+
+def test_collecting_waits_for_another_sweep_and_deletes_nothing(spec, directory, monkeypatch):
+    unit = spec.units[0]
+    paths = write_work(spec, unit, directory)
+    monkeypatch.setattr(work, "_LOCK_WAIT_S", 0.1)
+    with files.locked(spec.results, "sweep", ".lock"):
+        with pytest.raises(files.InUse, match=r"results is in use by another sweep, process \d+"):
+            work.collect(spec, alone(unit), directory)
+    assert paths.scores.exists() and not spec.result_paths(unit).directory.exists()
+    work.collect(spec, alone(unit), directory)
+    assert work.is_finished(spec, unit) and not paths.scores.exists()
+
+
+@pytest.mark.parametrize("what", ["a file that nothing checks", "the whole copy"])
+def test_nothing_is_deleted_before_its_copy_was_read_back(spec, directory, monkeypatch, what):
+    """A disk, or another program, may change or delete what was written."""
+    unit = spec.units[0]
+    paths = write_work(spec, unit, directory)
+    wanted = contents(paths.directory)
+    target, rename = spec.result_paths(unit).directory, os.rename
+
+    def spoil(old, new):
+        rename(old, new)
+        if what == "the whole copy":
+            shutil.rmtree(new)
+        else:
+            (new / "parameters.npz").write_bytes(b"zeros")
+
+    monkeypatch.setattr(os, "rename", spoil)
+    with pytest.raises((SweepError, OSError), match=str(target)):
+        work.collect(spec, alone(unit), directory)
+    assert contents(paths.directory) == wanted
 
 
 @pytest.mark.parametrize(
@@ -293,12 +315,31 @@ def test_another_run_is_neither_collected_nor_taken_for_finished(spec, directory
     assert contents(target) == before and paths.workdir.exists()
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
+def test_a_run_without_its_records_is_neither_collected_nor_taken_for_finished(
+    spec, directory, name
+):
+    unit = spec.units[0]
+    paths = write_work(spec, unit, directory)
+    target = shutil.copytree(paths.directory, spec.result_paths(unit).directory)
+    (target / name).unlink()
+    for check in (work.is_finished, lambda *_: work.plan(spec, directory, 1)):
+        with pytest.raises(SweepError, match=rf"{name}, to which it belongs, is missing; move it"):
+            check(spec, unit)
+    shutil.rmtree(target)
+    (paths.directory / name).unlink()
+    with pytest.raises(SweepError, match=rf"{name}, to which it belongs, is missing"):
+        work.collect(spec, alone(unit), directory)
+    assert not target.exists() and paths.scores.exists()
+
+
 def test_files_of_no_run_are_refused(spec, directory):
     paths = write_work(spec, spec.units[0], directory)
+    whole = paths.scores.read_text()
     paths.scores.write_text("{")
-    with pytest.raises(SweepError, match="scores.json does not hold the scores"):
+    with pytest.raises(SweepError, match="scores.json is damaged"):
         work.collect(spec, alone(spec.units[0]), directory)
-    files.write_json_atomically(paths.scores, {"returns": [1.0] * 3, "mean": 1.0})
+    paths.scores.write_text(whole)
     paths.curve.unlink()
     paths.curve.symlink_to("/dev/zero")
     with pytest.raises(files.Damaged, match="curve.png is damaged: it is not a regular file"):
@@ -346,5 +387,6 @@ def test_results_are_on_the_disk_before_the_work_directory_goes(spec, directory,
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "rename", move)
     work.collect(spec, alone(unit), directory)
-    assert set(done[:6]) == FILES
-    assert done[6:] == ["to seed_0", "Pong", f"to .deleted.{alone(unit).name}"]
+    assert set(done[:6]) == COLLECTED
+    above = ["Pong", unit.arm.name, "results"]  # which may be new, too
+    assert done[6:] == ["to seed_0", *above, f"to .deleted.{alone(unit).name}"]

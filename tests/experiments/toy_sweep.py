@@ -38,6 +38,13 @@ seeds = "{seeds}"
 """
 
 
+COLLECTED = {
+    "scores.json", "evaluations.jsonl", "metrics.jsonl", "manifest.json", "curve.png",
+    "parameters.npz",
+}  # fmt: skip
+"""Names of a finished run's files in the results."""
+
+
 def make_spec(directory: pathlib.Path, *, seeds="0:1", steps=5) -> Spec:
     """Results and spec are in `directory`, the work directories of fleets in `directory / runs`."""
     path = directory / "spec.toml"
@@ -67,6 +74,35 @@ def write_manifest(path: pathlib.Path, run: dict, launch: Any) -> None:
     """Writes a manifest with these sections; the others are empty."""
     sections = dict.fromkeys(manifest.SECTIONS, {}) | {"run": run, "launch": launch}
     files.write_json_atomically(path, sections)
+
+
+def begin(spec, fleet, directory, *, manifests=1, **changes):
+    """Writes the manifests of some of a fleet's runs, as the training program does."""
+    for unit in fleet.units[:manifests]:
+        paths = work.paths_of(directory, fleet, unit)
+        paths.directory.mkdir(parents=True)
+        launch = {"runs": [[unit.game, unit.seed] for unit in fleet.units]}
+        run = describe(spec, unit, **changes)
+        write_manifest(paths.manifest, run, launch)
+
+
+def write_work(spec, unit, directory, *, episodes=3, **changes):
+    """A finished run in the unit's work directory."""
+    begin(spec, alone(unit), directory, **changes)
+    paths = work.paths_of(directory, alone(unit), unit)
+    run = describe(spec, unit, **changes)
+    returns = {"returns": [1.0] * episodes, "mean": 1.0, "episodes_cut": 0}
+    final = {"agent_steps": run["steps"], "env_steps": run["steps"], **returns}
+    place = {name: run[name] for name in ("preset", "game", "seed")}
+    files.write_json_atomically(paths.scores, {**place, **final, "episodes": episodes})
+    paths.evaluations.write_text(json.dumps(final) + "\n")
+    paths.metrics.write_text('{"agent_steps": 1, "wall_s": 0.5}\n')
+    for path in (paths.curve, paths.parameters):
+        path.write_text(path.name)
+    paths.checkpoints.mkdir()
+    (paths.checkpoints / "100").write_text("large")
+    paths.tensorboard.mkdir()
+    return paths
 
 
 def fake_command(spec: Spec, step_s: float = 0.0, save_every: int = 0):

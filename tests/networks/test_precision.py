@@ -56,8 +56,8 @@ def test_all_products_of_an_agent_have_its_precision():
     assert len(updating) > 40 and set(updating) == expected
 
     observation = batch.transitions.observation
-    acting = jax.make_jaxpr(agent.act, static_argnums=4)(
-        run, state.params.agent, observation, key, TRAINING, np.int32(0)
+    acting = jax.make_jaxpr(agent.act, static_argnums=5)(
+        run, state.params.agent, observation, (), key, TRAINING, np.int32(0)
     )
     assert set(products(acting.jaxpr)) == expected
 

@@ -125,7 +125,7 @@ def test_a_filter_step_by_step_equals_the_loop_bit_for_bit(cell):
     inputs = window(model)
     loop, _ = jax.jit(functools.partial(rssm.filter_window, model))(params, *inputs)
     observe = jax.jit(functools.partial(model.apply, method="observe"))
-    last = model.start(2)
+    last = model.init_latent(2)
     for t in range(4):
         last, _ = observe(params, last, *(x[t] for x in inputs))
         for stepped, looped in zip(last, loop, strict=True):
@@ -141,7 +141,7 @@ def test_the_posterior_reads_frame_and_state_and_imagination_the_prior_alone():
     embedding = apply(image, method=lambda m, x: m.encoder(x))
     kernel = params["params"]["posterior_kernel"]
     np.testing.assert_allclose(projected, embedding @ kernel[5:], rtol=1e-5)
-    last, action = model.start(2), np.ones((2, 2), np.float32)
+    last, action = model.init_latent(2), np.ones((2, 2), np.float32)
     noise = np.ones((2, 3), np.float32)
     latent, _ = apply(last, action, projected, noise, method="observe")
     prior = apply(latent.deter, method="prior")

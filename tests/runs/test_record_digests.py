@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import subprocess
 
+import numpy as np
 import pytest
 
 from rcrl_jax import files
-from rcrl_jax.runs import records
+from rcrl_jax.runs import manifest, records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.recorder import Counters, RunRecorder
 
@@ -17,6 +19,9 @@ def count(step):
 
 def write(paths, *, seed=0, steps=(10, 20, 30)):
     """Records of a short run with an evaluation at its last step; what it had written by then."""
+    run = {"preset": "rcrl", "game": "Pong", "seed": paths.seed, "steps": steps[-1], "config": {}}
+    paths.directory.mkdir(parents=True)
+    files.write_json_atomically(paths.manifest, dict.fromkeys(manifest.SECTIONS, {}) | {"run": run})
     with RunRecorder(paths, resume_at=None) as recorder:
         for step in steps:
             recorder.record(count(step), {"loss": step + seed})
@@ -72,8 +77,7 @@ def test_updates_at_the_step_of_a_checkpoint_after_it_are_recorded_once(paths):
 def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):
     for seed, own in enumerate(paths):
         write(own, seed=seed)
-    scores = records.read_scores(paths[0].scores)
-    records.check_finished(paths[0].directory, scores)
+    assert records.read_result(paths[0].directory) == records.read_scores(paths[0].scores)
     path, other = (getattr(own, name) for own in paths)
     if change == "exchanged":
         exchange(path, other)
@@ -86,26 +90,65 @@ def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):
     else:
         path.unlink()
     with pytest.raises(files.Damaged, match=rf"scores.json is damaged: .*{path.name}"):
-        records.check_finished(paths[0].directory, scores)
+        records.read_result(paths[0].directory)
+
+
+@pytest.mark.parametrize("section", [*(set(manifest.SECTIONS) - {"launch"}), "resumed"])
+def test_a_changed_manifest_of_a_finished_run_is_noticed(paths, section):
+    write(paths[0])
+    described = manifest.read(paths[0].manifest)
+    described["launch"]["command"] = "another"  # which computes the same
+    files.write_json_atomically(paths[0].manifest, described)
+    assert records.read_result(paths[0].directory)
+    if section == "resumed":
+        described["launch"]["resumed"] = [{"versions": {"git_commit": "another"}}]
+    else:
+        described[section] |= {"a": "field"}
+    files.write_json_atomically(paths[0].manifest, described)
+    with pytest.raises(files.Damaged, match="to manifest.json, which has changed"):
+        records.read_result(paths[0].directory)
+
+
+def change_scores(paths, **changes):
+    scores = records.read_scores(paths.scores) | changes
+    files.write_json_atomically(paths.scores, scores)
 
 
 @pytest.mark.parametrize(
-    "name, value",
-    [("returns", [1.0, 3.0]), ("agent_steps", 40), ("env_steps", 40), ("episodes_cut", 1)],
+    "name, value, says",
+    [
+        ("returns", [2.0, 1.0], "returns is not that of the last line"),
+        ("episodes_cut", 1, "episodes_cut is not that of the last line"),
+        ("agent_steps", 40, "agent_steps is 40, but steps is 30 in manifest.json"),
+        ("env_steps", 40, "env_steps is 40, but env_steps is 30 in manifest.json"),
+        ("seed", 5, "seed is 5, but seed is 0 in manifest.json"),
+        ("episodes", 3, "episodes is 3, but it holds 2 returns"),
+    ],
 )
-def test_edited_scores_are_not_those_of_the_last_evaluation(paths, name, value):
+@pytest.mark.parametrize("digests", [True, False])
+def test_edited_scores_are_noticed(paths, name, value, says, digests):
     write(paths[0])
-    scores = records.read_scores(paths[0].scores) | {name: value}
-    with pytest.raises(files.Damaged, match=rf"scores.json is damaged: {name} is not that of the"):
-        records.check_finished(paths[0].directory, scores)
+    change_scores(paths[0], **{name: value})
+    if not digests:
+        drop_digests(paths[0])
+    with pytest.raises(files.Damaged, match=rf"scores.json is damaged: {says}"):
+        records.read_result(paths[0].directory)
 
 
-def test_scores_without_digests_are_not_checked(paths):
-    write(paths[0])
-    scores = records.read_scores(paths[0].scores)
+def drop_digests(paths):
+    scores = records.read_scores(paths.scores)
     del scores["record_digests"]
-    paths[0].evaluations.unlink()
-    records.check_finished(paths[0].directory, scores)
+    files.write_json_atomically(paths.scores, scores)
+
+
+@pytest.mark.parametrize("name", ["metrics", "evaluations"])
+def test_old_scores_without_digests_need_their_records_all_the_same(paths, name):
+    write(paths[0])
+    drop_digests(paths[0])
+    assert records.read_result(paths[0].directory)
+    getattr(paths[0], name).unlink()
+    with pytest.raises(files.Damaged, match=f"{name}.jsonl, to which it belongs, is missing"):
+        records.read_result(paths[0].directory)
 
 
 @pytest.mark.parametrize("change", [edit, reverse_lines])
@@ -171,3 +214,84 @@ def test_evaluations_too_are_compared_with_those_that_the_run_has_written(paths,
     path.write_text(path.read_text().splitlines(True)[0])
     RunRecorder(paths[0], resume_at=20, written=written, say=said.append).close()
     assert said == [f"warning: {path} holds 1 of 2 records up to step 20: the others are lost"]
+
+
+# A file of digests beside results
+
+
+@pytest.fixture
+def listed(paths, tmp_path):
+    """The paths of a run all of whose files have a digest in tmp_path / digests.txt."""
+    write(paths[0])
+    np.savez(paths[0].parameters, w=np.zeros(3))
+    paths[0].curve.write_bytes(b"a picture")
+    lines = ["# a comment\n"]
+    for name in records.recorded_files(paths[0].directory):
+        path = paths[0].directory / name
+        lines.append(f"{records.digest_of(path)}  {path.relative_to(tmp_path)}\n")
+    (tmp_path / records.DIGESTS).write_text("".join(lines))
+    return paths[0]
+
+
+LISTED = ("evaluations.jsonl", "manifest.json", "metrics.jsonl", "parameters.npz", "scores.json")
+
+
+def test_every_file_of_a_run_but_pictures_has_a_digest(listed):
+    assert records.recorded_files(listed.directory) == [*LISTED]
+    assert records.read_result(listed.directory)
+    listed.curve.write_bytes(b"drawn again")
+    assert records.read_result(listed.directory)
+
+
+@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("change", ["a space added", "deleted"])
+def test_a_file_unlike_its_digest_is_refused(listed, name, change):
+    """Without digests in the scores, and in a way that no other check sees."""
+    path = listed.directory / name
+    if change == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes() + b" ")
+    says = f"{name} is missing, of which" if change == "deleted" else f"{name} is damaged: it has"
+    with pytest.raises(files.Damaged, match=says):
+        records.read_result(listed.directory)
+
+
+def test_a_file_added_to_a_run_with_digests_is_refused(listed):
+    listed.diverged.write_text('{"attempts": 2}')
+    with pytest.raises(files.Damaged, match="diverged.json is damaged: it is not among the run's"):
+        records.read_result(listed.directory)
+
+
+def test_a_run_that_is_newer_than_the_digests_is_not_compared(listed, paths):
+    write(paths[1])
+    assert records.read_result(paths[1].directory)
+
+
+def test_digests_are_those_that_sha256sum_checks(listed, tmp_path):
+    check = ["sha256sum", "--check", "--strict", "--quiet", records.DIGESTS]
+    assert subprocess.run(check, cwd=tmp_path).returncode == 0
+    listed.scores.write_bytes(b"{}")
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize("line", ["0  a", "x" * 64 + "  a", "0" * 64 + " a", "", "0" * 64 + "  "])
+def test_a_damaged_file_of_digests_is_refused(listed, tmp_path, line):
+    path = tmp_path / records.DIGESTS
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(files.Damaged, match="digests.txt is damaged: line 7 is no digest"):
+        records.read_result(listed.directory)
+
+
+def test_a_run_that_has_diverged_for_good_has_no_scores(paths):
+    own = paths[0]
+    write(own)
+    own.diverged.write_text('{"attempts": 2}')
+    with pytest.raises(files.Damaged, match="it holds both"):
+        records.read_result(own.directory)
+    own.scores.unlink()
+    assert records.read_result(own.directory) is None
+    own.diverged.unlink()
+    assert not records.has_result(own.directory)
+    with pytest.raises(FileNotFoundError):
+        records.read_result(own.directory)

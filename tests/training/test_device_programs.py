@@ -54,7 +54,7 @@ def batch(fleet) -> types.Batch:
 
 def trace(fleet: Fleet, batch: types.Batch, frames: jax.ShapeDtypeStruct):
     *arguments, _ = fleet.update_arguments(jax.eval_shape(fleet.init), batch)
-    return fleet.programs.update.trace(*arguments, frames)
+    return fleet.programs.update[0].trace(*arguments, frames)
 
 
 @pytest.fixture(scope="module")

@@ -82,8 +82,10 @@ class Spy:
         self.memories.append(memory)
         self.players.append(self.seeds)
         games = frames.shape[:2]
-        number = 0 if memory is None else memory.state + 1
-        return np.zeros(games, np.int32), types.Memory(number, np.zeros(games, bool))
+        return np.zeros(games, np.int32), types.Memory(memory.state + 1, np.zeros(games, bool))
+
+    def init_memory(self, number):
+        return types.Memory(0, np.ones((self.num_runs, number), bool))
 
     def part(self, rows, tree):
         other = Spy([self.seeds[row] for row in rows])
@@ -155,11 +157,12 @@ def test_an_agent_remembers_from_step_to_step_until_its_game_ends():
     call, spy, _ = _evaluate()
     call()
     first, *later = spy.memories
-    assert first is None and [memory.state for memory in later] == list(range(LIMIT - 1))
+    assert first.is_first.all()
+    assert [memory.state for memory in spy.memories] == list(range(LIMIT))
     # The first game ends in the third step, after a lost life; the third one in the first step, and
     # the game that follows it in the third.
-    restarts = [memory.restart.tolist() for memory in later[:3]]
-    assert restarts == [
+    is_firsts = [memory.is_first.tolist() for memory in later[:3]]
+    assert is_firsts == [
         [[False, False], [True, False]], [[False, False]] * 2, [[True, False], [True, False]]
     ]  # fmt: skip
 
@@ -174,9 +177,9 @@ def test_runs_whose_games_are_over_act_no_more_once_they_are_half_of_the_fleet()
     # Frames are those of the runs that act: the last run's fourth, a new game's, is never seen.
     newest = [frames[:, 0, -1, 0, 0].tolist() for _, frames, *_ in spy.calls]
     assert newest[:4] == [[1] * 5, [2, 2, 2], [3, 3], [4]]
-    # Nobody forgets: a memory is restarted in its own row when its game ends.
-    restarts = [memory.restart[:, 0].tolist() for memory in spy.memories[1:3]]
-    assert restarts == [[False] * 3, [False] * 2]
+    # Nobody forgets: a memory is is_firsted in its own row when its game ends.
+    is_firsts = [memory.is_first[:, 0].tolist() for memory in spy.memories[1:3]]
+    assert is_firsts == [[False] * 3, [False] * 2]
 
 
 def _frame_numbers(frames: np.ndarray) -> np.ndarray:

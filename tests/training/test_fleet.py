@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
+from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
 from rcrl_jax.training import build, prediction
 from rcrl_jax.training import fleet as fleets
-from tests.training import test_golden, toy
+from tests.training import test_golden, toy, toy_control, toy_simple, toy_world_models
 
 SEEDS = (3, 5, 8)
 STEPS = 90
@@ -50,11 +51,41 @@ def test_memory_starts_over_where_an_episode_starts():
     runs = types.RunSpec(np.full(2, 3, np.int32), None)
     fleet = fleets.Fleet(agent, SEEDS[:2], runs)
     frames = np.zeros((2, 2, CONFIG.frame_stack, 84, 84), np.uint8)
-    _, memory = fleet.act((), frames, None, 0)
-    assert memory.state.tolist() == [[11, 11], [11, 11]] and not memory.restart.any()
-    memory = memory._replace(restart=np.array([[True, False], [False, False]]))
+    _, memory = fleet.act((), frames, fleet.init_memory(2), 0)
+    assert memory.state.tolist() == [[11, 11], [11, 11]] and not memory.is_first.any()
+    memory = memory._replace(is_first=np.array([[True, False], [False, False]]))
     _, memory = fleet.act((), frames, memory, 1)
     assert memory.state.tolist() == [[11, 12], [12, 12]]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        toy.make_plan("", "rcrl"), toy_control.make_plan("", "state_sac"),
+        toy_world_models.make_plan("", "slac"), toy_simple.make_plan(""),
+    ],
+    ids=lambda plan: plan.preset,
+)  # fmt: skip
+def test_every_agent_acts_with_a_memory_maybe_empty(plan):
+    environment, fleet = build.make_fleet(plan)
+    agent = fleet.agent
+    run = types.RunSpec(np.int32(2), agent.run_constants(plan.runs[0].game))
+    key, memory = jax.random.key(0), jax.eval_shape(lambda: agent.init_memory(3))
+    params = jax.eval_shape(agent.init, run, key).params.agent
+    formats = agent.observations
+    stacks = np.zeros((3, *formats.network_shape), formats.network.dtype)
+    for name in (TRAINING, EVALUATION):
+        action, after = jax.eval_shape(
+            lambda params, memory, name=name: agent.act(
+                run, params, stacks, memory, key, name, np.int32(0)
+            ),
+            params,
+            memory,
+        )
+        assert action.shape == (3, *agent.action.shape)
+        assert jax.tree.structure(after) == jax.tree.structure(memory)
+    assert bool(jax.tree.leaves(memory)) == (plan.preset == "slac")
+    environment.close()
 
 
 def test_run_is_independent_of_fleet_composition(together):
@@ -134,10 +165,14 @@ def test_curl_has_the_weight_of_each_run_s_game():
 def test_a_part_of_a_fleet_acts_as_the_whole(together):
     fleet, ((learner, _), _, _) = together
     frames = _frames(3, 16)
-    actions = np.asarray(fleet.act(learner.params.agent, frames, None, 7)[0])
+    actions = np.asarray(
+        fleet.act(learner.params.agent, frames, fleet.init_memory(frames.shape[1]), 7)[0]
+    )
     part, params = fleet.part(np.array([0, 2]), learner.params.agent)
     assert part.seeds == (SEEDS[0], SEEDS[2]) and part.num_valid_actions.tolist() == [3, 2]
-    np.testing.assert_array_equal(part.act(params, frames[[0, 2]], None, 7)[0], actions[[0, 2]])
+    np.testing.assert_array_equal(
+        part.act(params, frames[[0, 2]], part.init_memory(frames.shape[1]), 7)[0], actions[[0, 2]]
+    )
     assert np.any(actions[0] != actions[2])
 
 
@@ -155,7 +190,9 @@ def test_noise_of_training_actions_is_fixed_by_seed_and_counter(together):
     frames = _frames(3, 64)
 
     def act(*counters):
-        return np.asarray(fleet.act(params, frames, None, *counters)[0])
+        return np.asarray(
+            fleet.act(params, frames, fleet.init_memory(frames.shape[1]), *counters)[0]
+        )
 
     first = act(7)
     assert first.shape == (3, 64) and first.dtype == np.int32
@@ -197,7 +234,7 @@ def test_with_frames_on_the_device_a_program_is_compiled_once():
     environment, fleet = toy.make_fleet(config, SEEDS[:2])
     replay = build.make_replay(fleet, "device")
     assert len([*toy.training(fleet, environment, 36, replay=replay)]) == 36
-    assert fleet.programs.update._cache_size() == 1
+    assert fleet.programs.update[0]._cache_size() == 1
     assert fleet.programs.act["training"]._cache_size() == 1
 
 

@@ -48,9 +48,11 @@ def test_update_does_not_copy_stored_frames():
     batch = prediction.empty_batch(agent, runs, "device")
     stored = agent.observations.stored
     frames = jax.ShapeDtypeStruct((runs, slots, device_frame_size(stored)), stored.dtype)
-    compiled = fleet.programs.update.lower(
-        *fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames
-    ).compile()
+    compiled = (
+        fleet.programs.update[0]
+        .lower(*fleet.update_arguments(jax.eval_shape(fleet.init), batch)[:-1], frames)
+        .compile()
+    )
     assert compiled.memory_analysis().temp_size_in_bytes < frames.size // runs // 4
 
 

@@ -25,13 +25,17 @@ class ScriptedFleet:
     def init(self):
         return types.LearnerState(types.TrainableParams("agent", {}), None, None, None, 0, {})
 
+    def init_memory(self, number):
+        return types.Memory(0, np.ones((self.num_runs, number), bool))
+
     def act(self, params, frames, memory, *counters, policy_name="training"):
         self._log.append(("act", params, frames, counters, policy_name, memory))
         rng = np.random.default_rng(counters)
         action = rng.integers(0, 3, frames.shape[:2]).astype(np.int32)
-        return action, types.Memory(counters[0], np.zeros(frames.shape[:2], bool))
+        return action, types.Memory(memory.state + 1, np.zeros(frames.shape[:2], bool))
 
-    def update(self, state, batch):
+    def update(self, state, batch, kind):
+        assert kind == 0
         self._log.append(("update", state.updates, batch))
         shape = batch.transitions.action.shape
         transition_loss = np.random.default_rng(state.updates).uniform(0.1, 3.0, shape)
@@ -127,11 +131,12 @@ def test_each_step_acts_with_its_own_counter_and_the_newest_parameters():
 def test_an_agent_remembers_from_step_to_step_until_an_episode_ends():
     log, steps = _train(toy.make_config("rcrl", learn_start=LEARN_START))
     first, *memories = (event[5] for event in _events(log, "act"))
-    assert first is None and [memory.state for memory in memories] == list(range(STEPS - 1))
+    assert first.is_first.all()
+    assert [memory.state for memory in (first, *memories)] == list(range(STEPS))
     ended = [step.outcome.terminated | step.outcome.truncated for step in steps]
     assert np.any(ended)
     for memory, of_step in zip(memories, ended, strict=False):
-        np.testing.assert_array_equal(memory.restart[:, 0], of_step)
+        np.testing.assert_array_equal(memory.is_first[:, 0], of_step)
 
 
 def test_the_replay_gets_the_frame_acted_on_and_what_followed():

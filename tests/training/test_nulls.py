@@ -16,12 +16,13 @@ def player(action, valid, seeds=(5, 6), chosen=None):
     return nulls.Scripted(agent, seeds, np.array(valid), chosen)
 
 
+NOTHING = object()  # players without a memory pass it on
 DISCRETE, CONTROL = ((), np.int32), ((3,), np.float32)
 
 
 def test_uniform_actions_are_valid_and_all_of_them_come():
-    actions, memory = player(DISCRETE, [2, 4]).act(None, np.zeros((2, 400)), None, 7, 0)
-    assert memory is None and actions.shape == (2, 400) and actions.dtype == np.int32
+    actions, memory = player(DISCRETE, [2, 4]).act(None, np.zeros((2, 400)), NOTHING, 7, 0)
+    assert memory is NOTHING and actions.shape == (2, 400) and actions.dtype == np.int32
     for own, valid in zip(actions, (2, 4), strict=True):
         counts = np.bincount(own, minlength=valid)
         assert len(counts) == valid
@@ -31,7 +32,7 @@ def test_uniform_actions_are_valid_and_all_of_them_come():
 
 
 def test_uniform_actions_of_control_fill_the_valid_components():
-    actions, _ = player(CONTROL, [1, 3]).act(None, np.zeros((2, 400)), None, 7, 0)
+    actions, _ = player(CONTROL, [1, 3]).act(None, np.zeros((2, 400)), NOTHING, 7, 0)
     assert actions.shape == (2, 400, 3) and actions.dtype == np.float32
     assert not actions[0, :, 1:].any()
     for own in (actions[0, :, 0], *actions[1].T):
@@ -42,10 +43,10 @@ def test_uniform_actions_of_control_fill_the_valid_components():
 def test_uniform_actions_of_a_run_depend_on_its_seed_and_the_counters_alone():
     both, alone = player(DISCRETE, [4, 4]), player(DISCRETE, [4], seeds=(6,))
     observation = np.zeros((2, 50))
-    first, _ = both.act(None, observation, None, 7, 0)
-    np.testing.assert_array_equal(first[1:], alone.act(None, observation[:1], None, 7, 0)[0])
+    first, _ = both.act(None, observation, NOTHING, 7, 0)
+    np.testing.assert_array_equal(first[1:], alone.act(None, observation[:1], NOTHING, 7, 0)[0])
     assert (first[0] != first[1]).any()
-    assert (first != both.act(None, observation, None, 7, 1)[0]).any()
+    assert (first != both.act(None, observation, NOTHING, 7, 1)[0]).any()
 
 
 def test_constant_actions_of_a_game_are_all_of_them():

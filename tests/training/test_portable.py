@@ -88,7 +88,7 @@ def follow(preset: str) -> dict[str, list[float]]:
     start = fleet.to_host(learner.params)
     seen = {}
     for kind in kinds:
-        learner, result = fleet.update(learner, replay.sample(1.0, kind).batch)
+        learner, result = fleet.update(learner, replay.sample(1.0, kind).batch, kind)
         for name, value in result.metrics.items():
             if name.startswith("loss_") or name in NORMS:
                 seen.setdefault(name, []).append(float(value[0]))

@@ -21,7 +21,7 @@ LENGTHS = (np.arange(1, 12), np.array([2, 2, 2, 30, 90]))  # of the segments of 
 
 
 def state_at(step: int) -> loop.LoopState:
-    return loop.LoopState(step, None, None, None)
+    return loop.LoopState(step, None, None, None, None)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def make_fleet(config, seeds, *, make_environment=make_catch, games=None, **chan
 def training(fleet, environment, total_steps, *, replay=None, history=None):
     """The loop of a new run, ready to step."""
     return loop.train(
-        loop.LoopState(0, fleet.init(), environment.reset(), None),
+        loop.start(fleet, environment),
         fleet=fleet,
         environment=environment,
         replay=replay or build.make_replay(fleet, "host"),
@@ -182,7 +182,7 @@ def assert_same_result(plan: Plan, reference: Plan) -> None:
 def assert_lowers_for_accelerators(fleet, batch, frames=None) -> None:
     """The update lowers for TPUs and CUDA; `frames` are those on the device that it reads."""
     *arguments, _ = fleet.update_arguments(jax.eval_shape(fleet.init), batch)
-    export = jax.export.export(fleet.programs.update, platforms=("tpu", "cuda"))
+    export = jax.export.export(fleet.programs.update[0], platforms=("tpu", "cuda"))
     assert set(export(*arguments, frames).platforms) == {"tpu", "cuda"}
 
 

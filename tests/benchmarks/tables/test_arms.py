@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.tables import arms
 from rcrl_jax.config import fields, presets
+from rcrl_jax.config.choices import TASKS, Task
 from rcrl_jax.runs import manifest
 
 ATARI, DMC = presets.ATARI_PRESETS, presets.DMC_PRESETS
@@ -51,6 +52,42 @@ def test_every_preset_is_its_own_arm(preset, game):
 )
 def test_changed_fields_of_the_agent_are_in_its_name(preset, changes, name):
     assert arm(preset, "Pong", fields.replace(ATARI[preset], changes)) == name
+
+
+@pytest.mark.parametrize(
+    ("preset", "game", "changes", "name"),
+    [
+        ("state_sac", "cheetah_run", {"crop_size": 80, "render_size": 90, "filters": 4}, ""),
+        ("sac_aug", "cheetah_run", {"filters": 4}, "(filters=4)"),
+        ("slac", "cheetah_run", {"return_contrast.loss": "cross_entropy"}, ""),
+        ("slac", "cheetah_run", {"return_contrast.segment_threshold": 2.0}, ""),  # measures
+        ("simple", "Pong", {"stochastic.filters": 8}, ""),
+        ("simple", "Pong", {"deterministic.filters": 8}, "(deterministic.filters=8)"),
+        (
+            "simple",
+            "Pong",
+            {"model": "stochastic", "deterministic.filters": 8},
+            "(model=stochastic)",
+        ),
+        (
+            "rcrl",
+            "Pong",
+            {"replay.priority_exponent": 0.0, "replay.importance_exponent": 0.7},
+            "(replay.priority_exponent=0.0)",
+        ),
+    ],
+)
+def test_a_field_without_effect_makes_no_arm(preset, game, changes, name):
+    config = fields.replace(arms.presets_of(game)[preset], changes)
+    assert arm(preset, game, config) == preset + name
+
+
+def test_a_task_of_one_s_own_tells_runs_apart_by_its_samples(monkeypatch):
+    """The entry of docs/extending.md is all that tables need."""
+    monkeypatch.setitem(TASKS, "step_gap", Task("auxiliary.step_gap.make", ("rainbow",), True))
+    changes = {"auxiliary": ("step_gap",), "return_contrast.anchors": "uniform"}
+    found = arm("erainbow_sa", "Pong", fields.replace(ATARI["erainbow_sa"], changes))
+    assert found == "erainbow_sa(auxiliary=step_gap, return_contrast.anchors=uniform)"
 
 
 @pytest.mark.parametrize("norm, name", [("none", "rcrl"), ("unit", "rcrl({}=unit)")])

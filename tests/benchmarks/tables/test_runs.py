@@ -108,16 +108,6 @@ def test_old_runs_of_the_repository_have_the_arm_that_they_are_today():
     assert arms["claim/erainbow_sa/Hero/seed_0"] == "erainbow_sa"
 
 
-def test_only_an_old_run_may_lack_its_evaluations(tmp_path):
-    """Before the format number, some runs recorded none."""
-    directory = write_run(tmp_path)
-    (directory / "evaluations.jsonl").unlink()
-    (line,) = runs.read(tmp_path).problems
-    assert "evaluations.jsonl holds no evaluation, but the run is finished" in line
-    edit(directory / "manifest.json", "run", format=None)
-    assert only(runs.read(tmp_path)).evaluations == []
-
-
 def test_of_two_evaluations_at_a_step_the_later_one_counts(tmp_path):
     directory = write_run(tmp_path, score=None)
     lines = [evaluation(500, 1, [5.0]), evaluation(200, 1, [6.0]), evaluation(500, 1, [7.0])]
@@ -186,6 +176,10 @@ def replace_by(name, make):
     return spoil
 
 
+def both(first, second):
+    return lambda directory: (first(directory), second(directory))
+
+
 def move(*names):
     def spoil(directory):
         target = directory.parents[2].joinpath(*names)
@@ -220,9 +214,9 @@ DAMAGE = {
     "other seed": (change("scores.json", seed=1), "seed is 1, but seed is 0"),
     "evaluations": (put("evaluations.jsonl", b"\0\n{}\n"), "evaluations.jsonl, line 1 is dam"),
     "torn end": (put("evaluations.jsonl", b'{"agent_steps": 500, "returns": [1], "mean": 1}\n{"'),
-                 "ends at agent step 500 with other returns than scores.json"),
+                 "agent_steps is not that of the last line of evaluations.jsonl"),
     "other scores": (change("scores.json", returns=[9999.0] * 10, mean=9999.0),
-                     "ends at agent step 1000 with other returns than scores.json"),
+                     "returns is not that of the last line of evaluations.jsonl"),
     "no evaluation": (put("evaluations.jsonl", b""), "holds no evaluation, but the run is fin"),
     "another game": (change("manifest.json", "environment", game="Hero"),
                      "game is 'Pong', but environment has 'Hero'"),
@@ -230,8 +224,13 @@ DAMAGE = {
                         "line 1 is damaged: the mean is 2, but"),
     "evaluation NaN": (put("evaluations.jsonl", b'{"agent_steps":5,"returns":[NaN],"mean":NaN}\n'),
                        "not a number"),
-    "evaluation later": (put("evaluations.jsonl", b'{"agent_steps":2000,"returns":[1],"mean":1}\n'),
-                         "agent_steps is 2000"),
+    "evaluation later": (both(remove("scores.json"), put(
+        "evaluations.jsonl", b'{"agent_steps":2000,"returns":[1],"mean":1}\n')),
+        "agent_steps is 2000"),
+    "no metrics": (remove("metrics.jsonl"), "metrics.jsonl, to which it belongs, is missing"),
+    "no evaluations": (remove("evaluations.jsonl"), "evaluations.jsonl, to which it belongs, is"),
+    "no metrics, old": (both(remove("metrics.jsonl"), change("manifest.json", "run", format=None)),
+                        "metrics.jsonl, to which it belongs, is missing"),
     "digests": (change("scores.json", record_digests={}), "record_digests is not a digest of each"),
     "digest": (change("scores.json", record_digests=5), "record_digests is not a digest of each"),
     "both": (put("diverged.json", b'{"attempts": 2}'), "both scores.json and diverged.json"),

@@ -35,7 +35,7 @@ def test_a_stretch_equals_its_game_played_alone():
     games = catch.make_continuing_catch([3, 4, 5], 2)
     frames, actions, rewards = [games.reset().frame], [], []
     for t in range(14):
-        own, _ = player.act(None, np.zeros((1, 3)), None, 9, t)
+        own, _ = player.act(None, np.zeros((1, 3)), (), 9, t)
         step = games.step(own[0])
         frames.append(step.frame)
         actions.append(own[0])

@@ -1,0 +1,156 @@
+"""Writes results/digests.txt: a digest of every file of every recorded run, but its pictures.
+
+    python -m benchmarks.digests                # all runs, from the repository's history
+    python -m benchmarks.digests --runs=RUN,RUN # adds runs that have just been recorded
+
+A run's scores hold digests of its records, but those of older runs have none, and scores can be
+edited, too. So each file has the digest of its first commit, also if it was moved since, and the
+tables refuse a run with a file that has another. Two commits have renamed fields in manifests on
+purpose; they count in place of the first one. Comments in the file name these manifests. A file
+that differs from its digest today is named on standard error, and the exit code is then 1.
+
+The second form adds files as they lie there; `campaigns/collected` calls it. Both forms print the
+file that they change. `sha256sum --check digests.txt`, run in `results`, compares all files.
+"""
+
+import hashlib
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from experiments import command_line
+from rcrl_jax import files
+from rcrl_jax.runs import records
+
+flags.DEFINE_list("runs", [], "directories of recorded runs, to add them; all runs without it")
+
+ROOT = pathlib.Path(__file__).parents[1]
+RENAMED_FIELDS = (
+    "dcfbf39d",  # to those of format 2
+    "0d180513",  # to those of today
+)
+"""Commits that rewrote manifests on purpose."""
+
+
+def write(given: flags.FlagValues) -> None:
+    """Writes the file."""
+    path = ROOT / "results" / records.DIGESTS
+    digests, comments = with_runs(path, given.runs) if given.runs else from_history(ROOT)
+    lines = [f"# {comment}" for comment in comments]
+    lines += [f"{digest}  {name}" for name, digest in sorted(digests.items())]
+    with files.replacing(path) as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(path.relative_to(ROOT))
+    if not given.runs and (differing := differences(path)):
+        print(*differing, sep="\n", file=sys.stderr)
+        sys.exit(1)
+
+
+def differences(path: pathlib.Path) -> list[str]:
+    """One line for each file that is gone, or differs from its digest in the file of digests."""
+    return [
+        f"{path.parent / name} differs from its digest"
+        for name, digest in records.read_digests(path).items()
+        if not (file := path.parent / name).exists() or records.digest_of(file) != digest
+    ]
+
+
+def from_history(root: pathlib.Path) -> tuple[dict[str, str], list[str]]:
+    """The digests of the recorded files of all committed runs, from their first commits.
+
+    Args:
+        root: of the repository.
+
+    Returns:
+        Path below results -> SHA-256; and a comment for each file whose digest is that of a later
+        commit.
+
+    Raises:
+        OSError: there is no git, or no history.
+    """
+
+    def git(*arguments: str) -> bytes:
+        try:
+            command = ["git", "-C", str(root), *arguments]
+            return subprocess.run(command, check=True, capture_output=True).stdout
+        except subprocess.CalledProcessError as error:
+            raise OSError(f"git {arguments[0]}: {error.stderr.decode().strip()}") from None
+
+    first: dict[str, str] = {}  # path -> blob
+    renamed: dict[str, str] = {}  # path -> the commit that rewrote it
+    history = git(
+        "log", "--reverse", "--topo-order", "--full-history", "--raw", "--no-abbrev",
+        "--find-renames=100%", "-l0", "--format=commit %H", "--", "results",
+    )  # fmt: skip
+    for line in history.decode().splitlines():
+        if line.startswith("commit "):
+            commit = line.removeprefix("commit ")
+        if not line.startswith(":"):
+            continue
+        change, *paths = line.split("\t")
+        *_, blob, status = change.split()
+        if status == "A":
+            first.setdefault(paths[0], blob)
+        elif status == "D":
+            first.pop(paths[0], None)
+        elif status.startswith("R"):
+            before = first.pop(paths[0], blob)
+            # An unfinished run's files grow from commit to commit.
+            first[paths[1]] = blob if "/unfinished/" in paths[0] else before
+        elif commit.startswith(RENAMED_FIELDS) and paths[0].endswith("/manifest.json"):
+            first[paths[0]], renamed[paths[0]] = blob, commit[:8]
+    tracked = git("ls-files", "-z", "results").decode().split("\0")[:-1]
+    runs = {str(pathlib.PurePath(p).parent) for p in tracked if p.endswith("/manifest.json")}
+    own = [
+        path
+        for path in map(pathlib.PurePath, tracked)
+        if str(path.parent) in runs and path.suffix in records.RECORDED
+    ]
+    digests = {}
+    for path in own:
+        content = git("cat-file", "blob", first[str(path)])
+        digests[str(path.relative_to("results"))] = hashlib.sha256(content).hexdigest()
+    comments = [
+        f"{path.relative_to('results')}: of commit {renamed[str(path)]}, which renamed its fields"
+        for path in own
+        if str(path) in renamed
+    ]
+    return digests, comments
+
+
+def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The digests that a file has, and those of further runs as they lie on the disk.
+
+    Args:
+        path: the file of digests.
+        runs: directories below its own.
+
+    Returns:
+        As `from_history`.
+
+    Raises:
+        ValueError: a directory is no run there, or a file of one has another digest already.
+        OSError: a file cannot be read.
+    """
+    digests = records.read_digests(path)
+    for run in runs:
+        directory = pathlib.Path(run).absolute()
+        if not directory.is_relative_to(path.parent) or not (directory / "manifest.json").exists():
+            raise ValueError(f"{run} is no run below {path.parent}")
+        records.check_digests(directory)  # one that has digests keeps them
+        for name in records.recorded_files(directory):
+            file = directory / name
+            digests[str(file.relative_to(path.parent))] = records.digest_of(file)
+    comments = [
+        line.removeprefix("# ")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("#")
+    ]
+    return digests, comments
+
+
+if __name__ == "__main__":
+    command_line.run(write)

@@ -1,0 +1,465 @@
+"""The front door: training from Python, and what a training has left on the disk.
+
+    run = train("minatar_rcrl", game="Breakout", seeds=range(4), workdir="runs/first")
+    run.scores()                                   # columns, one row a run
+    pandas.DataFrame(run.curves())                 # one row an evaluation of a run
+    run.evaluate(episodes=10)                      # one row a game that is played now
+    player = run.player(seed=0)
+    player.act(frames), player.embed(frames, action)
+
+The training programs make their plans here, too. All errors are exceptions whose message is one
+line.
+"""
+
+import itertools
+import math
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rcrl_jax import compilation, types, words
+from rcrl_jax.agents.agent import EVALUATION
+from rcrl_jax.config import base, fields
+from rcrl_jax.config.presets import Config
+from rcrl_jax.envs import protocol
+from rcrl_jax.runs import records, workdir
+from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
+from rcrl_jax.training import (
+    build,
+    evaluation,
+    experiment,
+    host_memory,
+    prediction,
+    scoring,
+    video,
+)
+from rcrl_jax.training.environments import ENVIRONMENTS, Environment, environment_of
+from rcrl_jax.training.evaluation import EnvironmentMaker
+from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan
+
+Columns = dict[str, np.ndarray]
+"""Arrays of equal length by name, as `pandas.DataFrame` takes them."""
+
+
+def train(
+    preset: str,
+    game: str | Sequence[str],
+    *,
+    seeds: Sequence[int] = (0,),
+    steps: int | None = None,
+    workdir: str | os.PathLike | None = None,
+    eval_episodes: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    backend: str | None = None,
+    film: bool = False,
+    batching: str = "auto",
+    devices: int | None = None,
+    frame_store: str = "auto",
+    say: Callable[[str], None] = words.say,
+    **fields_of_config: Any,
+) -> "Run":
+    """Trains a preset on every game with every seed, in one fleet; the same call resumes.
+
+    Args:
+      preset: its name; `docs/contents.md` describes each.
+      game: a game or task, or several.
+      seeds: of each game.
+      steps: agent steps of a run; by default those of the benchmark.
+      workdir: where everything is written; by default below `runs`, named as the programs do.
+      eval_episodes: episodes of the final evaluation; by default those of the benchmark.
+      settings: fields of the configuration by name, those of groups with dotted names:
+        `{"return_contrast.batch_size": 32}`.
+      backend: what simulates, if not the first of the benchmark's.
+      film: whether to film the first game of the final evaluation.
+      batching: 'map', 'vmap' or 'auto'; see `Fleet`.
+      devices: how many devices share the runs; by default all, at most one for each run.
+      frame_store: 'host', 'device' or 'auto': where the replay keeps frames.
+      say: prints a line for the user.
+      **fields_of_config: fields without a group, such as `learning_rate=2e-4`.
+
+    Raises:
+      ValueError: an unknown preset, game or field, or a value out of range.
+      Exception: as of `experiment.run`, such as `Interrupted` after a stop signal.
+    """
+    games = (game,) if isinstance(game, str) else tuple(game)
+    benchmark = _benchmark_of(preset, games)
+    changes = {**(settings or {}), **fields_of_config}
+    config = benchmark.presets_of(games[0])[preset]
+    if unknown := changes.keys() - fields.values(config).keys():
+        name = min(unknown)
+        raise ValueError(
+            f"{preset} has no field {name!r}: {protocol.nearest(name, [*fields.values(config)])}"
+        )
+    config = fields.replace(config, changes)
+    seeds = _checked_seeds(seeds)
+    for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
+        if value is not None and (wanted := fields.at_least(1)(value)):
+            raise ValueError(f"{name}: must be {wanted}, got {value}")
+    host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)
+    if steps is None:
+        steps = benchmark.steps(config) // benchmark.action_repeat(games[0], config)
+    name = f"{preset}-{'+'.join(games)}-{','.join(map(str, seeds))}"
+    plan = make_plan(
+        preset,
+        config,
+        games,
+        seeds,
+        steps,
+        eval_episodes or benchmark.eval_episodes,
+        backend or benchmark.backends[0],
+        pathlib.Path(workdir or f"runs/{name}"),
+        film=film,
+        batching=batching,
+        devices=devices,
+        frame_store=frame_store,
+    )
+    check_effects(plan, changes)
+    carry_out(plan, benchmark.spec(config, games), say)
+    return Run(plan.workdir)
+
+
+def load(directory: str | os.PathLike) -> "Run":
+    """The runs of a work directory, or one run that keeps its final parameters; needs no emulator.
+
+    Raises:
+      Unusable: the directory holds no run.
+      OSError: a file cannot be read.
+    """
+    return Run(directory)
+
+
+def make_plan(
+    preset: str,
+    config: Config,
+    games: Sequence[str],
+    seeds: Sequence[int],
+    steps: int,
+    eval_episodes: int,
+    backend: str,
+    workdir: pathlib.Path,
+    *,
+    film: bool = False,
+    batching: str = "auto",
+    devices: int | None = None,
+    frame_store: str = "auto",
+    make_environment: EnvironmentMaker | None = None,
+) -> Plan:
+    """The plan of one preset on every game with every seed; arguments as of `train`.
+
+    Args:
+      preset: its name.
+      config: its configuration.
+      games: of the fleet.
+      seeds: of each game.
+      steps: agent steps of a run.
+      eval_episodes: episodes of the final evaluation.
+      backend: what simulates.
+      workdir: where everything is written.
+      film: whether to film a game.
+      batching: how the fleet computes.
+      devices: how many share the runs.
+      frame_store: where frames are kept.
+      make_environment: for games that are no benchmark's.
+
+    Raises:
+      ValueError: a value is out of range.
+    """
+    benchmark = environment_of(config, games[0])
+    base.check_run(config, steps, benchmark.games, benchmark.action_repeat(games[0], config))
+    runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
+    return Plan(
+        preset=preset,
+        config=config,
+        runs=runs,
+        total_steps=steps,
+        workdir=workdir,
+        eval_episodes=eval_episodes,
+        film=film,
+        make_environment=make_environment or build.environment_maker(config, runs, backend),
+        batching=batching,
+        num_devices=_devices_of(len(runs), devices),
+        frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
+    )
+
+
+def check_effects(plan: Plan, changed: Iterable[str], flag: str = "") -> None:
+    """Raises ValueError if a field is set in vain in a new run.
+
+    Args:
+      plan: the experiment.
+      changed: names of the fields that the user sets.
+      flag: what precedes a name in the message.
+    """
+    unused = fields.without_effect(plan.config)
+    vain = [name for name in changed if name in unused]
+    if vain and not any(paths.manifest.exists() for paths in plan.paths):
+        raise ValueError(f"{flag}{vain[0]}: has no effect unless {unused[vain[0]]}")
+
+
+def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
+    """Checks that a plan can be carried out, before anything is made or written.
+
+    Args:
+      plan: the experiment.
+      spec: of its environments; its actions are the largest action set that they may have.
+
+    Raises:
+      DoesNotFit: too little memory.
+      Incompatible: the configuration, its tasks and the environments do not work together.
+      VideoFailed: it wants a video, and there are no frames or no ffmpeg.
+      OSError: too little space on the disk.
+    """
+    if plan.film:
+        video.check(plan.config)
+    prediction.check_resources(plan, prediction.fleet_of(plan, spec), spec)
+
+
+def carry_out(
+    plan: Plan, spec: protocol.EnvironmentSpec, say: Callable[[str], None] = words.say
+) -> None:
+    """Carries out a plan, if it fits; see `check` and `experiment.run`."""
+    if not plan.has_scores():
+        check(plan, spec)
+    compilation.keep_programs()
+    experiment.run(plan, say)
+
+
+class Run:
+    """What a training has left on the disk.
+
+    Attributes:
+      directory: the work directory, or the directory of one run with its final parameters.
+      preset: name of the preset.
+      config: its configuration, with all changed fields.
+      runs: game and seed of each run.
+    """
+
+    def __init__(self, directory: str | os.PathLike) -> None:
+        """Reads the manifests; see `load`."""
+        found = workdir.read(pathlib.Path(directory))
+        self.directory, self.preset, self.config = found.workdir, found.preset, found.config
+        self.runs = found.runs
+
+    def __repr__(self) -> str:
+        """Preset, games, seeds and directory."""
+        games = ", ".join(dict.fromkeys(run.game for run in self.runs))
+        runs = words.count("run", len(self.runs))
+        return f"<Run: {self.preset} on {games}, {runs}, {self.directory}>"
+
+    def scores(self) -> Columns:
+        """The final evaluation, a row a run: game, seed, score (mean return), episodes.
+
+        Raises:
+          OSError: a run has no scores yet.
+          Damaged: a file does not hold scores.
+        """
+        rows = []
+        for run in self.runs:
+            returns = records.read_scores(self._path(run, "scores"))["returns"]
+            rows.append((*run, float(np.mean(returns)), len(returns)))
+        return _columns(("game", "seed", "score", "episodes"), rows)
+
+    def curves(self) -> Columns:
+        """Evaluations during training, a row each: game, seed, agent_steps, score (mean return).
+
+        Raises:
+          OSError: a file cannot be read.
+          Damaged: a file does not hold evaluations.
+        """
+        rows = [
+            (*run, line["agent_steps"], float(np.mean(line["returns"])))
+            for run in self.runs
+            for line in records.read_evaluations(self._path(run, "evaluations"))
+        ]
+        return _columns(("game", "seed", "agent_steps", "score"), rows)
+
+    def metrics(self, name: str) -> Columns:
+        """One metric of training, such as `episode_return` or `loss_c51`, a row a record.
+
+        Raises:
+          ValueError: no run has recorded it.
+          OSError: a file cannot be read.
+          Damaged: a file does not hold metrics.
+        """
+        rows, known = [], set()
+        for run in self.runs:
+            for line in records.read_metrics(self._path(run, "metrics")):
+                known.update(line)
+                if name in line:
+                    rows.append((*run, line["agent_steps"], line[name]))
+        if not rows:
+            raise ValueError(f"no metric {name!r}: {protocol.nearest(name, sorted(known))}")
+        return _columns(("game", "seed", "agent_steps", name), rows)
+
+    def evaluate(self, episodes: int = 10) -> Columns:
+        """Plays games with the trained agents, a row each: game, seed, episode, return.
+
+        The games are those of the final evaluation, from the first one on. Nothing is written.
+
+        Raises:
+          Unusable: there are no parameters, or an agent has diverged.
+          ImportError: the backend is not installed, or does not render.
+        """
+        plan, fleet, params = scoring.load(self.directory)
+        try:
+            played = evaluation.evaluate(
+                params, fleet, plan.make_environment, plan.total_steps, range(episodes)
+            )
+        except FloatingPointError:
+            raise workdir.Unusable("an agent has diverged: its action is not finite") from None
+        rows = [
+            (*run, episode, value)
+            for run, returns in zip(self.runs, played.returns, strict=True)
+            for episode, value in enumerate(returns)
+        ]
+        return _columns(("game", "seed", "episode", "return"), rows)
+
+    def player(self, seed: int | None = None, game: str | None = None) -> "Player":
+        """The trained agent of one run.
+
+        Args:
+          seed: of the run; may be left out if `game` leaves one run.
+          game: likewise.
+
+        Raises:
+          ValueError: no run, or several, have this game and seed.
+          Unusable: there are no parameters.
+        """
+        rows = [
+            row
+            for row, run in enumerate(self.runs)
+            if seed in (None, run.seed) and game in (None, run.game)
+        ]
+        if len(rows) != 1:
+            there = ", ".join(f"{run.game} with seed {run.seed}" for run in self.runs)
+            raise ValueError(f"{len(rows)} runs have seed={seed}, game={game!r}; there are {there}")
+        _, fleet, params = scoring.load(self.directory)
+        return Player(*fleet.part(np.array(rows), fleet.to_host(params)))
+
+    def _path(self, run: RunId, kind: str) -> pathlib.Path:
+        """A file of a run; `directory` may be that of the run itself."""
+        path = getattr(RunPaths(self.directory, self.preset, *run), kind)
+        return self.directory / path.name if (self.directory / PARAMETERS).exists() else path
+
+
+class Player:
+    """One trained agent that acts and embeds, without noise.
+
+    Attributes:
+      frame_stack: C, frames of an observation.
+    """
+
+    def __init__(self, fleet: Fleet, params: types.Params) -> None:
+        """Takes a fleet of one run and its agent parameters on the devices; see `Run.player`."""
+        self._fleet, self._params = fleet, params
+        self.frame_stack = fleet.agent.observations.frame_stack
+        self._memory, self._steps = None, 0
+
+    def act(self, frames: np.ndarray) -> np.ndarray:
+        """Actions of the evaluation policy.
+
+        Args:
+          frames: `[N, C, *frame]` of N environments, the newest frame last, as the environments
+            give them. An agent with a memory goes on from its last call with the same N.
+
+        Returns:
+          `[N, *act]`.
+        """
+        frames = np.asarray(frames)
+        self._check(frames)
+        self._steps += 1
+        actions, self._memory = self._fleet.act(
+            self._params, frames[None], self._memory, 0, self._steps, policy_name=EVALUATION
+        )
+        return np.asarray(actions)[0]
+
+    def restart(self) -> None:
+        """Lets the next call of `act` begin new episodes."""
+        self._memory = None
+
+    def embed(self, frames: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """phi(s, a), the embedding that the return-contrastive task trains.
+
+        Args:
+          frames: `[N, C, *frame]`, as of `act`.
+          action: `[N, *act]`.
+
+        Returns:
+          `[N, d]`.
+
+        Raises:
+          ValueError: the agent embeds contexts of frames and actions, as world models do.
+        """
+        form = self._fleet.agent.observations
+        if form.with_actions:
+            raise ValueError("a world model embeds what it filters: use its fleet, `scoring.load`")
+        frames = np.asarray(frames)
+        self._check(frames)
+        action = np.asarray(action, self._fleet.agent.action.dtype)
+        pairs = types.Pairs(form.network.stack(frames)[None], action[None])
+        return self._fleet.embed(self._params, pairs)[0]
+
+    def _check(self, frames: np.ndarray) -> None:
+        if frames.ndim < 3 or frames.shape[1] != self.frame_stack:
+            raise ValueError(
+                f"frames: expected [N, {self.frame_stack}, *frame], got {list(frames.shape)}"
+            )
+
+
+def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
+    """The benchmark that has the preset; its games are checked.
+
+    Raises:
+      ValueError: there is no such preset or game.
+    """
+    found = [one for one in ENVIRONMENTS.values() if preset in one.presets_of(one.games[0])]
+    if not found:
+        known = itertools.chain(*(one.presets_of(one.games[0]) for one in ENVIRONMENTS.values()))
+        raise ValueError(f"unknown preset {preset!r}: {protocol.nearest(preset, [*known])}")
+    (benchmark,) = found
+    if not games:
+        raise ValueError("game: expected a game, or several")
+    for name in games:
+        if name not in benchmark.games:
+            raise ValueError(f"unknown game {name!r}: {protocol.nearest(name, benchmark.games)}")
+    return benchmark
+
+
+def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """The seeds as integers.
+
+    Raises:
+      ValueError: there are none, they are no seeds, or one is there twice.
+    """
+    found = tuple(seeds)
+    valid = all(isinstance(seed, int | np.integer) for seed in found)
+    if not (found and valid and all(0 <= seed <= fields.LARGEST_INT for seed in found)) or (
+        len(set(found)) < len(found)
+    ):
+        raise ValueError(
+            f"seeds: expected different seeds from 0 to {fields.LARGEST_INT}, got {list(found)}"
+        )
+    return tuple(map(int, found))
+
+
+def _devices_of(runs: int, wanted: int | None) -> int:
+    """No more devices than it takes for as many rows on each: the others would compute copies.
+
+    Raises:
+      ValueError: JAX finds fewer.
+    """
+    available = jax.device_count()
+    if wanted is not None and not 1 <= wanted <= available:
+        raise ValueError(f"devices: expected a number from 1 to {available}, got {wanted}")
+    return math.ceil(runs / math.ceil(runs / (wanted or available)))
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Columns:
+    return {
+        name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }

@@ -1,0 +1,141 @@
+"""The front door: training and loading from Python, as a script, beside other projects."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rcrl_jax
+from rcrl_jax.runs import manifest, workdir
+
+ROOT = pathlib.Path(__file__).parents[1]
+SMALL = {"learn_start": 20, "evaluation_period": 60, "periodic_episodes": 2, "replay.capacity": 100}
+
+
+def train(directory, **changes):
+    asked = {"seeds": range(2), "steps": 100, "eval_episodes": 3, "settings": SMALL, **changes}
+    return rcrl_jax.train("minatar_rcrl", game="Breakout", workdir=directory, **asked)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("api") / "first", learning_rate=2e-4)
+
+
+def test_a_training_gives_what_lies_on_the_disk(run):
+    loaded = rcrl_jax.load(run.directory)
+    assert loaded.runs == run.runs == (("Breakout", 0), ("Breakout", 1))
+    assert loaded.config == run.config and loaded.config.learning_rate == 2e-4
+    assert repr(loaded) == f"<Run: minatar_rcrl on Breakout, 2 runs, {run.directory}>"
+    scores = pd.DataFrame(loaded.scores())
+    assert [*scores] == ["game", "seed", "score", "episodes"]
+    assert [*scores.seed] == [0, 1] and [*scores.episodes] == [3, 3]
+    curves = pd.DataFrame(loaded.curves())
+    assert [*curves.agent_steps] == [60, 100, 60, 100]
+    returns = pd.DataFrame(loaded.metrics("episode_return"))
+    assert set(returns.seed) == {0, 1} and returns.agent_steps.max() <= 100
+    with pytest.raises(ValueError, match="no metric 'episode_retur': did you mean episode_r"):
+        loaded.metrics("episode_retur")
+
+
+def test_games_that_are_played_again_are_those_of_the_final_evaluation(run):
+    played = pd.DataFrame(run.evaluate(episodes=3))
+    assert [*played.episode] == [0, 1, 2, 0, 1, 2]
+    means = played.groupby("seed")["return"].mean()
+    np.testing.assert_array_equal(means, run.scores()["score"])
+
+
+def test_a_player_acts_and_embeds(run):
+    player = run.player(seed=1)
+    frames = np.random.default_rng(0).integers(0, 2, (3, 1, 10, 10, 4), np.uint8)
+    actions = player.act(frames)
+    assert actions.shape == (3,) and set(actions) <= {0, 1, 2}
+    np.testing.assert_array_equal(player.act(frames[1:])[0], actions[1])
+    same = player.embed(frames, np.zeros(3, int))
+    assert same.shape == (3, run.player(seed=1).embed(frames, actions).shape[1])
+    assert np.any(same != player.embed(frames, np.ones(3, int)))
+    with pytest.raises(ValueError, match=r"frames: expected \[N, 1, \*frame\], got \[3, 2, "):
+        player.act(frames.repeat(2, axis=1))
+    with pytest.raises(ValueError, match="2 runs have seed=None, game=None; there are Breakout"):
+        run.player()
+
+
+def test_the_same_call_says_that_the_run_is_finished_and_another_is_refused(run, capsys):
+    train(run.directory, learning_rate=2e-4)
+    assert "finished already" in capsys.readouterr().out
+    with pytest.raises(manifest.WorkdirMismatch, match=r"config.learning_rate 0.0002 -> 0.0001"):
+        train(run.directory, learning_rate=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learningrate": 1.0}, "no field 'learningrate': did you mean learning_rate"),
+        ({"settings": {"learning_rate": 0.0}}, "learning_rate: must be positive"),
+        ({"devices": 7}, "devices: expected a number from 1 to 1, got 7"),
+        ({"backend": "envpool"}, "unknown MinAtar backend 'envpool'"),
+        ({"epsilon": 0.1}, "epsilon: has no effect unless exploration"),
+        ({"seeds": []}, "seeds: expected different seeds"),
+        ({"seeds": [1, 1]}, "seeds: expected different seeds"),
+        ({"steps": 0}, "steps: must be at least 1"),
+        ({"eval_episodes": 0}, "eval_episodes: must be at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        train(tmp_path / "new", **changes)
+    assert "\n" not in str(raised.value) and not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("preset", "game", "message"),
+    [
+        ("minatar_rcr", "Breakout", "unknown preset 'minatar_rcr': did you mean minatar_rcrl"),
+        ("minatar_rcrl", "Brakout", "unknown game 'Brakout': did you mean Breakout"),
+        ("rcrl", "cheetah_run", "unknown game 'cheetah_run'"),
+        ("rcrl", [], "game: expected a game, or several"),
+    ],
+)
+def test_an_unknown_preset_or_game_is_one_line(tmp_path, preset, game, message):
+    with pytest.raises(ValueError, match=message):
+        rcrl_jax.train(preset, game=game, workdir=tmp_path / "new")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_directory_without_runs_is_refused(tmp_path):
+    with pytest.raises(workdir.Unusable, match="is no work directory"):
+        rcrl_jax.load(tmp_path)
+
+
+def test_the_package_imports_no_jax():
+    code = "import sys, rcrl_jax; sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        rcrl_jax.trian  # noqa: B018
+
+
+def test_a_script_without_a_guard_trains_beside_packages_of_the_same_names(tmp_path):
+    """DMControl's workers do not import the script, nor we the user's `experiments`."""
+    for name in ("experiments", "benchmarks"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the user has this')")
+    (tmp_path / "mine.py").write_text(
+        "import rcrl_jax\n"
+        "run = rcrl_jax.train('state_sac', 'cheetah_run', steps=260, eval_episodes=1,\n"
+        "    workdir='r', settings={'learn_start': 250, 'hidden_size': 8, 'batch_size': 8,\n"
+        "              'evaluation_period': 10_000})\n"
+        "print(len(run.scores()['score']), 'run')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "mine.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "1 run"
