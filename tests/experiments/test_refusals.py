@@ -414,8 +414,11 @@ def test_a_trial_of_the_theory_leaves_its_tracked_results_alone(tmp_path, monkey
 
 
 @pytest.mark.parametrize(("arguments", "steps"), [((), 102_400), (("--steps=9600",), 9600)])
-def test_simple_plans_all_its_rounds_in_colour(tmp_path, arguments, steps):
+def test_simple_plans_all_its_rounds_in_colour(tmp_path, monkeypatch, arguments, steps):
     plan = accepted(ATARI, "--preset=simple", "--game=Freeway", *arguments, directory=tmp_path)
     assert plan.total_steps == steps
-    assert plan.make_environment.keywords["screen"] == ((105, 80, 3), 32)
+    made = []
+    monkeypatch.setattr(atari, "make_games", lambda *described: made.append(described))
+    plan.make_environment(np.zeros((1, 1), int))
+    assert made[0][0] == ("Freeway",) and made[0][-1] == ((105, 80, 3), 32)
     assert accepted(ATARI, "--game=Pong", directory=tmp_path).total_steps == 100_000

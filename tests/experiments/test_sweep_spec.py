@@ -80,7 +80,7 @@ def test_the_presets_of_simple_train_for_as_many_steps_as_their_rounds_have():
         ('"atari100k"', r'"\u001b[31m"', r"experiment: unknown '\x1b[31m'"),
         ("steps = 2000", "steps = 3", "3 agent steps end before the first update"),
         ("eval_episodes = 3", "eval_episodes = 0", "eval_episodes: must be at least 1"),
-        ('"atari100k"', '"atari"', "experiment: unknown 'atari': did you mean atari100k?"),
+        ('"atari100k"', '"atari"', "experiment: unknown 'atari': did you mean atari100k or "),
         ('"results/toy"', "3", "results: expected a directory, got 3"),
         ("[[blocks]]", "[blocks]", "blocks: expected [[blocks]] tables"),
         ("[arms.small]", '[arms."a/b"]', "arms.a/b: an arm's name"),
