@@ -198,12 +198,11 @@ def _read_run(directory: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise files.Damaged(directory, f"{path.name} is missing") from None
     with files.reading(path):
         run = described["run"]
-        repeat = described["environment"].get("action_repeat", 1)
-        return manifest.how_computed(described), {
-            **{name: run[name] for name in ("preset", "game", "seed")},
-            "agent_steps": run["steps"],
-            "env_steps": run["steps"] * repeat,
-        }
+        wanted = {name: run[name] for name in ("preset", "game", "seed")}
+        wanted["agent_steps"] = run["steps"]
+        if "action_repeat" in described["environment"]:  # not of every environment
+            wanted["env_steps"] = run["steps"] * described["environment"]["action_repeat"]
+        return manifest.how_computed(described), wanted
 
 
 def _check_records(

@@ -148,8 +148,8 @@ def test_rewards_are_summed_until_the_repeat_or_the_episode_ends(end, rewards):
             make = end if end and self.steps == 2 else dm_env.transition
             return make(2.0 ** (self.steps - 1), None)
 
-    time_step = dmc_worker._repeat(Simulator(), np.zeros(1), 3)
-    assert time_step.reward == rewards and time_step.last() == (end is not None)
+    time_step, failed = dmc_worker._repeat(Simulator(), np.zeros(1), 3)
+    assert not failed and time_step.reward == rewards and time_step.last() == (end is not None)
     assert time_step.discount == (end is not dm_env.termination)
 
 
