@@ -314,7 +314,7 @@ def make_agent(
         features = encode(params.model, _scaled(rssm.as_one_batch(context.frames)), length)
         before = jnp.pad(context.exists[:, :-1], ((0, 0), (1, 0)))
         is_first = context.exists & ~before
-        noise = network.init_latents(length, len(features))
+        noise = network.init_latent(length, len(features))
         latents, _, _ = filter_(params.model, features, context.action, is_first, noise)
         return jnp.concatenate([latents.joined[-1], pairs.action], axis=-1)
 

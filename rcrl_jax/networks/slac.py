@@ -123,16 +123,16 @@ class LatentModel(nn.Module):
     def __call__(self, image: jax.Array, action: jax.Array) -> None:
         """Touches every parameter, for `init`: `[N, 64, 64, 3]`, `[N, A]`."""
         feature, first = self.encode(image), jnp.ones(len(image), bool)
-        noise = self.init_latents(len(image))
+        noise = self.init_latent(len(image))
         of_first = self.observe_first(feature, noise)
         latents, _ = self.observe(
-            self.init_latents(len(image)), action, feature, of_first, first, noise
+            self.init_latent(len(image)), action, feature, of_first, first, noise
         )
         self.prior(latents.z2, action, first)
         self.decode(latents.joined)
         self.reward(latents.joined, action, latents.joined)
 
-    def init_latents(self, *batch: int) -> Latents:
+    def init_latent(self, *batch: int) -> Latents:
         """Zeros, which nothing reads before a first frame."""
         return Latents(jnp.zeros((*batch, self.z1_size)), jnp.zeros((*batch, self.z2_size)))
 

@@ -120,11 +120,12 @@ def update_of(agent, kind):
 
 def test_the_schedule_says_the_kind_not_the_length_of_windows():
     """Windows of a model that predicts 11 frames are as long as those of rollouts of 12 steps."""
-    agent = agent_of(**{"deterministic.target_frames": 11})
+    agent = agent_of(precision="float32", **{"deterministic.target_frames": 11})
     rules = agent.replay.sequences
     assert rules[simple_training.MODEL].length == rules[simple_training.REAL].length
     for kind in (simple_training.MODEL, simple_training.REAL):
-        traced = jax.make_jaxpr(update_of(agent, kind))(RUN, state_of(), batch_of(agent, kind))
+        update = functools.partial(agent.update, kind=kind)
+        traced = jax.make_jaxpr(update)(RUN, state_of(), batch_of(agent, kind))
         paths = jax.tree_util.tree_leaves_with_path(state_of())
         kept = {id(x) for x in traced.jaxpr.invars}
         learned = {
