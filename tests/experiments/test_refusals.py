@@ -192,6 +192,7 @@ def test_a_mistake_is_one_line_at_once_and_nothing_is_written(tmp_path, module, 
 LISTS = {
     ATARI: ("games",),
     DMC: ("tasks",),
+    MINATAR: ("games",),
     REPRESENTATION: ("presets", "games"),
     EVALUATE: ("games",),
     SWEEP: ("presets", "games"),
