@@ -172,7 +172,9 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What a manifest says of how a run was computed: all but its commands, their times, its fleet.
+    """What a manifest says of how a run was computed.
+
+    That is all but its commands, their times, its fleet, and `CHANGES_NO_RESULT`.
 
     Equal runs under equal circumstances have an equal one, interrupted or not.
 
@@ -180,8 +182,11 @@ def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
         described: as `read` returns it.
     """
     resumed = described["launch"].get("resumed", [])
+    config = fields.flatten(described["run"]["config"])
+    config.pop(CHANGES_NO_RESULT, None)
     return {
         **{name: described[name] for name in SECTIONS if name != "launch"},
+        "run": {**described["run"], "config": config},
         "resumed": [{name: own.get(name) for name in _CIRCUMSTANCES} for own in resumed],
     }
 
