@@ -17,8 +17,9 @@ from typing import NamedTuple, NoReturn
 
 from absl import app, flags
 
+from rcrl_jax import api
 from rcrl_jax.return_contrast import instruments
-from rcrl_jax.training import host_memory, plan
+from rcrl_jax.training import host_memory
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
@@ -57,7 +58,7 @@ def call(module: str, *arguments: str, directory: os.PathLike | str = _ROOT, **f
         _replaced(app, "run", _run),
         # Cannot be taken back.
         _replaced(host_memory, "keep_freed_memory", lambda large_blocks: None),
-        _replaced(plan, "Plan", functools.partial(plan.Plan, **fields)),
+        _replaced(api, "Plan", functools.partial(api.Plan, **fields)),
         contextlib.chdir(directory),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
@@ -83,10 +84,10 @@ def run(
 
 _START = """
 import functools, runpy
+from rcrl_jax import api
 from rcrl_jax.return_contrast import instruments
-from rcrl_jax.training import plan
 instruments._PAIRS = {pairs!r}
-plan.Plan = functools.partial(plan.Plan, **{fields!r})
+api.Plan = functools.partial(api.Plan, **{fields!r})
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
 
