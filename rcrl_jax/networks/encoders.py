@@ -91,7 +91,7 @@ def _products_forward(observations, w1, b1, w2, b2):
     weights = jnp.pad(weights, ((0, pixels.shape[-1] - len(weights)), (0, 0)))
     # Keeps the pixels bytes in memory, which each product converts as it loads them; and keeps XLA
     # from merging the products of two calls with equal weights, for which it would write floats.
-    pixels, weights = jax.lax.optimization_barrier((pixels, weights))
+    pixels, weights, w2 = jax.lax.optimization_barrier((pixels, weights, w2))
     first = pixels.astype(jnp.float32) @ weights
     second = _rows_of_cells(nn.relu(first)) @ w2 + b2[None]
     ends = np.cumsum([len(x) for x in observations])[:-1]
