@@ -140,8 +140,12 @@ def count_devices() -> int:
 
     try:
         return jax.device_count()
-    except RuntimeError as error:
-        raise ValueError(f"JAX: {error}; JAX_PLATFORMS=cpu trains on the CPU") from error
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that there is any
+        asked = f"no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        raise ValueError(
+            f"JAX: {error if str(error) else asked}; JAX_PLATFORMS=cpu trains on the CPU; "
+            "make GPU=cuda13 (or cuda12, tpu) atari installs JAX for an accelerator"
+        ) from error
 
 
 def idle_gpu(backend: str) -> str:

@@ -28,7 +28,9 @@ ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
-THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
+THROUGHPUT, FIRST_LOOK = "benchmarks.throughput", "benchmarks.first_look"
+HOST = "benchmarks.host"
+THEORY = "experiments.theory"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
 
@@ -46,14 +48,26 @@ class Trained(Exception):
     """A program has accepted its command line."""
 
 
-def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error, says",
+    [
+        (RuntimeError("Unable to initialize backend 'cuda'"), "JAX: Unable to initialize"),
+        # What JAX raises for cuda alone where its plugin finds no GPU.
+        (AssertionError(), "JAX: no device of JAX_PLATFORMS=cuda"),
+    ],
+    ids=["RuntimeError", "AssertionError"],
+)
+def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch, error, says):
     def fail():
-        raise RuntimeError("Unable to initialize backend 'cuda'")
+        raise error
 
     monkeypatch.setattr(jax, "device_count", fail)
-    for program in ([ATARI], [EVALUATE, "--workdir=x"], [THEORY, "--quick"]):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    for program in (
+        [ATARI], [EVALUATE, "--workdir=x"], [THEORY, "--quick"], [THROUGHPUT], [FIRST_LOOK], [HOST]
+    ):  # fmt: skip
         result = programs.call(*program, directory=tmp_path)
-        assert_mistake(result, ["JAX: Unable", "'cuda'"], tmp_path)
+        assert_mistake(result, [says, "JAX_PLATFORMS=cpu", "make GPU=cuda13"], tmp_path)
 
 
 @pytest.fixture(autouse=True)
