@@ -50,3 +50,14 @@ def test_emulators_and_curves_are_imported_whatever_canvas_a_notebook_names():
     subprocess.run(
         [sys.executable, "-c", program], cwd=toy.ROOT, env=os.environ | NOTEBOOK, check=True
     )
+
+
+def test_programs_compute_in_32_bits_whatever_the_shell_asks_for():
+    program = (
+        "import sys; sys.argv = ['-m']; import experiments, jax; "
+        "assert not jax.config.jax_enable_x64"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], cwd=toy.ROOT,
+        env=os.environ | {"JAX_ENABLE_X64": "1"}, check=True,
+    )  # fmt: skip

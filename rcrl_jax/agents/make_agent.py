@@ -4,6 +4,9 @@ import dataclasses
 from collections import deque
 from collections.abc import Mapping
 
+import jax
+
+from rcrl_jax import types
 from rcrl_jax.agents import dreamer, planet, rainbow, sac, simple, slac
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.auxiliary import registry
@@ -44,8 +47,14 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      Incompatible: the configuration, its tasks and the environment do not work together.
+      Incompatible: the configuration, its tasks and the environment do not work together; or JAX
+        computes in 64 bits, which compiled kernels cannot, and which would change results.
     """
+    if jax.config.jax_enable_x64:
+        raise types.Incompatible(
+            "agents compute in 32 bits: unset JAX_ENABLE_X64, or call "
+            'jax.config.update("jax_enable_x64", False) before an agent is made'
+        )
     if not extra_tasks:
         for known_config, known_spec, agent in _made:
             if known_config == config and known_spec == spec:
