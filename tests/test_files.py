@@ -1,6 +1,7 @@
 """Whatever is wrong with a file is one line that names it; a lock ends with its holder."""
 
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -200,6 +201,26 @@ def test_a_full_disk_leaves_only_the_old_file(tmp_path, monkeypatch):
         files.write_json_atomically(path, {"mean": 2.0})
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["scores.json"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_without_locks_or_sync_is_named_with_what_to_do(
+    tmp_path, monkeypatch, number
+):
+    """NFS without its lock service, and some file systems in user space."""
+
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
+    for path, use in (
+        (tmp_path / "lock", files.locked(tmp_path, "training")),
+        (tmp_path / "scores.json", files.replacing(tmp_path / "scores.json")),
+    ):
+        with pytest.raises(OSError, match="another file system") as refused, use as partial:
+            partial.touch()
+        assert refused.value.filename == str(path) and refused.value.errno == number
 
 
 def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
