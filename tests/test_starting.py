@@ -1,4 +1,4 @@
-"""A program starts whatever its shell has set; a program that imports this one keeps its settings."""
+"""A program starts whatever its shell has set; programs that import this one keep their settings."""
 
 import os
 import signal
