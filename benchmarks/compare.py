@@ -137,7 +137,7 @@ def run(given: flags.FlagValues) -> None:
     """
     if given.first == given.second:
         raise ValueError(f"--second: {given.second} is the first arm, too")
-    files.make_writable(given.output)  # before the runs are read, which takes seconds
+    files.check_writable(given.output)  # before the runs are read, which takes seconds
     frame, problems = runs.read(*given.results)
     for line in problems:
         print(line, file=sys.stderr)

@@ -249,5 +249,5 @@ def refuse(message: str) -> NoReturn:
 def fail(message: str, code: int) -> NoReturn:
     """Prints one line and ends the program."""
     with contextlib.suppress(OSError):  # the terminal may be gone
-        print(f"error: {words.one_line(message, 1000)}", file=sys.stderr)
+        print(f"error: {words.one_line(message, 500)}", file=sys.stderr)
     sys.exit(code)

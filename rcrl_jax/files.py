@@ -278,6 +278,22 @@ def make_writable(directory: str | os.PathLike) -> None:
         pass
 
 
+def check_writable(directory: str | os.PathLike) -> None:
+    """Checks as `make_writable` does, and leaves nothing behind: the program may refuse its work.
+
+    Raises:
+        OSError: the directory cannot be made, or no files can be written to it.
+    """
+    path = pathlib.Path(directory)
+    missing = [place for place in (path, *path.parents) if not os.path.lexists(place)]
+    try:
+        make_writable(path)
+    finally:
+        for place in missing:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+
+
 def check_space(path: pathlib.Path, needed: int) -> None:
     """Raises OSError if the disk of `path` has fewer than `needed` bytes free."""
     free = free_bytes(path)

@@ -9,8 +9,11 @@ _OF_A_SHELL = {
     # Notebooks name a canvas that this environment may lack. Then matplotlib cannot be imported,
     # nor can envpool, which imports it. Figures are files here.
     "MPLBACKEND": "agg",
-    # Another program's wish. Agents compute in 32 bits.
+    # Wishes of other programs. Agents compute in 32 bits, optax mixes types, and NumPy's arrays go
+    # to the device with every update.
     "JAX_ENABLE_X64": "0",
+    "JAX_NUMPY_DTYPE_PROMOTION": "standard",
+    "JAX_TRANSFER_GUARD": "allow",
 }
 
 

@@ -283,8 +283,19 @@ def test_a_directory_is_made_and_stays_empty(tmp_path):
         assert os.listdir(tmp_path / "a" / "b") == []
 
 
-def test_a_directory_that_cannot_hold_files_is_an_error(tmp_path):
+def test_a_checked_directory_is_not_made(tmp_path):
+    files.check_writable(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "a").mkdir()
+    files.check_writable(tmp_path / "a")
+    files.check_writable(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == ["a"] and os.listdir(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize("check", [files.make_writable, files.check_writable])
+def test_a_directory_that_cannot_hold_files_is_an_error(tmp_path, check):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below", "/proc"):
         with pytest.raises(OSError):
-            files.make_writable(path)
+            check(path)
+    assert os.listdir(tmp_path) == ["file"]

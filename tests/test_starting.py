@@ -1,4 +1,4 @@
-"""A program starts whatever its shell has set; programs that import this one keep their settings."""
+"""A program starts whatever its shell has set; a program that imports it keeps its settings."""
 
 import os
 import signal
@@ -52,12 +52,17 @@ def test_emulators_and_curves_are_imported_whatever_canvas_a_notebook_names():
     )
 
 
-def test_programs_compute_in_32_bits_whatever_the_shell_asks_for():
+def test_what_the_shell_asks_of_jax_for_other_programs_does_not_reach_this_one():
     program = (
-        "import sys; sys.argv = ['-m']; import experiments, jax; "
-        "assert not jax.config.jax_enable_x64"
+        "import sys; sys.argv = ['-m']; import experiments, jax; c = jax.config; "
+        "assert not c.jax_enable_x64 and c.jax_numpy_dtype_promotion == 'standard'; "
+        "assert c.jax_transfer_guard == 'allow'"
     )
+    wishes = {
+        "JAX_ENABLE_X64": "1",
+        "JAX_NUMPY_DTYPE_PROMOTION": "strict",
+        "JAX_TRANSFER_GUARD": "disallow",
+    }
     subprocess.run(
-        [sys.executable, "-c", program], cwd=toy.ROOT,
-        env=os.environ | {"JAX_ENABLE_X64": "1"}, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", program], cwd=toy.ROOT, env=os.environ | wishes, check=True
+    )

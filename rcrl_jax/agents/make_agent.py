@@ -1,8 +1,9 @@
 """Builds the agent of a configuration. No other module of training tells agent families apart."""
 
 import dataclasses
+import functools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 
@@ -59,12 +60,27 @@ def make_agent(
         for known_config, known_spec, agent in _made:
             if known_config == config and known_spec == spec:
                 return agent
-    agent = _FAMILIES[type(config)].make_agent(config, spec, registry.makers(config, extra_tasks))
+    tasks = registry.makers(config, extra_tasks)
+    agent = _shielded(_FAMILIES[type(config)].make_agent)(config, spec, tasks)
     functions = {
-        name: at_precision(getattr(agent, name), config.precision)
+        name: at_precision(_shielded(getattr(agent, name)), config.precision)
         for name in ("act", "update", "embed", "compare")
     }
-    agent = dataclasses.replace(agent, **functions)
+    agent = dataclasses.replace(agent, init=_shielded(agent.init), **functions)
     if not extra_tasks:
         _made.append((config, spec, agent))
     return agent
+
+
+def _shielded(function: Callable) -> Callable:
+    """Wraps `function` so that a program's strictness about types and transfers ends before it.
+
+    optax mixes types as well, and the host's memory feeds every update.
+    """
+
+    @functools.wraps(function)
+    def shielded(*arguments):
+        with jax.numpy_dtype_promotion("standard"), jax.transfer_guard("allow"):
+            return function(*arguments)
+
+    return shielded

@@ -29,7 +29,8 @@ MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
 THROUGHPUT, FIRST_LOOK = "benchmarks.throughput", "benchmarks.first_look"
-HOST = "benchmarks.host"
+HOST, COMPILED = "benchmarks.host", "benchmarks.compiled"
+COMPARE, TABLE1, REPORT = "benchmarks.compare", "benchmarks.table1", "benchmarks.report"
 THEORY = "experiments.theory"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
@@ -188,6 +189,15 @@ REFUSED = [
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
     (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
+    # Programs that read runs before they write.
+    (COMPARE, ["--first=a", "--second=b", "--results=.", "--output=o/p"], ["no finished run of a"]),
+    (COMPARE, ["--first=a", "--second=b", "--results=nowhere", "--output=o"], ["nowhere"]),
+    (TABLE1, ["--results=nowhere", "--output=o/p"], ["nowhere"]),
+    (REPORT, ["--results=nowhere", "--output=o/p.html"], ["nowhere"]),
+    (COMPILED, ["--one=x"], ["--one"]),
+    (COMPILED, ["--one=5"], ["--one"]),
+    (COMPILED, ['--one=[["v5e", "rcrl", 1, "auto", "updat"], null]'], ["--one"]),
+    (COMPILED, ['--one=[["v5f", "rcrl", 1, "auto", "update"], null]'], ["--one"]),
     # Output that cannot be written.
     (THROUGHPUT, ["--output=/dev/null"], ["/dev/null"]),
     (THEORY, ["--page=/nope"], ["/nope"]),
