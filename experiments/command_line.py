@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags
 
+from experiments import commands
 from rcrl_jax import words
 from rcrl_jax.config import fields
 
@@ -190,11 +191,18 @@ def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def asks_for_help(argv: list[str]) -> bool:
+    """Whether a command line asks what the program does, rather than to do it."""
+    words = {argument.lstrip("-") for argument in argv[1:] if argument.startswith("-")}
+    return bool(words & {"help", "helpshort", "helpfull", "h", "?"})
+
+
 def parse(argv: list[str]) -> list[str]:
     """A flags parser for `absl.app.run`: --help exits with 0, a mistake with 2."""
-    asked = {argument.lstrip("-") for argument in argv[1:]}
-    if asked & {"help", "helpshort", "helpfull", "?"}:
-        in_full = "helpfull" in asked
+    if asks_for_help(argv):
+        in_full = "--helpfull" in argv or "-helpfull" in argv
+        main = sys.modules["__main__"]
+        main.__doc__ = commands.as_typed(main.__doc__ or "")
         app.usage(shorthelp=not in_full, writeto_stdout=True)
         if _GROUP in flags.FLAGS.flags_by_module_dict():
             print("" if in_full else f"{flags.FLAGS.module_help(_GROUP)}\n")
@@ -249,5 +257,5 @@ def refuse(message: str) -> NoReturn:
 def fail(message: str, code: int) -> NoReturn:
     """Prints one line and ends the program."""
     with contextlib.suppress(OSError):  # the terminal may be gone
-        print(f"error: {words.one_line(message, 500)}", file=sys.stderr)
+        print(f"error: {words.one_line(commands.as_typed(message), 500)}", file=sys.stderr)
     sys.exit(code)

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from experiments import commands
+
 _INSTALL = "'make trial' makes an environment; or run 'pip install --no-deps -r requirements.txt'"
 
 
@@ -134,8 +136,8 @@ CHECKS = (
 def main(argv: list[str]) -> int:
     """Prints a line for every check; returns the exit code."""
     parser = argparse.ArgumentParser(
-        "python -m experiments.doctor",
-        description=__doc__,
+        commands.as_typed("python -m experiments.doctor"),
+        description=commands.as_typed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.error = _refuse
