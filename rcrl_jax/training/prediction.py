@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import math
 import pathlib
+import resource
 import time
 from typing import Any, NamedTuple
 
@@ -83,7 +84,7 @@ def predict_memory(
 
 
 def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Free memory of the machine, or what the limits of this process's control groups leave of it.
+    """Free memory of the machine, or what limits of this process or its control groups leave.
 
     Containers and cluster managers set such limits. What caches files in a group can be freed.
 
@@ -91,6 +92,9 @@ def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
       root: where `proc` and `sys` are.
     """
     free = psutil.virtual_memory().available
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:  # of `ulimit -v`, beyond which XLA aborts
+        free = min(free, most - psutil.Process().memory_info().vms)
     for group in pools.control_groups("memory", root):
         limit_file, used_file, prefix = "memory.max", "memory.current", ""
         if not (group / limit_file).exists():  # version 1

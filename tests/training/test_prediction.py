@@ -1,6 +1,7 @@
 """The prediction of memory, disk space and time, and which fleets are refused."""
 
 import datetime
+import resource
 import shutil
 import tracemalloc
 
@@ -79,6 +80,13 @@ def test_memory_limits_of_groups_of_version_1_count(tmp_path, monkeypatch, own):
     assert prediction.available_bytes(tmp_path) == 700 - 500 + 60
     (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # none
     assert prediction.available_bytes(tmp_path) == 1000
+
+
+def test_the_limit_of_a_shell_counts(tmp_path, monkeypatch):
+    """XLA aborts beyond `ulimit -v`."""
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (used + 2**30, -1))
+    assert prediction.available_bytes(tmp_path) == pytest.approx(2**30, abs=2**28)
 
 
 def test_predicted_memory_grows_with_the_runs():
