@@ -302,7 +302,7 @@ def _check_keys(where: str, table: Any, required: Iterable[str], optional: Itera
 def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
     known = list(known)
     if not isinstance(name, str) or name not in known:
-        for program, other in EXPERIMENTS.items():
+        for program, other in ENVIRONMENTS.items():
             if name in (*other.games, *other.presets_of(other.games[0])):
                 raise ValueError(f"{where}: {name!r} is of experiment {program}")
         raise ValueError(f"{where}: unknown {name!r}: {protocol.nearest(str(name), known)}")
