@@ -120,7 +120,8 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 .venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) \
   $(if $(COMPILER),$(wildcard .venv/uncompiled)) $(OTHER_PYTHON)
 	$(BASE) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
-	$(BASE) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BASE) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv g++ python3-dev"; exit 1; }
+	@$(if $(COMPILER),,echo "no C++ compiler or no Python.h: training takes several times as long; on Debian and Ubuntu: apt-get install g++ python3-dev, then the same command")
 	@echo "installing 2 GB of packages: one to three minutes"
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
 	@rm -f rcrl_jax/kernels/*.so  # pip leaves old ones where it cannot compile new ones

@@ -1,5 +1,5 @@
 """Programs that measure the project, and tables of its results."""
 
-from rcrl_jax import signals
+from rcrl_jax import starting
 
-signals.end_starting_program()
+starting.begin_program()

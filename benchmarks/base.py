@@ -9,13 +9,15 @@ computed before its 26 games are finished. Which runs may be pooled is the rule 
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from benchmarks.tables import pools, published, registered
 from experiments import markdown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PRESET = "curl"
 LOOKS = (0, 1)
@@ -93,7 +95,7 @@ def _tail(values: np.ndarray, games: int) -> np.ndarray:
     return np.cumsum(total[::-1])[::-1]
 
 
-def our_places(frame: pd.DataFrame, seed: int) -> dict[str, int]:
+def our_places(frame: "pd.DataFrame", seed: int) -> dict[str, int]:
     """Game -> place of our run among the published ones, for games that are finished.
 
     The draw among equal scores is the run's own, so it does not depend on what else is finished.
@@ -127,7 +129,7 @@ def sentence(places: Mapping[str, int]) -> str:
     )
 
 
-def page(frame: pd.DataFrame) -> str:
+def page(frame: "pd.DataFrame") -> str:
     """The outcome and the ranks of each look, as Markdown."""
     others = published.curl_runs()
     lines, left_out = [], []

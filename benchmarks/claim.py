@@ -11,15 +11,18 @@ Results that mix emulators are refused.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from benchmarks.tables import pools, registered, statistics
 from benchmarks.tables.registered import CLAIM, LARGER, PRESETS, Experiment
 from experiments import markdown
 from rcrl_jax import reference
 from rcrl_jax.runs.records import ATTEMPTS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LEVEL = 0.05
 PERMUTATIONS = 100_000
@@ -69,7 +72,7 @@ def decide(games: Iterable[str], first: statistics.Scores, second: statistics.Sc
     )
 
 
-def sentence(experiment: Experiment, frame: pd.DataFrame) -> str:
+def sentence(experiment: Experiment, frame: "pd.DataFrame") -> str:
     """The verdict on the claim: undecided until every pair of the experiment is finished.
 
     Args:
@@ -83,7 +86,7 @@ def sentence(experiment: Experiment, frame: pd.DataFrame) -> str:
     return decide(experiment.games, first, second)
 
 
-def page(frame: pd.DataFrame) -> str:
+def page(frame: "pd.DataFrame") -> str:
     """The sentences and the tables, as Markdown."""
     larger = LARGER.holds(frame)
     pool = pools.of_list(frame[~larger], CLAIM.holds(frame[~larger]))
@@ -111,7 +114,7 @@ def page(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _table(games: Iterable[str], frame: pd.DataFrame) -> str:
+def _table(games: Iterable[str], frame: "pd.DataFrame") -> str:
     head = ["game", *(cell for preset in PRESETS for cell in (f"`{preset}`, seeds", "mean"))]
     rows = []
     for game in games:

@@ -13,15 +13,18 @@ paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
 
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from absl import flags
 
 from benchmarks.tables import claims, pools, registered, runs, statistics, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell
 from experiments import command_line
 from rcrl_jax import files, words
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
 flags.DEFINE_string("first", "rcrl", "an arm")
@@ -38,7 +41,7 @@ _AGGREGATES = {
 }
 
 
-def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
+def choose(frame: "pd.DataFrame", first: str, second: str) -> pools.Pool:
     """The largest set of pairs under equal conditions; a published budget comes first.
 
     Raises:
@@ -54,7 +57,7 @@ def choose(frame: pd.DataFrame, first: str, second: str) -> pools.Pool:
     return pools.largest(paired)
 
 
-def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
+def is_early_look(pairs: "pd.DataFrame", frame: "pd.DataFrame") -> bool:
     """Whether intervals of `pairs` would judge a pre-registered list before it is finished.
 
     They would where one of the pairs is listed.
@@ -71,7 +74,9 @@ def is_early_look(pairs: pd.DataFrame, frame: pd.DataFrame) -> bool:
     return bool(listed.any())
 
 
-def to_table(frame: pd.DataFrame, first: str, second: str, *, with_intervals: bool = True) -> Table:
+def to_table(
+    frame: "pd.DataFrame", first: str, second: str, *, with_intervals: bool = True
+) -> Table:
     """The comparison of two arms.
 
     Args:
@@ -137,7 +142,7 @@ def run(given: flags.FlagValues) -> None:
     """
     if given.first == given.second:
         raise ValueError(f"--second: {given.second} is the first arm, too")
-    files.make_writable(given.output)  # before the runs are read, which takes seconds
+    files.check_writable(given.output)  # before the runs are read, which takes seconds
     frame, problems = runs.read(*given.results)
     for line in problems:
         print(line, file=sys.stderr)

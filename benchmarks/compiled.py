@@ -191,6 +191,7 @@ def compile_all(jobs: Sequence[Job], directory: pathlib.Path) -> dict[str, dict[
 
 
 def _write(directory: pathlib.Path, device: str, rows: dict[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     kind = devices.parse(device)[1]
     about = {name: getattr(kind, name) for name in ("flops", "memory", "bandwidth", "link")}
     files.write_json_atomically(
@@ -245,6 +246,27 @@ def read_jobs() -> list[Job]:
     ]
 
 
+def _read_one(text: str) -> tuple[Job, str | None]:
+    """What `compile_apart` asks this process for.
+
+    Raises:
+        ValueError: something else stands there.
+    """
+    try:
+        parts, digest = json.loads(text)
+        job = Job(*parts)
+        devices.parse(job.device)
+        jobs_of = presets.all_presets(), _PROGRAMS, ("auto", "map", "vmap")
+        for value, allowed in zip((job.preset, job.program, job.batching), jobs_of, strict=True):
+            if value not in allowed:
+                raise ValueError(value)
+        if type(job.runs) is not int or job.runs < 1:
+            raise ValueError(job.runs)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError("--one: is for this program's own processes; leave it out") from error
+    return job, digest
+
+
 def _exists(config: presets.Config, program: str) -> bool:
     """Whether an agent has a program on its devices."""
     if program == "write":  # states are stored on the host
@@ -257,14 +279,13 @@ def main(argv: list[str]) -> int:
     """Compiles, prints and writes."""
     del argv
     values = flags.FLAGS
-    if values.one:
-        job, digest = json.loads(values.one)
-        print(json.dumps(files.to_json_value(count(Job(*job), digest))))
-        return 0
     try:
+        if values.one:
+            print(json.dumps(files.to_json_value(count(*_read_one(values.one)))))
+            return 0
         jobs = read_jobs()
         directory = pathlib.Path(values.output)
-        files.make_writable(directory)
+        files.check_writable(directory)
         rows = compile_all(jobs, directory)
     except (ValueError, OSError, RuntimeError) as error:
         command_line.refuse(str(error))

@@ -282,6 +282,10 @@ def main(argv: list[str]) -> int:
     """Looks, prints, and returns the exit code."""
     del argv
     host_memory.keep_freed_memory(large_blocks=False)
+    try:
+        command_line.count_devices()
+    except ValueError as error:
+        command_line.refuse(str(error))
     start = time.perf_counter()
     wrong = look(flags.FLAGS.runs)
     if wrong:

@@ -285,6 +285,7 @@ def main(argv: list[str]) -> None:
             raise ValueError(f"--runs: from 26 on multiples of 26, got {wrong[0]}")
         cores = command_line.read_numbers("cores", len(os.sched_getaffinity(0)))
         host_memory.keep_freed_memory(large_blocks=False)
+        command_line.count_devices()
         path = device_file.prepare(flags.FLAGS.output)
     except (ValueError, OSError) as error:
         command_line.refuse(str(error))

@@ -28,13 +28,14 @@ def write(given: flags.FlagValues) -> None:
     output = pathlib.Path(given.output)
     if output.is_dir():
         raise ValueError(f"--output: {output} is a directory; name the page in it")
-    files.make_writable(output.parent)  # before the runs are read, which takes seconds
+    files.check_writable(output.parent)  # before the runs are read, which takes seconds
     built = page.build(
         [pathlib.Path(root) for root in given.results],
         output,
         date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
         commit=manifest.git_commit(),
     )
+    output.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(output) as partial:
         partial.write_text(built.html, encoding="utf-8")
     for line in built.problems:

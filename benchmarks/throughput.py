@@ -219,6 +219,7 @@ def main(argv: list[str]) -> None:
         settings = command_line.read_config(_PRESETS)
         host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
         runs = command_line.read_numbers("runs", _MOST_RUNS)
+        command_line.count_devices()
         plans = [make_plan(preset, settings, number) for number in runs]
         memories = [predict_memory(plan) for plan in plans]
         for plan, memory in zip(plans, memories, strict=True):

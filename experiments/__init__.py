@@ -1,5 +1,5 @@
 """The programs to run from the command line."""
 
-from rcrl_jax import signals
+from rcrl_jax import starting
 
-signals.end_starting_program()
+starting.begin_program()

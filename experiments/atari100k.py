@@ -97,7 +97,7 @@ def make_plan(
 
 
 def _read_games() -> tuple[str, ...]:
-    games = launch.read_names(GAME, _GAMES)
+    games = tuple(map(atari.plain_name, launch.read_names(GAME, _GAMES)))
     if games == (_ALL,):
         return atari.ATARI_GAMES
     for game in games:

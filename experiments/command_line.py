@@ -4,6 +4,7 @@ A user's mistake ends the program with one line and exit code 2, before anything
 """
 
 import contextlib
+import difflib
 import os
 import pathlib
 import re
@@ -14,8 +15,10 @@ from typing import Any, NoReturn, TypeVar
 
 from absl import app, flags
 
+import rcrl_jax
+from experiments import commands
 from rcrl_jax import words
-from rcrl_jax.config import fields
+from rcrl_jax.config import fields, presets
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()
@@ -28,21 +31,23 @@ LARGEST_SEED = 2**31 - 1
 MOST_EPISODES = 10_000  # of an evaluation
 _MOST_SEEDS = 1000  # a slip like 0:99999999 must not fill the memory
 _FIELD = "config."  # begins the name of a field's flag
+_SUFFIXES = {"k": "e3", "M": "e6"}
 _GROUP = "hyperparameters of the preset"  # a heading of --help
 
 Config = TypeVar("Config")
 
 
 class _Integer(flags.IntegerParser):
-    """An integer, also in the notation of floats: 1e5."""
+    """An integer, also as 1e5, 100k or 1M."""
 
     def convert(self, argument: int | str) -> int:
         try:
             return super().convert(argument)
         except ValueError:
             with contextlib.suppress(ValueError):
-                if float(argument).is_integer():
-                    return int(float(argument))
+                number = float(re.sub(r"(?<=\d)([kM])$", lambda m: _SUFFIXES[m[1]], argument))
+                if number.is_integer():
+                    return int(number)
             raise
 
 
@@ -140,8 +145,12 @@ def count_devices() -> int:
 
     try:
         return jax.device_count()
-    except RuntimeError as error:
-        raise ValueError(f"JAX: {error}; JAX_PLATFORMS=cpu trains on the CPU") from error
+    except (RuntimeError, AssertionError) as error:  # JAX asserts that there is any
+        asked = f"no device of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        raise ValueError(
+            f"JAX: {error if str(error) else asked}; JAX_PLATFORMS=cpu trains on the CPU; "
+            "make GPU=cuda13 (or cuda12, tpu) atari installs JAX for an accelerator"
+        ) from error
 
 
 def idle_gpu(backend: str) -> str:
@@ -186,16 +195,26 @@ def parse_seeds(value: Any, where: str = "--seeds") -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def asks_for_help(argv: list[str]) -> bool:
+    """Whether a command line asks what the program does, rather than to do it."""
+    words = {argument.lstrip("-") for argument in argv[1:] if argument.startswith("-")}
+    return bool(words & {"help", "helpshort", "helpfull", "h", "?"})
+
+
 def parse(argv: list[str]) -> list[str]:
     """A flags parser for `absl.app.run`: --help exits with 0, a mistake with 2."""
-    asked = {argument.lstrip("-") for argument in argv[1:]}
-    if asked & {"help", "helpshort", "helpfull", "?"}:
-        in_full = "helpfull" in asked
+    if asks_for_help(argv):
+        in_full = "--helpfull" in argv or "-helpfull" in argv
+        main = sys.modules["__main__"]
+        main.__doc__ = commands.as_typed(main.__doc__ or "")
         app.usage(shorthelp=not in_full, writeto_stdout=True)
         if _GROUP in flags.FLAGS.flags_by_module_dict():
             print("" if in_full else f"{flags.FLAGS.module_help(_GROUP)}\n")
             for source, meaning in fields.SOURCES.items():
                 print(f"source {source}: {meaning}")
+        sys.exit(0)
+    if "--version" in argv[1:]:
+        print(rcrl_jax.__version__)
         sys.exit(0)
     for flag in map(flags.FLAGS.__getitem__, flags.FLAGS):
         if type(flag.parser) is flags.IntegerParser:
@@ -233,8 +252,34 @@ def _refusing() -> Iterator[None]:
     """Refuses a command line that the flag library cannot read."""
     try:
         yield
+    except flags.UnrecognizedFlagError as error:
+        name, field = error.flagname, f"{_FIELD}{error.flagname}"
+        # By its last part first: fields of a group are alike in the others.
+        last = {flag: flag.rpartition(".")[2] for flag in flags.FLAGS}
+        close = difflib.get_close_matches(name.rpartition(".")[2], {*last.values()}, n=2)
+        known = [flag for flag in last if last[flag] in close]
+        near = difflib.get_close_matches(name, known, n=2, cutoff=0)
+        near = [field] if field in known else near
+        meant = f"did you mean {' or '.join(f'--{one}' for one in near)}? " if near else ""
+        refuse(f"unknown flag --{name}: {meant}see --help")
     except Exception as error:  # parsers of values raise more than the library's own errors
+        if hint := _hint(sys.argv[1:]):
+            refuse(hint)
         refuse(f"{str(error).removeprefix('ERROR:: ') or type(error).__name__}; see --help")
+
+
+def _hint(arguments: list[str]) -> str:
+    """What an argument that was refused is meant for; '' if that is not known."""
+    for name, value in re.findall(r"^--?(seed|preset)=(.+)$", "\n".join(arguments), re.M):
+        if name == "seed" and re.fullmatch(r"[\d:,]+", value):
+            return f"--seed={value}: names one seed; several are --seeds={value}"
+        for family, program in (
+            (presets.atari_presets(), "experiments.atari100k"),
+            (presets.control_presets(), "experiments.dmc"),
+        ):
+            if name == "preset" and value in family:
+                return f"--preset={value}: is a preset of {program}"
+    return ""
 
 
 def refuse(message: str) -> NoReturn:
@@ -245,5 +290,5 @@ def refuse(message: str) -> NoReturn:
 def fail(message: str, code: int) -> NoReturn:
     """Prints one line and ends the program."""
     with contextlib.suppress(OSError):  # the terminal may be gone
-        print(f"error: {words.one_line(message, 1000)}", file=sys.stderr)
+        print(f"error: {words.one_line(commands.as_typed(message), 500)}", file=sys.stderr)
     sys.exit(code)

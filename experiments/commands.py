@@ -5,6 +5,7 @@ A command does not look there.
 """
 
 import pathlib
+import re
 import runpy
 import sys
 
@@ -27,3 +28,13 @@ def run() -> None:
     """Runs the program that this process is named after, as `python -m` would."""
     module = PROGRAMS[pathlib.Path(sys.argv[0]).name]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def as_typed(text: str) -> str:
+    """`text` that names programs as commands, if this process was started as one."""
+    # Not `sys.argv`, whose first is the module's file while a module runs.
+    if not any(pathlib.Path(word).name in PROGRAMS for word in sys.orig_argv[:2]):
+        return text
+    for command, module in PROGRAMS.items():
+        text = re.sub(rf"(python -m )?\b{re.escape(module)}\b(?!\.\w)", command, text)
+    return text

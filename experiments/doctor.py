@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+from experiments import commands
+
 _INSTALL = "'make trial' makes an environment; or run 'pip install --no-deps -r requirements.txt'"
 
 
@@ -40,15 +42,23 @@ def find_python() -> str:
     return sys.version.split()[0]
 
 
-def find_device() -> str:
-    """Version of JAX and its devices."""
+def find_jax() -> str:
+    """Its version."""
     import jax
 
+    return jax.__version__
+
+
+def find_device() -> str:
+    """The devices that JAX uses."""
     from experiments import command_line
 
-    devices = jax.devices()
-    found = f"{jax.__version__}, {len(devices)} x {devices[0].device_kind}"
-    idle = command_line.idle_gpu(devices[0].platform)
+    number = command_line.count_devices()
+    import jax
+
+    device = jax.devices()[0]
+    found = f"{number} x {device.device_kind}"
+    idle = command_line.idle_gpu(device.platform)
     return f"{found}; {idle}" if idle else found
 
 
@@ -112,7 +122,8 @@ def find_kernels() -> str:
 
 CHECKS = (
     Check("Python", find_python, "install Python 3.11, 3.12 or 3.13"),
-    Check("JAX", find_device, _INSTALL),
+    Check("JAX", find_jax, _INSTALL),
+    Check("device", find_device),
     Check("emulators", find_emulators, _INSTALL),
     Check("ROMs", find_games, f"the emulator packages bring them; {_INSTALL}"),
     Check("kernels", find_kernels, only_for="speed"),
@@ -125,8 +136,8 @@ CHECKS = (
 def main(argv: list[str]) -> int:
     """Prints a line for every check; returns the exit code."""
     parser = argparse.ArgumentParser(
-        "python -m experiments.doctor",
-        description=__doc__,
+        commands.as_typed("python -m experiments.doctor"),
+        description=commands.as_typed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.error = _refuse

@@ -25,7 +25,9 @@ _SEED = flags.DEFINE_integer(
     "seed", 0, "seed of the run", lower_bound=0, upper_bound=command_line.LARGEST_SEED
 )
 _SEEDS = flags.DEFINE_string(
-    "seeds", None, "seeds of a fleet, for every game or task: 0,1 or 0:5 (0 to 4)"
+    "seeds",
+    None,
+    "seeds of a fleet, for every game or task: 0,1 or 0:5 (0 to 4); 5 is seed 5 alone",
 )
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
@@ -138,6 +140,8 @@ def read_names(one: flags.FlagHolder[str], several: flags.FlagHolder[list[str]])
       ValueError: both flags are given, or a name is given twice.
     """
     _check_one_of(one, several)
+    if "," in one.value:
+        raise ValueError(f"--{one.name}={one.value}: names one; several are --{several.name}=...")
     names = several.value or [one.value]
     if len(set(names)) != len(names):
         raise ValueError(f"--{several.name}: a {one.name} is named twice in {','.join(names)}")

@@ -1,5 +1,7 @@
 """Keeps compiled programs on disk, so that a second start of the same program does not compile."""
 
+import contextlib
+import fcntl
 import hashlib
 import importlib.metadata
 import json
@@ -11,6 +13,7 @@ _IDENTITY = (
     "model name", "cpu family", "model", "stepping", "flags",  # x86
     "CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features",  # ARM
 )  # fmt: skip
+_WRITES = "/jax/compilation_cache/cache_misses"  # the event before JAX keeps a program
 
 
 def processor() -> dict[str, str]:
@@ -34,7 +37,7 @@ def folder(parent: pathlib.Path) -> pathlib.Path:
 
 
 def keep_programs() -> None:
-    """Keeps what JAX compiles from now on, unless the environment names a folder of its own.
+    """Keeps what JAX compiles from now on, unless the environment names another folder.
 
     The least recently used programs are deleted beyond a gibibyte. JAX's own variables come first:
     `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing, `JAX_COMPILATION_CACHE_DIR` names a folder.
@@ -47,13 +50,34 @@ def keep_programs() -> None:
         caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
         own = folder(caches / "rcrl_jax")
         own.mkdir(parents=True, exist_ok=True)
-        # JAX's cache takes nothing new while it holds a program without its time of use, as a
-        # process leaves one that is killed while it writes.
-        for program in own.glob("*-cache"):
-            if not program.with_name(f"{program.name.removesuffix('-cache')}-atime").exists():
-                program.unlink(missing_ok=True)
-    except (OSError, RuntimeError):  # no home, or none to write to: every start compiles
+        _delete_orphans(own)
+    except (OSError, RuntimeError):  # no home, none to write to, no locks: every start compiles
         return
     jax.config.update("jax_compilation_cache_dir", str(own))
     jax.config.update("jax_compilation_cache_max_size", 2**30)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+    def before_a_write(event: str, **about: str | int) -> None:
+        if event == _WRITES:
+            with contextlib.suppress(OSError):
+                _delete_orphans(own)
+
+    jax.monitoring.register_event_listener(before_a_write)
+
+
+def _delete_orphans(own: pathlib.Path) -> None:
+    """Deletes programs without their time of use, as a process leaves that is killed in writing.
+
+    JAX's cache takes nothing new while it holds one.
+
+    Raises:
+      OSError: the folder cannot be written or locked.
+    """
+    with open(own / ".lockfile", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as JAX does while it writes
+        except BlockingIOError:  # another process writes; the next write deletes them
+            return
+        for program in own.glob("*-cache"):
+            if not program.with_name(f"{program.name.removesuffix('-cache')}-atime").exists():
+                program.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from rcrl_jax import words
 
 Checked = TypeVar("Checked")
 
+_UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 _MOST_BYTES = 2**28  # of a file that is read whole; those of a run have megabytes
 
 
@@ -65,7 +66,7 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     try:
         yield partial
         # Without this the rename may reach the disk before the bytes do.
-        with open(partial, "rb") as file:
+        with open(partial, "rb") as file, naming(path):
             os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
@@ -123,6 +124,9 @@ def reading(
 def naming(path: str | os.PathLike) -> Iterator[None]:
     """Names `path` in errors of the operating system; those of an open file name none.
 
+    Says what to do where the file system lacks what was asked of it, as some network file systems
+    lack locks.
+
     Raises:
         OSError: the block has raised it.
     """
@@ -131,7 +135,8 @@ def naming(path: str | os.PathLike) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        remedy = "; take a directory on another file system" if error.errno in _UNABLE else ""
+        raise OSError(error.errno, f"{error.strerror}{remedy}", os.fspath(path)) from error
 
 
 def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
@@ -210,7 +215,7 @@ def locked(
     Raises:
         InUse: another process holds the lock; the message names it.
         Damaged: the lock is not a regular file.
-        OSError: the directory cannot be made or written.
+        OSError: the directory cannot be made, written or locked.
     """
     path = pathlib.Path(directory, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +232,8 @@ def locked(
             )
 
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with naming(path):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = words.one_line(file.readline(1000) or "which starts or ends at this moment")
             raise InUse(
@@ -270,6 +276,22 @@ def make_writable(directory: str | os.PathLike) -> None:
     os.makedirs(directory, exist_ok=True)
     with tempfile.TemporaryFile(dir=directory):
         pass
+
+
+def check_writable(directory: str | os.PathLike) -> None:
+    """Checks as `make_writable` does, and leaves nothing behind: the program may refuse its work.
+
+    Raises:
+        OSError: the directory cannot be made, or no files can be written to it.
+    """
+    path = pathlib.Path(directory)
+    missing = [place for place in (path, *path.parents) if not os.path.lexists(place)]
+    try:
+        make_writable(path)
+    finally:
+        for place in missing:
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 def check_space(path: pathlib.Path, needed: int) -> None:

@@ -61,12 +61,12 @@ def advice() -> str | None:
         return None
     root = FOLDER.parents[1]
     pip = f"{shlex.quote(sys.executable)} -m pip install"
-    source = shlex.quote(str(root)) if (root / "setup.py").exists() else "<its sources>"
+    source = f"-e {shlex.quote(str(root))}" if (root / "setup.py").exists() else "<its sources>"
     return (
         f"{', '.join(missing)} not compiled, so training is slower: install a C++ compiler and "
         "Python's headers (Debian, Ubuntu: apt install g++ python3-dev), then run "
         f"{pip} 'setuptools>=70.1' && {pip} --no-build-isolation --no-deps --force-reinstall "
-        f"-e {source}"
+        f"{source}"
     )
 
 

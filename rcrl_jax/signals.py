@@ -8,7 +8,6 @@ thread that the C part of Python's signal handling wakes up.
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +20,11 @@ SAME_STOP_S = 3.0  # signals this soon after the first one are the same request
 def end_starting_program() -> None:
     """From now on, a stop signal ends the program that is starting, in one line.
 
-    Packages of programs call it before anything else is imported: an exception such as
-    KeyboardInterrupt would be printed as a traceback, or swallowed by a library's import. Imports
-    by other programs change nothing.
+    An exception such as KeyboardInterrupt would be printed as a traceback, or swallowed by a
+    library's import.
     """
-    # `python -m` sets the first to -m while it looks for the program, then to its path.
-    if sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0]).startswith("rcrl-"):
-        for number in STOP_SIGNALS:
-            _handle(number, lambda signum, frame: _end(signum))
+    for number in STOP_SIGNALS:
+        _handle(number, lambda signum, frame: _end(signum))
 
 
 @contextlib.contextmanager

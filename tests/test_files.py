@@ -1,6 +1,7 @@
 """Whatever is wrong with a file is one line that names it; a lock ends with its holder."""
 
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -202,6 +203,26 @@ def test_a_full_disk_leaves_only_the_old_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
+def test_a_file_system_without_locks_or_sync_is_named_with_what_to_do(
+    tmp_path, monkeypatch, number
+):
+    """NFS without its lock service, and some file systems in user space."""
+
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
+    for path, use in (
+        (tmp_path / "lock", files.locked(tmp_path, "training")),
+        (tmp_path / "scores.json", files.replacing(tmp_path / "scores.json")),
+    ):
+        with pytest.raises(OSError, match="another file system") as refused, use as partial:
+            partial.touch()
+        assert refused.value.filename == str(path) and refused.value.errno == number
+
+
 def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch):
     path = tmp_path / "scores.json"
     path.write_text("old")
@@ -262,8 +283,19 @@ def test_a_directory_is_made_and_stays_empty(tmp_path):
         assert os.listdir(tmp_path / "a" / "b") == []
 
 
-def test_a_directory_that_cannot_hold_files_is_an_error(tmp_path):
+def test_a_checked_directory_is_not_made(tmp_path):
+    files.check_writable(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "a").mkdir()
+    files.check_writable(tmp_path / "a")
+    files.check_writable(tmp_path / "a" / "b")
+    assert os.listdir(tmp_path) == ["a"] and os.listdir(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize("check", [files.make_writable, files.check_writable])
+def test_a_directory_that_cannot_hold_files_is_an_error(tmp_path, check):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below", "/proc"):
         with pytest.raises(OSError):
-            files.make_writable(path)
+            check(path)
+    assert os.listdir(tmp_path) == ["file"]

@@ -55,3 +55,13 @@ def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
     monkeypatch.setattr(native, "load", modules.get)
     assert native.get("encoder") is None and native.load("encoder") is not None
     assert native.describe() == native.KERNELS | {"convolution": "Avx2", "stacks": "compiled"}
+
+
+def test_advice_reinstalls_as_it_was_installed(monkeypatch, tmp_path):
+    """Not an editable installation where pip has copied the package."""
+    (tmp_path / "rcrl_jax" / "kernels").mkdir(parents=True)
+    monkeypatch.setattr(native, "FOLDER", tmp_path / "rcrl_jax" / "kernels")
+    monkeypatch.setattr(native, "load", lambda name: None)
+    assert native.advice().endswith(" --force-reinstall <its sources>")
+    (tmp_path / "setup.py").touch()
+    assert native.advice().endswith(f" --force-reinstall -e {tmp_path}")

@@ -13,10 +13,17 @@ page.py         one HTML page of everything: panels.py has its figures, template
 table.py        a table as CSV, Markdown, LaTeX, HTML and text
 """
 
-from experiments import command_line
+import sys
+
+from experiments import command_line, commands
 
 try:
     import jinja2  # noqa: F401
     import pandas  # noqa: F401
 except ModuleNotFoundError as missing:
-    command_line.refuse(f"no {missing.name}: make trial, or pip install 'rcrl-jax[tables]'")
+    remedy = f"no {missing.name}: make trial, or pip install 'rcrl-jax[tables]'"
+    if command_line.asks_for_help(sys.argv):
+        print(commands.as_typed(sys.modules["__main__"].__doc__ or ""), end="\n\n")
+        print(f"{remedy}; then --help lists the flags, too")
+        sys.exit(0)
+    command_line.refuse(remedy)

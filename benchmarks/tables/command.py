@@ -195,7 +195,7 @@ def run(
             raise ValueError(f"--presets: {preset} stands twice")
     if others:
         kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
-    files.make_writable(output)  # before the runs are read, which takes seconds
+    files.check_writable(output)  # before the runs are read, which takes seconds
     frame, problems = runs.read(*results, unfinished=kind.draw is not None)
     if frame.score.isna().all():
         print(f"no finished run below {', '.join(map(str, results))}", file=sys.stderr)

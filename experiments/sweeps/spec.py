@@ -177,6 +177,8 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     """
     required = ("experiment", "steps", "eval_episodes", "results", "blocks")
     limits = ("runs_per_fleet", "games_per_fleet")
+    if "experiment" in table:  # before keys that are missing: it may be a spec of another program
+        _one_of("experiment", table["experiment"], EXPERIMENTS)
     _check_keys("", table, required, optional=("arms", *limits))
     experiment = EXPERIMENTS[_one_of("experiment", table["experiment"], EXPERIMENTS)]
     most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
@@ -300,5 +302,8 @@ def _check_keys(where: str, table: Any, required: Iterable[str], optional: Itera
 def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
     known = list(known)
     if not isinstance(name, str) or name not in known:
+        for program, other in ENVIRONMENTS.items():
+            if name in (*other.games, *other.presets_of(other.games[0])):
+                raise ValueError(f"{where}: {name!r} is of experiment {program}")
         raise ValueError(f"{where}: unknown {name!r}: {protocol.nearest(str(name), known)}")
     return name

@@ -229,7 +229,8 @@ def _delete(workdir: pathlib.Path) -> None:
 def _write_through(path: pathlib.Path) -> None:
     """Waits until a file or a directory's entries are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
+    with files.naming(path):
+        os.fsync(descriptor)
     os.close(descriptor)
 
 

@@ -1,9 +1,13 @@
 """Builds the agent of a configuration. No other module of training tells agent families apart."""
 
 import dataclasses
+import functools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import jax
+
+from rcrl_jax import types
 from rcrl_jax.agents import dreamer, planet, rainbow, sac, simple, slac
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.auxiliary import registry
@@ -44,18 +48,39 @@ def make_agent(
       extra_tasks: auxiliary tasks by name, in addition to those that `config` names.
 
     Raises:
-      Incompatible: the configuration, its tasks and the environment do not work together.
+      Incompatible: the configuration, its tasks and the environment do not work together; or JAX
+        computes in 64 bits, which compiled kernels cannot, and which would change results.
     """
+    if jax.config.jax_enable_x64:
+        raise types.Incompatible(
+            "agents compute in 32 bits: unset JAX_ENABLE_X64, or call "
+            'jax.config.update("jax_enable_x64", False) before an agent is made'
+        )
     if not extra_tasks:
         for known_config, known_spec, agent in _made:
             if known_config == config and known_spec == spec:
                 return agent
-    agent = _FAMILIES[type(config)].make_agent(config, spec, registry.makers(config, extra_tasks))
+    tasks = registry.makers(config, extra_tasks)
+    agent = _shielded(_FAMILIES[type(config)].make_agent)(config, spec, tasks)
     functions = {
-        name: at_precision(getattr(agent, name), config.precision)
+        name: at_precision(_shielded(getattr(agent, name)), config.precision)
         for name in ("act", "update", "embed", "compare")
     }
-    agent = dataclasses.replace(agent, **functions)
+    agent = dataclasses.replace(agent, init=_shielded(agent.init), **functions)
     if not extra_tasks:
         _made.append((config, spec, agent))
     return agent
+
+
+def _shielded(function: Callable) -> Callable:
+    """Wraps `function` so that a program's strictness about types and transfers ends before it.
+
+    optax mixes types as well, and the host's memory feeds every update.
+    """
+
+    @functools.wraps(function)
+    def shielded(*arguments):
+        with jax.numpy_dtype_promotion("standard"), jax.transfer_guard("allow"):
+            return function(*arguments)
+
+    return shielded

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import logging
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -177,6 +178,12 @@ def check_backend(backend: str) -> None:
     """Raises ValueError unless `backend` is one of `ATARI_BACKENDS`."""
     if backend not in ATARI_BACKENDS:
         raise ValueError(f"unknown Atari backend '{backend}': choose from {ATARI_BACKENDS}")
+
+
+def plain_name(game: str) -> str:
+    """`Pong` of gymnasium's `ALE/Pong-v5` and `PongNoFrameskip-v4`; other names as they are."""
+    found = re.fullmatch(r"(?:ALE/)?([A-Za-z]+?)(?:NoFrameskip|Deterministic)?-v\d", game)
+    return found[1] if found and found[1] in ATARI_GAMES else game
 
 
 def check_game(game: str) -> None:

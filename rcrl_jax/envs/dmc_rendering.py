@@ -88,10 +88,12 @@ def _failure(probe: str, **variables: str) -> str | None:
 
     The program runs in a process of its own, because a GL library that fails may end its process.
     """
+    environment = {**os.environ, **variables}
+    environment.pop("PYOPENGL_PLATFORM", None)  # MUJOCO_GL alone chooses, as in the workers
     try:
         ended = subprocess.run(
             [sys.executable, "-c", probe],
-            env={**os.environ, **variables}, capture_output=True, text=True, timeout=_TIMEOUT_S,
+            env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "hangs"

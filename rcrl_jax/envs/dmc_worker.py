@@ -110,6 +110,7 @@ def work(
       renderer: value of MUJOCO_GL; envpool ignores it and renders with EGL.
     """
     os.environ["MUJOCO_GL"] = renderer
+    os.environ.pop("PYOPENGL_PLATFORM", None)  # of a shell; dm_control refuses another than its own
     # One thread per worker: the other cores have workers of their own.
     os.environ.setdefault("LP_NUM_THREADS", "1")
     arrays = as_arrays(shared, spec)

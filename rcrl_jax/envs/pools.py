@@ -1,6 +1,9 @@
 """Several vectors of environments as one, so that one loop can train on many games."""
 
+import contextlib
+import math
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +18,51 @@ from rcrl_jax.envs.protocol import (
 )
 
 
-def usable_cores() -> int:
-    """Cores that this process may use, fewer than the machine's where it is bound to some."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores(root: pathlib.Path = pathlib.Path("/")) -> int:
+    """Cores that this process may use, fewer than the machine's where it is bound to some.
+
+    A container's quota of CPU time counts as so many cores, rounded up.
+
+    Args:
+        root: where `proc` and `sys` are.
+    """
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = bound or 1
+    for group in control_groups("cpu", root):
+        with contextlib.suppress(OSError, ValueError):  # no file, or "max"
+            if (group / "cpu.max").exists():
+                quota, period = map(int, (group / "cpu.max").read_text().split())
+            else:
+                quota, period = (
+                    int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")
+                )
+            if quota > 0 and period > 0:  # -1: no limit
+                cores = min(cores, math.ceil(quota / period))
+    return cores
+
+
+def control_groups(controller: str, root: pathlib.Path = pathlib.Path("/")) -> list[pathlib.Path]:
+    """Folders of this process's control groups of a controller, and of the groups above them.
+
+    Those of version 1 lie below the controller's folder, those of version 2 below a common one. A
+    container may see its own group as the topmost one.
+
+    Args:
+        controller: `cpu` or `memory`.
+        root: where `proc` and `sys` are.
+    """
+    folders = []
+    with contextlib.suppress(OSError):  # no groups
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, own = line.split(":", 2)
+            top = root / "sys/fs/cgroup"
+            if controller in controllers.split(","):
+                top /= controller
+            elif controllers:
+                continue
+            group = top / own.strip("/")
+            folders += [group, *(above for above in group.parents if above.is_relative_to(top))]
+    return folders
 
 
 class ConcatenatedEnvironments(VectorEnvironment):

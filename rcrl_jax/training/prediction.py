@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import math
 import pathlib
+import resource
 import time
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import psutil
 
 from rcrl_jax import files, types, words
 from rcrl_jax.agents.agent import Agent, Schedule
+from rcrl_jax.envs import pools
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import FrameLayout
@@ -82,7 +84,7 @@ def predict_memory(
 
 
 def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Free memory of the machine, or what the limits of this process's control groups leave of it.
+    """Free memory of the machine, or what limits of this process or its control groups leave.
 
     Containers and cluster managers set such limits. What caches files in a group can be freed.
 
@@ -90,17 +92,19 @@ def available_bytes(root: pathlib.Path = pathlib.Path("/")) -> int:
       root: where `proc` and `sys` are.
     """
     free = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, IndexError):  # no groups, or those of version 1
-        groups = root / "sys/fs/cgroup"
-        own = (root / "proc/self/cgroup").read_text().rsplit("0::/", 1)[1].strip()
-        for group in (groups / own, *(groups / own).parents):
-            with contextlib.suppress(OSError, LookupError, ValueError):  # no file, or "max"
-                limit, used = (
-                    int((group / f"memory.{name}").read_text()) for name in ("max", "current")
-                )
-                parts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
-                cached = int(parts["active_file"]) + int(parts["inactive_file"])
-                free = min(free, limit - used + cached)
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:  # of `ulimit -v`, beyond which XLA aborts
+        free = min(free, most - psutil.Process().memory_info().vms)
+    for group in pools.control_groups("memory", root):
+        limit_file, used_file, prefix = "memory.max", "memory.current", ""
+        if not (group / limit_file).exists():  # version 1
+            limit_file, used_file = "memory.limit_in_bytes", "memory.usage_in_bytes"
+            prefix = "total_"
+        with contextlib.suppress(OSError, LookupError, ValueError):  # no file, or "max"
+            limit, used = (int((group / name).read_text()) for name in (limit_file, used_file))
+            parts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+            cached = sum(int(parts[f"{prefix}{name}_file"]) for name in ("active", "inactive"))
+            free = min(free, limit - used + cached)
     return free
 
 

@@ -447,6 +447,13 @@ def test_renderer_is_egl_or_else_osmesa_unless_mujoco_gl_names_one(
     assert asked == tried
 
 
+def test_the_platform_of_opengl_that_a_shell_names_does_not_matter(make, renderer, monkeypatch):
+    """Users of dm_control set it against an old error; dm_control fails where it is another one."""
+    monkeypatch.setenv("PYOPENGL_PLATFORM", "osmesa" if renderer == "egl" else "egl")
+    assert dmc_rendering.find_renderer.__wrapped__() == renderer
+    assert make(["cheetah_run"], [0]).reset().frame.any()
+
+
 @pytest.mark.usefixtures("envpool_renderer")
 def test_an_abort_of_envpool_ends_only_its_worker(make, monkeypatch, tmp_path):
     abort = "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nos.abort()\n"

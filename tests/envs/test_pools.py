@@ -1,10 +1,12 @@
 """Joining vectors of environments."""
 
+import os
+
 import numpy as np
 import pytest
 
 from rcrl_jax.envs.catch import make_catch
-from rcrl_jax.envs.pools import ConcatenatedEnvironments
+from rcrl_jax.envs.pools import ConcatenatedEnvironments, usable_cores
 from rcrl_jax.envs.protocol import discrete_spec
 
 
@@ -95,3 +97,38 @@ def test_a_vector_whose_simulations_cannot_fail_may_stand_beside_one_whose_can()
     joined = ConcatenatedEnvironments(parts)
     joined.reset()
     assert joined.step(np.ones(2, np.int32)).failed.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "lines, folder, files, cores",
+    [
+        ("0::/job/step\n", "job", {"cpu.max": "150000 100000"}, 2),
+        ("0::/job/step\n", "job/step", {"cpu.max": "50000 100000"}, 1),
+        ("0::/\n", "", {"cpu.max": "max 100000"}, 64),
+        (
+            "4:cpu,cpuacct:/docker/x\n", "cpu/docker/x",
+            {"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}, 2,
+        ),
+        # A container of version 1 finds its own group at the top.
+        (
+            "4:cpu,cpuacct:/docker/x\n", "cpu",
+            {"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}, 2,
+        ),
+        (
+            "4:cpu,cpuacct:/docker/x\n", "cpu",
+            {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, 64,
+        ),
+        ("4:memory:/x\n", "memory/x", {}, 64),
+    ],
+)  # fmt: skip
+def test_a_quota_of_cpu_time_counts_as_cores(tmp_path, monkeypatch, lines, folder, files, cores):
+    """`docker run --cpus=2` binds the process to no cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(lines)
+    group = tmp_path / "sys/fs/cgroup" / folder
+    group.mkdir(parents=True)
+    for name, content in files.items():
+        (group / name).write_text(f"{content}\n")
+    assert usable_cores(tmp_path) == cores
+    assert usable_cores(tmp_path / "without_groups") == 64

@@ -10,10 +10,11 @@ from experiments import doctor
 from rcrl_jax import native
 from rcrl_jax.envs import atari, dmc_rendering
 from rcrl_jax.training import video
+from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
 
 NAMES = [
-    "Python", "JAX", "emulators", "ROMs", "kernels", "dm_control", "renderer", "ffmpeg",
+    "Python", "JAX", "device", "emulators", "ROMs", "kernels", "dm_control", "renderer", "ffmpeg",
 ]  # fmt: skip
 
 
@@ -70,6 +71,13 @@ def test_without_what_atari_training_needs_the_exit_code_is_1(run, monkeypatch):
     assert code == 1
     assert [missing for missing in NAMES if lines[missing].startswith("missing ")] == ["ROMs"]
     assert "Alien does not start: no ROM" in lines["ROMs"]
+
+
+def test_a_platform_without_a_device_is_not_taken_for_a_missing_jax():
+    ended = programs.run("experiments.doctor", JAX_PLATFORMS="cuda")
+    lines = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines())
+    assert ended.returncode == 1 and lines["JAX"].startswith("ok ")
+    assert lines["device"].startswith("missing ") and "JAX_PLATFORMS=cpu" in lines["device"]
 
 
 def test_one_emulator_package_is_enough(run, monkeypatch, caplog, request):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import rcrl_jax
 from experiments import command_line, launch
 from experiments.theory.studies import abstraction
 from rcrl_jax.config import fields, presets
@@ -28,7 +29,10 @@ ATARI, DMC = "experiments.atari100k", "experiments.dmc"
 MINATAR = "experiments.minatar"
 REPRESENTATION, EVALUATE = "experiments.representation", "experiments.evaluate"
 SWEEP = "experiments.sweep"
-THROUGHPUT, THEORY = "benchmarks.throughput", "experiments.theory"
+THROUGHPUT, FIRST_LOOK = "benchmarks.throughput", "benchmarks.first_look"
+HOST, COMPILED = "benchmarks.host", "benchmarks.compiled"
+COMPARE, TABLE1, REPORT = "benchmarks.compare", "benchmarks.table1", "benchmarks.report"
+THEORY = "experiments.theory"
 SHORT_SWEEP = ("--presets=rcrl", "--games=Pong", "--results=x", "--dry_run")
 
 
@@ -46,14 +50,26 @@ class Trained(Exception):
     """A program has accepted its command line."""
 
 
-def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error, says",
+    [
+        (RuntimeError("Unable to initialize backend 'cuda'"), "JAX: Unable to initialize"),
+        # What JAX raises for cuda alone where its plugin finds no GPU.
+        (AssertionError(), "JAX: no device of JAX_PLATFORMS=cuda"),
+    ],
+    ids=["RuntimeError", "AssertionError"],
+)
+def test_a_platform_that_is_not_there_is_refused(tmp_path, monkeypatch, error, says):
     def fail():
-        raise RuntimeError("Unable to initialize backend 'cuda'")
+        raise error
 
     monkeypatch.setattr(jax, "device_count", fail)
-    for program in ([ATARI], [EVALUATE, "--workdir=x"], [THEORY, "--quick"]):
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    for program in (
+        [ATARI], [EVALUATE, "--workdir=x"], [THEORY, "--quick"], [THROUGHPUT], [FIRST_LOOK], [HOST]
+    ):  # fmt: skip
         result = programs.call(*program, directory=tmp_path)
-        assert_mistake(result, ["JAX: Unable", "'cuda'"], tmp_path)
+        assert_mistake(result, [says, "JAX_PLATFORMS=cpu", "make GPU=cuda13"], tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +117,17 @@ REFUSED = [
     (ATARI, ["--steps=0"], ["steps", "0"]),
     (ATARI, ["--backend=mame"], ["backend", "mame", "envpool"]),
     (ATARI, ["Pong"], ["'Pong'", "--game=Pong"]),
-    (ATARI, ["--config.batch_sise=3"], ["config.batch_sise", "Did you mean: config.batch_size"]),
+    (ATARI, ["--config.batch_sise=3"], ["config.batch_sise", "did you mean --config.batch_size"]),
+    (ATARI, ["--learning_rate=1"], ["--learning_rate", "did you mean --config.learning_rate?"]),
+    (
+        ATARI,
+        ["--config.curl.wieght=1"],
+        ["did you mean --config.curl.weight"],
+    ),
+    (ATARI, ["--seed=0:5"], ["--seed=0:5", "--seeds=0:5"]),
+    (ATARI, ["--game=Pong,Alien"], ["--game=Pong,Alien", "--games"]),
+    (ATARI, ["--preset=dreamer"], ["dreamer", "experiments.dmc"]),
+    (SWEEP, ["--presets=rcrl_sac", "--games=cheetah_run", "--results=x"], ["rcrl_sac", "dmc"]),
     (ATARI, ["--config.zzz=3"], ["zzz", "--help"]),
     (ATARI, ["--config.batch_size=1e99"], ["batch_size", "at most 2147483647"]),
     (ATARI, ["--config.auxiliary=\x1b[31mred"], ["auxiliary", r"\x1b[31mred"]),
@@ -120,7 +146,8 @@ REFUSED = [
     (DMC, ["--tasks=cheetah_run,reacher_easy"], ["learning rate", "two fleets"]),
     (DMC, ["--tasks=finger_spin,cartpole_swingup"], ["action repeat", "two fleets"]),
     (DMC, ["--tasks=finger_spin,finger_spin"], ["named twice"]),
-    (DMC, ["--preset=rcrl"], ["preset", "rcrl_sac"]),
+    (DMC, ["--preset=rcrl"], ["--preset=rcrl", "experiments.atari100k"]),
+    (DMC, ["--preset=rcrll"], ["preset", "rcrl_sac"]),
     (DMC, ["--preset=state_sac", "--video"], ["--video", "state"]),
     (DMC, ["--backend=envpool", "--preset=state_sac"], ["envpool", "state", "dm_control"]),
     (DMC, ["--frame_store=device", "--preset=state_sac"], ["--frame_store", "pixels", "states"]),
@@ -174,6 +201,15 @@ REFUSED = [
     # Runs that learn nothing.
     (ATARI, ["--steps=1000"], ["--steps", "first update", "1600"]),
     (DMC, ["--preset=state_sac", "--steps=4000"], ["first update", "1000"]),
+    # Programs that read runs before they write.
+    (COMPARE, ["--first=a", "--second=b", "--results=.", "--output=o/p"], ["no finished run of a"]),
+    (COMPARE, ["--first=a", "--second=b", "--results=nowhere", "--output=o"], ["nowhere"]),
+    (TABLE1, ["--results=nowhere", "--output=o/p"], ["nowhere"]),
+    (REPORT, ["--results=nowhere", "--output=o/p.html"], ["nowhere"]),
+    (COMPILED, ["--one=x"], ["--one"]),
+    (COMPILED, ["--one=5"], ["--one"]),
+    (COMPILED, ['--one=[["v5e", "rcrl", 1, "auto", "updat"], null]'], ["--one"]),
+    (COMPILED, ['--one=[["v5f", "rcrl", 1, "auto", "update"], null]'], ["--one"]),
     # Output that cannot be written.
     (THROUGHPUT, ["--output=/dev/null"], ["/dev/null"]),
     (THEORY, ["--page=/nope"], ["/nope"]),
@@ -236,6 +272,10 @@ def test_what_is_right_is_accepted(tmp_path):
     plan = call(ATARI)
     assert (plan.preset, plan.runs, plan.total_steps) == ("rcrl", (("Pong", 0),), 100_000)
     assert call(ATARI, "--steps=1e5").total_steps == 100_000
+    assert call(ATARI, "--steps=50k").total_steps == 50_000
+    for name in ("ALE/Pong-v5", "PongNoFrameskip-v4", "PongDeterministic-v4", "Pong-v0"):
+        plan = call(ATARI, f"--game={name}")
+        assert plan.runs == (("Pong", 0),) and plan.workdir.name == "rcrl-Pong-0"
     plan = call(ATARI, "--config.batch_size=1e2", "--config.auxiliary=curl,return_contrast")
     assert plan.config.batch_size == 100
     assert plan.config.auxiliary == ("curl", "return_contrast")
@@ -255,6 +295,13 @@ def test_what_is_right_is_accepted(tmp_path):
     flags = tmp_path / "flags"
     flags.write_text("--preset=curl\n--config.batch_size=64\n")
     assert call(ATARI, f"--flagfile={flags}").preset == "curl"
+
+
+def test_a_version_is_printed(tmp_path):
+    ended = programs.call(ATARI, "--version", directory=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, f"{rcrl_jax.__version__}\n")
+    assert "experiments.atari100k" in programs.run("rcrl_jax").stdout
+    assert "--game" in programs.call(ATARI, "-h", directory=tmp_path).stdout
 
 
 def test_steps_are_environment_steps_at_the_repeat_of_the_agent_or_the_task(tmp_path):

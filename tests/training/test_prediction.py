@@ -1,6 +1,7 @@
 """The prediction of memory, disk space and time, and which fleets are refused."""
 
 import datetime
+import resource
 import shutil
 import tracemalloc
 
@@ -62,6 +63,30 @@ def test_limits_of_control_groups_count(tmp_path, monkeypatch):
     assert prediction.available_bytes(tmp_path) == 510 - 500 + 60
     own.write_text("0::/\n")  # as a container sees its own group
     assert prediction.available_bytes(tmp_path) == 1000
+
+
+@pytest.mark.parametrize("own", ["docker/x", ""], ids=["own", "namespaced"])
+def test_memory_limits_of_groups_of_version_1_count(tmp_path, monkeypatch, own):
+    """A container may see its own group at the top, under the path that its host knows."""
+    machine = psutil.virtual_memory()._replace(available=1000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: machine)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n")
+    group = tmp_path / "sys/fs/cgroup/memory" / own
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("700\n")
+    (group / "memory.usage_in_bytes").write_text("500\n")
+    (group / "memory.stat").write_text("cache 60\ntotal_active_file 20\ntotal_inactive_file 40\n")
+    assert prediction.available_bytes(tmp_path) == 700 - 500 + 60
+    (group / "memory.limit_in_bytes").write_text("9223372036854771712\n")  # none
+    assert prediction.available_bytes(tmp_path) == 1000
+
+
+def test_the_limit_of_a_shell_counts(tmp_path, monkeypatch):
+    """XLA aborts beyond `ulimit -v`."""
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (used + 2**30, -1))
+    assert prediction.available_bytes(tmp_path) == pytest.approx(2**30, abs=2**28)
 
 
 def test_predicted_memory_grows_with_the_runs():
