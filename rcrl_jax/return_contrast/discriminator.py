@@ -18,11 +18,13 @@ class Discriminator(nn.Module):
         'concatenation': [x, y].
         'difference_product': [|x - y|, x * y], which is symmetric in x and y.
       layers: number of hidden layers.
+      rounds_ties: whether x and y count as equal in the derivative of |x - y| up to rounding.
     """
 
     hidden: int
     reads: str
     layers: int
+    rounds_ties: bool = False
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
@@ -31,7 +33,10 @@ class Discriminator(nn.Module):
         if self.reads == "concatenation":
             pair = jnp.concatenate([first, second], axis=-1)
         else:
-            pair = jnp.concatenate([distance(first, second), first * second], axis=-1)
+            difference = jnp.abs(first - second)
+            if self.rounds_ties:
+                difference = distance(first, second)
+            pair = jnp.concatenate([difference, first * second], axis=-1)
         for _ in range(self.layers):
             pair = nn.relu(nn.Dense(self.hidden)(pair))
         return nn.Dense(1)(pair)[..., 0]
