@@ -152,7 +152,7 @@ def _gradient_of_ties(device: jax.Device) -> np.ndarray:
 
     rule = make_rule(RAINBOW.return_contrast, tolerance=0.0)
     parts = task.AgentParts(None, None, join, None, width, width, rule, size)
-    contrast = make_return_contrast(parts, RAINBOW.return_contrast)
+    contrast = make_return_contrast(parts, RAINBOW)
     vectors = rng.uniform(0.9, 1.1, (actions, width)).astype(np.float32)
     image, other = np.maximum(rng.normal(0, 0.5, (2, size, width)), 0).astype(np.float32)
     action, of_other = rng.integers(0, actions, (2, size)).astype(np.int32)

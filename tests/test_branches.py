@@ -27,6 +27,7 @@ from rcrl_jax.auxiliary import task as auxiliary
 from rcrl_jax.config import fields
 from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.presets import DMC_PRESETS
+from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import (
     encoders,
@@ -269,6 +270,19 @@ def simple_loss() -> Case:
 # Others
 
 
+def small_product() -> Case:
+    """Two widths: each of the factors is the one that is transposed."""
+
+    def multiply_each(x, narrow, wide):
+        return products.multiply(x, narrow), products.multiply(x, wide)
+
+    def slow(x, narrow, wide):
+        return x @ narrow, x @ wide
+
+    arguments = rows_of(24, 40), draw(40, 3), draw(40, 80)
+    return Case(multiply_each, slow, arguments, (0, 1, 2), 1e-5, True)
+
+
 def product_in_tf32() -> Case:
     arguments = rows_of(6, 40), draw(40, 5)
     return Case(
@@ -376,7 +390,7 @@ def contrast(reads: str) -> Case:
         None, None, lambda vectors, psi, action: psi * jnp.take(vectors, action, axis=0), None,
         d, d, ContrastRule(), n,
     )  # fmt: skip
-    task = make_return_contrast(parts, config)
+    task = make_return_contrast(parts, RainbowConfig(return_contrast=config))
     params = jax.tree.map(np.asarray, task.init(jax.random.key(0)))
     psi = [np.maximum(draw(n, d, seed=i), 0) for i in range(3)]
     psi[1][:16] = psi[0][:16]
@@ -424,6 +438,7 @@ def table():
         ("networks/simple.py", "most_likely", "cpu", simple_most_likely),
         ("networks/nature.py", "convolve", "cuda", nature_convolution),
         ("networks/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
+        ("networks/products.py", "_multiply_backward", "cpu", small_product),
         ("networks/encoders.py", "encode_each", "cpu", patches_encoding),
         ("networks/strided_convolution.py", "_for_platforms.either", "cpu", strided),
         ("networks/strided_convolution.py", "_for_platforms.backward", "cpu", strided_transposed),
