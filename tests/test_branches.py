@@ -34,6 +34,7 @@ from rcrl_jax.networks import (
     nature,
     noisy,
     precision,
+    products,
     rainbow,
     sac,
     simple,
@@ -271,7 +272,7 @@ def simple_loss() -> Case:
 
 
 def small_product() -> Case:
-    """Two widths: each of the factors is the one that is transposed."""
+    """Transposes x for the wide weights, the gradient for the narrow ones."""
 
     def multiply_each(x, narrow, wide):
         return products.multiply(x, narrow), products.multiply(x, wide)
