@@ -3,8 +3,9 @@ r"""The first command for a lent machine: checks in minutes whether the rest is 
     python -m benchmarks.first_look
 
 Prints the device, versions and memory; checks one update of `rcrl` and of `rcrl_sac`, not of world
-models, against the CPU's numbers; times ten steps of a fleet, with its frames on the host and on
-the device; trains two runs from their start to their scores, over two devices if there are as many.
+models, and the gradient of equal embeddings, against the CPU's numbers; times ten steps of a fleet,
+with its frames on the host and on the device; trains two runs from their start to their scores,
+over two devices if there are as many.
 The last line says "worth starting" (exit code 0) or "stop" (1) with what is wrong. The game is
 Catch, which needs no emulator. Without an accelerator all checks run on the CPU.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import psutil
 from absl import app, flags
@@ -26,9 +28,13 @@ from experiments import command_line
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.auxiliary import task
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch, protocol
+from rcrl_jax.networks.precision import at_precision
+from rcrl_jax.return_contrast.rule import make_rule
+from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.runs import manifest, parameters
 from rcrl_jax.training import experiment, host_memory, prediction
 from rcrl_jax.training.fleet import Fleet
@@ -121,6 +127,47 @@ def check_update(settings: presets.Config, precision: str) -> dict[str, float]:
         if not measured[name] <= most:
             raise Wrong(f"the {name} differs from the CPU's by {measured[name]:.2g} (> {most:g})")
     return measured
+
+
+def check_ties() -> dict[str, float]:
+    """Relative difference of a gradient of the contrastive loss on the device and on the CPU.
+
+    Every positive is its own anchor, and the gradient is that by psi of the one image.
+
+    Raises:
+      Wrong: the difference exceeds that of a gradient in `TOLERANCES`.
+    """
+    right, got = (_gradient_of_ties(device) for device in (jax.devices("cpu")[0], jax.devices()[0]))
+    distance = float(np.linalg.norm(got - right) / np.linalg.norm(right))
+    if not distance <= TOLERANCES["float32"].gradient:
+        raise Wrong(f"the gradient of equal embeddings differs from the CPU's by {distance:.2g}")
+    return {"gradient": distance}
+
+
+def _gradient_of_ties(device: jax.Device) -> np.ndarray:
+    rng, size, width, actions = np.random.default_rng(0), 64, 576, 6
+
+    def join(vectors, psi, action):
+        return psi * jnp.take(vectors, action, axis=0)
+
+    rule = make_rule(RAINBOW.return_contrast, tolerance=0.0)
+    parts = task.AgentParts(None, None, join, None, width, width, rule, size)
+    contrast = make_return_contrast(parts, RAINBOW)
+    vectors = rng.uniform(0.9, 1.1, (actions, width)).astype(np.float32)
+    image, other = np.maximum(rng.normal(0, 0.5, (2, size, width)), 0).astype(np.float32)
+    action, of_other = rng.integers(0, actions, (2, size)).astype(np.int32)
+    pairs = (types.Pairs(None, x) for x in (action, action, of_other))
+    batch = types.Batch(None, types.ContrastBatch(*pairs))
+    with jax.default_device(jax.devices("cpu")[0]):
+        params = jax.tree.map(np.asarray, contrast.init(jax.random.key(0)))
+
+    def loss(anchor, positive):
+        view = task.UpdateView(vectors, None, None, batch, None, (anchor, positive, other))
+        return contrast.loss(params, view, None, None)[0]
+
+    gradient = jax.jit(at_precision(jax.grad(loss, argnums=(0, 1)), "float32"))
+    with jax.default_device(device):
+        return np.sum(jax.device_get(gradient(image, image)), axis=0)
 
 
 def time_fleet(settings: presets.Config, runs: int) -> dict[str, float]:
@@ -267,6 +314,7 @@ def look(runs: int) -> list[str]:
             f"update of {preset} in {precision}",
             lambda settings=settings, precision=precision: check_update(settings, precision),
         )
+    carry_out("gradient of equal embeddings", check_ties)
     carry_out(f"fleet of {runs} runs, ms a step", lambda: time_fleet(RAINBOW, runs))
     carry_out("start of rcrl_sac", lambda: check_start(SAC))
     carry_out("two runs to their scores", lambda: check_run(RAINBOW))

@@ -82,35 +82,3 @@ def test_each_crop_is_a_window_at_a_uniform_position_shared_by_all_frames():
 def test_a_center_crop_is_the_middle_window():
     cropped = augmentation.center_crop(IMAGE[None], SIZE)
     np.testing.assert_array_equal(cropped[0], IMAGE[:, 1:5, 1:5])
-
-
-def test_crops_by_products_equal_crops_by_slices_bit_for_bit():
-    """A TPU crops by products, everything else by slices."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (64, FRAMES, ROWS, COLUMNS, CHANNELS), np.uint8)
-    row, column = rng.integers(0, [[ROWS - SIZE + 1], [COLUMNS - SIZE + 1]], (2, 64))
-    by_products, by_slices = (
-        crop(images, row, column, size=SIZE)
-        for crop in (augmentation._crop_by_products, augmentation._crop_by_slices)
-    )
-    assert by_products.dtype == np.uint8
-    np.testing.assert_array_equal(by_products, by_slices)
-    for image, cropped, top, left in zip(images, by_slices, row, column, strict=True):
-        expected = image[:, top : top + SIZE, left : left + SIZE]
-        np.testing.assert_array_equal(cropped, expected)
-
-
-@pytest.mark.parametrize("kind", ["crop_pad_crop", "pad_crop"])
-def test_a_tpu_shifts_as_the_cpu_does(kind, monkeypatch):
-    stacks = np.random.default_rng(1).integers(0, 256, (8, 2, 84, 84), np.uint8)
-    shifted = augmentation.random_shift(jax.random.key(3), stacks, kind)
-    chosen = []
-
-    def as_on_a_tpu(*arguments, tpu, default):
-        chosen.append(tpu)
-        return tpu(*arguments)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_tpu)
-    on_a_tpu = augmentation.random_shift(jax.random.key(3), stacks, kind)
-    assert chosen
-    np.testing.assert_array_equal(on_a_tpu, shifted)

@@ -203,11 +203,15 @@ def best_action(q: jax.Array, key: chex.PRNGKey) -> jax.Array:
     With equal action embeddings all actions tie until the first update. One random number is drawn
     per observation, so the draw does not depend on A.
     """
-    best = q == jnp.max(q, axis=-1, keepdims=True)
-    rank = jnp.cumsum(best, axis=-1)  # 1 at the first of the best actions
-    number = jax.random.uniform(key, rank.shape[:-1]) * rank[:, -1]
-    chosen = best & (rank == 1 + number.astype(rank.dtype)[:, None])
-    return jnp.argmax(chosen, axis=-1).astype(jnp.int32)
+    # Reads each value once. A compiler may compute the values again for a comparison with their
+    # maximum, and round them differently: then none would equal it.
+    descending, actions = jax.lax.sort(
+        (-q, jnp.broadcast_to(jnp.arange(q.shape[-1]), q.shape)), num_keys=1
+    )
+    number_of_best = jnp.sum(descending == descending[:, :1], axis=-1)
+    number = jax.random.uniform(key, number_of_best.shape) * number_of_best
+    chosen = jnp.take_along_axis(actions, number.astype(jnp.int32)[:, None], axis=-1)
+    return chosen[:, 0].astype(jnp.int32)
 
 
 def exploration_epsilon(config: RainbowConfig, step: jax.Array) -> jax.Array:

@@ -18,11 +18,13 @@ class Discriminator(nn.Module):
         'concatenation': [x, y].
         'difference_product': [|x - y|, x * y], which is symmetric in x and y.
       layers: number of hidden layers.
+      rounds_ties: whether x and y count as equal in the derivative of |x - y| up to rounding.
     """
 
     hidden: int
     reads: str
     layers: int
+    rounds_ties: bool = False
 
     @nn.compact
     def __call__(self, first: jax.Array, second: jax.Array) -> jax.Array:
@@ -31,7 +33,36 @@ class Discriminator(nn.Module):
         if self.reads == "concatenation":
             pair = jnp.concatenate([first, second], axis=-1)
         else:
-            pair = jnp.concatenate([jnp.abs(first - second), first * second], axis=-1)
+            difference = jnp.abs(first - second)
+            if self.rounds_ties:
+                difference = distance(first, second)
+            pair = jnp.concatenate([difference, first * second], axis=-1)
         for _ in range(self.layers):
             pair = nn.relu(nn.Dense(self.hidden)(pair))
         return nn.Dense(1)(pair)[..., 0]
+
+
+@jax.custom_jvp
+def distance(first: jax.Array, second: jax.Array) -> jax.Array:
+    """|x - y|, `[...], [...] -> [...]`; where x and y tie, its derivative is 1 by x and -1 by y.
+
+    That is JAX's derivative of |x - y| where the difference is exactly 0. A compiler may compute x
+    and y once more for the backward pass and contract their last product with the subtraction to
+    one operation, whose result is a rounding error instead of 0. The two derivatives of a tie
+    would then not cancel in the image that both came from. So numbers tie up to `_TIE` of the
+    larger one.
+    """
+    return jnp.abs(first - second)
+
+
+@distance.defjvp
+def _derivative_of_distance(points, tangents):
+    first, second = points
+    difference = first - second
+    size = jnp.maximum(jnp.abs(first), jnp.abs(second))
+    least = -_TIE * jnp.finfo(size.dtype).eps * size
+    tangent = jnp.subtract(*tangents)
+    return jnp.abs(difference), jnp.where(difference >= least, tangent, -tangent)
+
+
+_TIE = 4  # units in the last place

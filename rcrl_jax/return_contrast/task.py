@@ -31,6 +31,9 @@ def make_return_contrast(parts: task.AgentParts, config: AgentConfig) -> task.Au
         own.discriminator_input,
         own.discriminator_layers,
     )
+    # What accelerators fuse leaves a rounding error where two components are equal. On the CPU the
+    # difference is 0 (tested); other numbers keep their sign there, and finished runs their bits.
+    network_on_device = network.clone(rounds_ties=True)
     error = _ERRORS[own.loss]
 
     def init(key: chex.PRNGKey) -> types.Params:
@@ -51,7 +54,8 @@ def make_return_contrast(parts: task.AgentParts, config: AgentConfig) -> task.Au
 
     def judge_together(task_params, anchor, positive, negative):
         both = jnp.concatenate([positive, negative])
-        logits = network.apply(task_params, jnp.concatenate([anchor, anchor]), both)
+        anchors = jnp.concatenate([anchor, anchor])
+        logits = network_on_device.apply(task_params, anchors, both)
         return tuple(jnp.split(logits, 2))
 
     def loss(task_params, view: task.UpdateView, state, key):

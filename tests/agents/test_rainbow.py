@@ -314,6 +314,18 @@ def test_ties_between_actions_are_broken_uniformly():
     np.testing.assert_array_equal(action, rainbow.best_action(padded, jax.random.key(0)))
 
 
+def test_the_best_action_reads_each_value_once():
+    """A fusion may compute values again and round them differently; none would be the largest."""
+    program = jax.make_jaxpr(rainbow.best_action)(jnp.zeros((2, 3)), jax.random.key(0)).jaxpr
+    derived, reads = [program.invars[0]], []
+    for equation in program.eqns:
+        if any(x is y for x in equation.invars for y in derived):
+            reads.append(equation.primitive.name)
+            if equation.primitive.name == "neg":
+                derived += equation.outvars
+    assert reads == ["neg", "sort"]
+
+
 def test_equal_action_embeddings_give_uniform_actions_before_the_first_update():
     agent, _ = agent_of("rcrl")
     assert config_of("rcrl").embedding_init == "ones"

@@ -345,21 +345,6 @@ def test_the_loss_of_the_deterministic_model_by_hand(noise):
     assert loss == pytest.approx(np.mean(of_pixels) + np.mean(of_reward), rel=1e-4)
 
 
-def test_a_tpu_computes_the_loss_of_pixels_colour_by_colour():
-    rng = np.random.default_rng(0)
-    arrays = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4, 5), (5, 768), (768,)))
-    prediction = networks.Prediction(*arrays, np.zeros((2, 3), np.float32))
-    label = rng.integers(0, 256, (2, 3, 4, 3))
-
-    def of(loss):
-        return jax.value_and_grad(lambda prediction: loss(prediction, label, 2.0))(prediction)
-
-    here, on_tpu = of(simple_model.loss_of_pixels), of(simple_model.loss_by_colour)
-    expected = cross_entropy(prediction.pixels, label, 2.0)
-    assert here[0] == pytest.approx(expected, rel=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), here, on_tpu)
-
-
 @pytest.mark.parametrize("reads_itself", [False, True])
 def test_the_loss_of_the_stochastic_model_by_hand(reads_itself):
     config, world, params, windows = plain_model("stochastic", **{"stochastic.most_used": 0.0})

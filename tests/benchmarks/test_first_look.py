@@ -73,6 +73,15 @@ def test_a_wrong_update_is_found(device_update, change, message):
         first_look.check_update(SMALL, "float32")
 
 
+def test_a_wrong_gradient_of_equal_embeddings_is_found(monkeypatch):
+    assert first_look.check_ties()["gradient"] < 1e-5
+    right = first_look._gradient_of_ties(jax.devices()[0])
+    answers = iter([right, np.where(np.arange(right.size).reshape(right.shape) % 9, right, -right)])
+    monkeypatch.setattr(first_look, "_gradient_of_ties", lambda device: next(answers))
+    with pytest.raises(first_look.Wrong, match="equal embeddings differs from the CPU's by 0"):
+        first_look.check_ties()
+
+
 def test_the_compared_vectors_are_those_of_every_parameter():
     """Adam's first moment has one number for each parameter, in both families."""
     for settings in (SMALL, SMALL_SAC):

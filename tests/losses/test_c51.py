@@ -50,30 +50,6 @@ def arguments():
     return logits, action, reward, discount, target, selector, ATOMS
 
 
-def test_the_loss_by_mask_is_the_loss_by_index(arguments, monkeypatch):
-    """Accelerators compute it by mask, with the same value and gradient."""
-
-    def value_and_gradient():
-        def loss(logits):
-            return jnp.sum(
-                c51.double_q_cross_entropy(logits, *arguments[1:], ACTIONS - 1) * WEIGHTS
-            )
-
-        return jax.jit(jax.value_and_grad(loss))(arguments[0])
-
-    by_index = value_and_gradient()
-    chosen = []
-
-    def as_on_an_accelerator(*operands, cpu, default):
-        chosen.append(default)
-        return default(*operands)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_an_accelerator)
-    for own, expected in zip(value_and_gradient(), by_index, strict=True):
-        np.testing.assert_allclose(own, expected, rtol=1e-6, atol=1e-7)
-    assert chosen
-
-
 def test_support_is_symmetric_and_evenly_spaced():
     assert ATOMS.tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
     assert float(c51.support(10.0, 51)[25]) == pytest.approx(0.0, abs=1e-6)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rcrl_jax import observations
-from rcrl_jax.networks import encoders
 from rcrl_jax.networks.encoders import DataEfficientEncoder
 from tests.networks import lax
 
@@ -54,30 +53,6 @@ def test_gradients_equal_those_of_the_convolutions(params, stacks):
     )
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * float(jnp.abs(b).max()))
-
-
-def test_accelerators_compute_the_same_in_one_product(params, stacks):
-    """Signed pixels, the bias as two more rows of the weights, gradients in parts."""
-    patches = observations.PATCHES.stack(np.concatenate([stacks, stacks[::-1], 255 - stacks[:2]]))
-    batches = tuple(np.split(patches, (1, 6)))
-    p = params["params"]
-    kernels = tuple(p[f"conv{i}_{part}"] for i in (1, 2) for part in ("kernel", "bias"))
-    directions = [
-        np.random.default_rng(len(x)).normal(size=(len(x), 576)).astype(np.float32) for x in batches
-    ]
-
-    def loss(encode, kernels):
-        psi = encode(batches, *kernels)
-        return sum(jnp.sum(x * d) for x, d in zip(psi, directions, strict=True)), psi
-
-    (_, psi), gradients = jax.jit(
-        jax.value_and_grad(lambda k: loss(encoders._encode_together, k), has_aux=True)
-    )(kernels)
-    (_, expected), slow = jax.jit(
-        jax.value_and_grad(lambda k: loss(encoders._encode_one_by_one, k), has_aux=True)
-    )(kernels)
-    for a, b in zip((*psi, *gradients), (*expected, *slow), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * float(jnp.abs(b).max()))
 
 
 def test_initial_values_are_uniform_within_one_over_the_root_of_the_fan_in(params):

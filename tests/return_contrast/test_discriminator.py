@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rcrl_jax.return_contrast.discriminator import Discriminator
+from rcrl_jax.return_contrast.discriminator import Discriminator, distance
 
 RNG = np.random.default_rng(0)
 
@@ -26,6 +26,18 @@ def test_a_discriminator_equals_a_slow_forward_pass(reads, layers):
         np.testing.assert_allclose(logit, (h @ out["kernel"] + out["bias"])[0], rtol=1e-4)
     is_symmetric = np.array_equal(logits, network.apply(params, second, first))
     assert is_symmetric == (reads == "difference_product")
+
+
+@pytest.mark.parametrize("ulp, by_first", [(-4, 1), (-1, 1), (0, 1), (4, 1), (-20, -1), (20, 1)])
+def test_components_that_differ_by_rounding_count_as_equal(ulp, by_first):
+    """At numbers just above 2^k, where an ulp is largest beside the number, and at zeros."""
+    for number in np.float32([1.0, 512.0, 2.0**-20]):
+        second = np.nextafter(number, np.float32(2 * number))
+        first = second + np.float32(ulp) * np.spacing(second)
+        value, by = jax.value_and_grad(distance, (0, 1))(first, second)
+        assert value == abs(first - second) and by == (by_first, -by_first)
+    assert jax.grad(distance, (0, 1))(0.0, 0.0) == (1, -1)
+    assert jax.grad(distance, (0, 1))(-1.0, 1.0) == (-1, 1)
 
 
 def test_weights_start_lecun_normal_and_biases_at_zero():
