@@ -75,6 +75,7 @@ setup(
     ext_modules=KERNELS,
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     package_data={
+        "rcrl_jax": ["py.typed"],
         "rcrl_jax.reference": ["data/*.csv", "README.md"],
         "benchmarks.tables": ["data/*", "templates/*"],
     },

@@ -93,7 +93,7 @@ def test_changed_records_of_a_finished_run_are_noticed(paths, name, change):
         records.read_result(paths[0].directory)
 
 
-@pytest.mark.parametrize("section", [*(set(manifest.SECTIONS) - {"launch"}), "resumed"])
+@pytest.mark.parametrize("section", [*sorted(set(manifest.SECTIONS) - {"launch"}), "resumed"])
 def test_a_changed_manifest_of_a_finished_run_is_noticed(paths, section):
     write(paths[0])
     described = manifest.read(paths[0].manifest)
