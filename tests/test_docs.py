@@ -2,6 +2,7 @@
 
 import ast
 import collections
+import graphlib
 import json
 import pathlib
 import re
@@ -169,6 +170,34 @@ def test_the_table_of_imports_is_true():
     found = {folder: others for folder, others in imports().items() if others}
     found.pop("benchmarks")  # "all that it measures"
     assert told == found
+
+
+def modules_imported() -> dict[str, set[str]]:
+    """Module -> the modules of this project that it imports, also inside of functions."""
+    tops = ("rcrl_jax", "experiments", "benchmarks")
+    paths = [path for top in tops for path in (ROOT / top).rglob("*.py")]
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+    found = {}
+    for module, path in names.items():
+        found[module] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                full = [f"{node.module}.{alias.name}" for alias in node.names]
+                found[module] |= {one if one in names else node.module for one in full}
+            elif isinstance(node, ast.Import):
+                found[module] |= {alias.name for alias in node.names}
+        found[module] &= names.keys()
+    # Public names, imported at their first use.
+    found["rcrl_jax"].discard("rcrl_jax.api")
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    order = graphlib.TopologicalSorter(modules_imported())
+    order.prepare()  # raises CycleError, which names the circle
 
 
 def test_the_guide_to_extending_shows_the_tested_tasks():

@@ -5,11 +5,11 @@ import importlib
 import logging
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from rcrl_jax.envs import pools
+from rcrl_jax.envs.atari_games import Screen
 from rcrl_jax.envs.protocol import (
     EnvironmentSpec,
     VectorEnvironment,
@@ -49,40 +49,6 @@ ATARI_GAMES = (
 """The games of Table 1 of the RCRL paper, those of the Atari-100k benchmark."""
 
 ATARI_BACKENDS = ("auto", "envpool", "ale")
-
-
-class Screen(NamedTuple):
-    """How games are shown, and how they start."""
-
-    frame_shape: tuple[int, ...] = (84, 84)  # grey, or with a third axis of 3 colours
-    most_noops: int = 30  # n: a game starts after 0 to n - 1 (ale) or 1 to n (envpool) no-ops
-
-    @property
-    def is_grey(self) -> bool:
-        """Whether frames have no axis of colours."""
-        return len(self.frame_shape) == 2
-
-    @property
-    def drawn(self) -> tuple[int, int]:
-        """Height and width to which a backend averages the console's screen.
-
-        Twice those of a frame in colour, which `halve` makes of them.
-        """
-        height, width = self.frame_shape[:2]
-        return (height, width) if self.is_grey else (2 * height, 2 * width)
-
-    def describe(self) -> dict[str, str]:
-        """What a manifest says about colours and sizes."""
-        size = f"{self.frame_shape[0]}x{self.frame_shape[1]}"
-        if self.is_grey:
-            return {"grayscale": "palette luminance", "resize": f"{size}, area averaging"}
-        return {"colours": "RGB", "resize": f"{size}, means of 2x2 pixels, truncated"}
-
-
-def halve(screens: np.ndarray) -> np.ndarray:
-    """Means of 2 x 2 pixels, truncated, as in SimPLe's code: `[R, 2H, 2W, 3] -> [R, H, W, 3]`."""
-    rows = screens[:, ::2].astype(np.uint16) + screens[:, 1::2]
-    return ((rows[:, :, ::2] + rows[:, :, 1::2]) // 4).astype(np.uint8)
 
 
 GREY = Screen()
