@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents.agent import TRAINING, Schedule
+from rcrl_jax.agents.agent import TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -225,7 +225,7 @@ def least_bytes(fleet: ShapedFleet, activations: float, kind: int) -> dict[str, 
 def updates_a_step(fleet: ShapedFleet) -> float | None:
     """Updates that an agent step takes on average; None where there are several kinds."""
     schedule = fleet.agent.schedule
-    if not isinstance(schedule, Schedule):
+    if len(fleet.agent.replay.kinds) > 1:
         return None
     return schedule.updates / schedule.update_period
 
