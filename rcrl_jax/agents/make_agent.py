@@ -79,8 +79,8 @@ def _shielded(function: Callable) -> Callable:
     """
 
     @functools.wraps(function)
-    def shielded(*arguments):
+    def shielded(*arguments, **settings):
         with jax.numpy_dtype_promotion("standard"), jax.transfer_guard("allow"):
-            return function(*arguments)
+            return function(*arguments, **settings)
 
     return shielded
