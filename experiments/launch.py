@@ -33,6 +33,11 @@ WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
+_NULLS = flags.DEFINE_bool(
+    "nulls", False,
+    "in the end play without learning, too: uniform actions, the best constant one, the untrained "
+    "agent; draw the mean over seeds above them, and say what was gained",
+)  # fmt: skip
 _DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "check flags, memory and disk, and train nothing; needs no renderer"
 )
@@ -160,7 +165,7 @@ def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     if _DRY_RUN.value:
         api.check(plan, spec)
         end_dry_run([plan], plan.workdir)
-    api.carry_out(plan, spec)
+    api.carry_out(plan, spec, nulls=_NULLS.value)
 
 
 def check_effects(plan: "Plan") -> None:

@@ -32,6 +32,7 @@ from rcrl_jax.training import (
     build,
     evaluation,
     experiment,
+    gain,
     host_memory,
     prediction,
     scoring,
@@ -57,6 +58,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     backend: str | None = None,
     film: bool = False,
+    nulls: bool = False,
     batching: str = "auto",
     devices: int | None = None,
     frame_store: str = "auto",
@@ -76,6 +78,7 @@ def train(
         `{"return_contrast.batch_size": 32}`.
       backend: what simulates, if not the first of the benchmark's.
       film: whether to film the first game of the final evaluation.
+      nulls: whether to play its games without learning, too, and to say what was gained.
       batching: 'map', 'vmap' or 'auto'; see `Fleet`.
       devices: how many devices share the runs; by default all, at most one for each run.
       frame_store: 'host', 'device' or 'auto': where the replay keeps frames.
@@ -119,7 +122,7 @@ def train(
         frame_store=frame_store,
     )
     check_effects(plan, changes)
-    carry_out(plan, benchmark.spec(config, games), say)
+    carry_out(plan, benchmark.spec(config, games), say, nulls=nulls)
     return Run(plan.workdir)
 
 
@@ -220,13 +223,19 @@ def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
 
 
 def carry_out(
-    plan: Plan, spec: protocol.EnvironmentSpec, say: Callable[[str], None] = words.say
+    plan: Plan,
+    spec: protocol.EnvironmentSpec,
+    say: Callable[[str], None] = words.say,
+    *,
+    nulls: bool = False,
 ) -> None:
-    """Carries out a plan, if it fits; see `check` and `experiment.run`."""
+    """Carries out a plan, if it fits; see `check`, `experiment.run` and, with `nulls`, `gain`."""
     if not plan.has_scores():
         check(plan, spec)
     compilation.keep_programs()
     experiment.run(plan, say)
+    if nulls:
+        gain.report(plan, say)
 
 
 class Run:

@@ -1,7 +1,8 @@
-"""The learning curve of one run, drawn from its records."""
+"""Learning curves, drawn from records: of one run, and the mean of a game's runs."""
 
+import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from PIL import Image
 
-from rcrl_jax import files, reference
+from rcrl_jax import files, reference, words
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _REFERENCES = {"random": "#666666", "human": "#741b47", "paper": "#cc0000"}
+_BINS = 20
+"""Parts of a training over each of which a mean curve averages episodes."""
 
 
 def draw_learning_curve(paths: RunPaths) -> None:
@@ -43,7 +46,93 @@ def draw_learning_curve(paths: RunPaths) -> None:
     panel = figure.subplots()
     _draw_returns(panel, metrics, list(evaluations.values()))
     _draw_references(panel, paths.game, paths.preset)
-    panel.set_title(f"{paths.preset} on {paths.game}, seed {paths.seed}", loc="left")
+    _finish(panel, f"{paths.preset} on {paths.game}, seed {paths.seed}")
+    save_figure(figure, paths.curve)
+
+
+def draw_mean_curve(
+    runs: Sequence[RunPaths],
+    total_steps: int,
+    score: Mapping[str, float | None],
+    lines: Mapping[str, float],
+    picture: pathlib.Path,
+) -> None:
+    """Draws the mean over seeds of the returns in training, with a band of one standard error.
+
+    Args:
+        runs: the runs of one game and preset.
+        total_steps: agent steps of each.
+        score: mean of the final evaluations and its standard error over seeds, None of one seed.
+        lines: returns by their label, such as those of play without learning; drawn dashed.
+        picture: the PNG to write.
+
+    Raises:
+        FileNotFoundError: a run has no records.
+        Damaged: a line is not a record.
+        OSError: the picture cannot be written.
+    """
+    episodes = [
+        [
+            (record["agent_steps"], record["episode_return"])
+            for record in records.read_metrics(paths.metrics)
+            if "episode_return" in record
+        ]
+        for paths in runs
+    ]
+    steps, returns = mean_returns(episodes, total_steps)
+    figure = Figure(figsize=(7.5, 4.2), dpi=120, layout="constrained")
+    panel = figure.subplots()
+    panel.set_ylabel("return of an episode, unclipped")
+    mean = returns.mean(axis=0)
+    panel.plot(steps, mean, "-", color=_MEAN, zorder=4, label="training, mean over seeds")
+    if len(runs) > 1:
+        error = returns.std(axis=0, ddof=1) / np.sqrt(len(runs))
+        panel.fill_between(
+            steps, mean - error, mean + error, color=_RANGE, linewidth=0, zorder=1,
+            label="± 1 standard error",
+        )  # fmt: skip
+    panel.errorbar(
+        total_steps, score["mean"], yerr=score["standard_error"], fmt="o", color=_MEAN, zorder=5,
+        label="final evaluation",
+    )  # fmt: skip
+    for (label, value), style in zip(
+        lines.items(), itertools.cycle(("--", "-.", ":")), strict=False
+    ):
+        panel.axhline(
+            value, color=_REFERENCES["random"], linestyle=style, linewidth=1,
+            label=f"{label} {value:.3g}",
+        )  # fmt: skip
+    number = words.count("seed", len(runs))
+    _finish(panel, f"{runs[0].preset} on {runs[0].game}, {number}")
+    save_figure(figure, picture)
+
+
+def mean_returns(
+    episodes: Sequence[Sequence[tuple[int, float]]], total_steps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of the episodes that end in each twentieth of a training.
+
+    Args:
+        episodes: `[R]`, of each run the step at which an episode ended, from 1 on, and its return.
+        total_steps: of each run.
+
+    Returns:
+        The middle of each part in which every run ended an episode, `[B]`, and the means `[R, B]`.
+    """
+    edges = np.linspace(0, total_steps, _BINS + 1)
+    sums, counts = np.zeros((2, len(episodes), _BINS))
+    for run, own in enumerate(episodes):
+        ended, returns = np.array(own, np.float64).reshape(-1, 2).T
+        part = np.clip(np.searchsorted(edges, ended) - 1, 0, _BINS - 1)
+        np.add.at(sums[run], part, returns)
+        np.add.at(counts[run], part, 1)
+    shown = counts.all(axis=0)
+    return ((edges[:-1] + edges[1:]) / 2)[shown], sums[:, shown] / counts[:, shown]
+
+
+def _finish(panel: Axes, title: str) -> None:
+    """Title, legend, grid and the axis of steps."""
+    panel.set_title(title, loc="left")
     panel.legend(
         loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False, borderpad=0
     )
@@ -52,7 +141,6 @@ def draw_learning_curve(paths: RunPaths) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_xlabel("agent steps")
-    save_figure(figure, paths.curve)
 
 
 def save_figure(figure: Figure, path: pathlib.Path) -> None:

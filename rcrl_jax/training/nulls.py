@@ -16,6 +16,13 @@ from rcrl_jax.envs.protocol import VectorEnvironment
 from rcrl_jax.training.evaluation import GAMES_AT_ONCE, EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 
+PLAYS = {
+    "uniform": "uniform actions",
+    "constant": "the best constant action tried",
+    "untrained": "the untrained agent",
+}
+"""The kinds of play without learning, in words."""
+
 _DRAWN = 64  # constant actions of tasks with several components
 
 
@@ -135,7 +142,7 @@ def measure(fleet: Fleet, returns: np.ndarray, play_games: Play) -> list[dict[st
 
 def _compare(returns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     plays = {name: with_error(values) for name, values in returns.items()}
-    best = max((name for name in plays if name != "policy"), key=lambda name: plays[name]["mean"])
+    best = max(PLAYS, key=lambda name: plays[name]["mean"])
     # Of each game: the same games are played.
     difference = with_error(returns["policy"] - returns[best])
     return {**plays, "best_null": best, "difference": difference}
@@ -143,24 +150,20 @@ def _compare(returns: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 def describe(measured: Mapping[str, Any]) -> str:
     """What `measure` returns of a run, in a line."""
-    plays = ", ".join(
-        f"{name} {measured[key]['mean']:.1f}{_plus_minus(measured[key])}"
-        for key, name in (
-            ("uniform", "uniform actions"),
-            ("constant", "the best constant action tried"),
-            ("untrained", "the untrained agent"),
-        )
-    )
+    plays = ", ".join(f"{words} {plus_minus(measured[name])}" for name, words in PLAYS.items())
     difference = measured["difference"]
+    sign = "+" if difference["mean"] >= 0 else ""
     return (
         f"without learning, same episodes: {plays}; above the best of them "
-        f"{difference['mean']:+.1f}{_plus_minus(difference)}"
+        f"{sign}{plus_minus(difference)}"
     )
 
 
-def _plus_minus(estimate: Mapping[str, float | None]) -> str:
+def plus_minus(estimate: Mapping[str, float | None], digits: int = 1) -> str:
+    """A mean and its standard error, if there is one: `3.0 ± 0.2`."""
     error = estimate["standard_error"]
-    return "" if error is None else f" ± {error:.1f}"
+    spread = "" if error is None else f" ± {error:.{digits}f}"
+    return f"{estimate['mean']:.{digits}f}{spread}"
 
 
 def with_error(sample: np.ndarray) -> dict[str, float | None]:

@@ -93,3 +93,40 @@ def test_the_human_score_is_drawn_only_where_it_does_not_flatten_the_curve():
     assert "human 7845" in _references("RoadRunner", "rcrl", [0.0, 7000.0])
     assert "human 7845" not in _references("RoadRunner", "rcrl", [0.0, 100.0])
     assert "human 34971" not in " ".join(_references("Hero", "rcrl", [0.0, 6000.0]))
+
+
+def test_a_mean_curve_averages_the_episodes_that_end_in_each_twentieth():
+    """A part in which a run ended no episode is left out for all; step 100 is of the first."""
+    first = [(1, 1.0), (100, 3.0), (101, 5.0), (2000, 7.0)]
+    second = [(50, 0.0), (1901, 2.0), (1999, 4.0)]
+    steps, means = curves.mean_returns([first, second], 2000)
+    np.testing.assert_array_equal(steps, [50, 1950])
+    np.testing.assert_array_equal(means, [[2.0, 7.0], [0.0, 3.0]])
+    steps, means = curves.mean_returns([first, []], 2000)
+    assert not steps.size and means.shape == (2, 0)
+
+
+def test_the_mean_over_seeds_has_a_band_above_play_without_learning(tmp_path, figures):
+    runs = [RunPaths(tmp_path, "rcrl", "Pong", seed) for seed in (3, 4)]
+    for paths, episode_return in zip(runs, (1.0, 4.0), strict=True):
+        with RunRecorder(paths, resume_at=None) as recorder:
+            for step in (100, 1000):
+                recorder.record(Counters(step, step, 4 * step), {"episode_return": episode_return})
+    score, nulls = {"mean": 3.0, "standard_error": 0.5}, {"uniform actions": 0.41, "constant": 0.6}
+    curves.draw_mean_curve(runs, 1000, score, nulls, tmp_path / "gain.png")
+    (axes,) = figures[0].axes
+    assert axes.get_title(loc="left") == "rcrl on Pong, 2 seeds"
+    mean = _line(axes, "training, mean over seeds")
+    np.testing.assert_array_equal(mean.get_xydata(), [[75, 2.5], [975, 2.5]])
+    # Two numbers that differ by 3 have the standard error 1.5.
+    band = np.round(axes.collections[0].get_paths()[0].vertices, 6)
+    assert {*map(tuple, band)} == {(75, 1.0), (75, 4.0), (975, 1.0), (975, 4.0)}
+    assert _line(axes, "uniform actions 0.41").get_ydata()[0] == 0.41
+    assert _line(axes, "constant 0.6").get_ydata()[0] == 0.6
+    (final,) = axes.containers
+    assert final.get_label() == "final evaluation"
+    np.testing.assert_array_equal(final.lines[0].get_xydata(), [[1000, 3.0]])
+    np.testing.assert_array_equal(final.lines[2][0].get_segments(), [[(1000, 2.5), (1000, 3.5)]])
+    curves.draw_mean_curve(runs[:1], 1000, {"mean": 1.0, "standard_error": None}, {}, runs[0].curve)
+    with Image.open(runs[0].curve) as picture:
+        picture.verify()
