@@ -1,5 +1,5 @@
 # These commands do all the set-up:
-#   make trial                          trains RCRL on Pong for two minutes
+#   make trial                          trains RCRL on MinAtar's Breakout for two minutes
 #   make watch                          plays and films an agent that was trained before
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
@@ -55,13 +55,14 @@ dmc: PRESET ?= rcrl_sac
 ONE_GAME = $(if $(findstring --games,$(ARGS)),,--game=$(GAME))
 ONE_TASK = $(if $(findstring --tasks,$(ARGS)),,--task=$(TASK))
 ONE_SEED = $(if $(findstring --seeds,$(ARGS)),,--seed=$(SEED))
-TRIAL := --steps=4000 --eval_episodes=2 --video --workdir=runs/trial
+TRIAL := --game=Breakout --seeds=0:4 --steps=7000 --nulls --video --workdir=runs/trial
 
 help:
 	@sed -n 's/^#   make/  make/p' $(firstword $(MAKEFILE_LIST))
 
+# A device for each seed: with fewer cores they take turns.
 trial: $(TRAINER)
-	$(BIN)/python -m experiments.atari100k --game=Pong --preset=rcrl $(TRIAL)
+	JAX_NUM_CPU_DEVICES=4 $(BIN)/python -m experiments.minatar $(TRIAL) $(ARGS)
 
 # RUN is any directory of a run with its final parameters.
 RUN ?= results/base/curl/MsPacman/seed_0

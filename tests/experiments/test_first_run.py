@@ -45,6 +45,14 @@ def test_make_asks_for_a_renderer_only_where_frames_are_rendered():
     assert renders not in make("sweep", states, "--always-make")
 
 
+def test_make_trial_is_a_fleet_of_a_small_game_with_a_device_for_each_seed(tmp_path):
+    (command,) = (line for line in make("trial").splitlines() if "experiments.minatar" in line)
+    devices, _, _, program, *flags = shlex.split(command)
+    assert devices == "JAX_NUM_CPU_DEVICES=4" and {"--nulls", "--video"} < {*flags}
+    ended = programs.call(program, *flags, "--dry_run", directory=tmp_path)
+    assert ended.stdout == "this can run: 4 runs of 7,000 agent steps, runs/trial\n"
+
+
 def test_make_refuses_an_accelerator_that_jax_has_no_package_for():
     assert "--game=Pong" in make("atari", "GPU=cuda13")
     ended = makefile.start("--dry-run", "atari", "GPU=gpu")

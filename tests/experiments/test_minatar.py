@@ -38,9 +38,12 @@ def assert_same(one, other):
 @pytest.mark.slow
 def test_a_run_is_the_same_alone_in_a_fleet_and_interrupted(tmp_path, monkeypatch):
     fleet, alone = tmp_path / "fleet", tmp_path / "alone"
-    result = programs.call(PROGRAM, *arguments(fleet, "--game=Breakout", "--seeds=0,1"))
+    result = programs.call(PROGRAM, *arguments(fleet, "--game=Breakout", "--seeds=0,1", "--nulls"))
     assert result.returncode == 0, result.stderr
     assert "Breakout: no published scores" in result.stdout
+    sentence = result.stdout.splitlines()[-1]
+    assert sentence.startswith("minatar_rcrl on Breakout, 2 seeds of 90 steps: the agents score ")
+    assert (fleet / "minatar_rcrl" / "Breakout" / "gain.png").exists()
 
     save = checkpoints.CheckpointStore.save
 
