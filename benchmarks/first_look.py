@@ -23,7 +23,6 @@ import numpy as np
 import psutil
 from absl import app, flags
 
-from benchmarks import training
 from experiments import command_line
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
@@ -36,9 +35,10 @@ from rcrl_jax.networks.precision import at_precision
 from rcrl_jax.return_contrast.rule import make_rule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.runs import manifest, parameters
-from rcrl_jax.training import experiment, host_memory, prediction
+from rcrl_jax.training import experiment, host_memory, loop, prediction
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.session import Session
 
 
 class Tolerance(NamedTuple):
@@ -276,16 +276,17 @@ def _train(settings, runs, frame_store):
     """The losses `[R, B]` of the first update, and milliseconds a step."""
     plan = _make_plan(settings, runs, frame_store)
     start = plan.total_steps - _STEPS
-    started, losses = training.start(plan), []
-    for step in started.steps:
-        if step.completed_update:
-            losses.append(step.completed_update.result.transition_loss)
-        if step.state.step == start:
-            jax.block_until_ready(step.state.learner)
-            began = time.perf_counter()
-    jax.block_until_ready(step.state.learner)
-    milliseconds = 1e3 * (time.perf_counter() - began) / _STEPS
-    started.environment.close()
+    losses = []
+    with Session(plan) as session:
+        loop.start(session)
+        for step in loop.train(session):
+            if step.completed_update:
+                losses.append(step.completed_update.result.transition_loss)
+            if session.state.step == start:
+                jax.block_until_ready(session.state.learner)
+                began = time.perf_counter()
+        jax.block_until_ready(session.state.learner)
+        milliseconds = 1e3 * (time.perf_counter() - began) / _STEPS
     losses = np.asarray(losses)
     if not np.isfinite(losses).all():
         raise Wrong(f"a loss is not finite, frames on the {frame_store}")

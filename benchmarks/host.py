@@ -35,6 +35,7 @@ from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import manifest
 from rcrl_jax.training import evaluation, host_memory, loop
 from rcrl_jax.training.history import History
+from rcrl_jax.training.session import LoopState
 
 _WARM_STEPS = 5
 _BLOCK = 1000  # steps whose outcomes are drawn in one call
@@ -192,11 +193,9 @@ def measure_loop(fleet, replay, environment, steps: int) -> dict[str, float]:
     counters = {"thread": time.thread_time, "process": time.process_time, "wall": time.perf_counter}
     seen: list[dict[str, float]] = []
     memory = types.Memory((), np.ones((fleet.num_runs, 1), bool))
-    loop_steps = loop.train(
-        loop.LoopState(first, fleet.learner, environment.reset(), None, memory),
-        **timed,
-        total_steps=total,
-    )
+    state = LoopState(first, fleet.learner, environment.reset(), None, memory)
+    plan = python_types.SimpleNamespace(total_steps=total)
+    loop_steps = loop.train(python_types.SimpleNamespace(**timed, plan=plan, state=state))
     for _ in range(_WARM_STEPS + steps):
         clock.seconds.clear()
         before = {name: now() for name, now in counters.items()}

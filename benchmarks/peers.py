@@ -26,14 +26,15 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from benchmarks import device_file, training
+from benchmarks import device_file
 from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.runs import manifest
-from rcrl_jax.training import build, host_memory
+from rcrl_jax.training import build, host_memory, loop
 from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.session import Session
 
 GAME = "Pong"
 # Which of our presets is compared with which peer. `erainbow`, `curl` and `curl_sac` compute the
@@ -69,13 +70,15 @@ def our_training(preset: str) -> Advance:
         eval_episodes=1,
         make_environment=lambda seeds: atari.make_atari(GAME, np.reshape(seeds, -1)),
     )
-    steps = training.start(plan).steps
+    session = Session(plan)
+    loop.start(session)
+    steps = loop.train(session)
 
     def advance(count: int) -> float:
         start = time.perf_counter()
         for _ in range(count):
-            step = next(steps)
-        jax.block_until_ready(step.state.learner)
+            next(steps)
+        jax.block_until_ready(session.state.learner)
         return time.perf_counter() - start
 
     advance(config.learn_start + _WARM_STEPS)

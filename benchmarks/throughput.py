@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from benchmarks import counting, device_file, hlo, training
+from benchmarks import counting, device_file, hlo
 from experiments import command_line
 from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
@@ -38,6 +38,7 @@ from rcrl_jax.training import build, host_memory, loop, prediction
 from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.session import Session
 
 _RUNS = flags.DEFINE_list("runs", ["1"], "numbers of runs in the fleet, e.g. 1,5,26,130")
 _STEPS = flags.DEFINE_integer("loop_steps", 300, "learning steps of the timed loop", 10, 1_000_000)
@@ -103,12 +104,14 @@ def predict_memory(plan):
 def measure_fleet(plan, memory) -> dict[str, float]:
     """Times the parts of a step of a plan's runs, and the whole loop, in milliseconds."""
     preset, settings, runs, repeats = plan.preset, plan.config, len(plan.runs), _REPEATS.value
-    environment, fleet, replay, steps = training.start(plan)
+    session = Session(plan)
+    loop.start(session)
+    environment, fleet, replay = session.environment, session.fleet, session.replay
     agent, schedule = fleet.agent, fleet.agent.schedule
     several = max(schedule.first_updates, schedule.updates) > 1
     first = schedule.learn_start + _WARM_STEPS
     last = schedule.learn_start if several else first + _STEPS.value
-    for step in steps:
+    for step in loop.train(session):
         if step.state.step == first:
             jax.block_until_ready(step.state.learner)
             start = time.perf_counter()
@@ -133,8 +136,8 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     transition_loss = np.ones(drawn.index.shape, np.float32)
 
     def remember():
-        history = History(runs, 1, agent.action.shape)
-        loop.store_step(replay, history, step.state.observation, actions, step.outcome)
+        session.history = History(runs, 1, agent.action.shape)
+        loop.store_step(session, step.state.observation, actions, step.outcome)
 
     def update():
         nonlocal learner
@@ -166,7 +169,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
     text = traced.lower(lowering_platforms=("cuda",)).as_text("hlo")
     products = counting.products(hlo.module(text), {place: int(state.updates)})
     flop = sum(product.flops for product in products)
-    environment.close()
+    session.close()
     return {
         "preset": preset,
         "games": plan.runs[0].game,

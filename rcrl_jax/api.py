@@ -184,6 +184,7 @@ def make_plan(
         eval_episodes=eval_episodes,
         film=film,
         make_environment=make_environment or build.environment_maker(config, runs, backend),
+        backend=None if make_environment else backend,
         batching=batching,
         num_devices=_devices_of(len(runs), devices),
         frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
@@ -219,7 +220,7 @@ def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
     """
     if plan.film:
         video.check(plan.config)
-    prediction.check_resources(plan, prediction.fleet_of(plan, spec), spec)
+    prediction.check_resources(plan, spec)
 
 
 def carry_out(

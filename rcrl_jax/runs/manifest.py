@@ -59,7 +59,7 @@ def algorithm(preset: str) -> int:
 
 
 def describe_run(
-    preset: str, config: Any, game: str, seed: int, steps: int, backend: str
+    preset: str, config: Any, game: str, seed: int, steps: int, backend: str | None
 ) -> dict[str, Any]:
     """The section `run` of a manifest, which defines the run, as plain JSON values.
 
@@ -72,7 +72,7 @@ def describe_run(
         game: game or task.
         seed: the run's seed.
         steps: agent steps to train for.
-        backend: name of the environment backend.
+        backend: name of the environment backend; None if it is not known, which fits any.
 
     Raises:
         TypeError: `config` is not a dataclass instance.
@@ -191,22 +191,21 @@ def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> list[str]:
-    """Writes the manifests of a work directory, or checks that those there are of the same runs.
+def check(paths: Sequence[RunPaths], manifests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Checks that the manifests of a work directory, if there are some, are of the same runs.
 
     A work directory's checkpoints belong to one fleet, so all of its runs are there, or none. Every
     manifest lists the runs in their order in the checkpoints.
 
     Args:
         paths: `[R]`, files of the runs, all in one work directory.
-        manifests: `[R]`, what is about to run: all `SECTIONS`, as plain JSON values.
+        manifests: `[R]`, what is about to run: the section `run`, and others to be compared.
 
     Returns:
         What has changed since the runs began, a line for each change; see `check_same_run`.
 
     Raises:
         WorkdirMismatch: the work directory belongs to other runs, or a manifest is damaged.
-        OSError: it cannot be written.
     """
     workdir = paths[0].workdir
     others = set(workdir.glob(ALL)) - {own.manifest for own in paths}
@@ -223,20 +222,37 @@ def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> lis
         raise WorkdirMismatch(
             f"{workdir} belongs {belongs}; choose another --workdir or repeat the old command"
         )
-    order = [[own.game, own.seed] for own in paths]
     changes = []
     for own, described in zip(paths, manifests, strict=True):
         changes.append(check_same_run(own.manifest, described))
-        if own.manifest.exists() and read(own.manifest)["launch"].get("runs") != order:
+        if own.manifest.exists() and read(own.manifest)["launch"].get("runs") != _order(paths):
             raise WorkdirMismatch(
                 f"{workdir} holds these runs in another order: repeat the old command"
             )
+    return [change for change in dict.fromkeys(changes) if change]
+
+
+def claim(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> list[str]:
+    """Checks a work directory, and writes the manifests that are not there.
+
+    Arguments, result and errors are those of `check`; manifests have all `SECTIONS`, as plain JSON
+    values.
+
+    Raises:
+        OSError: a manifest cannot be written.
+    """
+    changes = check(paths, manifests)
     for own, described in zip(paths, manifests, strict=True):
         if not own.manifest.exists():
             own.directory.mkdir(parents=True, exist_ok=True)
-            launch = described["launch"] | {"runs": order}
+            launch = described["launch"] | {"runs": _order(paths)}
             files.write_json_atomically(own.manifest, {**described, "launch": launch})
-    return [change for change in dict.fromkeys(changes) if change]
+    return changes
+
+
+def _order(paths: Sequence[RunPaths]) -> list[list[Any]]:
+    """The runs in their order in the checkpoints, as `launch.runs` of each manifest."""
+    return [[own.game, own.seed] for own in paths]
 
 
 def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, Any]]) -> None:
@@ -263,7 +279,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
 
     Args:
         path: the manifest of the work directory.
-        manifest: what is about to run, as in `claim`.
+        manifest: what is about to run, as in `check`.
 
     Returns:
         None if `path` does not exist or nothing relevant differs. Else one line that names the
@@ -282,12 +298,15 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     except files.Damaged as error:
         raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
     old_format = old["run"].get("format", 1)
+    may_differ = [f"config.{CHANGES_NO_RESULT} "]
+    if manifest["run"]["backend"] is None:
+        may_differ.append("backend ")
     differing = [
         difference
         for difference in _differences(
             without_removed_fields(old["run"]), files.to_json_value(manifest["run"])
         )
-        if not difference.startswith(f"config.{CHANGES_NO_RESULT} ")
+        if not difference.startswith(tuple(may_differ))
     ]
     if old_format != FORMAT:
         raise WorkdirMismatch(
@@ -302,6 +321,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     changed = [
         difference
         for section in _CIRCUMSTANCES
+        if section in manifest
         for difference in _differences(old.get(section), manifest[section], section)
     ]
     return f"resumed under other circumstances: {_first_three(changed)}" if changed else None

@@ -5,39 +5,32 @@ from collections.abc import Callable
 
 import jax
 
+from rcrl_jax import words
 from rcrl_jax.return_contrast import episodes, instruments
 from rcrl_jax.training import evaluation, loop
-from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.recording import Recording
+from rcrl_jax.training.session import Session
 
 
 class Assessor:
-    """Evaluates a fleet during and after training."""
+    """Evaluates the agents of a session during and after training."""
 
     def __init__(
-        self,
-        plan: Plan,
-        fleet: Fleet,
-        recording: Recording,
-        action_repeat: int,
-        before_step: Callable[[loop.LoopState], None],
+        self, session: Session, recording: Recording, before_step: Callable[[], None]
     ) -> None:
         """Plays nothing yet.
 
         Args:
-          plan: the experiment.
-          fleet: plays.
+          session: whose agents play.
           recording: where results go.
-          action_repeat: environment steps of an agent step.
           before_step: called before every step of a game; an exception in it ends the evaluation.
         """
-        self._plan, self._fleet, self._recording = plan, fleet, recording
-        self._before_step = before_step
+        self._session, self._recording, self._before_step = session, recording, before_step
         # The period is in environment steps.
-        self._period = max(fleet.agent.evaluation.period // action_repeat, 1)
+        action_repeat = session.environment.spec.action_repeat
+        self._period = max(session.fleet.agent.evaluation.period // action_repeat, 1)
 
-    def assess_if_due(self, state: loop.LoopState) -> float | None:
+    def assess_if_due(self) -> float | None:
         """Carries out the periodic evaluation of this step, unless it is recorded already.
 
         Returns:
@@ -46,32 +39,32 @@ class Assessor:
         Raises:
           NotFinite: a parameter or an action is not finite.
         """
-        step = state.step
-        if step in (0, self._plan.total_steps) or step % self._period:
+        state, last = self._session.state, self._session.plan.total_steps
+        if state.early_updates or state.step in (0, last) or state.step % self._period:
             return None
-        if self._recording.is_evaluated(step):
+        if self._recording.is_evaluated(state.step):
             return None
-        result = self._assess(state, self._fleet.agent.evaluation.episodes, film=0)
+        result = self._assess(self._session.fleet.agent.evaluation.episodes, film=0)
         return float(result.returns.mean())
 
-    def assess_finally(self, state: loop.LoopState) -> evaluation.Evaluation:
+    def assess_finally(self) -> evaluation.Evaluation:
         """Carries out the final evaluation and writes the scores.
 
         Raises:
           NotFinite: a parameter or an action is not finite.
         """
-        result = self._assess(state, self._plan.eval_episodes, film=int(self._plan.film))
-        self._recording.write_scores(state.step, result)
+        plan = self._session.plan
+        self._session.say(f"final evaluation: {words.count('episode', plan.eval_episodes)}")
+        result = self._assess(plan.eval_episodes, film=int(plan.film))
+        self._recording.write_scores(result)
         return result
 
-    def _assess(
-        self, state: loop.LoopState, num_episodes: int, *, film: int
-    ) -> evaluation.Evaluation:
-        fleet, plan = self._fleet, self._plan
+    def _assess(self, num_episodes: int, *, film: int) -> evaluation.Evaluation:
+        fleet, plan, state = self._session.fleet, self._session.plan, self._session.state
         # Metrics are checked only now and then, and discrete actions are finite in any case.
         leaves = jax.tree.leaves(fleet.to_host(state.learner.params))
         if diverged := loop.not_finite(leaves):
-            raise loop.NotFinite("a parameter", state, diverged)
+            raise loop.NotFinite("a parameter", state.step, diverged)
         num_recorded = min(num_episodes, evaluation.GAMES_AT_ONCE)
         recorder = episodes.Recorder(
             fleet.num_runs * num_recorded,
@@ -86,7 +79,7 @@ class Assessor:
             plan.make_environment,
             state.step,
             range(num_episodes),
-            before_step=lambda: self._before_step(state),
+            before_step=self._before_step,
         )
         try:
             result = play(film=film, after_step=recorder)
@@ -95,7 +88,7 @@ class Assessor:
                 for name in fleet.agent.evaluation.others
             }
         except FloatingPointError:
-            raise loop.NotFinite("an action of an evaluation", state) from None
+            raise loop.NotFinite("an action of an evaluation", state.step) from None
         games, n = recorder.episodes, num_recorded
         unseen = instruments.measure(
             fleet,
@@ -107,5 +100,5 @@ class Assessor:
         for name, means in others.items():
             for measured, mean in zip(unseen, means, strict=True):
                 measured[f"mean_{name}"] = float(mean)
-        self._recording.record_evaluation(state.step, result, unseen)
+        self._recording.record_evaluation(result, unseen)
         return result

@@ -27,26 +27,16 @@ import numpy as np
 
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.envs.agent_view import AgentEnvironment, AgentStep
+from rcrl_jax.envs.agent_view import AgentStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.history import History
+from rcrl_jax.training.session import LoopState, Session
 
 
-class LoopState(NamedTuple):
-    """All that the loop carries from step to step beside environment, replay and history."""
-
-    step: int  # agent steps taken
-    learner: types.LearnerState  # leading axis R' (see `Fleet`)
-    observation: np.ndarray  # [R, C, *frame_shape], to act on next
-    pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
-    memory: types.Memory  # of acting
-    early_updates: int = 0  # updates made at this step so far, before its action
-
-
-def start(fleet: Fleet, environment: AgentEnvironment) -> LoopState:
-    """The state of new runs; resets the environment."""
-    return LoopState(0, fleet.init(), environment.reset(), None, fleet.init_memory(1))
+def start(session: Session) -> None:
+    """Starts new runs; resets the environment."""
+    fleet = session.fleet
+    observation, memory = session.environment.reset(), fleet.init_memory(1)
+    session.state = LoopState(0, fleet.init(), observation, None, memory)
 
 
 class Step(NamedTuple):
@@ -61,38 +51,33 @@ class Step(NamedTuple):
 
 
 class NotFinite(Exception):
-    """Learning has diverged."""
+    """Learning has diverged; the session holds the state to keep."""
 
-    def __init__(self, what: str, state: LoopState, runs: Sequence[int] = ()) -> None:
-        """Remembers the state to keep, and the rows of the runs that have diverged, if known."""
-        super().__init__(f"{what} is not finite at step {state.step}")
-        self.state, self.runs = state, runs
+    def __init__(self, what: str, step: int, runs: Sequence[int] = ()) -> None:
+        """Remembers the rows of the runs that have diverged, if known."""
+        super().__init__(f"{what} is not finite at step {step}")
+        self.runs = runs
 
 
-def train(
-    state: LoopState,
-    *,
-    fleet: Fleet,
-    environment: AgentEnvironment,
-    replay: SegmentReplay,
-    history: History,
-    total_steps: int,
-) -> Iterator[Step]:
-    """Trains from `state` to `total_steps` agent steps, yielding after each of them.
+def train(session: Session) -> Iterator[Step]:
+    """Trains from the session's state to the plan's last step, yielding after each step.
 
     Where several updates are due at a step, it also yields after each of them that comes before the
-    action.
+    action. Before it yields, it puts the new state into the session.
 
     Raises:
       NotFinite: an action is not finite; it has not been sent to the environment.
     """
+    fleet, environment, replay = session.fleet, session.environment, session.replay
+    state, total_steps = session.state, session.plan.total_steps
     agent = fleet.agent
     before_action = agent.schedule.before_action
     for step in range(state.step, total_steps + before_action):
         beta, due = importance_exponent(agent, step, total_steps), agent.schedule.due(step)
         beside_action = due > 0 and not before_action
         while state.early_updates < due - beside_action:
-            completed, state = state.pending_update, _update_early(state, fleet, replay, beta)
+            completed = state.pending_update
+            session.state = state = _update_early(session, beta)
             yield Step(state, None, completed)
         if step == total_steps:  # the last updates of an agent that learns before it acts
             return
@@ -100,45 +85,47 @@ def train(
         actions, memory = fleet.act(learner.params.agent, observation[:, None], state.memory, step)
         update = None
         if beside_action:
-            learner, update = _update(learner, fleet, replay, beta)
+            learner, update = _update(session, learner, beta)
 
         actions = np.asarray(actions)[: fleet.num_runs, 0]
         if diverged := not_finite([actions]):
             # The update under way has consumed the learner of `state`: its successor is kept.
-            raise NotFinite("an action", state._replace(learner=learner), diverged)
+            session.state = state._replace(learner=learner)
+            raise NotFinite("an action", step, diverged)
         environment.send(actions)
         if pending is not None:
             _update_priorities(replay, pending)
         outcome = environment.recv()
-        store_step(replay, history, observation, actions, outcome)
+        store_step(session, observation, actions, outcome)
 
         ended = outcome.terminated | outcome.truncated
         memory = memory._replace(is_first=ended[:, None])
         has_completed = before_action or not state.early_updates
-        state = LoopState(step + 1, learner, outcome.observation, update, memory)
+        session.state = state = LoopState(step + 1, learner, outcome.observation, update, memory)
         yield Step(state, outcome, pending if has_completed else None)
 
 
 def _update(
-    learner: types.LearnerState, fleet: Fleet, replay: SegmentReplay, beta: float, kind: int = 0
+    session: Session, learner: types.LearnerState, beta: float, kind: int = 0
 ) -> tuple[types.LearnerState, types.Update]:
     """Samples a batch and begins an update; returns before it is computed."""
-    sample = replay.sample(beta, kind)
-    learner, result = fleet.update(learner, sample.batch, kind)
+    sample = session.replay.sample(beta, kind)
+    learner, result = session.fleet.update(learner, sample.batch, kind)
     return learner, types.Update(sample.index, result, sample.positive_is_anchor)
 
 
-def _update_early(state: LoopState, fleet: Fleet, replay: SegmentReplay, beta: float) -> LoopState:
-    """One update before the action of a step.
+def _update_early(session: Session, beta: float) -> LoopState:
+    """The state after one update before the action of a step.
 
     Returns when the update before this one has ended, whose losses it fetches. So of the replay's
     two buffers, the next draw fills the one that no update reads, and the device always has an
     update to compute.
     """
-    kind = fleet.agent.schedule.kind(state.step, state.early_updates)
-    learner, update = _update(state.learner, fleet, replay, beta, kind)
+    state = session.state
+    kind = session.fleet.agent.schedule.kind(state.step, state.early_updates)
+    learner, update = _update(session, state.learner, beta, kind)
     if state.pending_update is not None:
-        _update_priorities(replay, state.pending_update)
+        _update_priorities(session.replay, state.pending_update)
     return state._replace(
         learner=learner, pending_update=update, early_updates=state.early_updates + 1
     )
@@ -156,14 +143,10 @@ def not_finite(arrays: Iterable[np.ndarray]) -> list[int]:
 
 
 def store_step(
-    replay: SegmentReplay,
-    history: History,
-    observation: np.ndarray,
-    actions: np.ndarray,
-    outcome: AgentStep,
+    session: Session, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep
 ) -> None:
     """Adds one step of all runs to the replay and to the history."""
-    replay.add(
+    session.replay.add(
         observation[:, -1],
         actions,
         outcome.reward,
@@ -171,15 +154,14 @@ def store_step(
         outcome.truncated,
         outcome.frame,
     )
-    history.add(actions, outcome.frame)
+    session.history.add(actions, outcome.frame)
 
 
-def rebuild(
-    actions: np.ndarray, *, environment: AgentEnvironment, replay: SegmentReplay, history: History
-) -> np.ndarray:
+def rebuild(session: Session, actions: np.ndarray) -> np.ndarray:
     """Plays logged actions again, which brings back the emulators and the replay's transitions.
 
     Args:
+      session: of new runs.
       actions: `[R, steps, *act]`, logged.
 
     Returns:
@@ -189,12 +171,12 @@ def rebuild(
       NotRepeated: rewards, or frames that are rendered again, differ from the log of frames.
       SimulatorFailed: a simulator has ended or hangs.
     """
-    observation = environment.reset()
+    observation = session.environment.reset()
     if actions.dtype == np.uint8:  # discrete actions, kept in a byte each
         actions = actions.astype(np.int32)
     for step_actions in actions.swapaxes(0, 1):
-        outcome = environment.step(step_actions)
-        store_step(replay, history, observation, step_actions, outcome)
+        outcome = session.environment.step(step_actions)
+        store_step(session, observation, step_actions, outcome)
         observation = outcome.observation
     return observation
 

@@ -47,6 +47,7 @@ class Plan:
         the checkpoint of that step. Agents that learn before they act still update after the last
         one. A resumed run may call it again for the same step.
       observe_period: agent steps.
+      backend: what simulates, as manifests name it; None if only the environments know.
     """
 
     preset: str
@@ -65,6 +66,7 @@ class Plan:
     frame_store: str = "host"
     observe: Callable[[Moment], None] | None = None
     observe_period: int = 10_000
+    backend: str | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:

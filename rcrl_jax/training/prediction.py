@@ -25,8 +25,8 @@ from rcrl_jax.return_contrast import instruments
 from rcrl_jax.runs import checkpoints
 from rcrl_jax.training import build, evaluation
 from rcrl_jax.training.fleet import Fleet
-from rcrl_jax.training.loop import LoopState
 from rcrl_jax.training.plan import Plan
+from rcrl_jax.training.session import Session
 
 _BYTES_A_SLOT = 80  # of a replay without its frames: stack, action, window, segments, sum tree
 _BYTES_A_RUN = 16 * 2**20  # emulator, history, records
@@ -132,36 +132,33 @@ def fleet_of(plan: Plan, spec: EnvironmentSpec) -> Fleet:
     return build.assemble_fleet(plan, spec, np.full(len(plan.runs), spec.max_num_actions))
 
 
-def check_resources(plan: Plan, fleet: Fleet, spec: EnvironmentSpec) -> MemoryNeeds:
-    """Checks that a plan's fleet fits on the disk and in memory; writes nothing.
+def check_resources(plan: Plan, spec: EnvironmentSpec) -> None:
+    """Checks that a plan's fleet fits on the disk and in memory; makes and writes nothing.
 
     What the runs have written already needs no more space.
 
     Args:
       plan: the experiment.
-      fleet: its runs.
-      spec: of their environments.
-
-    Returns:
-      The predicted memory.
+      spec: of its environments; its actions are the largest action set that they may have.
 
     Raises:
+      Incompatible: the configuration, its tasks and the environments do not work together.
       DoesNotFit: too little memory.
       OSError: too little space on the disk.
     """
+    fleet = fleet_of(plan, spec)
     files.check_space(plan.workdir, predict_disk(fleet, plan.total_steps) - _on_disk(plan))
+    check(predict_memory(fleet, spec, plan.frame_store, plan.total_steps), fleet.num_runs)
+
+
+def forecast(session: Session) -> str:
+    """One line for the user about a session: memory and time to its end, from timed updates."""
+    plan, fleet, state = session.plan, session.fleet, session.state
+    spec = session.environment.spec
     memory = predict_memory(fleet, spec, plan.frame_store, plan.total_steps)
-    check(memory, fleet.num_runs)
-    return memory
-
-
-def forecast(
-    memory: MemoryNeeds, fleet: Fleet, replay: SegmentReplay, state: LoopState, total_steps: int
-) -> str:
-    """One line for the user about a fleet in `state`: memory and time, from timed updates."""
-    counts = updates_to_go(fleet.agent.schedule, state.step, state.early_updates, total_steps)
+    counts = updates_to_go(fleet.agent.schedule, state.step, state.early_updates, plan.total_steps)
     seconds = sum(
-        number * time_update(fleet, replay.example_batch(kind), kind)
+        number * time_update(fleet, session.replay.example_batch(kind), kind)
         for kind, number in enumerate(counts)
         if number
     )

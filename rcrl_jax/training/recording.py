@@ -2,57 +2,37 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 
 from rcrl_jax import files, types
-from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentStep
-from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import parameters, records
 from rcrl_jax.runs.recorder import Counters, RunRecorder
 from rcrl_jax.training import loop
 from rcrl_jax.training.evaluation import Evaluation
-from rcrl_jax.training.history import History
-from rcrl_jax.training.plan import Plan
+from rcrl_jax.training.session import Session
 
 
 class Recording(contextlib.ExitStack):
-    """Writes the episodes, metrics, evaluations and scores of all runs of a plan."""
+    """Writes the episodes, metrics, evaluations and scores of all runs of a session."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        agent: Agent,
-        spec: EnvironmentSpec,
-        replay: SegmentReplay,
-        history: History,
-        start: int,
-        written: records.RecordState | None,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, session: Session, written: records.RecordState | None) -> None:
         """Opens the runs' files; see `RunRecorder`.
 
         Args:
-          plan: the experiment.
-          agent: of its fleet.
-          spec: of its environments, for the units of steps.
-          replay: from which segment lengths are recorded.
-          history: from which the most frequent action's share is recorded.
-          start: agent steps that training continues from; later records are dropped.
-          written: what the runs' files held at `start`; None if training begins.
-          say: prints a line for the user.
+          session: training continues from its step; later records are dropped.
+          written: what the runs' files held at that step; None if training begins.
 
         Raises:
           Damaged: a file to continue does not hold the records of this run.
           OSError: a file cannot be written.
         """
         super().__init__()
-        self._plan, self._agent, self._spec = plan, agent, spec
-        self._replay, self._history, self._say = replay, history, say
+        self._session = session
+        plan, start, say = session.plan, session.state.step, session.say
         of_each_run = [None] * len(plan.paths)
         if written is not None:
             of_each_run = [records.RecordState(*own) for own in zip(*written, strict=True)]
@@ -97,20 +77,20 @@ class Recording(contextlib.ExitStack):
           NotFinite: a recorded metric of the update is not finite.
         """
         number, early_updates = step.state.step, step.state.early_updates
-        period = self._plan.record_period
+        period = self._session.plan.record_period
         if step.outcome is None:
             is_first = early_updates % period == 0
         else:
-            self._record_episodes(number, step.outcome)
-            is_first = number % period < self._agent.schedule.update_period
+            self._record_episodes(step.outcome)
+            is_first = number % period < self._session.fleet.agent.schedule.update_period
         if step.completed_update is not None and is_first:
-            self._record_metrics(number, early_updates, step.completed_update)
+            self._record_metrics(step.completed_update)
             metrics = step.completed_update.result.metrics.values()
             runs = len(self._recorders)
             if diverged := loop.not_finite(np.asarray(value)[:runs] for value in metrics):
-                raise loop.NotFinite("a loss", step.state, diverged)
+                raise loop.NotFinite("a loss", number, diverged)
 
-    def _record_episodes(self, step: int, outcome: AgentStep) -> None:
+    def _record_episodes(self, outcome: AgentStep) -> None:
         for run in np.nonzero(outcome.finished)[0]:
             scalars = {
                 "episode_return": outcome.episode_return[run],
@@ -118,36 +98,38 @@ class Recording(contextlib.ExitStack):
             }
             if outcome.failed[run]:
                 scalars["physics_errors"] = 1
-                game, seed = self._plan.runs[run]
-                self._say(
-                    f"warning: {game}, seed {seed}: a physics error at agent step {step}; the "
-                    "episode is cut there"
+                game, seed = self._session.plan.runs[run]
+                self._session.say(
+                    f"warning: {game}, seed {seed}: a physics error at agent step "
+                    f"{self._session.state.step}; the episode is cut there"
                 )
-            self._recorders[run].record(self._counters(step), scalars)
+            self._recorders[run].record(self._counters, scalars)
 
-    def _record_metrics(self, step: int, early_updates: int, update: types.Update) -> None:
+    def _record_metrics(self, update: types.Update) -> None:
+        session, agent = self._session, self._session.fleet.agent
+        step, early_updates = session.state.step, session.state.early_updates
         metrics = jax.tree.map(np.asarray, update.result.metrics)
         if early_updates:
             of_all = {"early_updates": early_updates}
         else:
             of_all = {"steps_per_s": self._steps_per_s(step)}
-        replay = self._agent.replay
+        replay = agent.replay
         for run, recorder in enumerate(self._recorders):
             scalars = {name: float(value[run]) for name, value in metrics.items()}
             if replay.priority_exponent:
-                total = self._plan.total_steps
+                total = session.plan.total_steps
                 # The finished update was sampled at agent step `step - 2`.
-                scalars["beta"] = loop.importance_exponent(self._agent, step - 2, total)
-            if not (early_updates or self._agent.action.shape):
-                actions = self._history.newest(self._plan.record_period)[run]
+                scalars["beta"] = loop.importance_exponent(agent, step - 2, total)
+            if not (early_updates or agent.action.shape):
+                actions = session.history.newest(session.plan.record_period)[run]
                 scalars["most_frequent_action"] = np.bincount(actions).max() / len(actions)
             scalars |= of_all
             if replay.contrast_rule.number:
-                lengths = np.quantile(self._replay.segment_lengths(run), (0.1, 0.5, 0.9))
+                lengths = np.quantile(session.replay.segment_lengths(run), (0.1, 0.5, 0.9))
                 for percentile, length in zip((10, 50, 90), lengths, strict=True):
                     scalars[f"segment_length_p{percentile}"] = float(length)
                 scalars["positive_is_anchor"] = float(update.positive_is_anchor[run])
-            recorder.record(self._counters(step), scalars)
+            recorder.record(self._counters, scalars)
 
     def _steps_per_s(self, step: int) -> float:
         """Agent steps a second since the last metrics."""
@@ -157,24 +139,21 @@ class Recording(contextlib.ExitStack):
     def is_evaluated(self, step: int) -> bool:
         """Whether every run's last recorded evaluation is the one after `step` agent steps."""
         self.restore_deleted()
-        last = map(records.last_evaluation, self._plan.paths)
+        last = map(records.last_evaluation, self._session.plan.paths)
         return all(line is not None and line["agent_steps"] == step for line in last)
 
-    def record_evaluation(
-        self, step: int, result: Evaluation, unseen: Sequence[Mapping[str, float]]
-    ) -> None:
+    def record_evaluation(self, result: Evaluation, unseen: Sequence[Mapping[str, float]]) -> None:
         """Records one evaluation of each run.
 
         Skips a run whose last record is this evaluation: a process wrote it and was killed.
 
         Args:
-          step: agent steps of the agents.
-          result: their games.
+          result: the games of the agents at this step.
           unseen: `[R]`, further metrics of the games, value by name.
         """
         self.restore_deleted()
         for paths, recorder, returns, cut, failed, measured in zip(
-            self._plan.paths,
+            self._session.plan.paths,
             self._recorders,
             result.returns,
             result.cut,
@@ -185,28 +164,29 @@ class Recording(contextlib.ExitStack):
             if failed:
                 measured = {**measured, "physics_errors": int(failed)}
             last = records.last_evaluation(paths) or {"agent_steps": None}
+            step = self._session.state.step
             if last["agent_steps"] != step or last["returns"] != list(returns):
                 recorder.record_evaluation(
-                    self._counters(step), returns, episodes_cut=cut, measured=measured
+                    self._counters, returns, episodes_cut=cut, measured=measured
                 )
 
-    def write_parameters(self, params: types.TrainableParams) -> None:
+    def write_parameters(self) -> None:
         """Writes the final parameters of every run by their paths; see `parameters.by_name`.
-
-        Args:
-          params: on the host, leading axis R.
 
         Raises:
           OSError: they cannot be written.
         """
-        named = parameters.by_name(params)
+        session = self._session
+        named = parameters.by_name(session.fleet.to_host(session.state.learner.params))
         for run, recorder in enumerate(self._recorders):
             recorder.write_parameters({name: array[run] for name, array in named.items()})
 
-    def write_scores(self, step: int, result: Evaluation) -> None:
-        """Writes the final evaluation, after `step` agent steps, as every run's scores."""
+    def write_scores(self, result: Evaluation) -> None:
+        """Writes the final evaluation as every run's scores."""
         for recorder, returns, cut in zip(self._recorders, result.returns, result.cut, strict=True):
-            recorder.write_scores(self._counters(step), returns, episodes_cut=cut)
+            recorder.write_scores(self._counters, returns, episodes_cut=cut)
 
-    def _counters(self, step: int) -> Counters:
-        return Counters(step, self._spec.action_repeat * step, self._spec.frames_per_step * step)
+    @property
+    def _counters(self) -> Counters:
+        step, spec = self._session.state.step, self._session.environment.spec
+        return Counters(step, spec.action_repeat * step, spec.frames_per_step * step)

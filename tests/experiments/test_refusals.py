@@ -348,10 +348,10 @@ def test_every_preset_of_a_representation_experiment_is_checked_before_the_first
 ):
     check = prediction.check_resources
 
-    def check_all_but_the_second(plan, fleet, spec):
+    def check_all_but_the_second(plan, spec):
         if plan.preset == "rcrl":
             raise prediction.DoesNotFit("rcrl does not fit")
-        check(plan, fleet, spec)
+        check(plan, spec)
 
     monkeypatch.setattr(prediction, "check_resources", check_all_but_the_second)
     refused = programs.call(REPRESENTATION, "--presets=erainbow,rcrl", directory=tmp_path)
@@ -403,8 +403,8 @@ def command_lines(draw) -> tuple[str, list[str]]:
 def test_no_command_line_ends_in_a_traceback(tmp_path, command_line):
     module, arguments = command_line
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("fleet_of", "check_resources"):  # have tests of their own
-            patch.setattr(prediction, name, lambda *arguments: None)
+        # It has tests of its own.
+        patch.setattr(prediction, "check_resources", lambda *arguments: None)
         try:
             ended = programs.call(module, *arguments, directory=tmp_path)
         except Trained:

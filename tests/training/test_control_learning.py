@@ -1,6 +1,9 @@
 """SAC learns to move a dot to its mark."""
 
-from rcrl_jax.training import build, evaluation
+import dataclasses
+
+from rcrl_jax.training import evaluation
+from rcrl_jax.training.session import Session
 from tests.training import toy, toy_control
 
 # Of 10. A dot that stays where it is, as that of a fresh policy nearly does, gets 6.7 on average;
@@ -19,10 +22,10 @@ LEARNING = {
 def test_sac_learns():
     steps = 1000
     plan = toy_control.make_plan("", "state_sac", overrides=LEARNING)
-    environment, fleet = build.make_fleet(plan)
-    *_, last = toy.training(fleet, environment, steps)
+    session = Session(dataclasses.replace(plan, total_steps=steps))
+    *_, last = toy.training(session)
     params = last.state.learner.params.agent
     score = evaluation.evaluate(
-        params, fleet, plan.make_environment, steps, range(50)
+        params, session.fleet, plan.make_environment, steps, range(50)
     ).returns.mean()
     assert score >= GOOD

@@ -1,5 +1,7 @@
 """Experiments end, stop, resume and refuse as documented; resuming is exact, bit for bit."""
 
+import ast
+import inspect
 import json
 import shutil
 import signal
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.runs import checkpoints, manifest, records
-from rcrl_jax.training import assessment, experiment, loop, prediction
+from rcrl_jax.training import assessment, build, experiment, loop, prediction, recording, session
 from tests.training import toy
 from tests.training.toy import Interruption, run
 
@@ -21,6 +23,16 @@ def contents(directory) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
+
+
+@pytest.mark.parametrize("module", [assessment, experiment, loop, recording, session])
+def test_functions_of_the_engine_take_the_session_whole(module):
+    tree = ast.parse(inspect.getsource(module))
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        names = [own.arg for own in function.args.args + function.args.kwonlyargs]
+        assert len(set(names) - {"self"}) <= 5, function.name
+        members = {"environment", "fleet", "replay", "history", "state", "plan", "recording"}
+        assert len(members.intersection(names)) <= 1, function.name
 
 
 # --- what a run leaves ------------------------------------------------------------------------
@@ -182,7 +194,8 @@ def test_a_checkpoint_costs_a_fraction_of_the_frames(reference):
     assert int(saved.learner.updates[0]) == toy.STEPS - reference.config.learn_start
 
 
-def test_a_finished_run_is_not_trained_again(reference):
+def test_a_finished_run_is_not_trained_again(reference, monkeypatch):
+    monkeypatch.setattr(build, "make_fleet", None)  # neither emulators nor agents are made
     before = contents(reference.workdir)
     lines = run(reference)
     assert any("finished already" in line for line in lines)
@@ -255,6 +268,7 @@ def test_signals_save_at_once_and_the_same_call_resumes(tmp_path, reference, mon
     [
         ({"overrides": {"learning_rate": 0.5}}, "config.learning_rate 0.001 -> 0.5"),
         ({"total_steps": toy.STEPS + 1}, "steps 240 -> 241"),
+        ({"backend": "ale"}, "backend catch -> ale"),
         ({"seeds": (4,)}, "belongs to rcrl/Catch/seed_3 as well"),
         ({"seeds": (3, 4)}, "belongs to other runs than rcrl/Catch/seed_4"),
     ],
@@ -265,6 +279,12 @@ def test_a_work_directory_of_another_run_is_refused_untouched(reference, change,
         run(toy.make_plan(reference.workdir, **change))
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
     assert contents(reference.workdir) == before
+
+
+def test_a_finished_run_goes_on_under_the_name_of_its_backend(reference):
+    assert "this run is finished already: nothing to do" in run(
+        toy.make_plan(reference.workdir, backend="catch")
+    )
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):

@@ -15,6 +15,7 @@ from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.replay.frames import FrameReferences, device_frame_size
 from rcrl_jax.training import build, prediction
 from rcrl_jax.training import fleet as fleets
+from rcrl_jax.training.session import Session
 from tests.training import test_golden, toy, toy_control, toy_simple, toy_world_models
 
 SEEDS = (3, 5, 8)
@@ -231,9 +232,11 @@ def test_references_to_device_frames_give_the_results_of_arrays(together):
 
 def test_with_frames_on_the_device_a_program_is_compiled_once():
     config = toy.make_config("erainbow", learn_start=30)
-    environment, fleet = toy.make_fleet(config, SEEDS[:2])
-    replay = build.make_replay(fleet, "device")
-    assert len([*toy.training(fleet, environment, 36, replay=replay)]) == 36
+    plan = toy.plan_of("", "erainbow", config, toy.GAME, SEEDS[:2], total_steps=36,
+                       make_environment=toy.make_catch, frame_store="device")  # fmt: skip
+    session = Session(plan)
+    assert len([*toy.training(session)]) == 36
+    fleet = session.fleet
     assert fleet.programs.update[0]._cache_size() == 1
     assert fleet.programs.act["training"]._cache_size() == 1
 

@@ -1,6 +1,7 @@
 """RCRL learns Catch."""
 
 from rcrl_jax.training import evaluation
+from rcrl_jax.training.session import Session
 from tests.training import toy
 
 STEPS, EVALUATED_EVERY, GAMES = 3500, 250, 70
@@ -29,12 +30,14 @@ LEARNING = {
 def test_rcrl_learns():
     """Ends once the mean return of a seed is good; two seeds, because one alone may be slow."""
     config = toy.make_config("rcrl", LEARNING)
-    environment, fleet = toy.make_fleet(config, (1, 2), batching="vmap")
-    for step in toy.training(fleet, environment, STEPS):
+    plan = toy.plan_of("", "rcrl", config, toy.GAME, (1, 2), total_steps=STEPS, batching="vmap",
+                       make_environment=toy.make_catch)  # fmt: skip
+    session = Session(plan)
+    for step in toy.training(session):
         now = step.state.step
         if now > config.learn_start and now % EVALUATED_EVERY == 0:
             returns = evaluation.evaluate(
-                step.state.learner.params.agent, fleet, toy.make_catch, now, range(GAMES)
+                step.state.learner.params.agent, session.fleet, toy.make_catch, now, range(GAMES)
             ).returns
             means = returns.mean(axis=1)
             if means.max() >= GOOD:
@@ -42,6 +45,6 @@ def test_rcrl_learns():
     assert means.max() >= GOOD
     others = range(GAMES, GAMES + 300)
     again = evaluation.evaluate(
-        step.state.learner.params.agent, fleet, toy.make_catch, now, others
+        step.state.learner.params.agent, session.fleet, toy.make_catch, now, others
     ).returns.mean(axis=1)
     assert again[means.argmax()] >= CONFIRMED

@@ -1,12 +1,15 @@
 """The loop's order of events, its schedule, and the replay rebuilt from logged actions."""
 
+from collections import deque
+
 import jax
 import numpy as np
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.training import build, loop
+from rcrl_jax.training import loop
 from rcrl_jax.training.history import History
+from rcrl_jax.training.session import Session
 from tests.training import toy
 
 RUNS = (4, 9)
@@ -64,19 +67,25 @@ class Spy:
         return call
 
 
-def _make(config):
-    """Training environments, a scripted fleet with the log of its calls, and a replay."""
-    environment, fleet = toy.make_fleet(config, RUNS)
-    log = []
-    return environment, ScriptedFleet(fleet.agent, log), build.make_replay(fleet, "host"), log
+def plan_of(config, total_steps, seeds=RUNS):
+    return toy.plan_of("", "rcrl", config, toy.GAME, seeds, total_steps=total_steps,
+                       make_environment=toy.make_catch)  # fmt: skip
+
+
+def _make(config, total_steps):
+    """A session with a scripted fleet, and the log of the fleet's calls."""
+    session, log = Session(plan_of(config, total_steps)), []
+    session.replay  # noqa: B018 (of the true fleet)
+    session.fleet = ScriptedFleet(session.fleet.agent, log)
+    return session, log
 
 
 def _train(config, total_steps=STEPS):
     """Runs a scripted loop; returns the log of its events and what it yielded."""
-    environment, fleet, replay, log = _make(config)
-    environment = Spy(environment, log, ("reset", "send", "recv"))
-    replay = Spy(replay, log, ("add", "sample", "update_priorities"))
-    steps = list(toy.training(fleet, environment, total_steps, replay=replay))
+    session, log = _make(config, total_steps)
+    session.environment = Spy(session.environment, log, ("reset", "send", "recv"))
+    session.replay = Spy(session.replay, log, ("add", "sample", "update_priorities"))
+    steps = list(toy.training(session))
     assert log.pop(0)[0] == "reset"
     return log, steps
 
@@ -182,56 +191,45 @@ REBUILT = [{"max_episode_steps": 5}, {"max_episode_steps": 100}]
 
 
 def _trained(config, total_steps):
-    environment, fleet, replay, _ = _make(config)
-    history = History(len(RUNS), total_steps)
-    *_, last = toy.training(fleet, environment, total_steps, replay=replay, history=history)
-    return last.state, environment, replay, history
+    session, _ = _make(config, total_steps)
+    deque(toy.training(session), maxlen=0)
+    return session
 
 
 @pytest.mark.parametrize("overrides", REBUILT)
 @pytest.mark.parametrize("steps", [4, 160])
 def test_logged_actions_rebuild_emulators_and_replay(overrides, steps):
     config = toy.make_config("rcrl", {"replay.capacity": 60}, learn_start=LEARN_START, **overrides)
-    state, environment, replay, history = _trained(config, steps)
-
-    again, fleet, rebuilt, _ = _make(config)
-    log = History(len(RUNS), steps)
-    observation = loop.rebuild(
-        history.state.actions, environment=again, replay=rebuilt, history=log
-    )
+    trained, (again, _) = _trained(config, steps), _make(config, steps)
+    state, replay, rebuilt = trained.state, trained.replay, again.replay
+    observation = loop.rebuild(again, trained.history.state.actions)
     rebuilt.restore(replay.state)
     np.testing.assert_array_equal(observation, state.observation)
-    toy.assert_equal_trees(log.state, history.state)
+    toy.assert_equal_trees(again.history.state, trained.history.state)
     toy.assert_equal_trees(rebuilt.state, replay.state)
     for run in range(len(RUNS)):
         np.testing.assert_array_equal(rebuilt.segment_lengths(run), replay.segment_lengths(run))
 
     # From here on both are equal: frames, segments, windows and priorities.
     continued = []
-    for emulators, memory in ((environment, replay), (again, rebuilt)):
-        *_, last = loop.train(
-            state._replace(step=steps, pending_update=None, learner=fleet.init()),
-            fleet=fleet,
-            environment=emulators,
-            replay=memory,
-            history=History(len(RUNS), 30),
-            total_steps=steps + 30,
-        )
-        samples = [jax.tree.map(np.array, memory.sample(0.5)) for _ in range(4)]
-        continued.append((last.state.observation, last.outcome, samples, memory.state))
+    for session in (trained, again):
+        session.fleet, session.history = again.fleet, History(len(RUNS), 30)
+        session.state = state._replace(pending_update=None, learner=again.fleet.init())
+        session.plan = plan_of(config, steps + 30)
+        *_, last = loop.train(session)
+        samples = [jax.tree.map(np.array, session.replay.sample(0.5)) for _ in range(4)]
+        continued.append((last.state.observation, last.outcome, samples, session.replay.state))
     toy.assert_equal_trees(*continued)
 
 
 def test_the_checksum_detects_a_changed_action_and_another_emulator():
     config = toy.make_config("rcrl", learn_start=LEARN_START)
-    _, _, _, history = _trained(config, 40)
+    history = _trained(config, 40).history
 
     def checksum(actions, seeds=RUNS):
-        log = History(len(RUNS), 40)
-        environment, fleet = toy.make_fleet(config, seeds)
-        replay = build.make_replay(fleet, "host")
-        loop.rebuild(actions, environment=environment, replay=replay, history=log)
-        return log.checksum
+        session = Session(plan_of(config, 40, seeds))
+        loop.rebuild(session, actions)
+        return session.history.checksum
 
     actions = history.state.actions
     np.testing.assert_array_equal(checksum(actions), history.checksum)

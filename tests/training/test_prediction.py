@@ -159,19 +159,19 @@ def test_space_that_a_run_has_filled_is_not_needed_again(tmp_path, monkeypatch):
     disk = shutil.disk_usage("/")._replace(free=needed - 100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
     with pytest.raises(OSError, match="no space left"):
-        prediction.check_resources(plan, fleet, spec)
+        prediction.check_resources(plan, spec)
     (tmp_path / "of_another_program").write_bytes(bytes(200_000))
     with pytest.raises(OSError, match="no space left"):
-        prediction.check_resources(plan, fleet, spec)
+        prediction.check_resources(plan, spec)
     (tmp_path / "frames.log").write_bytes(bytes(60_000))
     toy.paths_of(plan).directory.mkdir(parents=True)
     toy.paths_of(plan).metrics.write_bytes(bytes(30_000))
     with pytest.raises(OSError, match="no space left"):
-        prediction.check_resources(plan, fleet, spec)
+        prediction.check_resources(plan, spec)
     left = toy.paths_of(plan).checkpoints / "7.partial"  # which the start deletes
     left.mkdir(parents=True)
     (left / "half").write_bytes(bytes(10_000))
-    prediction.check_resources(plan, fleet, spec)
+    prediction.check_resources(plan, spec)
 
 
 def test_predicting_memory_allocates_nothing_of_what_it_predicts():

@@ -12,6 +12,7 @@ from rcrl_jax.runs import records
 from rcrl_jax.training import experiment, loop
 from rcrl_jax.training.history import History
 from rcrl_jax.training.recording import Recording
+from rcrl_jax.training.session import LoopState
 from tests.training import toy
 
 SPEC = discrete_spec((84, 84), 3)
@@ -20,8 +21,8 @@ ACTIONS = np.array([[0] * 30 + [1, 2, 2, 2, 0, 1, 2, 0, 2, 2], [1] * 40])  # of 
 LENGTHS = (np.arange(1, 12), np.array([2, 2, 2, 30, 90]))  # of the segments of two runs
 
 
-def state_at(step: int) -> loop.LoopState:
-    return loop.LoopState(step, None, None, None, None)
+def state_at(step: int) -> LoopState:
+    return LoopState(step, None, None, None, None)
 
 
 @pytest.fixture
@@ -30,13 +31,26 @@ def plan(tmp_path):
 
 
 @pytest.fixture
-def recording(plan):
-    replay = python_types.SimpleNamespace(segment_lengths=lambda run: LENGTHS[run])
-    agent = make_agent(plan.config, SPEC)
+def session(plan):
     history = History(2, plan.total_steps)
     for actions in ACTIONS.T:
         history.add(actions, np.zeros((2, 8), np.uint8))
-    with Recording(plan, agent, SPEC, replay, history, 0, None, print) as opened:
+    made = python_types.SimpleNamespace(
+        plan=plan,
+        fleet=python_types.SimpleNamespace(agent=make_agent(plan.config, SPEC)),
+        environment=python_types.SimpleNamespace(spec=SPEC),
+        replay=python_types.SimpleNamespace(segment_lengths=lambda run: LENGTHS[run]),
+        history=history,
+        state=state_at(0),
+        say=print,
+    )
+    return made
+
+
+@pytest.fixture
+def recording(session):
+    with Recording(session, None) as opened:
+        session.state = state_at(STEP)
         yield opened
 
 
@@ -77,16 +91,16 @@ def test_runs_are_not_finite_where_any_of_their_numbers_is_not():
     assert loop.not_finite([both[::-1], fine, both]) == [0, 1, 2]
 
 
-def test_the_runs_that_diverge_are_named(plan, monkeypatch):
-    kept = []
+def test_the_runs_that_diverge_are_named(plan, session, monkeypatch):
+    kept, session.state = [], state_at(7)
     store = python_types.SimpleNamespace(save=kept.append, close=lambda: None)
     monkeypatch.setattr(experiment, "CheckpointStore", lambda directory, say: store)
-    monkeypatch.setattr(experiment._Saves, "_snapshot", lambda self, state: state)
-    saves = experiment._Saves(plan, *[None] * 8)
+    monkeypatch.setattr(experiment._Saves, "_snapshot", lambda self: self.session.state)
+    saves = experiment._Saves(session, *[None] * 4)
 
     def message(runs) -> str:
         with pytest.raises(experiment.Diverged) as stop, saves.keeping_diverged():
-            raise loop.NotFinite("a loss", state_at(7), runs)
+            raise loop.NotFinite("a loss", 7, runs)
         return str(stop.value)
 
     said = f"a loss is not finite at step 7; the state is kept in {plan.workdir / 'diverged'}"

@@ -57,9 +57,10 @@ def test_evaluations_come_before_updates_and_each_mean_has_its_policy(tmp_path, 
     assessed, means = [], {}
     assess, play = assessment.Assessor._assess, assessment.evaluation.evaluate
 
-    def noted(assessor, state, *arguments, **named):
+    def noted(assessor, *arguments, **named):
+        state = assessor._session.state
         assessed.append((state.step, int(state.learner.updates[0])))
-        return assess(assessor, state, *arguments, **named)
+        return assess(assessor, *arguments, **named)
 
     def played(*arguments, policy_name=EVALUATION, **named):
         result = play(*arguments, policy_name=policy_name, **named)

@@ -13,8 +13,9 @@ from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.replay.frames import device_frame_size
 from rcrl_jax.runs import records
-from rcrl_jax.training import build, prediction
+from rcrl_jax.training import prediction
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.session import Session
 from tests.training import test_golden, toy, toy_world_models
 
 # Everything of `dreamer` is part of `dreamer_rcrl`.
@@ -103,10 +104,9 @@ def test_windows_and_memory_hold_the_actions_that_the_environment_received(prese
         return environments[-1]
 
     plan = toy_world_models.make_plan("", preset, make_environment=make_environment)
-    environment, fleet = build.make_fleet(plan)
-    replay = build.make_replay(fleet, "host")
+    session = Session(dataclasses.replace(plan, total_steps=35))
     taken, steps = environments[0].taken, 0
-    for step in toy.training(fleet, environment, 35, replay=replay):
+    for step in toy.training(session):
         if step.outcome is None:  # an update before an action
             continue
         remembered = np.asarray(step.state.memory.state.action)[0, 0]
@@ -115,7 +115,8 @@ def test_windows_and_memory_hold_the_actions_that_the_environment_received(prese
         steps += 1
     assert steps == len(taken) == 35
 
-    windows, seen = jax.tree.map(lambda x: x[0], replay.sample(1.0).batch.transitions), set()
+    batch, seen = session.replay.sample(1.0).batch, set()
+    windows = jax.tree.map(lambda x: x[0], batch.transitions)
     for frames, actions, rewards in zip(
         windows.observation, windows.action, windows.reward, strict=True
     ):

@@ -5,6 +5,8 @@ import os
 import pathlib
 import signal
 import sys
+import types
+from collections import deque
 
 import jax
 import numpy as np
@@ -20,6 +22,7 @@ from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training import build, experiment, loop
 from rcrl_jax.training.history import History
 from rcrl_jax.training.plan import Plan, RunId
+from rcrl_jax.training.session import Session
 
 ROOT = pathlib.Path(__file__).parents[2]  # where `python -m tests...` works
 GAME = "Catch"
@@ -79,26 +82,18 @@ def make_fleet(config, seeds, *, make_environment=make_catch, games=None, **chan
     return build.make_fleet(plan)
 
 
-def training(fleet, environment, total_steps, *, replay=None, history=None):
+def training(session: Session):
     """The loop of a new run, ready to step."""
-    return loop.train(
-        loop.start(fleet, environment),
-        fleet=fleet,
-        environment=environment,
-        replay=replay or build.make_replay(fleet, "host"),
-        history=history or History(fleet.num_runs, total_steps, fleet.agent.action.shape),
-        total_steps=total_steps,
-    )
+    loop.start(session)
+    return loop.train(session)
 
 
 def trained(plan: Plan, steps: int):
     """Learner with memory, replay and history after `steps`; the axis R leads every array."""
-    environment, fleet = build.make_fleet(plan)
-    replay = build.make_replay(fleet, plan.frame_store)
-    history = History(fleet.num_runs, steps, fleet.agent.action.shape)
-    *_, last = training(fleet, environment, steps, replay=replay, history=history)
-    learner = fleet.to_host((last.state.learner, last.state.memory))
-    return learner, replay.state, history.state
+    with Session(dataclasses.replace(plan, total_steps=steps)) as session:
+        deque(training(session), maxlen=0)
+        learner = session.fleet.to_host((session.state.learner, session.state.memory))
+        return learner, session.replay.state, session.history.state
 
 
 def played(environment, fleet, steps: int = 60) -> SegmentReplay:
@@ -112,7 +107,8 @@ def played(environment, fleet, steps: int = 60) -> SegmentReplay:
     else:
         actions = rng.integers(0, 3, shape, np.uint8)
     replay, history = build.make_replay(fleet, "host"), History(fleet.num_runs, steps, spec.shape)
-    loop.rebuild(actions, environment=environment, replay=replay, history=history)
+    session = types.SimpleNamespace(environment=environment, replay=replay, history=history)
+    loop.rebuild(session, actions)
     return replay
 
 
@@ -128,13 +124,11 @@ def last_checkpoint(plan: Plan, directory=None) -> checkpoints.Checkpoint:
 
 def checkpoint_like(plan: Plan) -> checkpoints.Checkpoint:
     """A checkpoint of zeros, of the shapes of those of a plan."""
-    environment, fleet = build.make_fleet(plan)
-    environment.close()
-    shapes = jax.eval_shape(fleet.init)
-    learner = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    replay = build.make_replay(fleet, "host")
-    history = History(fleet.num_runs, plan.total_steps, fleet.agent.action.shape)
-    return checkpoints.Checkpoint(0, learner, None, replay.state, history.state, None)
+    with Session(plan) as session:
+        shapes = jax.eval_shape(session.fleet.init)
+        learner = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+        replay, history = session.replay.state, session.history.state
+    return checkpoints.Checkpoint(0, learner, None, replay, history, None)
 
 
 def recorded(plan: Plan, run: int = 0) -> dict[str, object]:
@@ -220,11 +214,11 @@ def run_and_stop_between_updates(plan: Plan, monkeypatch, step: int, early_updat
     """Runs as if a signal came after some of the updates before the action of a step."""
     save_if_due = experiment._Saves.save_if_due
 
-    def stop(saves, state):
+    def stop(saves):
+        state = saves.session.state
         if (state.step, state.early_updates) == (step, early_updates):
-            saves.save(state)
-            raise experiment.Interrupted(signal.SIGTERM, state.step)
-        save_if_due(saves, state)
+            saves.received.append(signal.SIGTERM)
+        save_if_due(saves)
 
     with monkeypatch.context() as patch:
         patch.setattr(experiment._Saves, "save_if_due", stop)

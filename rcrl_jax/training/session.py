@@ -1,0 +1,74 @@
+"""A run under way: what it trains with, and where it stands."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from rcrl_jax import types, words
+from rcrl_jax.envs.frame_log import FrameLog
+from rcrl_jax.replay.segment_replay import SegmentReplay
+from rcrl_jax.training import build
+from rcrl_jax.training.history import History
+from rcrl_jax.training.plan import Moment, Plan
+
+
+class LoopState(NamedTuple):
+    """All that the loop carries from step to step beside environment, replay and history."""
+
+    step: int  # agent steps taken
+    learner: types.LearnerState  # leading axis R' (see `Fleet`)
+    observation: np.ndarray  # [R, C, *frame_shape], to act on next
+    pending_update: types.Update | None  # the last one, whose priorities are not in the replay yet
+    memory: types.Memory  # of acting
+    early_updates: int = 0  # updates made at this step so far, before its action
+
+
+class Session(contextlib.ExitStack):
+    """A plan that is carried out. Closing it ends the emulators and all that was entered in it.
+
+    Attributes:
+      plan: the experiment.
+      say: prints a line for the user.
+      environment: of all runs.
+      fleet: the agents of all runs.
+      history: the actions so far.
+      frame_log: where the environments keep their frames; None if the agent does not want it.
+      state: where the loop stands; None before the start.
+    """
+
+    def __init__(self, plan: Plan, say: Callable[[str], None] = words.say) -> None:
+        """Makes environments and fleet; writes nothing, takes no step.
+
+        Raises:
+          Incompatible: the configuration, its tasks and the environments do not work together.
+          ImportError: the environments' backend is not installed.
+        """
+        super().__init__()
+        self.plan, self.say = plan, say
+        self.environment, self.fleet = build.make_fleet(plan)
+        self.callback(self.environment.close)
+        self.history = History(len(plan.runs), plan.total_steps, self.fleet.agent.action.shape)
+        self.frame_log: FrameLog | None = None
+        self.state: LoopState | None = None
+
+    @functools.cached_property
+    def replay(self) -> SegmentReplay:
+        """Made when it is first needed: a run that is refused takes no memory for it."""
+        return build.make_replay(self.fleet, self.plan.frame_store)
+
+    @property
+    def early_updates(self) -> tuple[int, int] | None:
+        """How many updates before the next action are made, and how many are due; None before."""
+        step, made = self.state.step, self.state.early_updates
+        return (made, self.fleet.agent.schedule.due(step)) if made else None
+
+    def observe_if_due(self) -> None:
+        """Calls the plan's observer at the start, after every period and after the last step."""
+        plan, state = self.plan, self.state
+        if plan.observe is None or state.early_updates:
+            return
+        if state.step == plan.total_steps or state.step % plan.observe_period == 0:
+            plan.observe(Moment(state.step, self.fleet, state.learner.params, self.replay))
