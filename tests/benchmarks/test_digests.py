@@ -158,6 +158,30 @@ def test_runs_that_a_campaign_brings_home_get_digests(project):
     assert len(runs.read(project / "results").problems) == 1
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_runs_of_minatar_are_packed_when_they_come_home(project, is_named):
+    run = write_run(project / "results" / "minatar", "minatar_rcrl", "Breakout", backend="minatar")
+    before = runs.read(project / "results" / "minatar").frame.metrics.item()
+    for name in ("curve.png", "parameters.npz"):
+        (run / name).write_bytes(b"large")
+    place = str(run.relative_to(project))
+    if is_named:
+        (project / "campaigns" / "parameters").write_text(f"{place}\n")
+    for _ in range(2):  # a second time changes nothing
+        done = collected(project, place)
+        assert (done.returncode, done.stderr) == (0, "")
+        kept = {"evaluations.jsonl", "manifest.json", "metrics.jsonl.xz", "scores.json"}
+        kept |= {"parameters.npz"} if is_named else set()
+        assert {path.name for path in run.iterdir()} == kept
+        assert content_digests(project, run).items() <= (
+            records.read_digests(project / "results" / records.DIGESTS).items()
+        )
+    frame, problems = runs.read(project / "results" / "minatar")
+    assert problems == () and frame.metrics.item() == before
+    (run / "metrics.jsonl.xz").write_bytes(b"")
+    assert len(runs.read(project / "results" / "minatar").problems) == 1
+
+
 @pytest.mark.parametrize(
     "run, says",
     [
