@@ -1,5 +1,6 @@
 """The recorded runs have the digests of their first commits, and new ones get digests."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -158,28 +159,47 @@ def test_runs_that_a_campaign_brings_home_get_digests(project):
     assert len(runs.read(project / "results").problems) == 1
 
 
-@pytest.mark.parametrize("is_named", [False, True])
-def test_runs_of_minatar_are_packed_when_they_come_home(project, is_named):
-    run = write_run(project / "results" / "minatar", "minatar_rcrl", "Breakout", backend="minatar")
-    before = runs.read(project / "results" / "minatar").frame.metrics.item()
+def write_minatar_run(project):
+    """A run of MinAtar with the files that training leaves, below results/minatar."""
+    root = project / "results" / "minatar" / "settings"
+    run = write_run(
+        root, "minatar_erainbow_sa", "Breakout", 100, steps=20_000, episodes=20, backend="minatar"
+    )
+    episode = {"agent_steps": 2000, "wall_s": 1.0, "episode_return": 3.0}
+    (run / "metrics.jsonl").write_text(json.dumps(episode) + "\n")
     for name in ("curve.png", "parameters.npz"):
         (run / name).write_bytes(b"large")
-    place = str(run.relative_to(project))
+    return run
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_runs_of_minatar_are_packed_before_they_get_digests(project, is_named):
+    run, path = write_minatar_run(project), project / "results" / records.DIGESTS
+    before = runs.read(run).frame.metrics.item()
     if is_named:
-        (project / "campaigns" / "parameters").write_text(f"{place}\n")
+        names = f"{run.relative_to(project)}\n"
+        (project / "campaigns" / "parameters").write_text(names)
     for _ in range(2):  # a second time changes nothing
-        done = collected(project, place)
-        assert (done.returncode, done.stderr) == (0, "")
+        found, _ = digests.with_runs(path, [str(run)])
+        path.write_text("".join(f"{digest}  {name}\n" for name, digest in found.items()))
         kept = {"evaluations.jsonl", "manifest.json", "metrics.jsonl.xz", "scores.json"}
         kept |= {"parameters.npz"} if is_named else set()
-        assert {path.name for path in run.iterdir()} == kept
-        assert content_digests(project, run).items() <= (
-            records.read_digests(project / "results" / records.DIGESTS).items()
-        )
+        assert {file.name for file in run.iterdir()} == kept
+        assert content_digests(project, run).items() <= found.items()
     frame, problems = runs.read(project / "results" / "minatar")
     assert problems == () and frame.metrics.item() == before
     (run / "metrics.jsonl.xz").write_bytes(b"")
     assert len(runs.read(project / "results" / "minatar").problems) == 1
+
+
+def test_runs_of_minatar_that_come_home_are_judged(project):
+    run = write_minatar_run(project)
+    done = collected(project, str(run.relative_to(project)))
+    files = ["digests.txt", "minatar/README.md", "minatar/curves.png"]
+    assert done.stdout.split() == [f"results/{name}" for name in files]
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (project / "results" / "minatar" / "README.md").read_text()
+    assert "not finished: 1 of 160 runs." in page and "| 3.000 (1) |" in page
 
 
 @pytest.mark.parametrize(
