@@ -17,6 +17,7 @@ files.
 """
 
 import hashlib
+import json
 import lzma
 import pathlib
 import subprocess
@@ -38,6 +39,7 @@ RENAMED_FIELDS = (
     "0d180513",  # to those of today
 )
 """Commits that rewrote manifests on purpose."""
+_OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]
 
 
 def write(given: flags.FlagValues) -> None:
@@ -162,6 +164,8 @@ def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], 
 def pack(directory: pathlib.Path, *, keep_parameters: bool) -> None:
     """Makes a run of MinAtar small, and leaves other runs as they are.
 
+    Wall time, of which scores have no digest, is rounded to seconds; speeds are left out.
+
     Raises:
         Damaged: its manifest is none.
         OSError: a file cannot be read or written.
@@ -170,8 +174,14 @@ def pack(directory: pathlib.Path, *, keep_parameters: bool) -> None:
         return
     metrics = directory / "metrics.jsonl"
     if metrics.exists():
+        lines = [
+            {name: value for name, value in line.items() if name != "steps_per_s"}
+            | {"wall_s": round(line["wall_s"])}
+            for line in records.read_metrics(metrics)
+        ]
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         with files.replacing(records.packed(metrics)) as partial:
-            partial.write_bytes(lzma.compress(files.read_bytes(metrics), preset=9))
+            partial.write_bytes(lzma.compress(content, filters=_OF_TEXT))
         metrics.unlink()
     for name in ("curve.png", *([] if keep_parameters else [PARAMETERS])):
         (directory / name).unlink(missing_ok=True)
