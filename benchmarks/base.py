@@ -162,8 +162,7 @@ def page(frame: "pd.DataFrame") -> str:
 if __name__ == "__main__":
     registered.start(
         "base",
-        (PRESET,),
-        page,
+        lambda results: page(registered.read_runs(results, (PRESET,))),
         title="`curl` among published runs of CURL",
         note="what is tested, and when, stands in docs/preregistration.md.",
     )

@@ -56,13 +56,7 @@ def decide(games: Iterable[str], first: statistics.Scores, second: statistics.Sc
         resamples=RESAMPLES,
     )
     iqm, improvement = intervals["iqm"], intervals["improvement"]
-    if test.p_value > LEVEL:
-        verdict = "undecided: the test finds no difference between `rcrl` and `erainbow_sa`"
-    elif test.statistic > 0:
-        verdict = "supported: `rcrl` scores higher than `erainbow_sa`"
-    else:
-        verdict = "contradicted: `rcrl` scores lower than `erainbow_sa`"
-    pairs = sum(map(len, first))
+    verdict, pairs = registered.verdict(test, LEVEL, *PRESETS), sum(map(len, first))
     return (
         f"{verdict} ({pairs} of {pairs} pairs finished; stratified rank test, two-sided "
         f"p = {test.p_value:.5f}); beside it, with 95 % intervals: interquartile mean of "
@@ -129,8 +123,7 @@ def _table(games: Iterable[str], frame: "pd.DataFrame") -> str:
 if __name__ == "__main__":
     registered.start(
         "claim",
-        PRESETS,
-        page,
+        lambda results: page(registered.read_runs(results, PRESETS)),
         title="`rcrl` against `erainbow_sa`",
         note="list and test are those of docs/preregistration.md.",
     )

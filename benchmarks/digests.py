@@ -9,11 +9,16 @@ tables refuse a run with a file that has another. Two commits have renamed field
 purpose; they count in place of the first one. Comments in the file name these manifests. A file
 that differs from its digest today is named on standard error, and the exit code is then 1.
 
-The second form adds files as they lie there; `campaigns/collected` calls it. Both forms print the
-file that they change. `sha256sum --check digests.txt`, run in `results`, compares all files.
+The second form adds files as they lie there; `campaigns/collected` calls it. It first packs new
+runs of MinAtar, which are many and have thousands of episodes: it compresses their metrics and
+deletes their picture and, unless `campaigns/parameters` names the run, its parameters. Both forms
+print the file that they change. `sha256sum --check digests.txt`, run in `results`, compares all
+files.
 """
 
 import hashlib
+import json
+import lzma
 import pathlib
 import subprocess
 import sys
@@ -23,7 +28,8 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax import files
-from rcrl_jax.runs import records
+from rcrl_jax.runs import manifest, records
+from rcrl_jax.runs.paths import PARAMETERS
 
 flags.DEFINE_list("runs", [], "directories of recorded runs, to add them; all runs without it")
 
@@ -33,6 +39,7 @@ RENAMED_FIELDS = (
     "0d180513",  # to those of today
 )
 """Commits that rewrote manifests on purpose."""
+_OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]
 
 
 def write(given: flags.FlagValues) -> None:
@@ -141,6 +148,8 @@ def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], 
         if not directory.is_relative_to(path.parent) or not (directory / "manifest.json").exists():
             raise ValueError(f"{run} is no run below {path.parent}")
         records.check_digests(directory)  # one that has digests keeps them
+        if f"{directory.relative_to(path.parent)}/manifest.json" not in digests:
+            pack(directory, keep_parameters=_names(path.parent.parent, directory))
         for name in records.recorded_files(directory):
             file = directory / name
             digests[str(file.relative_to(path.parent))] = records.digest_of(file)
@@ -150,6 +159,39 @@ def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], 
         if line.startswith("#")
     ]
     return digests, comments
+
+
+def pack(directory: pathlib.Path, *, keep_parameters: bool) -> None:
+    """Makes a run of MinAtar small, and leaves other runs as they are.
+
+    Wall time, of which scores have no digest, is rounded to seconds; speeds are left out.
+
+    Raises:
+        Damaged: its manifest is none.
+        OSError: a file cannot be read or written.
+    """
+    if manifest.read(directory / "manifest.json")["run"].get("backend") != "minatar":
+        return
+    metrics = directory / "metrics.jsonl"
+    if metrics.exists():
+        lines = [
+            {name: value for name, value in line.items() if name != "steps_per_s"}
+            | {"wall_s": round(line["wall_s"])}
+            for line in records.read_metrics(metrics)
+        ]
+        content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        with files.replacing(records.packed(metrics)) as partial:
+            partial.write_bytes(lzma.compress(content, filters=_OF_TEXT))
+        metrics.unlink()
+    for name in ("curve.png", *([] if keep_parameters else [PARAMETERS])):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _names(root: pathlib.Path, directory: pathlib.Path) -> bool:
+    """Whether the list of runs whose parameters stay names a run below `root`."""
+    listed = root / "campaigns" / "parameters"
+    own = directory.relative_to(root).as_posix()
+    return listed.exists() and own in listed.read_text(encoding="utf-8").splitlines()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from rcrl_jax import words
 Checked = TypeVar("Checked")
 
 _UNABLE = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
-_MOST_BYTES = 2**28  # of a file that is read whole; those of a run have megabytes
+MOST_BYTES = 2**28
+"""Of a file that is read whole; those of a run have megabytes."""
 
 
 class Damaged(ValueError):
@@ -168,8 +169,8 @@ def read_bytes(path: str | os.PathLike) -> bytes:
         OSError: it cannot be read.
     """
     with open(open_regular(path), "rb") as file:
-        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
-            raise Damaged(path, f"it has more than {_MOST_BYTES >> 20} MB")
+        if os.fstat(file.fileno()).st_size > MOST_BYTES:
+            raise Damaged(path, f"it has more than {MOST_BYTES >> 20} MB")
         return file.read()
 
 

@@ -1,4 +1,4 @@
-"""The runs of pre-registered questions, for `benchmarks.claim` and `benchmarks.base`.
+"""The runs of pre-registered questions, for `benchmarks.claim`, `base` and `minatar`.
 
 Where a table leaves out a damaged or deviating run with a note, this stops with an error.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from absl import flags
 
-from benchmarks.tables import pools, runs
+from benchmarks.tables import pools, runs, statistics
 from experiments import command_line
 from rcrl_jax import files, reference
 
@@ -78,13 +78,7 @@ def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
             steps or episodes than the list; or runs differ in algorithm, backend or protocol. The
             message names the file or directory.
     """
-    if not results.is_dir():
-        raise ValueError(f"--results: there is no directory {results}")
-    roots = [results / preset for preset in presets if (results / preset).is_dir()]
-    frame, problems = runs.read(*roots, unfinished=True)
-    if problems:
-        raise ValueError(problems[0])
-    frame = frame[frame.score.notna()]
+    frame = read_finished(*(results / preset for preset in presets))
     for run in frame.itertuples():
         episodes = run.returns and len(run.returns)
         expected = {
@@ -99,19 +93,44 @@ def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
                 raise ValueError(f"{run.directory}: {name} is {value!r}, not that of the list")
     for name in pools.differing(frame):
         if name in ("algorithm", "backend", "evaluation_period") or name.startswith("protocol."):
-            values = frame[name].map(pools.text)
-            other = frame[values != values.iloc[0]].iloc[0]
-            raise ValueError(
-                f"{other.directory}: {name} is {pools.text(other[name])}, but {values.iloc[0]} in "
-                f"{frame.directory.iloc[0]}"
-            )
+            refuse_differing(frame, name)
     return frame
+
+
+def read_finished(*roots: pathlib.Path) -> pd.DataFrame:
+    """Reads every finished run below those of the directories that exist.
+
+    Raises:
+        ValueError: a run is damaged, or contradicts another one.
+    """
+    frame, problems = runs.read(*filter(pathlib.Path.is_dir, roots), unfinished=True)
+    if problems:
+        raise ValueError(problems[0])
+    return frame[frame.score.notna()]
+
+
+def refuse_differing(frame: pd.DataFrame, name: str) -> None:
+    """Raises ValueError, which names two runs that differ in a column, if there are any."""
+    values = frame[name].map(pools.text)
+    for other in frame[values != values.iloc[0]].itertuples() if len(frame) else ():
+        raise ValueError(
+            f"{other.directory}: {name} is {values[other.Index]}, but {values.iloc[0]} in "
+            f"{frame.directory.iloc[0]}"
+        )
+
+
+def verdict(test: statistics.RankTest, level: float, first: str, second: str) -> str:
+    """What a test on complete runs says of "the first arm scores higher", in words."""
+    if test.p_value > level:
+        return f"undecided: the test finds no difference between `{first}` and `{second}`"
+    if test.statistic > 0:
+        return f"supported: `{first}` scores higher than `{second}`"
+    return f"contradicted: `{first}` scores lower than `{second}`"
 
 
 def start(
     program: str,
-    presets: Sequence[str],
-    make_page: Callable[[pd.DataFrame], str],
+    make_page: Callable[[pathlib.Path], str],
     *,
     title: str,
     note: str,
@@ -122,8 +141,7 @@ def start(
 
     Args:
         program: its module in `benchmarks`, and the usual directory in `results`.
-        presets: whose runs are read.
-        make_page: the page as Markdown, of these runs.
+        make_page: the page as Markdown, of the directory of the finished runs.
         title: of the page.
         note: follows the command on the page.
     """
@@ -132,7 +150,9 @@ def start(
 
     def write(given: flags.FlagValues) -> None:
         results = pathlib.Path(given.results)
-        text = make_page(read_runs(results, presets))
+        if not results.is_dir():
+            raise ValueError(f"--results: there is no directory {results}")
+        text = make_page(results)
         _write(results / "README.md", mark, f" --results={results}`; {note}\n\n{text}\n")
         print(text)
 

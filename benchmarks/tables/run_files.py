@@ -171,10 +171,11 @@ def _read_evaluations(path: pathlib.Path, steps: int, repeat: int) -> list[dict[
 
 def _digest(path: pathlib.Path) -> str | None:
     """What tells runs apart; None while nothing is recorded, which all new runs share."""
-    if not path.exists():
-        return None
     with _reading(path):
-        content = files.read_bytes(path)
+        try:
+            content = records.read_content(path)
+        except FileNotFoundError:
+            return None
     return hashlib.sha256(content).hexdigest() if content else None
 
 

@@ -6,9 +6,10 @@
     frame.groupby(["pool", "arm", "game"]).score.mean()
 
 A run is a directory with `manifest.json`, `scores.json` once it is finished, `evaluations.jsonl`
-and `metrics.jsonl`. It lies at any depth; the usual place is `<preset>/<game>/seed_<n>`. The files
-are checked against each other (`records.read_result`), and runs against each other: equal runs
-count once, and of runs that contradict each other, or two seeds with the same metrics, none counts.
+and `metrics.jsonl` (or its compressed form). It lies at any depth; the usual place is
+`<preset>/<game>/seed_<n>`. The files are checked against each other (`records.read_result`), and
+runs against each other: equal runs count once, and of runs that contradict each other, or two seeds
+with the same metrics, none counts.
 """
 
 import collections
@@ -114,7 +115,9 @@ def read_measures(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     for run in frame.itertuples():
         path, lines = run.directory / "metrics.jsonl", []
         try:
-            lines = records.read_records(path) if path.is_file() else []
+            lines = records.read_records(path)
+        except FileNotFoundError:
+            pass
         except OSError as error:
             problems.append(f"{path} cannot be read: {error.strerror}; change its rights")
         except ValueError as error:

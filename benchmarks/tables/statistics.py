@@ -88,14 +88,19 @@ def stratified_rank_test(
     return RankTest(statistic, (as_far + 1) / (permutations + 1))
 
 
+def game_means(scores: Scores) -> np.ndarray:
+    """`[..., G]`, each game's mean over runs."""
+    return np.stack([np.mean(game, axis=-1) for game in scores], axis=-1)
+
+
 def mean_of_game_means(scores: Scores) -> np.ndarray:
     """Mean over games of each game's mean over runs, `[...]`: the published "mean"."""
-    return _game_means(scores).mean(axis=-1)
+    return game_means(scores).mean(axis=-1)
 
 
 def median_of_game_means(scores: Scores) -> np.ndarray:
     """Median over games of each game's mean over runs, `[...]`: the published "median"."""
-    return np.median(_game_means(scores), axis=-1)
+    return np.median(game_means(scores), axis=-1)
 
 
 def interquartile_mean_of_game_means(scores: Scores) -> np.ndarray:
@@ -103,7 +108,7 @@ def interquartile_mean_of_game_means(scores: Scores) -> np.ndarray:
 
     `interquartile_mean` trims runs, not games. Tables with one number per game allow only this one.
     """
-    return stats.trim_mean(_game_means(scores), 0.25, axis=-1)
+    return stats.trim_mean(game_means(scores), 0.25, axis=-1)
 
 
 def interquartile_mean(scores: Scores) -> np.ndarray:
@@ -184,8 +189,3 @@ def bootstrap_intervals(
         name: Interval(estimator(*observed), *np.quantile(estimator(*drawn), tails, axis=0))
         for name, estimator in estimators.items()
     }
-
-
-def _game_means(scores: Scores) -> np.ndarray:
-    """`[..., G]`, each game's mean over runs."""
-    return np.stack([np.mean(game, axis=-1) for game in scores], axis=-1)

@@ -44,6 +44,11 @@ _RUNS_BEHIND: dict[str, str] = {
     "RCRL+CURL": "published, 5 seeds, 10 episodes each",
 }
 
+_MINATAR_UNIFORM: dict[str, float] = {
+    "Breakout": 0.36, "SpaceInvaders": 4.17, "Asterix": 0.22, "Seaquest": 0.06, "Freeway": 0.46,
+}  # fmt: skip
+"""Mean return of uniform play in 100 games, seeds 0 to 99, minimal actions, sticky 0.1."""
+
 
 class AtariScore(NamedTuple):
     """Mean raw score of one agent on one game at 100k agent steps."""
@@ -111,11 +116,13 @@ def family_of(game: str, preset: str) -> str | None:
 
 
 def random_play(game: str, preset: str) -> float:
-    """The published score of random play on the game of a run.
+    """The score of random play on the game of a run: published, or on MinAtar measured.
 
     Raises:
-        LookupError: there is none, as on DMControl and MinAtar.
+        LookupError: there is none, as on DMControl.
     """
+    if family_of(game, preset) == "minatar":
+        return _MINATAR_UNIFORM[game]
     if family_of(game, preset) != "atari":
         raise LookupError(f"no published score of random play on {game} with {preset}")
     return published(game, "Random")

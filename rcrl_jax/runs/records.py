@@ -1,12 +1,13 @@
 """Reads what a run has recorded, and checks whether a finished run's files belong together.
 
 metrics.jsonl and evaluations.jsonl have one JSON object a line, appended in training; scores.json
-is the result.
+is the result. A recorded run may hold metrics.jsonl.xz in place of metrics.jsonl.
 """
 
 import contextlib
 import hashlib
 import json
+import lzma
 import math
 import os
 import pathlib
@@ -29,7 +30,7 @@ ATTEMPTS = 2
 DIGESTS = "digests.txt"
 """Name of a file of digests of all runs below its directory; `benchmarks.digests` writes it."""
 
-RECORDED = (".json", ".jsonl", ".npz")
+RECORDED = (".json", ".jsonl", ".npz", ".xz")
 """Suffixes of the files of a run that have digests."""
 
 _SCORES, _DIVERGED = "scores.json", "diverged.json"
@@ -220,9 +221,11 @@ def _check_records(
         raise files.Damaged(path, "record_digests is not a digest of each file")
     for name, read in (("metrics", read_metrics), ("evaluations", read_evaluations)):
         records = directory / f"{name}.jsonl"
-        if not records.exists():
-            raise files.Damaged(path, f"{records.name}, to which it belongs, is missing")
-        lines = read(records)
+        try:
+            lines = read(records)
+        except FileNotFoundError:
+            why = f"{records.name}, to which it belongs, is missing"
+            raise files.Damaged(path, why) from None
         if name in digests and Digest(lines).value.hex() != digests[name]:
             raise files.Damaged(path, f"it does not belong to the records in {records.name}")
     if "manifest" in digests and Digest([described]).value.hex() != digests["manifest"]:
@@ -308,6 +311,30 @@ def check_digests(directory: pathlib.Path) -> None:
             raise files.Damaged(path, f"it has changed: {above / DIGESTS} has another digest")
 
 
+def packed(path: pathlib.Path) -> pathlib.Path:
+    """Where the compressed form of a file of records lies."""
+    return path.with_name(f"{path.name}.xz")
+
+
+def read_content(path: pathlib.Path) -> bytes:
+    """The content of a file of records; of its compressed form if that alone is there.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        Damaged: it is no regular file, no xz, or larger than `files.read_bytes` reads.
+        OSError: it cannot be read.
+    """
+    if path.exists() or not packed(path).exists():
+        return files.read_bytes(path)
+    compressed = files.read_bytes(packed(path))
+    with files.reading(packed(path)):
+        decompressor = lzma.LZMADecompressor()
+        content = decompressor.decompress(compressed, files.MOST_BYTES)
+        if not decompressor.eof or decompressor.unused_data:
+            raise ValueError("it does not end where its xz stream ends")
+        return content
+
+
 def read_lines(
     path: pathlib.Path, check: Callable[[Any], None]
 ) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -321,7 +348,7 @@ def read_lines(
         Damaged: a line other than the last is not a record; the message names it.
         FileNotFoundError: there is no such file.
     """
-    lines = files.read_bytes(path).split(b"\n")
+    lines = read_content(path).split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             with files.reading(f"{path}, line {number}"):

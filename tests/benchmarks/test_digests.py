@@ -11,7 +11,7 @@ import pytest
 from benchmarks import digests
 from benchmarks.tables import runs
 from rcrl_jax.runs import records
-from tests.benchmarks.tables.synthetic import edit, write_run
+from tests.benchmarks.tables.synthetic import edit, write_lines, write_run
 
 PATH = digests.ROOT / "results" / records.DIGESTS
 
@@ -156,6 +156,58 @@ def test_runs_that_a_campaign_brings_home_get_digests(project):
     assert runs.read(project / "results").problems == ()
     (new[1] / "metrics.jsonl").write_text("")
     assert len(runs.read(project / "results").problems) == 1
+
+
+def write_minatar_run(project):
+    """A run of MinAtar with the files that training leaves, below results/minatar."""
+    root = project / "results" / "minatar" / "settings"
+    run = write_run(
+        root, "minatar_erainbow_sa", "Breakout", 100, steps=20_000, episodes=20, backend="minatar"
+    )
+    episode = {"agent_steps": 2000, "wall_s": 1.26, "episode_return": 3.0}
+    update = {"agent_steps": 2000, "wall_s": 1.27, "loss_c51": 1 / 3, "steps_per_s": 9.5}
+    write_lines(run / "metrics.jsonl", [episode, update])
+    own = {
+        name: records.Digest(records.read_records(run / f"{name}.jsonl")).value.hex()
+        for name in ("metrics", "evaluations")
+    }
+    edit(run / "scores.json", record_digests=own)
+    for name in ("curve.png", "parameters.npz"):
+        (run / name).write_bytes(b"large")
+    return run
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_runs_of_minatar_are_packed_before_they_get_digests(project, is_named):
+    run, path = write_minatar_run(project), project / "results" / records.DIGESTS
+    before = records.read_metrics(run / "metrics.jsonl")
+    if is_named:
+        names = f"{run.relative_to(project)}\n"
+        (project / "campaigns" / "parameters").write_text(names)
+    for _ in range(2):  # a second time changes nothing
+        found, _ = digests.with_runs(path, [str(run)])
+        path.write_text("".join(f"{digest}  {name}\n" for name, digest in found.items()))
+        kept = {"evaluations.jsonl", "manifest.json", "metrics.jsonl.xz", "scores.json"}
+        kept |= {"parameters.npz"} if is_named else set()
+        assert {file.name for file in run.iterdir()} == kept
+        assert content_digests(project, run).items() <= found.items()
+    assert runs.read(project / "results" / "minatar").problems == ()
+    for line in before:
+        line.pop("steps_per_s", None)
+        line["wall_s"] = 1
+    assert records.read_metrics(run / "metrics.jsonl") == before
+    (run / "metrics.jsonl.xz").write_bytes(b"")
+    assert len(runs.read(project / "results" / "minatar").problems) == 1
+
+
+def test_runs_of_minatar_that_come_home_are_judged(project):
+    run = write_minatar_run(project)
+    done = collected(project, str(run.relative_to(project)))
+    files = ["digests.txt", "minatar/README.md", "minatar/curves.png"]
+    assert done.stdout.split() == [f"results/{name}" for name in files]
+    assert (done.returncode, done.stderr) == (0, "")
+    page = (project / "results" / "minatar" / "README.md").read_text()
+    assert "not finished: 1 of 160 runs." in page and "| 3.000 (1) |" in page
 
 
 @pytest.mark.parametrize(

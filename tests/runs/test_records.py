@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import lzma
 import os
 import pathlib
 import struct
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event
 
+from rcrl_jax import files
 from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.runs.recorder import Counters, RunRecorder, sample_size
@@ -228,3 +230,31 @@ def test_cut_episodes_are_told_where_not_all_of_them_end_so():
     assert sample_size(scores) == "1 seed, 1,000 steps, 2 episodes, 1 cut"
     assert sample_size({**scores, "episodes_cut": 0}) == "1 seed, 1,000 steps, 2 episodes"
     assert sample_size({**scores, "game": "cheetah_run"}) == "1 seed, 1,000 steps, 2 episodes"
+
+
+def test_compressed_records_stand_in_place_of_missing_ones(tmp_path):
+    plain = tmp_path / "metrics.jsonl"
+    content = b'{"agent_steps": 1, "wall_s": 0.5}\n'
+    records.packed(plain).write_bytes(lzma.compress(content))
+    assert records.read_content(plain) == content
+    assert records.read_metrics(plain) == [{"agent_steps": 1, "wall_s": 0.5}]
+    plain.write_bytes(b"")
+    assert records.read_metrics(plain) == []
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda own: own[:-8], lambda own: own + b"more", lambda own: own[2:]]
+)
+def test_damaged_compressed_records_are_refused(tmp_path, spoil):
+    plain = tmp_path / "metrics.jsonl"
+    records.packed(plain).write_bytes(spoil(lzma.compress(b"{}\n" * 99)))
+    with pytest.raises(files.Damaged, match=r"metrics\.jsonl\.xz is damaged"):
+        records.read_records(plain)
+
+
+def test_compressed_records_that_grow_beyond_bounds_are_refused(tmp_path, monkeypatch):
+    plain = tmp_path / "metrics.jsonl"
+    records.packed(plain).write_bytes(lzma.compress(b"{}\n" * 9999))
+    monkeypatch.setattr(files, "MOST_BYTES", 9999)
+    with pytest.raises(files.Damaged, match="does not end"):
+        records.read_records(plain)
