@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 from scipy import stats
 
 from benchmarks.tables import panels, pools, registered, statistics
@@ -413,6 +414,7 @@ def draw(frame: pd.DataFrame, listed: Listed) -> Figure:
     for panel, game in zip(axes, listed.games, strict=True):
         panel.set_title(game)
         panel.set_xlabel("agent steps")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
         for arm, look in looks.items():
             own = frame[(frame.arm == arm) & (frame.game == game)]
             mean, error = curve([*own.episodes], listed.steps)
