@@ -5,11 +5,13 @@ import pathlib
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 import rcrl_jax
+from rcrl_jax import api
 from rcrl_jax.runs import manifest, workdir
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -104,6 +106,24 @@ def test_an_unknown_preset_or_game_is_one_line(tmp_path, preset, game, message):
     with pytest.raises(ValueError, match=message):
         rcrl_jax.train(preset, game=game, workdir=tmp_path / "new")
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "devices, available, runs, used",
+    [
+        (None, 1, 130, 1),
+        (None, 8, 1, 1),  # a run is on one device
+        (None, 4, 130, 4),
+        (None, 4, 5, 3),  # two runs each; a fourth device would compute copies alone
+        (None, 8, 9, 5),
+        (2, 8, 130, 2),
+        (8, 8, 5, 5),
+    ],
+)
+def test_runs_share_no_more_devices_than_they_need(devices, available, runs, used, monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: available)
+    assert api._devices_of(runs, devices) == used
+    assert -(-runs // used) == -(-runs // min(devices or 99, available))
 
 
 def test_a_directory_without_runs_is_refused(tmp_path):

@@ -10,29 +10,6 @@ from experiments import command_line, launch
 from rcrl_jax.training import experiment
 
 
-@pytest.mark.parametrize(
-    "devices, available, runs, used",
-    [
-        ("all", 1, 130, 1),
-        ("all", 8, 1, 1),  # a run is on one device
-        ("all", 4, 130, 4),
-        ("all", 4, 5, 3),  # two runs each; a fourth device would compute copies alone
-        ("all", 8, 9, 5),
-        ("2", 8, 130, 2),
-        ("8", 8, 5, 5),
-    ],
-)
-def test_runs_share_no_more_devices_than_they_need(devices, available, runs, used, monkeypatch):
-    monkeypatch.setattr(launch, "_DEVICES", Value(devices))
-    assert launch._read_devices(available, runs) == used
-    assert -(-runs // used) == -(-runs // min(int(devices.replace("all", "99")), available))
-
-
-class Value:
-    def __init__(self, value):
-        self.value = value
-
-
 def test_a_gpu_that_jax_leaves_idle_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(command_line, "GPU", tmp_path / "nvidia0")
