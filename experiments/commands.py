@@ -13,6 +13,7 @@ PROGRAMS = {
     "rcrl-atari": "experiments.atari100k",
     "rcrl-dmc": "experiments.dmc",
     "rcrl-minatar": "experiments.minatar",
+    "rcrl-train": "experiments.train",
     "rcrl-sweep": "experiments.sweep",
     "rcrl-evaluate": "experiments.evaluate",
     "rcrl-theory": "experiments.theory",

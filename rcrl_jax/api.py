@@ -25,7 +25,7 @@ from rcrl_jax import compilation, types, words
 from rcrl_jax.agents.agent import EVALUATION
 from rcrl_jax.config import base, fields
 from rcrl_jax.config.presets import Config
-from rcrl_jax.envs import protocol
+from rcrl_jax.envs import gymnasium_games, protocol
 from rcrl_jax.runs import records, workdir
 from rcrl_jax.runs.paths import PARAMETERS, RunId, RunPaths
 from rcrl_jax.training import (
@@ -38,7 +38,7 @@ from rcrl_jax.training import (
     scoring,
     video,
 )
-from rcrl_jax.training.environments import ENVIRONMENTS, Environment, environment_of
+from rcrl_jax.training.environments import ENVIRONMENTS, OWN, Environment, environment_of
 from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
@@ -49,8 +49,9 @@ Columns = dict[str, np.ndarray]
 
 def train(
     preset: str,
-    game: str | Sequence[str],
+    game: str | Sequence[str] = (),
     *,
+    environment: str | None = None,
     seeds: Sequence[int] = (0,),
     steps: int | None = None,
     workdir: str | os.PathLike | None = None,
@@ -70,6 +71,8 @@ def train(
     Args:
       preset: its name; `docs/contents.md` describes each.
       game: a game or task, or several.
+      environment: in place of a game, one of one's own: `gymnasium:CartPole-v1`, or `mymodule:make`
+        for a function that makes it; see `envs/gymnasium_games.py`.
       seeds: of each game.
       steps: agent steps of a run; by default those of the benchmark.
       workdir: where everything is written; by default below `runs`, named as the programs do.
@@ -86,19 +89,25 @@ def train(
       **fields_of_config: fields without a group, such as `learning_rate=2e-4`.
 
     Raises:
-      ValueError: an unknown preset, game or field, or a value out of range.
+      ValueError: an unknown preset, game, environment or field, or a value out of range.
       Exception: as of `experiment.run`, such as `Interrupted` after a stop signal.
     """
     games = (game,) if isinstance(game, str) else tuple(game)
-    benchmark = _benchmark_of(preset, games)
+    if environment is not None:
+        if games:
+            raise ValueError("game beside environment: give one of them")
+        games = (gymnasium_games.name_of(environment),)
+    benchmark = OWN if environment is not None else _benchmark_of(preset, games)
+    if preset not in (known := benchmark.presets_of(games[0])):
+        raise ValueError(f"unknown preset {preset!r}: {protocol.nearest(preset, known)}")
     changes = {**(settings or {}), **fields_of_config}
-    config = benchmark.presets_of(games[0])[preset]
+    config = known[preset]
     if unknown := changes.keys() - fields.values(config).keys():
         name = min(unknown)
         raise ValueError(
             f"{preset} has no field {name!r}: {protocol.nearest(name, [*fields.values(config)])}"
         )
-    config = fields.replace(config, changes)
+    config = fields.replace(config, {**benchmark.fields_of(config, games[0]), **changes})
     seeds = _checked_seeds(seeds)
     for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
         if value is not None and (wanted := fields.at_least(1)(value)):
@@ -231,6 +240,12 @@ def carry_out(
     nulls: bool = False,
 ) -> None:
     """Carries out a plan, if it fits; see `check`, `experiment.run` and, with `nulls`, `gain`."""
+    game = plan.runs[0].game
+    if not environment_of(plan.config, game).repeats(game):
+        say(
+            f"warning: {game} is not the same game with equal seeds and actions: a run that is "
+            "interrupted cannot be resumed, and no run can be repeated exactly"
+        )
     if not plan.has_scores():
         check(plan, spec)
     compilation.keep_programs()

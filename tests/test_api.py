@@ -126,6 +126,26 @@ def test_runs_share_no_more_devices_than_they_need(devices, available, runs, use
     assert -(-runs // used) == -(-runs // min(devices or 99, available))
 
 
+def test_a_game_of_one_s_own_trains_from_python(tmp_path):
+    asked = {"seeds": range(2), "steps": 60, "eval_episodes": 2, "settings": SMALL}
+    own = rcrl_jax.train(
+        "rcrl",
+        environment="gymnasium:CartPole-v1",
+        workdir=tmp_path / "run",
+        hidden_size=8,
+        **asked,
+    )
+    assert own.config.encoder == "dense" and own.config.frame_stack == 1
+    assert [*own.scores()["game"]] == ["gymnasium.CartPole-v1"] * 2
+    np.testing.assert_array_equal(
+        own.evaluate(episodes=2)["return"].reshape(2, 2).mean(axis=1), own.scores()["score"]
+    )
+    with pytest.raises(ValueError, match="game beside environment"):
+        rcrl_jax.train("rcrl", "Pong", environment="gymnasium:CartPole-v1")
+    with pytest.raises(ValueError, match="unknown preset 'rcr'"):
+        rcrl_jax.train("rcr", environment="gymnasium:CartPole-v1")
+
+
 def test_a_directory_without_runs_is_refused(tmp_path):
     with pytest.raises(workdir.Unusable, match="is no work directory"):
         rcrl_jax.load(tmp_path)

@@ -4,8 +4,10 @@ import ast
 import collections
 import graphlib
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -15,6 +17,7 @@ import pytest
 from rcrl_jax import native
 from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.runs import checkpoints
 from tests.benchmarks.tables import synthetic
 from tests.experiments import programs
 
@@ -222,33 +225,40 @@ def test_an_agent_of_the_guide_trains_the_task_of_the_guide(capsys):
     assert np.isfinite(float(capsys.readouterr().out))
 
 
-def test_the_linter_accepts_the_program_of_the_guide():
-    (program,) = (block for block in blocks_of_the_guide() if "app.run" in block)
-    for command in (["check", "--quiet"], ["format", "--quiet", "--check"]):
-        ruff = [
-            sys.executable,
-            "-m",
-            "ruff",
-            *command,
-            "--stdin-filename=experiments/catch.py",
-            "-",
-        ]
-        ended = subprocess.run(ruff, cwd=ROOT, input=program, text=True, capture_output=True)
+def test_the_linter_accepts_the_game_of_the_guide():
+    (game,) = (block for block in blocks_of_the_guide() if "def make():" in block)
+    assert len(game.splitlines()) <= 10
+    for command in (["check", "--quiet", "--ignore=D100"], ["format", "--quiet", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename=mygame.py", "-"]
+        ended = subprocess.run(ruff, cwd=ROOT, input=game, text=True, capture_output=True)
         assert ended.returncode == 0, ended.stdout
 
 
-def test_the_program_of_the_guide_trains(tmp_path, monkeypatch):
-    (program,) = (block for block in blocks_of_the_guide() if "app.run" in block)
-    (command,) = re.findall(r"^python -m experiments\.catch (.*)$", EXTENDING.read_text(), re.M)
-    (tmp_path / "catch.py").write_text(program)
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = command.replace("--workdir=", f"--workdir={tmp_path}/").split()
-    done = programs.call("catch", *flags, record_period=10)
-    assert done.returncode == 0, done.stderr
-    (manifest,) = tmp_path.glob("runs/catch/rcrl/Catch/seed_0/manifest.json")
-    assert json.loads(manifest.read_text())["run"]["config"]["batch_size"] == 8
-    metrics = manifest.with_name("metrics.jsonl").read_text()
-    assert '"loss_return_contrast"' in metrics
+def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_evaluated(tmp_path, monkeypatch):
+    (game,) = (block for block in blocks_of_the_guide() if "def make():" in block)
+    (tmp_path / "mygame.py").write_text(game)
+    train, evaluate = (
+        re.findall(rf"^python -m experiments\.{name} (.*mygame.*)$", EXTENDING.read_text(), re.M)[0]
+        for name in ("train", "evaluate")
+    )
+    small = "--steps=80 --config.learn_start=40 --config.hidden_size=8 --eval_episodes=2"
+    flags = f"{train} {small}".split()
+    save = checkpoints.CheckpointStore.save
+
+    def save_and_stop(store, checkpoint):
+        save(store, checkpoint)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
+        stopped = programs.call(
+            "experiments.train", *flags, directory=tmp_path, checkpoint_period=50
+        )
+    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    done = programs.call("experiments.train", *flags, directory=tmp_path)
+    assert done.returncode == 0 and "resuming at step 5" in done.stdout, done.stderr
+    scored = programs.call("experiments.evaluate", *evaluate.split(), directory=tmp_path)
+    assert scored.returncode == 0 and "mean of 20 episodes" in scored.stdout, scored.stderr
 
 
 def test_a_newcomer_s_page_is_short_and_its_code_runs(tmp_path, monkeypatch, capsys):

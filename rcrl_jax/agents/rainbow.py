@@ -89,7 +89,7 @@ def make_agent(
 
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         network_key, tasks_key, state_key = jax.random.split(key, 3)
-        observation = jnp.zeros((1, *observations.network_shape), jnp.uint8)
+        observation = jnp.zeros((1, *observations.network_shape), observations.network.dtype)
         agent_params = network.init(network_key, observation, run.num_valid_actions)
         params = types.TrainableParams(
             agent=agent_params, auxiliary=task.init_params(tasks, tasks_key)

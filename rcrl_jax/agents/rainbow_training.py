@@ -1,5 +1,6 @@
 """Training settings of C51 Rainbow: observations, replay, protocol, evaluation, memory."""
 
+import numpy as np
 from dm_env import specs
 
 from rcrl_jax import observations
@@ -31,6 +32,10 @@ def observation_format(
     if encoder.reads == "bits":
         observations.check_frames(frame, (10, 10, None))
         return ObservationFormat.uniform(stack, observations.as_bits(frame.shape))
+    if encoder.reads == "vectors":
+        shape = tuple(frame.shape[:1])
+        observations.check_frames(frame, shape, np.float32)
+        return ObservationFormat.uniform(stack, observations.as_rendered(shape, np.float32))
     observations.check_frames(frame, observations.FRAMES.stored_shape)
     if encoder.reads == "frames":
         return ObservationFormat.uniform(stack, observations.FRAMES)

@@ -102,7 +102,7 @@ def check_run(
     Args:
         config: of any family.
         agent_steps: to train for.
-        games: all games or tasks of the benchmark.
+        games: all games or tasks of the benchmark; none where games are a user's.
         action_repeat: environment steps of an agent step.
 
     Raises:

@@ -11,7 +11,8 @@ class Encoder(NamedTuple):
     network: str  # its Flax module, as `load` takes it
     meaning: str  # for `--help`
     psi_size: int  # width of psi(s)
-    reads: str  # 'patches' or whole 'frames' of 84 x 84 pixels, 'bits' of 10 x 10 cells
+    # 'patches' or whole 'frames' of 84 x 84 pixels, 'bits' of 10 x 10 cells, or 'vectors'
+    reads: str
     bytes_an_image: int  # that an update holds for the gradients
     large_blocks: bool  # whether an update on the CPU allocates arrays above 64 MB
     is_small: bool = False  # whether the network computes as in `networks/products.py`
@@ -42,6 +43,15 @@ ENCODERS = {
         psi_size=256,
         reads="bits",
         bytes_an_image=4 * (16 * 160 + 3 * 256),
+        large_blocks=False,
+        is_small=True,
+    ),
+    "dense": Encoder(
+        "networks.dense.DenseEncoder",
+        "two dense layers on vectors",
+        psi_size=256,
+        reads="vectors",
+        bytes_an_image=4 * 4 * 256,
         large_blocks=False,
         is_small=True,
     ),

@@ -1,5 +1,7 @@
 """The rows of the paper's tables as configurations."""
 
+from typing import Any
+
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
@@ -154,6 +156,26 @@ def control_presets(task: str = "") -> dict[str, SacConfig | WorldModelConfig]:
     own = {"learning_rate": DMC_LEARNING_RATES[task]} if task in DMC_LEARNING_RATES else {}
     of_sac = {name: replace(preset, own) for name, preset in DMC_PRESETS.items()}
     return {**of_sac, **WORLD_MODEL_PRESETS}
+
+
+OWN_PRESETS: dict[str, RainbowConfig | SacConfig] = {**ATARI_PRESETS, **DMC_PRESETS}
+"""All presets that train on games of one's own, with `fields_of_own`."""
+
+
+def fields_of_own(config: RainbowConfig | SacConfig, kind: str) -> dict[str, Any]:
+    """The fields that differ on a game of one's own, by how its observations are read.
+
+    A vector or a grid is an observation alone, without those before.
+
+    Args:
+        config: a preset.
+        kind: 'image', 'bits' or 'vector', as of `envs.gymnasium_games`.
+    """
+    if kind == "image":
+        return {}
+    if isinstance(config, SacConfig):
+        return {"observation": "state", "frame_stack": 1}
+    return {"encoder": "minatar" if kind == "bits" else "dense", "frame_stack": 1}
 
 
 def all_presets() -> dict[str, Config]:

@@ -145,10 +145,11 @@ class RainbowConfig(base.AgentConfig):
         super().__post_init__()
         check_anchors(self.return_contrast, self.batch_size)
         check_capacity(self, self.n_step)
-        if self.encoder == "minatar" and self.augmentation != "none":
+        reads = ENCODERS[self.encoder].reads
+        if reads in ("bits", "vectors") and self.augmentation != "none":
             raise ValueError(
                 f"augmentation: {self.augmentation!r} shifts images of 84 x 84 pixels, so it needs "
-                "another encoder than 'minatar'"
+                f"another encoder than {self.encoder!r}"
             )
         if self.learn_start <= self.n_step + 1:
             raise ValueError(
@@ -157,13 +158,19 @@ class RainbowConfig(base.AgentConfig):
             )
 
     @property
+    def observation(self) -> str:
+        """'state' where the encoder reads vectors."""
+        return "state" if ENCODERS[self.encoder].reads == "vectors" else "pixels"
+
+    @property
     def needs_large_blocks(self) -> bool:
         """Whether an update on the CPU allocates arrays above 64 MB."""
         return ENCODERS[self.encoder].large_blocks
 
     def check_game(self, games: Collection[str], action_repeat: int) -> None:
         """See `AgentConfig.check_game`."""
-        if unknown := [game for game in self.curl.reduced_games if game not in games]:
+        unknown = [game for game in self.curl.reduced_games if game not in games]
+        if games and unknown:
             raise ValueError(f"curl.reduced_games: unknown game {unknown[0]!r}")
 
 

@@ -115,7 +115,8 @@ class RainbowNetwork(nn.Module):
 
         Args:
           observation: `[N, 225, C, 25] uint8`, stacked frames as patches; for an encoder of whole
-            frames `[N, C, 84, 84] uint8`, for one of bits `[N, C, bytes] uint8`.
+            frames `[N, C, 84, 84] uint8`, for one of bits `[N, C, bytes] uint8`, for one of vectors
+            `[N, C, D] float32`.
         """
         return self.encoder(observation)
 

@@ -1,13 +1,18 @@
-"""What can be played: one entry a benchmark, from its games to the maker of its environments."""
+"""What can be played: one entry a benchmark, from its games to the maker of its environments.
+
+`OWN` is the entry of all games that are no benchmark's; see `envs/gymnasium_games.py`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rcrl_jax.config import presets
+from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.presets import Config
-from rcrl_jax.config.rainbow import MinAtarConfig
+from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
+from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import atari, dmc, minatar
 from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
 
@@ -30,6 +35,9 @@ class Environment(NamedTuple):
         action_repeat: (game, configuration) -> environment steps of an agent step.
         steps: configuration -> environment steps of a run, unless a user chooses.
         eval_episodes: episodes of the final evaluation, unless a user chooses.
+        fields_of: (configuration, game) -> the fields that follow from the game's observations,
+            unless a user chooses.
+        repeats: game -> whether equal seeds and actions give the same game.
     """
 
     games: tuple[str, ...]
@@ -41,6 +49,8 @@ class Environment(NamedTuple):
     action_repeat: Callable[[str, Config], int]
     steps: Callable[[Config], int]
     eval_episodes: int
+    fields_of: Callable[[Config, str], Mapping[str, Any]] = lambda config, game: {}
+    repeats: Callable[[str], bool] = lambda game: True
 
 
 def _check_atari(config: Config, game: str, backend: str) -> None:
@@ -106,6 +116,50 @@ def _make_minatar(
     )
 
 
+_GYMNASIUM = "gymnasium"  # the backend
+
+
+def _own() -> Any:
+    """The module of games of one's own; late, because gymnasium takes half a second."""
+    from rcrl_jax.envs import gymnasium_games
+
+    return gymnasium_games
+
+
+def _check_own(config: Config, game: str, backend: str) -> None:
+    if backend != _GYMNASIUM:
+        raise ValueError(f"unknown backend '{backend}' of {game}: there is only {_GYMNASIUM}")
+    discrete, environment = _own().probe(game).discrete, _own().environment_of(game)
+    if discrete and not isinstance(config, RainbowConfig):
+        raise ValueError(f"{environment} has discrete actions: choose a preset such as rcrl")
+    if not discrete and not isinstance(config, SacConfig):
+        raise ValueError(f"{environment} has continuous actions: choose a preset such as rcrl_sac")
+
+
+def _read_by(config: RainbowConfig | SacConfig) -> dict[str, Any]:
+    """What an agent reads, as `gymnasium_games.make_games` takes it."""
+    if isinstance(config, SacConfig):
+        return {"image_shape": (config.render_size, config.render_size, 3), "bits": False}
+    bits = ENCODERS[config.encoder].reads == "bits"
+    return {"image_shape": config.frame_shape, "bits": bits}
+
+
+def _make_own(
+    config: RainbowConfig | SacConfig,
+    games: Sequence[str],
+    runs: int,
+    backend: str,
+    fleet: Sequence[str],
+    seeds: np.ndarray,
+) -> VectorEnvironment:
+    (game,) = games
+    return _own().make_games(game, seeds.reshape(-1), **_read_by(config))
+
+
+def _fields_of_own(config: RainbowConfig | SacConfig, game: str) -> Mapping[str, Any]:
+    return presets.fields_of_own(config, _own().probe(game).kind)
+
+
 ENVIRONMENTS = {
     "atari100k": Environment(
         games=atari.ATARI_GAMES,
@@ -145,9 +199,26 @@ ENVIRONMENTS = {
 }
 """The benchmarks, by the name of their training program."""
 
+OWN = Environment(
+    games=(),
+    backends=(_GYMNASIUM,),
+    presets_of=lambda game: presets.OWN_PRESETS,
+    check=_check_own,
+    make=_make_own,
+    spec=lambda config, games: _own().make_spec(games[0], **_read_by(config)),
+    action_repeat=lambda game, config: 1,
+    steps=lambda config: 100_000,
+    eval_episodes=20,
+    fields_of=_fields_of_own,
+    repeats=lambda game: _own().probe(game).repeats,
+)
+"""Games of one's own; the name of one has a dot. A fleet plays one of them."""
+
 
 def environment_of(config: Config, game: str) -> Environment:
     """The benchmark of a run. Games of Atari and of MinAtar share names, so it takes both."""
+    if "." in game:
+        return OWN
     if isinstance(config, MinAtarConfig):
         return ENVIRONMENTS["minatar"]
     return ENVIRONMENTS["dmc" if game in dmc.DMC_TASKS else "atari100k"]

@@ -1,0 +1,404 @@
+"""Games of one's own: any environment of gymnasium, or what a function of a module makes.
+
+An environment is written `gymnasium:CartPole-v1` or `mymodule:make`. The function takes no
+arguments and returns an environment with gymnasium's interface. Its module is looked for in the
+current folder, too.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import math
+import os
+import pathlib
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from dm_env import specs
+from gymnasium import spaces
+from PIL import Image
+
+from rcrl_jax.envs.protocol import (
+    EnvironmentSpec,
+    SimulatorFailed,
+    TimeStep,
+    VectorEnvironment,
+    after_reset,
+    validate_actions,
+    validate_mask,
+    validate_seeds,
+)
+
+BACKEND = "gymnasium"
+IMAGE, BITS, VECTOR = "image", "bits", "vector"
+"""How an agent can read the observations of an environment."""
+GRID = 10
+"""Side of a frame of bits [cells]; smaller grids are at its top left, with zeros around."""
+_LARGEST_GRID = 15  # cells a side; more are pixels
+_MOST_ACTIONS = 255  # a checkpoint holds an action in a byte
+_TRIED_STEPS = 100  # of two copies, before training
+_WAY_OF_WRITING = "expected gymnasium:CartPole-v1, or mymodule:make for a function of a module"
+
+
+def name_of(environment: str) -> str:
+    """The name of a game, which is a folder's: `gymnasium.CartPole-v1`, `mymodule.make`.
+
+    Raises:
+        ValueError: `environment` is not written as an environment.
+    """
+    module, colon, rest = environment.partition(":")
+    pattern = r"[\w:.-]+(/[\w:.-]+)?" if module == BACKEND else r"\w+"
+    if not colon or not re.fullmatch(r"\w+(\.\w+)*", module) or not re.fullmatch(pattern, rest):
+        raise ValueError(f"environment {environment!r}: {_WAY_OF_WRITING}")
+    return f"{module}.{rest.replace('/', '~').replace(':', '=')}"
+
+
+def environment_of(name: str) -> str:
+    """The environment of a game's name."""
+    module, _, function = name.rpartition(".")
+    if name.startswith(f"{BACKEND}."):
+        module, function = BACKEND, name.removeprefix(f"{BACKEND}.")
+    return f"{module}:{function.replace('~', '/').replace('=', ':')}"
+
+
+class Probe(NamedTuple):
+    """What an environment has shown before training.
+
+    Attributes:
+        kind: how its observations are read: `IMAGE`, `BITS` or `VECTOR`.
+        shape: of an observation.
+        discrete: whether actions are numbers, not vectors.
+        num_actions: A, actions, or components of an action.
+        sources: for the manifest: its packages with versions, the digest of its module.
+        repeats: whether two copies with equal seeds and actions have shown the same.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    discrete: bool
+    num_actions: int
+    sources: dict[str, Any]
+    repeats: bool
+
+
+@functools.cache
+def probe(name: str) -> Probe:
+    """Makes two environments of a game, and steps both.
+
+    Raises:
+        ValueError: there is no such environment, or an agent cannot play it.
+        SimulatorFailed: it has failed.
+    """
+    environment = environment_of(name)
+    with contextlib.ExitStack() as stack:
+        copies = [_make(environment) for _ in range(2)]
+        for copy in copies:
+            stack.callback(copy.close)
+        of_actions = copies[0].action_space
+        kind = _kind_of(environment, copies[0].observation_space)
+        discrete, number = _read_actions(environment, of_actions)
+        shape = copies[0].observation_space.shape
+        same = [_tried(environment, copy, number if discrete else of_actions) for copy in copies]
+        repeats = all(map(_equal, *same))
+        return Probe(kind, shape, discrete, number, _sources(environment, copies[0]), repeats)
+
+
+def make_spec(name: str, image_shape: tuple[int, ...], *, bits: bool) -> EnvironmentSpec:
+    """The spec of the environments that `make_games` makes; arguments as there."""
+    found = probe(name)
+    frame: specs.Array
+    if found.kind == IMAGE:
+        frame = specs.BoundedArray(image_shape, np.uint8, 0, 255, "frame")
+    elif found.kind == BITS and bits:
+        channels = math.prod(found.shape[2:])
+        frame = specs.BoundedArray((GRID, GRID, channels), np.uint8, 0, 1, "frame")
+    else:
+        frame = specs.Array((math.prod(found.shape),), np.float32, "frame")
+    action = specs.BoundedArray((found.num_actions,), np.float32, -1.0, 1.0, "action")
+    if found.discrete:
+        action = specs.DiscreteArray(found.num_actions, name="action")
+    return EnvironmentSpec(frame=frame, action=action)
+
+
+def make_games(
+    name: str, seeds: Sequence[int], image_shape: tuple[int, ...], *, bits: bool
+) -> VectorEnvironment:
+    """Makes R = len(seeds) environments of a game, stepped one after the other.
+
+    A frame is one of
+
+    - an image `image_shape` uint8, of images `[H, W]`, `[H, W, 1]` or `[H, W, 3]` uint8: grey by
+      ITU-R 601 where `image_shape` has two axes, then resized by Pillow's bilinear filter;
+    - a grid of bits `[10, 10, C] uint8`, where observations are `[H, W]` or `[H, W, C]`, binary
+      and at most 10 cells a side;
+    - a vector `[D] float32`: any other small grid, and numbers of one axis, as they are.
+
+    Args:
+        name: of the game, see `name_of`.
+        seeds: one per environment, in [0, 2**31). The first game gets it; later games go on with
+            the environment's own generator.
+        image_shape: `[H, W]` or `[H, W, 3]`, of the images that the agent reads.
+        bits: whether the agent reads grids of bits; else they are vectors.
+
+    Raises:
+        ValueError: there is no such environment, an agent cannot play it, or a bad seed.
+        SimulatorFailed: it fails in its first steps.
+    """
+    return _Games(name, validate_seeds(seeds), image_shape, bits)
+
+
+class _Games(VectorEnvironment):
+    """See `make_games`."""
+
+    def __init__(self, name: str, seeds: np.ndarray, image_shape: tuple[int, ...], bits: bool):
+        found = probe(name)
+        self._name = environment_of(name)
+        self._shape = found.shape
+        self.spec = make_spec(name, image_shape, bits=bits)
+        self.num_envs = len(seeds)
+        self.num_valid_actions = np.full(self.num_envs, found.num_actions, np.int32)
+        frame = self.spec.frame
+        self.description = {
+            "game": name,
+            "backend": BACKEND,
+            "environment": self._name,
+            **found.sources,
+            "frame_shape": list(frame.shape),
+            "observation": {"shape": list(found.shape), "read_as": found.kind},
+            "action_set": found.num_actions,
+            "repeats_exactly": found.repeats,
+        }
+        if found.kind == IMAGE:
+            self.description["image"] = {"resized": "bilinear", "grey": len(frame.shape) == 2}
+        self._seeds: list[int | None] = seeds.tolist()
+        self._games = [_make(self._name) for _ in seeds]
+        self._last: TimeStep | None = None
+
+    def reset(self, mask: np.ndarray | None = None) -> TimeStep:
+        """See `VectorEnvironment.reset`."""
+        mask = validate_mask(mask, self.num_envs, first=self._last is None)
+        frames = []
+        for row in np.flatnonzero(mask):
+            with _failing(self._name):
+                observation, _ = self._games[row].reset(seed=self._seeds[row])
+            self._seeds[row] = None  # later games go on with the generator
+            frames.append(self._read(observation))
+        self._last = after_reset(
+            self._last, mask, np.stack(frames), np.zeros(len(frames), np.int32)
+        )
+        return self._last
+
+    def send(self, actions: np.ndarray) -> None:
+        """See `VectorEnvironment.send`. The step is done on return."""
+        validate_actions(actions, self.spec, self.num_valid_actions)
+        frames, rewards, ends = [], [], []
+        for game, action in zip(self._games, actions, strict=True):
+            with _failing(self._name):
+                observation, reward, terminated, truncated, _ = game.step(
+                    _as_own(action, game.action_space)
+                )
+                rewards.append(float(reward))
+            frames.append(self._read(observation))
+            ends.append((bool(terminated), bool(truncated)))
+            if not math.isfinite(rewards[-1]):
+                raise SimulatorFailed(f"{self._name} gave the reward {rewards[-1]}")
+        terminated, truncated = np.array(ends).T
+        self._last = TimeStep(
+            frame=np.stack(frames),
+            reward=np.array(rewards, np.float32),
+            lives=np.zeros(self.num_envs, np.int32),
+            terminated=terminated,
+            truncated=truncated & ~terminated,
+        )
+
+    def recv(self) -> TimeStep:
+        """See `VectorEnvironment.recv`."""
+        return self._last
+
+    def close(self) -> None:
+        """Closes the environments."""
+        for game in self._games:
+            game.close()
+
+    def _read(self, observation: Any) -> np.ndarray:
+        """A frame of `spec`, in memory of its own."""
+        observation = np.asarray(observation)
+        if observation.shape != self._shape:
+            raise SimulatorFailed(
+                f"{self._name} showed {list(observation.shape)}, not {list(self._shape)} as its "
+                "observation space says"
+            )
+        frame = self.spec.frame
+        if frame.dtype == np.float32:
+            vector = observation.reshape(-1).astype(np.float32)
+            if not np.isfinite(vector).all():
+                raise SimulatorFailed(f"{self._name} showed a number that is not finite")
+            return vector
+        if frame.maximum == 1:
+            return as_bits(observation)
+        return resize(observation, frame.shape)
+
+
+def as_bits(grid: np.ndarray) -> np.ndarray:
+    """`[H, W]` or `[H, W, C]` of zeros and ones as `[10, 10, C] uint8`, zeros below and right."""
+    grid = grid.reshape(*grid.shape[:2], -1)
+    frame = np.zeros((GRID, GRID, grid.shape[2]), np.uint8)
+    frame[: grid.shape[0], : grid.shape[1]] = grid != 0
+    return frame
+
+
+def resize(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`[H, W]`, `[H, W, 1]` or `[H, W, 3] uint8` as `shape`, grey where that has two axes."""
+    if image.ndim == 3 and image.shape[2] == 1:
+        image = image[..., 0]
+    picture = Image.fromarray(image).convert("L" if len(shape) == 2 else "RGB")
+    height, width = shape[:2]
+    if picture.size != (width, height):
+        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    return np.array(picture)
+
+
+def _as_own(action: np.ndarray, space: spaces.Space) -> Any:
+    """An action of `spec` as the environment takes it: counted from its start, or in its bounds."""
+    if isinstance(space, spaces.Discrete):
+        return int(action) + int(space.start)
+    own = action.reshape(space.shape).astype(np.float64)
+    own = space.low + (own + 1.0) * (space.high.astype(np.float64) - space.low) / 2.0
+    return np.clip(own, space.low, space.high).astype(space.dtype)
+
+
+def _make(environment: str) -> gymnasium.Env:
+    """One environment.
+
+    Raises:
+        ValueError: there is none.
+        SimulatorFailed: its function fails.
+    """
+    module, _, what = environment.partition(":")
+    if module == BACKEND:
+        try:
+            return gymnasium.make(what, disable_env_checker=True)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise ValueError(f"{environment}: {error}") from error
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # after all others: a folder must not hide a package
+    try:
+        with _failing(environment, passing=ModuleNotFoundError):
+            found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        where = f" or in {os.getcwd()}" if error.name == module else f", which {module} imports"
+        raise ValueError(
+            f"{environment}: no module {error.name!r} is installed{where}; {_WAY_OF_WRITING}"
+        ) from error
+    function = getattr(found, what, None)
+    if not callable(function):
+        raise ValueError(f"{environment}: {module} has no function {what!r}")
+    with _failing(environment):
+        made = function()
+    if not all(hasattr(made, one) for one in ("observation_space", "action_space", "step")):
+        raise ValueError(
+            f"{environment} returned {type(made).__name__}, which is no environment of gymnasium"
+        )
+    return made
+
+
+def _kind_of(environment: str, space: spaces.Space) -> str:
+    """How observations of a space are read.
+
+    Raises:
+        ValueError: no agent can read them.
+    """
+    shape = space.shape
+    if isinstance(space, spaces.MultiBinary | spaces.Box) and shape:
+        binary = isinstance(space, spaces.MultiBinary) or (
+            np.all(space.low >= 0) and np.all(space.high <= 1) and space.dtype.kind in "iub"
+        )
+        if len(shape) == 1:
+            return VECTOR
+        if len(shape) in (2, 3) and max(shape[:2]) <= _LARGEST_GRID:
+            return BITS if binary and max(shape[:2]) <= GRID else VECTOR
+        if space.dtype == np.uint8 and (len(shape) == 2 or shape[2:] in ((1,), (3,))):
+            return IMAGE
+    raise ValueError(
+        f"{environment}: its observations are {space}; an agent reads numbers [D], grids of up to "
+        f"{_LARGEST_GRID} cells a side, and images uint8 [H, W], [H, W, 1] or [H, W, 3]: wrap it "
+        "in a function of a module"
+    )
+
+
+def _read_actions(environment: str, space: spaces.Space) -> tuple[bool, int]:
+    """Whether actions are numbers, and how many they are, or how many components one has.
+
+    Raises:
+        ValueError: no agent has such actions.
+    """
+    if isinstance(space, spaces.Discrete) and space.n <= _MOST_ACTIONS:
+        return True, int(space.n)
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded("both"):
+        return False, math.prod(space.shape)
+    raise ValueError(
+        f"{environment}: its actions are {space}; an agent has one of at most {_MOST_ACTIONS} "
+        "actions, or numbers within bounds (Box): wrap it in a function of a module"
+    )
+
+
+def _tried(environment: str, game: gymnasium.Env, actions: int | spaces.Box) -> list[Any]:
+    """What an environment shows in its first steps, with actions that follow from their numbers."""
+    random, shown = np.random.default_rng(0), []
+    with _failing(environment):
+        shown.append(np.array(game.reset(seed=0)[0]))
+        for _ in range(_TRIED_STEPS):
+            if isinstance(actions, int):
+                action = np.int32(random.integers(actions))
+            else:
+                action = random.uniform(-1, 1, math.prod(actions.shape)).astype(np.float32)
+            *step, _ = game.step(_as_own(action, game.action_space))
+            # Copies, because the next step may write into them.
+            shown.append([np.array(part) for part in step])
+            if step[2] or step[3]:
+                shown.append(np.array(game.reset()[0]))
+    return shown
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return all(map(np.array_equal, one, other))
+    return np.array_equal(one, other)
+
+
+def _sources(environment: str, game: gymnasium.Env) -> dict[str, Any]:
+    """Versions of what an environment comes from, and the digest of a module of one's own."""
+    found: dict[str, Any] = {"versions": {BACKEND: gymnasium.__version__}}
+    own = type(getattr(game, "unwrapped", game)).__module__
+    named = environment.partition(":")[0]
+    known = importlib.metadata.packages_distributions()
+    for module in (own, named):
+        for distribution in known.get(module.partition(".")[0], ()):
+            found["versions"][distribution] = importlib.metadata.version(distribution)
+    if named != BACKEND:
+        path = getattr(sys.modules[named], "__file__", None)
+        if path:
+            content = pathlib.Path(path).read_bytes()
+            found["module"] = {"name": named, "sha256": hashlib.sha256(content).hexdigest()}
+    return found
+
+
+@contextlib.contextmanager
+def _failing(environment: str, passing: type[Exception] = SimulatorFailed) -> Iterator[None]:
+    """Says where an environment has failed; errors of the type `passing` stay as they are."""
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise SimulatorFailed(
+            f"{environment}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        ) from error

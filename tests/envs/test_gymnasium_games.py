@@ -1,0 +1,167 @@
+"""Games of one's own as a vector of environments."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rcrl_jax.envs import gymnasium_games
+from rcrl_jax.envs.protocol import SimulatorFailed
+from tests.envs import own_games
+
+OWN = "tests.envs.own_games"
+CARTPOLE, PENDULUM = "gymnasium.CartPole-v1", "gymnasium.Pendulum-v1"
+
+
+def make(name, seeds=(1, 2), image_shape=(84, 84), bits=False):
+    return gymnasium_games.make_games(name, seeds, image_shape, bits=bits)
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("gymnasium:CartPole-v1", CARTPOLE),
+        ("gymnasium:ALE/Pong-v5", "gymnasium.ALE~Pong-v5"),
+        ("gymnasium:some_module:Box-v0", "gymnasium.some_module=Box-v0"),
+        ("mymodule:make", "mymodule.make"),
+        ("my.games:make", "my.games.make"),
+    ],
+)
+def test_the_name_of_a_game_is_a_folder_s_and_gives_the_environment_back(environment, name):
+    assert gymnasium_games.name_of(environment) == name
+    assert gymnasium_games.environment_of(name) == environment
+
+
+@pytest.mark.parametrize("text", ["CartPole-v1", "gymnasium:", ":make", "a:b:c", "../a:make", "a:"])
+def test_another_way_of_writing_is_refused(text):
+    with pytest.raises(ValueError, match="expected gymnasium:CartPole-v1, or mymodule:make"):
+        gymnasium_games.name_of(text)
+
+
+@pytest.mark.parametrize("name", [CARTPOLE, PENDULUM])
+def test_every_row_is_gymnasium_s_own_game(name):
+    """Two seeds, several games of each; actions of Pendulum are scaled to its bounds, 2."""
+    played, random = make(name), np.random.default_rng(0)
+    alone = [gymnasium.make(gymnasium_games.environment_of(name).split(":")[1]) for _ in range(2)]
+    shown = [game.reset(seed=seed)[0] for game, seed in zip(alone, (1, 2), strict=True)]
+    first = played.reset()
+    np.testing.assert_array_equal(first.frame, shown)
+    ended = 0
+    for _ in range(250):
+        discrete = name == CARTPOLE
+        actions = random.integers(2, size=2, dtype=np.int32)
+        if not discrete:
+            actions = random.uniform(-1, 1, (2, 1)).astype(np.float32)
+        step = played.step(actions)
+        for row, game in enumerate(alone):
+            own = int(actions[row]) if discrete else 2 * actions[row]
+            frame, reward, terminated, truncated, _ = game.step(own)
+            np.testing.assert_allclose(step.frame[row], frame, rtol=1e-6, atol=1e-6)
+            assert step.reward[row] == pytest.approx(reward, rel=1e-5)
+            assert (step.terminated[row], step.truncated[row]) == (terminated, truncated)
+        over = step.terminated | step.truncated
+        if over.any():
+            ended += over.sum()
+            again = played.reset(over)
+            for row in np.flatnonzero(over):
+                np.testing.assert_array_equal(again.frame[row], alone[row].reset()[0])
+    assert ended >= 2
+
+
+def test_a_time_limit_truncates_and_does_not_terminate():
+    """Pendulum never ends by itself, and is cut after 200 steps."""
+    played = make(PENDULUM)
+    played.reset()
+    for _ in range(200):
+        step = played.step(np.zeros((2, 1), np.float32))
+    assert step.truncated.all() and not step.terminated.any()
+
+
+def test_a_binary_grid_is_read_as_bits_or_as_a_vector():
+    """The game writes all observations into one array; frames must keep theirs."""
+    grids, vectors = make(f"{OWN}.make", bits=True), make(f"{OWN}.make")
+    assert grids.spec.frame.shape == (10, 10, 2) and grids.spec.frame.maximum == 1
+    first = grids.reset().frame
+    kept = first.copy()
+    np.testing.assert_array_equal(vectors.reset().frame, first.reshape(2, 200))
+    assert vectors.spec.frame.dtype == np.float32
+    step = grids.step(np.array([1, 0], np.int32))  # 4 and 3 of the game
+    np.testing.assert_array_equal(first, kept)
+    column = first[:, 0, :, 0].argmax(axis=1)
+    moved = step.frame[:, 0, :, 0].argmax(axis=1)
+    assert moved.tolist() == [column[0] + 1, max(column[1] - 1, 0)]
+
+
+def test_a_smaller_grid_lies_at_the_top_left():
+    bits = gymnasium_games.as_bits(np.ones((7, 5), bool))
+    assert bits.shape == (10, 10, 1) and bits[:7, :5].all() and bits.sum() == 35
+
+
+def test_symbols_are_numbers_as_they_are():
+    played = make(f"{OWN}.Symbols", bits=True)
+    assert played.spec.frame.shape == (147,)
+    assert set(played.reset().frame.ravel()) <= {0.0, 1.0, 2.0, 3.0, 4.0}
+
+
+def test_pictures_are_resized_and_grey_where_the_agent_reads_grey():
+    grey, colour = make(f"{OWN}.Picture"), make(f"{OWN}.Picture", image_shape=(100, 100, 3))
+    frame = grey.reset().frame
+    assert frame.shape == (2, 84, 84) and frame.dtype == np.uint8
+    assert frame[0, 3, 80] == round(0.587 * 255)  # the end is green
+    np.testing.assert_array_equal(
+        colour.reset().frame[0, 5, 95], own_games.Picture().reset(seed=1)[0][5, 95]
+    )
+    assert grey.description["image"] == {"resized": "bilinear", "grey": True}
+
+
+def test_a_half_resized_picture_is_the_mean_of_its_pixels():
+    image = np.zeros((8, 8), np.uint8)
+    image[:, 4:] = 200
+    small = gymnasium_games.resize(image[..., None], (4, 4))
+    assert small[:, 0].tolist() == [0] * 4 and small[:, 3].tolist() == [200] * 4
+    np.testing.assert_array_equal(gymnasium_games.resize(image, (8, 8)), image)
+
+
+def test_a_game_that_follows_no_seed_is_found():
+    assert gymnasium_games.probe(f"{OWN}.make").repeats
+    assert not gymnasium_games.probe(f"{OWN}.Drifting").repeats
+
+
+def test_the_description_names_versions_and_the_digest_of_the_module():
+    described = make(f"{OWN}.make").description
+    assert described["game"] == f"{OWN}.make" and described["environment"] == f"{OWN}:make"
+    assert described["versions"]["gymnasium"] == gymnasium.__version__
+    assert described["module"]["name"] == OWN and len(described["module"]["sha256"]) == 64
+    assert described["repeats_exactly"] is True
+    assert "module" not in make(CARTPOLE).description
+
+
+def test_a_game_that_fails_says_where():
+    played = make(f"{OWN}.Failing")
+    played.reset()
+    with pytest.raises(SimulatorFailed, match=r"Failing: KeyError: 'no such door' \(.*games.py:\d"):
+        for _ in range(300):
+            step = played.step(np.ones(2, np.int32))
+            if (over := step.terminated).any():
+                played.reset(over)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gymnasium.CartPol-v1", "Did you mean: `CartPole`"),
+        ("nomodule.make", "no module 'nomodule' is installed or in "),
+        (f"{OWN}.nomake", "has no function 'nomake'"),
+        (f"{OWN}.nothing", "returned int, which is no environment of gymnasium"),
+        (f"{OWN}.Words", "its observations are Dict"),
+        ("gymnasium.FrozenLake-v1", r"its observations are Discrete\(16\)"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(name, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        gymnasium_games.probe(name)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_game_that_cannot_be_made_says_why():
+    with pytest.raises(SimulatorFailed, match="broken: OSError: no display"):
+        gymnasium_games.probe(f"{OWN}.broken")
