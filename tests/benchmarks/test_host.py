@@ -72,7 +72,7 @@ def test_the_stub_copies_batches_but_not_the_array_of_frames(full):
 
     stub = host.make_stub(fleet.agent, 3, place)
     batch = replay.sample(0.5).batch
-    _, result = stub.update(None, batch)
+    _, result = stub.update(None, batch, 0)
     assert result.transition_loss.shape == (3, fleet.agent.replay.batch_size)
     (copy,) = placed
     detached, frames = detach_frames(batch)
