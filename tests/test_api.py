@@ -132,7 +132,7 @@ def test_a_game_of_one_s_own_trains_from_python(tmp_path):
         "rcrl",
         environment="gymnasium:CartPole-v1",
         workdir=tmp_path / "run",
-        hidden_size=8,
+        n_step=5,
         **asked,
     )
     assert own.config.encoder == "dense" and own.config.frame_stack == 1
