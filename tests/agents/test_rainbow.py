@@ -577,6 +577,6 @@ def test_an_entry_in_the_table_is_all_that_an_encoder_needs(monkeypatch):
 
 def test_an_unknown_encoder_is_refused():
     with pytest.raises(
-        ValueError, match="encoder: must be one of data_efficient, nature, minatar; got 'no"
+        ValueError, match="encoder: must be one of data_efficient, nature, minatar, dense; got 'no"
     ):
         RainbowConfig(encoder="nope")

@@ -20,7 +20,7 @@ from tests.experiments.test_command_line import ROOT, assert_refused
 
 RUNS = ("--presets=erainbow,rcrl", "--games=Pong,Alien", "--seeds=0:2", "--results=results/toy")
 FIELDS = {
-    **SMALL,
+    **{name: value for name, value in SMALL.items() if not name.startswith("return_contrast.")},
     "learning_rate": 3e-5,
     "curl.reduced_games": ["Pong", "Boxing"],
 }
@@ -31,7 +31,7 @@ eval_episodes = 2
 results = "results/toy"
 
 [arms.small]
-preset = "erainbow"
+preset = "curl"
 config = {{ {fields} }}
 
 [[blocks]]
@@ -74,7 +74,7 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
     assert result.stdout.splitlines()[0].startswith("2 runs to do in 1 fleets, process group ")
     assert result.stdout.splitlines()[-1] == "2 finished, 0 failed, 0 left"
     for game in ("Pong", "Alien"):
-        paths = RunPaths(tmp_path / "results" / "toy" / "small", "erainbow", game, 1)
+        paths = RunPaths(tmp_path / "results" / "toy" / "small", "curl", game, 1)
         assert len(json.loads(paths.scores.read_text())["returns"]) == 2
         run = json.loads(paths.manifest.read_text())["run"]
         assert run["algorithm"] == 2 and run["steps"] == 60
@@ -92,7 +92,7 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
     spec.write_text(spec.read_text().replace("steps = 60", "steps = 70"))
     other = command(*flags, directory=tmp_path)
     assert_refused(other)
-    assert "results/toy/small/erainbow/Pong/seed_1 holds another run" in other.stderr
+    assert "results/toy/small/curl/Pong/seed_1 holds another run" in other.stderr
 
 
 def test_a_spec_fixes_its_fleets(spec, tmp_path):
@@ -211,7 +211,7 @@ def test_the_campaign_of_the_claim_holds_all_games_in_pairs():
     assert (spec.steps, spec.eval_episodes) == (100_000, 100)
     assert spec.results == pathlib.Path("results/claim")
     assert len(spec.units) == 2 * (4 * 9 + 22 * 5)
-    assert {unit.game for unit in spec.units} == set(EXPERIMENTS["atari100k"].games)
+    assert {unit.game for unit in spec.units} == set(EXPERIMENTS["atari100k"].environment.games)
     for baseline, ours in zip(spec.units[::2], spec.units[1::2], strict=True):
         assert (baseline.arm.name, ours.arm.name) == ("erainbow_sa", "rcrl")
         assert baseline[1:] == ours[1:]

@@ -291,7 +291,7 @@ def test_nothing_is_deleted_before_its_copy_was_read_back(spec, directory, monke
     [
         ({"steps": 6}, "holds another run than erainbow_sa-Pong-0: steps 6 -> 5"),
         ({"seed": 1}, "seed 1 -> 0"),
-        ({"config": {}}, "config.encoder absent -> data_efficient"),
+        ({"config": {}}, r"config.auxiliary absent -> \[\]"),
         ({"episodes": 2}, "2 final episodes, the sweep asks for 3"),
     ],
 )

@@ -178,10 +178,10 @@ def replay_of(config, rewards, action_repeat) -> SegmentReplay:
     The action of transition t is t.
     """
     spec = {
-        None: discrete_spec((84, 84), 6),
-        "pixels": control_spec((100, 100, 3), 6, action_repeat=action_repeat),
-        "state": control_spec((24,), 6, action_repeat=action_repeat),
-    }[getattr(config, "observation", None)]
+        ("rainbow", "pixels"): discrete_spec((84, 84), 6),
+        ("sac", "pixels"): control_spec((100, 100, 3), 6, action_repeat=action_repeat),
+        ("sac", "state"): control_spec((24,), 6, action_repeat=action_repeat),
+    }[config.family, config.observation]
     fleet = Fleet(make_agent(config, spec), (0,), types.RunSpec(np.int32([6]), {}))
     replay = build.make_replay(fleet, "host")
     frame, never = np.zeros((1, *spec.frame.shape), spec.frame.dtype), np.zeros(1, bool)
