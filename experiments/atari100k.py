@@ -92,7 +92,7 @@ def make_plan(
         _EVAL_EPISODES.value,
         _BACKEND.value,
         workdir,
-        make_environment,
+        make_environment=make_environment,
     )
 
 

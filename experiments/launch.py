@@ -11,7 +11,6 @@ from absl import flags
 
 from experiments import command_line
 from rcrl_jax import files, signals, words
-from rcrl_jax.config.presets import Config
 from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
 
 if TYPE_CHECKING:
@@ -73,47 +72,20 @@ def workdir(what: str) -> pathlib.Path:
     return pathlib.Path(WORKDIR.value or f"runs/{name}")
 
 
-def make_plan(
-    preset: str,
-    config: Config,
-    games: Sequence[str],
-    seeds: Sequence[int],
-    steps: int,
-    eval_episodes: int,
-    backend: str,
-    workdir: pathlib.Path,
-    make_environment: "EnvironmentMaker | None" = None,
-) -> "Plan":
-    """The plan of one preset on every game with every seed; flags give the rest.
+def make_plan(*described: Any, make_environment: "EnvironmentMaker | None" = None) -> "Plan":
+    """The plan of one preset on every game with every seed; flags say how its fleet computes.
 
     Args:
-      preset: its name.
-      config: its configuration.
-      games: games or tasks.
-      seeds: of each game.
-      steps: agent steps of a run.
-      eval_episodes: episodes of the final evaluation.
-      backend: what simulates.
-      workdir: where everything is written.
+      *described: the positional arguments of `api.make_plan`.
       make_environment: for games that are no benchmark's.
 
     Raises:
-      ValueError: a flag's value is out of range.
+      ValueError: a value is out of range.
     """
     from rcrl_jax import api  # late: a program sets up the host's memory before JAX starts
 
     return api.make_plan(
-        preset,
-        config,
-        games,
-        seeds,
-        steps,
-        eval_episodes,
-        backend,
-        workdir,
-        film=VIDEO.value,
-        make_environment=make_environment,
-        **fleet_options(),
+        *described, film=VIDEO.value, make_environment=make_environment, **fleet_options()
     )
 
 
