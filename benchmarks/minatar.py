@@ -23,6 +23,7 @@ from experiments import markdown
 from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.runs import records
+from rcrl_jax.training.nulls import PLAYS, plus_minus, with_error
 
 LEVEL = 0.01
 """Of each question, two-sided."""
@@ -30,8 +31,6 @@ PERMUTATIONS = 100_000
 RESAMPLES = 50_000
 SEED = 0
 """Seed of the permutations, and again of the resamples."""
-EPISODES = 20
-"""Of the final evaluation."""
 BIN = 1000
 """Agent steps of a bin of the figure."""
 EXPERIMENTS = 10_000
@@ -51,6 +50,7 @@ class Listed(NamedTuple):
         games: all of them.
         seeds: arm -> its seeds in each game. An arm is named as its directory.
         values: arm -> the fields in which arms differ, with its values; others are equal in all.
+        episodes: of the final evaluation.
     """
 
     directory: str
@@ -58,6 +58,7 @@ class Listed(NamedTuple):
     games: tuple[str, ...]
     seeds: Mapping[str, range]
     values: Mapping[str, Mapping[str, Any]]
+    episodes: int = 20
 
     def count(self, arm: str) -> int:
         """How many runs of an arm there are to be."""
@@ -86,6 +87,8 @@ SETTINGS = Listed(
     _SETTINGS,
 )
 """`campaigns/minatar_settings.toml`; the order of arms decides between equal mean ranks."""
+ERRORS = 3.0
+"""Standard errors over seeds by which a game that stays exceeds its best null."""
 
 GAMES = tuple(game for game in SETTINGS.games if game not in NOT_STAYING)
 """Strata of the questions."""
@@ -152,7 +155,7 @@ def read(results: pathlib.Path, listed: Listed) -> pd.DataFrame:
             "game": (run.game in listed.games, run.game),
             "seed": (run.seed in listed.seeds.get(arm, ()), run.seed),
             "steps": (run.agent_steps == listed.steps, run.agent_steps),
-            "episodes": (run.diverged or episodes == EPISODES, episodes),
+            "episodes": (run.diverged or episodes == listed.episodes, episodes),
             "algorithm": (type(run.algorithm) is int, run.algorithm),
         }
         for name, value in listed.values.get(arm, {}).items():
@@ -225,6 +228,95 @@ def winner(frame: pd.DataFrame) -> str | None:
     ranks = rank_settings(frame)
     can_win = ranks[~ranks.index.isin(frame.arm[frame.diverged])]
     return can_win["mean"].idxmin() if len(can_win) else None
+
+
+def going_on(frame: pd.DataFrame) -> Listed:
+    """The runs of the winner of the complete first list, which tell which games stay."""
+    values = {BASE: SETTINGS.values[winner(frame) or BASE]}
+    return Listed("winner", 30_000, SETTINGS.games, {BASE: range(100, 105)}, values, episodes=100)
+
+
+def stays(last: np.ndarray, nulls: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Whether the winner learns a game.
+
+    Args:
+        last: `[R]`, of each run the mean return of its training episodes in the last fifth.
+        nulls: kind of play without learning -> `[R]`, its mean return in the games of each run.
+
+    Returns:
+        `last` and `null`, each a mean over runs with its standard error; `best_null`, the kind
+        with the largest mean; `errors`, by how many standard errors over runs the difference of
+        both exceeds 0, None where they are 0; `stays`.
+    """
+    best = max(nulls, key=lambda kind: nulls[kind].mean())
+    difference = with_error(last - nulls[best])
+    above = difference["mean"] - ERRORS * difference["standard_error"]
+    error = difference["standard_error"]
+    return {
+        "last": with_error(last),
+        "null": with_error(nulls[best]),
+        "best_null": best,
+        "errors": difference["mean"] / error if error else None,
+        "stays": above >= 0 < difference["mean"],
+    }
+
+
+def staying(frame: pd.DataFrame, listed: Listed) -> pd.DataFrame:
+    """What `stays` says of each game whose runs of the winner are all finished, a row a game.
+
+    Args:
+        frame: runs of the winner. Training with `--nulls` wrote a `gain.json` beside those of a
+            game.
+        listed: their list.
+
+    Raises:
+        ValueError: no episode of a run ends in the last fifth.
+        Damaged: the nulls of a game are not those of its runs.
+        OSError: they are not there.
+    """
+    rows = {}
+    for game, own in frame.groupby("game", sort=False):
+        if len(own) < len(listed.seeds[BASE]):
+            continue
+        nulls = _read_nulls(own.directory.iloc[0].parent / "gain.json", own, listed.episodes)
+        late = [episodes[episodes[:, 0] > 0.8 * listed.steps, 1] for episodes in own.episodes]
+        if not all(map(len, late)):
+            raise ValueError(f"{game}: no episode of a run ends in the last fifth")
+        rows[game] = stays(np.array([*map(np.mean, late)]), nulls)
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _read_nulls(path: pathlib.Path, runs: pd.DataFrame, episodes: int) -> dict[str, np.ndarray]:
+    """Kind of play without learning -> `[R]`, its mean return in the games of each run."""
+
+    def check(gained: dict[str, Any]) -> dict[str, np.ndarray]:
+        of_runs = [gained["runs"][directory.name] for directory in runs.directory]
+        if {one["episodes"] for one in of_runs} != {episodes}:
+            raise ValueError(f"expected nulls over {episodes} episodes")
+        return {kind: np.array([one[kind]["mean"] for one in of_runs]) for kind in PLAYS}
+
+    return files.read_json(path, check)
+
+
+def staying_table(learned: pd.DataFrame, listed: Listed) -> str:
+    """The table of `staying`, as Markdown."""
+    rows = [
+        [
+            game,
+            plus_minus(row["last"], 2),
+            f"{plus_minus(row['null'], 2)} ({PLAYS[row['best_null']]})",
+            "" if row["errors"] is None else f"{row['errors']:.1f}",
+            "yes" if row["stays"] else "no",
+        ]
+        for game, row in learned.iterrows()
+    ]
+    head = ["game", "last fifth of training", "best null", "standard errors above it", "stays"]
+    count = len(listed.seeds[BASE])
+    return (
+        f"The winner, {count} runs of {listed.steps:,} agent steps a game, {len(learned)} of "
+        f"{len(listed.games)} games finished. Mean ± standard error over seeds; nulls over "
+        f"{listed.episodes} episodes of each.\n\n{markdown.table(head, rows)}"
+    )
 
 
 def settings(frame: pd.DataFrame) -> str:
@@ -362,17 +454,18 @@ def arms_table(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def page(first: pd.DataFrame, second: pd.DataFrame) -> str:
+def page(first: pd.DataFrame, second: pd.DataFrame, winning: str = "") -> str:
     """Both lists as Markdown.
 
     Args:
         first: runs of the settings.
         second: runs of the question.
+        winning: the table of the games that stay, if there is one.
     """
-    parts = [
-        f"## Settings of the base\n\n{settings(first)}",
-        f"## Arms\n\n{arms_table(second)}",
-    ]
+    parts = [f"## Settings of the base\n\n{settings(first)}"]
+    if winning:
+        parts.append(f"## Games that stay\n\n{winning}")
+    parts.append(f"## Arms\n\n{arms_table(second)}")
     if is_complete(first):
         parts.append(f"## Power\n\n{power_table(first)}")
     asked = [question(second, *pair) for pair in QUESTIONS]
@@ -428,15 +521,33 @@ def draw(frame: pd.DataFrame, listed: Listed) -> Figure:
     return figure
 
 
+def read_page(results: pathlib.Path) -> tuple[str, pd.DataFrame, pd.DataFrame]:
+    """The page of all finished runs, and the runs of both lists.
+
+    Raises:
+        ValueError: as `read`; or a run of the question has other values than the winner, or its
+            games are not those that stay.
+    """
+    first, second = (read(results, listed) for listed in (SETTINGS, QUESTION))
+    winning = ""
+    if is_complete(first):
+        check_values(first, second)
+        listed = going_on(first)
+        learned = staying(read(results, listed), listed)
+        if len(learned):
+            winning = staying_table(learned, listed)
+        left = {game for game, row in learned.iterrows() if not row["stays"]}
+        if len(second) and (len(learned) < len(listed.games) or left != {*NOT_STAYING}):
+            raise ValueError(f"{results}: games that do not stay: {left}, not {NOT_STAYING}")
+    return page(first, second, winning), first, second
+
+
 def judge(results: pathlib.Path) -> str:
     """Draws the figure beside the results and returns the page.
 
     The figure shows the question, and the settings until a run of the question is finished.
     """
-    first, second = (read(results, listed) for listed in (SETTINGS, QUESTION))
-    if is_complete(first):
-        check_values(first, second)
-    text = page(first, second)
+    text, first, second = read_page(results)
     shown = (second, QUESTION) if len(second) else (first, SETTINGS)
     with panels.drawing(), files.replacing(results / "curves.png") as partial:
         draw(*shown).savefig(partial, format="png", dpi=150, metadata={"Software": None})

@@ -12,9 +12,10 @@ from benchmarks import minatar
 from benchmarks.minatar import BASE, QUESTION, RCRL, SETTINGS
 from benchmarks.tables import statistics
 from experiments.sweeps import spec as specs
-from rcrl_jax import reference
+from rcrl_jax import files, reference
 from rcrl_jax.config import fields
 from rcrl_jax.envs.minatar import make_minatar
+from rcrl_jax.training import nulls
 from tests.benchmarks.tables.synthetic import edit, write_lines, write_run
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused
@@ -30,12 +31,17 @@ def finish(results, arm, game="Breakout", seed=100, value=1.0, listed=SETTINGS):
         steps=listed.steps, episodes=20, changes=dict(unit.arm.overrides), backend="minatar",
     )  # fmt: skip
     played = [(999, 50.0), (1000, 60.0), (1001, value - 1), (listed.steps, value + 1)]
+    write_episodes(directory, played)
+    return directory
+
+
+def write_episodes(directory, played):
+    """Writes the metrics of a run: `(agent step, return)` of each training episode."""
     unique = zlib.crc32(str(directory).encode())
     write_lines(
         directory / "metrics.jsonl",
         [{"agent_steps": step, "wall_s": unique, "episode_return": own} for step, own in played],
     )
-    return directory
 
 
 LISTS = {"settings": "minatar_settings.toml", "question": "minatar.toml"}
@@ -178,6 +184,77 @@ def test_arms_of_the_question_have_the_values_of_the_winner():
         minatar.check_values(other, second)
 
 
+def test_a_game_stays_three_standard_errors_above_its_best_null():
+    nulls = {"uniform": np.array([0.4, 0.4]), "constant": np.array([0.5, 0.7])}
+    # Differences 2.5 and 3.3 to the constant action: 2.9 with a standard error of 0.4.
+    found = minatar.stays(np.array([3.0, 4.0]), nulls)
+    assert found["best_null"] == "constant" and found["stays"] and found["last"]["mean"] == 3.5
+    assert found["errors"] == pytest.approx(2.9 / 0.4)
+    # 0.5 and 1.1: 0.8 with a standard error of 0.3.
+    assert not minatar.stays(np.array([1.0, 1.8]), nulls)["stays"]
+    assert not minatar.stays(np.array([0.4, 0.6]), nulls)["stays"]
+
+
+def finish_winner(results, game, gain, values=None):
+    """Writes the five finished runs of the winner on a game, whose last fifth has 2, 3, ..., 6."""
+    for seed in range(100, 105):
+        directory = write_run(
+            results / "winner", BASE, game, seed, 7.0, steps=30_000, episodes=100,
+            changes=values or {}, backend="minatar",
+        )  # fmt: skip
+        played = [(24_000, 90.0), (24_001, seed - 98.0), (30_000, seed - 98.0)]
+        write_episodes(directory, played)
+    runs = {
+        f"seed_{seed}": {"episodes": 100} | {kind: {"mean": gain} for kind in nulls.PLAYS}
+        for seed in range(100, 105)
+    }
+    (results / "winner" / BASE / game / "gain.json").write_text(json.dumps({"runs": runs}))
+
+
+def test_the_last_fifth_of_the_winner_is_compared_with_its_nulls(tmp_path):
+    first = frame_of(SETTINGS, by_mean_rank([*SETTINGS.values]))
+    listed = minatar.going_on(first)
+    finish_winner(tmp_path, "Breakout", 1.0)
+    finish_winner(tmp_path, "Seaquest", 3.0)
+    learned = minatar.staying(minatar.read(tmp_path, listed), listed)
+    # 2, ..., 6 less 1, and less 3: standard error sqrt(2.5 / 5).
+    assert learned["errors"].to_dict() == {
+        "Breakout": pytest.approx(3 / np.sqrt(0.5)), "Seaquest": pytest.approx(1 / np.sqrt(0.5))
+    }  # fmt: skip
+    assert learned["stays"].to_dict() == {"Breakout": True, "Seaquest": False}
+    text = minatar.staying_table(learned, listed)
+    assert "2 of 4 games finished" in text
+    assert "| Seaquest | 4.00 ± 0.71 | 3.00 ± 0.00 (uniform actions) | 1.4 | no |" in text
+    (tmp_path / "winner" / BASE / "Seaquest" / "gain.json").write_text('{"runs": {}}')
+    with pytest.raises(files.Damaged, match="gain.json"):
+        minatar.staying(minatar.read(tmp_path, listed), listed)
+
+
+def test_the_question_begins_with_the_games_that_stay(tmp_path, monkeypatch):
+    first = frame_of(SETTINGS, by_mean_rank([*SETTINGS.values]))
+    second = frame_of(QUESTION, noise())
+    monkeypatch.setattr(minatar, "is_complete", lambda _: True)
+    monkeypatch.setattr(minatar, "power_table", lambda _: "")
+    read = minatar.read
+    lists = {"settings": first, "question": second[:0]}
+    monkeypatch.setattr(
+        minatar, "read", lambda results, listed: lists[listed.directory]
+        if listed.directory in lists else read(results, listed),
+    )  # fmt: skip
+    for game in SETTINGS.games[:3]:
+        finish_winner(tmp_path, game, 1.0)
+    text, *_ = minatar.read_page(tmp_path)
+    assert "## Games that stay" in text and "3 of 4 games finished" in text
+    lists["question"] = second[:1]
+    with pytest.raises(ValueError, match="games that do not stay"):
+        minatar.read_page(tmp_path)
+    finish_winner(tmp_path, SETTINGS.games[3], 1.0)
+    minatar.read_page(tmp_path)
+    monkeypatch.setattr(minatar, "NOT_STAYING", ("Seaquest",))
+    with pytest.raises(ValueError, match="games that do not stay"):
+        minatar.read_page(tmp_path)
+
+
 def test_no_question_is_asked_before_all_runs_of_its_arms(monkeypatch):
     asked = []
     monkeypatch.setattr(minatar, "RESAMPLES", 99)
@@ -307,7 +384,7 @@ def test_the_command_writes_a_page_and_a_figure_and_refuses_in_one_line(tmp_path
 def test_the_lists_are_those_of_the_campaigns():
     for listed in (SETTINGS, QUESTION):
         spec = specs.read_spec(ROOT / "campaigns" / LISTS[listed.directory])
-        assert (spec.steps, spec.eval_episodes) == (listed.steps, minatar.EPISODES)
+        assert (spec.steps, spec.eval_episodes) == (listed.steps, listed.episodes)
         assert spec.results.as_posix() == f"results/minatar/{listed.directory}"
         assert sorted((unit.arm.name, unit.game, unit.seed) for unit in spec.units) == sorted(
             (arm, game, seed)
@@ -374,5 +451,5 @@ def test_the_committed_page_is_that_of_the_committed_runs():
     results = ROOT / "results" / "minatar"
     if not results.exists():
         pytest.skip("no run is recorded yet")
-    text = minatar.page(*(minatar.read(results, listed) for listed in (SETTINGS, QUESTION)))
+    text, *_ = minatar.read_page(results)
     assert text in (results / "README.md").read_text()
