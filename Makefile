@@ -25,7 +25,7 @@ SEED ?= 0
 # A list of runs; without it ARGS has --presets, --games, --seeds, --results.
 SPEC ?=
 ARGS ?=
-KERNELS := $(wildcard rcrl_jax/kernels/*.c rcrl_jax/kernels/*.cc rcrl_jax/kernels/*.h)
+KERNELS := $(wildcard rcrl_jax/ops/kernels/*.c rcrl_jax/ops/kernels/*.cc rcrl_jax/ops/kernels/*.h)
 # A browser for the tests of the report's page.
 BROWSER := chromium chromium-driver
 # Software renderers for DMControl; either EGL or OSMesa is enough.
@@ -125,7 +125,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	@$(if $(COMPILER),,echo "no C++ compiler or no Python.h: training takes several times as long; on Debian and Ubuntu: apt-get install g++ python3-dev, then the same command")
 	@echo "installing 2 GB of packages: one to three minutes"
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
-	@rm -f rcrl_jax/kernels/*.so  # pip leaves old ones where it cannot compile new ones
+	@rm -f rcrl_jax/ops/kernels/*.so  # pip leaves old ones where it cannot compile new ones
 	$(PIP_INSTALL) --no-build-isolation --editable .
 	touch $@
 	@$(if $(COMPILER),rm -f,touch) .venv/uncompiled
@@ -177,4 +177,4 @@ lock:
 	@touch $@
 
 clean:
-	rm -rf .venv .compilers build *.egg-info .pytest_cache .ruff_cache .hypothesis rcrl_jax/kernels/*.so
+	rm -rf .venv .compilers build *.egg-info .pytest_cache .ruff_cache .hypothesis rcrl_jax/ops/kernels/*.so

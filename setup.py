@@ -19,11 +19,11 @@ VERSION = re.search(r'__version__ = "(.+)"', read("rcrl_jax/__init__.py"))[1]
 
 # All are optional: without a compiler, or without JAX at the time of the build for those in C++,
 # NumPy and XLA do the same more slowly. They also do so if this folder is deleted.
-FOLDER = "rcrl_jax/kernels"
+FOLDER = "rcrl_jax/ops/kernels"
 HEADERS = [str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).glob("*.h")]
 KERNELS = [
     Extension(
-        f"rcrl_jax.kernels.{name}",
+        f"rcrl_jax.ops.kernels.{name}",
         [f"{FOLDER}/{name}.c"],
         depends=HEADERS,
         # No fused multiply-add: the kernels give the same bits as NumPy.
@@ -38,7 +38,7 @@ if jaxlib and jaxlib.origin:
     INCLUDE = pathlib.Path(jaxlib.origin).parent / "include"
     KERNELS += [
         Extension(
-            f"rcrl_jax.kernels._{name}",
+            f"rcrl_jax.ops.kernels._{name}",
             [f"{FOLDER}/{name}.cc"],
             # Those of jaxlib, too: kernels for another version of it cannot be called.
             depends=[*HEADERS, *map(str, (INCLUDE / "xla/ffi/api").glob("*.h"))],

@@ -112,7 +112,7 @@ def find_ffmpeg() -> str:
 
 def find_kernels() -> str:
     """The parts of the package that a compiler has made faster."""
-    from rcrl_jax import native
+    from rcrl_jax.ops import native
 
     advice = native.advice()
     if advice:

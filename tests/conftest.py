@@ -54,10 +54,8 @@ SLOW = {
         "test_first_run", "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
     ),
     "kernels": ("test_cores", "test_encoder", "test_threefry"),
-    "networks": (
-        "test_convolution", "test_device_convolutions", "test_precision", "test_rainbow_network",
-        "test_rssm", "test_simple_networks", "test_slac_networks",
-    ),
+    "networks": ("test_rainbow_network", "test_rssm", "test_simple_networks", "test_slac_networks"),
+    "ops": ("test_convolution", "test_device_convolutions", "test_precision"),
     "representation": ("test_analysis", "test_program"),
     "runs": ("test_checkpoints",),
     "simple": ("test_program",),

@@ -29,21 +29,11 @@ from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.losses import c51
-from rcrl_jax.networks import (
-    encoders,
-    nature,
-    noisy,
-    precision,
-    products,
-    rainbow,
-    sac,
-    simple,
-    strided_convolution,
-)
-from rcrl_jax.optimizer import adam
+from rcrl_jax.networks import encoders, nature, noisy, rainbow, sac, simple
+from rcrl_jax.ops import adam, precision, products, strided_convolution
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
-from tests.networks import lax
+from tests.ops import lax
 
 PACKAGE = pathlib.Path(rcrl_jax.__file__).parent
 AS_USERS = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
@@ -438,15 +428,15 @@ def table():
         ("networks/simple.py", "Prediction.frame", "tpu", simple_frame),
         ("networks/simple.py", "most_likely", "cpu", simple_most_likely),
         ("networks/nature.py", "convolve", "cuda", nature_convolution),
-        ("networks/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
-        ("networks/products.py", "_multiply_backward", "cpu", small_product),
+        ("ops/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
+        ("ops/products.py", "_multiply_backward", "cpu", small_product),
         ("networks/encoders.py", "encode_each", "cpu", patches_encoding),
-        ("networks/strided_convolution.py", "_for_platforms.either", "cpu", strided),
-        ("networks/strided_convolution.py", "_for_platforms.backward", "cpu", strided_transposed),
+        ("ops/strided_convolution.py", "_for_platforms.either", "cpu", strided),
+        ("ops/strided_convolution.py", "_for_platforms.backward", "cpu", strided_transposed),
         ("augmentation.py", "_crop", "tpu", crop),
         ("agents/simple_model.py", "loss_of_pixels", "tpu", simple_loss),
         ("agents/sac_model.py", "make_model.encode", "cpu", sac_encoding),
-        ("optimizer/adam.py", "make_adam.step", "cpu", adam_steps),
+        ("ops/adam.py", "make_adam.step", "cpu", adam_steps),
         ("losses/c51.py", "double_q_cross_entropy", "cpu", cross_entropy),
         *(
             ("return_contrast/task.py", "make_return_contrast.loss", "cpu",

@@ -14,9 +14,9 @@ import sys
 import numpy as np
 import pytest
 
-from rcrl_jax import native
 from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
+from rcrl_jax.ops import native
 from rcrl_jax.runs import checkpoints
 from tests.benchmarks.tables import synthetic
 from tests.experiments import programs
@@ -99,7 +99,7 @@ def test_links_and_paths_exist(document):
         # Modules may be named without the folders above them, and kernels may be deleted.
         if (
             is_path
-            and (native.FOLDER.exists() or not path.startswith("rcrl_jax/kernels"))
+            and (native.FOLDER.exists() or not path.startswith("rcrl_jax/ops/kernels"))
             and not (ROOT / path).exists()
             and not any(
                 own for folder in ("rcrl_jax", "benchmarks") for own in (ROOT / folder).rglob(path)

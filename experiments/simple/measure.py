@@ -20,7 +20,7 @@ from rcrl_jax import types, words
 from rcrl_jax.agents import simple_model
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.networks import precision
+from rcrl_jax.ops import precision
 from rcrl_jax.training import evaluation, nulls
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.nulls import Scripted, uniform_player, with_error

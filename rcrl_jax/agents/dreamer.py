@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import native, types
+from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training, recurrent_model
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
@@ -36,7 +36,7 @@ from rcrl_jax.losses import world_model as losses
 from rcrl_jax.losses.sac import Policy, sample_action
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
-from rcrl_jax.optimizer import adam
+from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 
 _ACTOR_LAYERS, _VALUE_LAYERS, _REWARD_LAYERS = 4, 3, 2

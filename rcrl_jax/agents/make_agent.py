@@ -18,7 +18,7 @@ from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks.precision import at_precision
+from rcrl_jax.ops.precision import at_precision
 
 _FAMILIES = {
     RainbowConfig: rainbow,

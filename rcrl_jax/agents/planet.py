@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax import native, types
+from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training, cross_entropy_method, recurrent_model
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
@@ -18,7 +18,7 @@ from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import PlanetConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.networks.rssm import Latent
-from rcrl_jax.optimizer import adam
+from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 
 _REWARD_LAYERS = 3

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rcrl_jax import augmentation, native, types
+from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent, rainbow_training
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.rainbow import RainbowConfig
@@ -16,7 +16,7 @@ from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
 from rcrl_jax.networks import rainbow
 from rcrl_jax.observations import ObservationFormat, leading_patches
-from rcrl_jax.optimizer import adam
+from rcrl_jax.ops import adam, native
 from rcrl_jax.return_contrast.rule import make_rule
 
 

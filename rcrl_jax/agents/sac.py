@@ -23,14 +23,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import augmentation, native, types
+from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent, control_training, sac_model, sac_training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
 from rcrl_jax.auxiliary import task
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
-from rcrl_jax.optimizer import adam
+from rcrl_jax.ops import adam, native
 
 
 class OptimizerStates(NamedTuple):

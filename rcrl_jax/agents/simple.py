@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import native, observations, types
+from rcrl_jax import observations, types
 from rcrl_jax.agents import agent, simple_model
 from rcrl_jax.agents import simple_training as training
 from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
@@ -35,7 +35,7 @@ from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.losses import ppo
 from rcrl_jax.networks import simple as networks
 from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.optimizer import adafactor, adam
+from rcrl_jax.ops import adafactor, adam, native
 from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
 from rcrl_jax.return_contrast.rule import ContrastRule
 

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import native, types
+from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.auxiliary import task
@@ -39,7 +39,7 @@ from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm, slac
 from rcrl_jax.networks.slac import Latents
-from rcrl_jax.optimizer import adam
+from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 
 JOINT, MODEL = range(2)  # kinds of updates

@@ -15,7 +15,7 @@ class Encoder(NamedTuple):
     reads: str
     bytes_an_image: int  # that an update holds for the gradients
     large_blocks: bool  # whether an update on the CPU allocates arrays above 64 MB
-    is_small: bool = False  # whether the network computes as in `networks/products.py`
+    is_small: bool = False  # whether the network computes as in `ops/products.py`
 
 
 # For each image, an update holds its pixels and three arrays of the first layer's size in float32.

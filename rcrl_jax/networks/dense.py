@@ -5,7 +5,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import initializers, products
+from rcrl_jax.networks import initializers
+from rcrl_jax.ops import products
 
 _UNITS = (256, 256)
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax import native
-from rcrl_jax.networks import initializers, precision
+from rcrl_jax.networks import initializers
 from rcrl_jax.observations import CELLS, GRID, PATCH
+from rcrl_jax.ops import native, precision
 
 _CHANNELS = (32, 64)  # of the two layers
 
@@ -151,7 +151,7 @@ def encode_patches(
 ) -> jax.Array:
     """Two layers on the CPU, each with ReLU: `[N, 225, P] uint8 -> [N, 9 * 64]`.
 
-    With AVX-512 a kernel of our own computes it (`kernels/encoder.cc`), but not in bfloat16.
+    With AVX-512 a kernel of our own computes it (`ops/kernels/encoder.cc`), but not in bfloat16.
 
     Args:
       pixels: P pixels of each patch.

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import observations
-from rcrl_jax.networks import initializers, nature, products
+from rcrl_jax.networks import initializers, nature
+from rcrl_jax.ops import products
 
 _SIDE = 10  # of a frame [cells]
 _KERNEL, _STRIDE, _CHANNELS = 4, 2, 16

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax.config.choices import ENCODERS, load
-from rcrl_jax.networks import initializers, noisy, products
+from rcrl_jax.networks import initializers, noisy
+from rcrl_jax.ops import products
 
 _EMBEDDING_INITS = {
     "normal": nn.initializers.normal(1.0),

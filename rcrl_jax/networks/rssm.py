@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
-from rcrl_jax.networks.strided_convolution import convolve, convolve_transposed
+from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
 
 IMAGE_SIZE = 64
 """Height and width of a frame [pixels]."""

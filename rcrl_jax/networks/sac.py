@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax.losses.sac import Policy
-from rcrl_jax.networks import convolution, device_convolutions, initializers
+from rcrl_jax.networks import initializers
+from rcrl_jax.ops import convolution, device_convolutions
 
 STRIDES = (2, 1, 1, 1)  # of the four convolutions
 _MOST_PARTS = 64  # of a sum on a GPU

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.networks import strided_convolution
 from rcrl_jax.networks.initializers import by_row
+from rcrl_jax.ops import strided_convolution
 
 _unit_scaling = jax.nn.initializers.variance_scaling(1.3, "fan_avg", "uniform")
 

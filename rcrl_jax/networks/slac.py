@@ -27,7 +27,7 @@ from rcrl_jax import types
 from rcrl_jax.losses.sac import Policy
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
-from rcrl_jax.networks.strided_convolution import convolve, convolve_transposed
+from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
 
 _KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
 _LAST_SIDE = 4  # of the last convolution, which makes one vector

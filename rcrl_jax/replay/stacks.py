@@ -1,8 +1,8 @@
-"""Copies stacks of frames out of a ring, in NumPy or, twice as fast, in C (`kernels/stacks.c`)."""
+"""Copies stacks of frames out of a ring, in NumPy or, twice as fast, in C (`stacks.c`)."""
 
 import numpy as np
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 
 MOST_FRAMES = 100  # of a stack in pieces, as the configuration allows; also in stacks.c
 

@@ -1,11 +1,11 @@
 """Sums over priorities of many runs at once, for sampling in proportion to them.
 
-In NumPy, or in C (`kernels/sum_tree.c`): bit for bit the same, ten times as fast for large fleets.
+In NumPy, or in C (`sum_tree.c`): bit for bit the same, ten times as fast for large fleets.
 """
 
 import numpy as np
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 from rcrl_jax.replay import aligned
 
 WIDTH = 16  # children of a node, also in sum_tree.c

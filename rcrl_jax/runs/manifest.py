@@ -121,7 +121,7 @@ def circumstances() -> dict[str, Any]:
     """Versions, device and command of this process: sections `versions`, `device`, `launch`."""
     import jax  # here, because a program that only reads manifests does not need it
 
-    from rcrl_jax import native
+    from rcrl_jax.ops import native
 
     devices = jax.devices()
     return {

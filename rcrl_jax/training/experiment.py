@@ -11,12 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from rcrl_jax import files, native, reference, words
+from rcrl_jax import files, reference, words
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import all_presets, control_presets
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
+from rcrl_jax.ops import native
 from rcrl_jax.runs import manifest, recorder, records
 from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore, kept_steps
 from rcrl_jax.runs.paths import RunId

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from rcrl_jax import native, types
+from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING, Agent
+from rcrl_jax.ops import native
 from rcrl_jax.replay.frames import detach_frames, resolve_references
 
 

@@ -7,8 +7,8 @@ import types
 import pytest
 
 from experiments import doctor
-from rcrl_jax import native
 from rcrl_jax.envs import atari, dmc_rendering
+from rcrl_jax.ops import native
 from rcrl_jax.training import video
 from tests.experiments import programs
 from tests.experiments.test_command_line import ROOT, assert_refused

@@ -7,7 +7,7 @@ import pytest
 
 from rcrl_jax import observations
 from rcrl_jax.networks.encoders import DataEfficientEncoder
-from tests.networks import lax
+from tests.ops import lax
 
 FRAME_STACK = 4
 ENCODER = DataEfficientEncoder()

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from rcrl_jax.networks import nature
-from tests.networks import lax
+from tests.ops import lax
 
 
 def reference(images, kernel, stride):

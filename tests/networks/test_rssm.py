@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.networks import rssm
-from tests.networks import lax
+from tests.ops import lax
 
 SMALL = {
     "filters": 1, "deter": 5, "stoch": 3, "hidden": 4, "reward_layers": 2, "reward_width": 4,

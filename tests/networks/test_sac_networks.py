@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.networks import initializers, sac
-from tests.networks import lax
+from tests.ops import lax
 
 SIZE, FRAME_STACK, FILTERS = 17, 2, 4
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 from rcrl_jax.replay import stacks
 
 needs_kernel = pytest.mark.skipif(native.get("stacks") is None, reason="stacks.c is not compiled")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 from rcrl_jax.replay.sum_tree import WIDTH, SumTree
 
 KERNEL = native.get("sum_tree")

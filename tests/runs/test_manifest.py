@@ -11,7 +11,8 @@ import jax
 import pytest
 
 import rcrl_jax
-from rcrl_jax import files, native
+from rcrl_jax import files
+from rcrl_jax.ops import native
 from rcrl_jax.runs import manifest
 from rcrl_jax.runs.paths import RunPaths
 

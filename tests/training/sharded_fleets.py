@@ -2,7 +2,7 @@
 
 import jax
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 from tests.training import toy, toy_control
 
 SEEDS = (3, 1, 4)  # the second device has the last run, and repeats it

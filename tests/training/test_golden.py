@@ -19,9 +19,10 @@ import jaxlib
 import numpy as np
 import pytest
 
-from rcrl_jax import compilation, native
+from rcrl_jax import compilation
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs import pools
+from rcrl_jax.ops import native
 from rcrl_jax.runs import records
 from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Moment, Plan

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax import native
-from rcrl_jax.optimizer import adam
+from rcrl_jax.ops import adam, native
 
 needs_kernel = pytest.mark.skipif(native.get("adam") is None, reason="adam.cc is not compiled")
 SHAPES = {"kernel": (130, 128), "bias": (3,), "scale": ()}  # more numbers than one task has

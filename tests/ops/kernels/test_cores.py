@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 from tests.training.toy import ROOT
 
 PROGRAM = """
@@ -15,10 +15,10 @@ os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
 import hashlib
 import jax, numpy as np
 from rcrl_jax.networks import convolution
-from rcrl_jax.optimizer import adam
-from tests.kernels import test_encoder
+from rcrl_jax.ops import adam
+from tests.ops.kernels import test_encoder
 from tests.networks import test_convolution
-from tests.optimizer import test_adam
+from tests.ops import test_adam
 
 pixels, weights, gradient = test_encoder.whole_numbers(70, 100)
 weights = [w * np.float32(0.37) for w in weights]

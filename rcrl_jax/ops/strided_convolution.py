@@ -16,7 +16,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import device_convolutions
+from rcrl_jax.ops import device_convolutions
 
 _MOST_BYTES = 4 << 20  # of the windows that are gathered at a time
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.kernels import _encoder
+from rcrl_jax.ops.kernels import _encoder
 
 for _name in ("encode", "differentiate"):
     jax.ffi.register_ffi_target(f"rcrl_patches_{_name}", getattr(_encoder, _name), platform="cpu")

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import device_convolutions, precision, sac
+from rcrl_jax.networks import sac
+from rcrl_jax.ops import device_convolutions, precision
 
 RNG = np.random.default_rng(0)
 FILTERS = 8

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import precision, strided_convolution
-from tests.networks import lax
-from tests.networks.test_device_convolutions import outputs_and_gradients
+from rcrl_jax.ops import precision, strided_convolution
+from tests.ops import lax
+from tests.ops.test_device_convolutions import outputs_and_gradients
 
 
 def by_xla(x, kernel, bias):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax import native
 from rcrl_jax.networks import encoders
+from rcrl_jax.ops import native
 
 KERNELS = native.get("encoder")
 needs_kernels = pytest.mark.skipif(

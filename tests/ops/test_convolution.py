@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax import native
-from rcrl_jax.networks import convolution
-from tests.networks import lax
+from rcrl_jax.ops import convolution, native
+from tests.ops import lax
 
 KERNELS = native.get("convolution")
 needs_kernels = pytest.mark.skipif(

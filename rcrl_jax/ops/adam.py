@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 
 
 class Optimizer(NamedTuple):

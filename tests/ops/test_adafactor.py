@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.optimizer import adafactor
+from rcrl_jax.ops import adafactor
 
 
 def rms(x):

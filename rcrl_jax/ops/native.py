@@ -1,4 +1,4 @@
-"""Which compiled kernels of `rcrl_jax/kernels` can run on this processor.
+"""Which compiled kernels of `ops/kernels` can run on this processor.
 
 The kernels are optional: without a compiler, on another processor, or without that folder, XLA and
 NumPy do the same more slowly. Callers ask for a kernel by name and fall back if it is missing.
@@ -31,7 +31,7 @@ KERNELS = {
 def load(name: str) -> types.ModuleType | None:
     """A module of the folder, if it was compiled when the package was installed."""
     try:
-        return importlib.import_module(f"rcrl_jax.kernels.{name}")
+        return importlib.import_module(f"rcrl_jax.ops.kernels.{name}")
     except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
         return None
 
@@ -59,7 +59,7 @@ def advice() -> str | None:
     missing = [name for name in KERNELS if load(name) is None]
     if not missing or not FOLDER.exists():
         return None
-    root = FOLDER.parents[1]
+    root = FOLDER.parents[2]
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     source = f"-e {shlex.quote(str(root))}" if (root / "setup.py").exists() else "<its sources>"
     return (

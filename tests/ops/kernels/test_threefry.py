@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 
-threefry = pytest.importorskip("rcrl_jax.kernels.threefry")
+threefry = pytest.importorskip("rcrl_jax.ops.kernels.threefry")
 
 SHAPES = st.sampled_from([(), (1,), (7,), (2, 3), (3, 1, 4)])
 DRAWS = {

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.kernels import _convolution
+from rcrl_jax.ops.kernels import _convolution
 
 for _name in ("convolve", "image_gradient", "kernel_gradient"):
     jax.ffi.register_ffi_target(f"rcrl_{_name}", getattr(_convolution, _name), platform="cpu")

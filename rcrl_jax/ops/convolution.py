@@ -1,6 +1,6 @@
 """A 3x3 convolution with bias and ReLU for the CPU, inside loops as well.
 
-The convolution and its gradients are kernels of our own (`kernels/convolution.cc`), or products
+The convolution and its gradients are kernels of our own (`ops/kernels/convolution.cc`), or products
 where those cannot run (`strided_convolution.py`). `jax.lax.conv_general_dilated` and its gradients
 take some thirty times as long inside a loop. Accelerators have `device_convolutions.py`.
 """
@@ -11,8 +11,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax import native
-from rcrl_jax.networks import precision, strided_convolution
+from rcrl_jax.ops import native, precision, strided_convolution
 
 
 def convolve(

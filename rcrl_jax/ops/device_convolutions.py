@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rcrl_jax.networks import precision
+from rcrl_jax.ops import precision
 
 _ORDER = ("NHWC", "HWIO", "NHWC")
 _LOADED = 16  # bytes that a GPU loads at once

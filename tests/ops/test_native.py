@@ -11,13 +11,13 @@ import types
 
 import pytest
 
-from rcrl_jax import native
+from rcrl_jax.ops import native
 from tests.training.toy import ROOT
 
 
 def test_without_their_folder_xla_and_numpy_compute():
     program = (
-        "import json, sys; sys.modules['rcrl_jax.kernels'] = None\n"
+        "import json, sys; sys.modules['rcrl_jax.ops.kernels'] = None\n"
         "from rcrl_jax import native\n"
         "print(json.dumps([native.describe(), native.get('threefry')]))"
     )
@@ -41,9 +41,9 @@ def test_only_the_registry_imports_the_kernels():
         path
         for room in rooms
         for path in room.rglob("*.py")
-        if "kernels" not in path.parts and re.search(r"rcrl_jax\.kernels", path.read_text())
+        if "kernels" not in path.parts and re.search(r"rcrl_jax\.ops\.kernels", path.read_text())
     ]
-    assert outside == [ROOT / "rcrl_jax" / "native.py"]
+    assert outside == [ROOT / "rcrl_jax" / "ops" / "native.py"]
 
 
 def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
@@ -59,8 +59,8 @@ def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
 
 def test_advice_reinstalls_as_it_was_installed(monkeypatch, tmp_path):
     """Not an editable installation where pip has copied the package."""
-    (tmp_path / "rcrl_jax" / "kernels").mkdir(parents=True)
-    monkeypatch.setattr(native, "FOLDER", tmp_path / "rcrl_jax" / "kernels")
+    (tmp_path / "rcrl_jax" / "ops" / "kernels").mkdir(parents=True)
+    monkeypatch.setattr(native, "FOLDER", tmp_path / "rcrl_jax" / "ops" / "kernels")
     monkeypatch.setattr(native, "load", lambda name: None)
     assert native.advice().endswith(" --force-reinstall <its sources>")
     (tmp_path / "setup.py").touch()

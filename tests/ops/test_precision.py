@@ -21,7 +21,8 @@ from rcrl_jax.agents.agent import TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.networks import device_convolutions, encoders, precision
+from rcrl_jax.networks import encoders
+from rcrl_jax.ops import device_convolutions, precision
 from rcrl_jax.training import prediction
 from tests.training import toy
 

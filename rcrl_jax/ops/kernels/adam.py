@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.kernels import _adam
+from rcrl_jax.ops.kernels import _adam
 
 jax.ffi.register_ffi_target("rcrl_adam_step", _adam.step, platform="cpu")
 INSTRUCTIONS = _adam.INSTRUCTIONS

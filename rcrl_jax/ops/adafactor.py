@@ -2,7 +2,7 @@
 
 import optax
 
-from rcrl_jax.optimizer.adam import Optimizer, stepping
+from rcrl_jax.ops.adam import Optimizer, stepping
 
 
 def make_adafactor(learning_rate: optax.Schedule, *, max_norm: float) -> Optimizer:

@@ -1,1 +1,0 @@
-"""Native code for the CPU, and what calls it: optional, see `rcrl_jax/native.py`."""
