@@ -27,7 +27,6 @@ from experiments import command_line
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config import fields, presets
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch, protocol
@@ -35,6 +34,7 @@ from rcrl_jax.ops.precision import at_precision
 from rcrl_jax.return_contrast.rule import make_rule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.runs import manifest, parameters
+from rcrl_jax.tasks import task
 from rcrl_jax.training import experiment, host_memory, loop, prediction
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan, RunId

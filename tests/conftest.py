@@ -42,7 +42,6 @@ SLOW = {
     "agents": (
         "test_rainbow", "test_sac", "test_sac_on_devices", "test_simple", "test_world_models",
     ),
-    "auxiliary": ("test_new_task",),
     "benchmarks": (
         "test_base", "test_benchmarks", "test_claim", "test_compiled", "test_first_look",
         "test_peers", "test_report",
@@ -60,6 +59,7 @@ SLOW = {
     "runs": ("test_checkpoints",),
     "simple": ("test_program",),
     "tables": ("test_claims", "test_commands", "test_page", "test_statistics"),
+    "tasks": ("test_new_task",),
     "tests": ("test_docs",),
     "theory": (
         "test_return_distributions", "test_studies", "test_theory_command", "test_z_learning",

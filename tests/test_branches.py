@@ -23,7 +23,6 @@ import pytest
 import rcrl_jax
 from rcrl_jax import augmentation, observations, types
 from rcrl_jax.agents import sac_model, simple_model
-from rcrl_jax.auxiliary import task as auxiliary
 from rcrl_jax.config import fields
 from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.presets import DMC_PRESETS
@@ -33,6 +32,7 @@ from rcrl_jax.networks import encoders, nature, noisy, rainbow, sac, simple
 from rcrl_jax.ops import adam, precision, products, strided_convolution
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
+from rcrl_jax.tasks import task as auxiliary
 from tests.ops import lax
 
 PACKAGE = pathlib.Path(rcrl_jax.__file__).parent

@@ -12,11 +12,11 @@ import chex
 import jax
 
 from rcrl_jax import types
-from rcrl_jax.auxiliary import task
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.task import cosine
+from rcrl_jax.tasks import task
 
 TRAINING, EVALUATION = "training", "evaluation"
 """Names of policies, of which every agent has these two."""

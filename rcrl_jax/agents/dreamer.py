@@ -29,7 +29,6 @@ from rcrl_jax.agents import agent, control_training, recurrent_model
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.augmentation import quantise
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import DreamerConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
@@ -38,6 +37,7 @@ from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
+from rcrl_jax.tasks import task
 
 _ACTOR_LAYERS, _VALUE_LAYERS, _REWARD_LAYERS = 4, 3, 2
 _LAYERS_KEPT = 30  # outputs that an update keeps of each imagined state, in layers of `head_size`

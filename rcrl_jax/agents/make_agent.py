@@ -10,8 +10,6 @@ import jax
 from rcrl_jax import types
 from rcrl_jax.agents import dreamer, planet, rainbow, sac, simple, slac
 from rcrl_jax.agents.agent import Agent
-from rcrl_jax.auxiliary import registry
-from rcrl_jax.auxiliary.task import TaskMaker
 from rcrl_jax.config.presets import Config
 from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
 from rcrl_jax.config.sac import SacConfig
@@ -19,6 +17,8 @@ from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.ops.precision import at_precision
+from rcrl_jax.tasks import registry
+from rcrl_jax.tasks.task import TaskMaker
 
 _FAMILIES = {
     RainbowConfig: rainbow,

@@ -14,12 +14,12 @@ from rcrl_jax.agents import agent, control_training, cross_entropy_method, recur
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.augmentation import quantise
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import PlanetConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
+from rcrl_jax.tasks import task
 
 _REWARD_LAYERS = 3
 

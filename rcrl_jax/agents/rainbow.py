@@ -10,7 +10,6 @@ import optax
 
 from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent, rainbow_training
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import c51
@@ -18,6 +17,7 @@ from rcrl_jax.networks import rainbow
 from rcrl_jax.observations import ObservationFormat, leading_patches
 from rcrl_jax.ops import adam, native
 from rcrl_jax.return_contrast.rule import make_rule
+from rcrl_jax.tasks import task
 
 
 def make_agent(

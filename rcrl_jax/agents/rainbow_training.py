@@ -5,13 +5,13 @@ from dm_env import specs
 
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import EvaluationSettings, Resources
-from rcrl_jax.auxiliary.task import Needs
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
 from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.tasks.task import Needs
 
 
 def observation_format(

@@ -12,12 +12,12 @@ from rcrl_jax import types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.agent import Resources
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import RecurrentModelConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks.rssm import Latent, WorldModel
+from rcrl_jax.tasks import task
 
 # The cell, and whether one layer yields means and standard deviations of a distribution.
 _CELLS = {"block": (rssm.BlockGru, False), "keras": (rssm.KerasGru, True)}

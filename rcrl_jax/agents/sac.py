@@ -26,11 +26,11 @@ import optax
 from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent, control_training, sac_model, sac_training
 from rcrl_jax.agents.sac_model import CriticParams, SacParams
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as losses
 from rcrl_jax.ops import adam, native
+from rcrl_jax.tasks import task
 
 
 class OptimizerStates(NamedTuple):

@@ -4,11 +4,11 @@ import numpy as np
 
 from rcrl_jax import observations
 from rcrl_jax.agents.agent import Resources
-from rcrl_jax.auxiliary.task import Needs
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.networks import sac as networks
 from rcrl_jax.observations import ObservationFormat
+from rcrl_jax.tasks.task import Needs
 
 
 def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationFormat:

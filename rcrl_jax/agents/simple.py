@@ -29,7 +29,6 @@ from rcrl_jax import observations, types
 from rcrl_jax.agents import agent, simple_model
 from rcrl_jax.agents import simple_training as training
 from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.simple import TEMPERATURES, SimpleConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol, EnvironmentSpec
 from rcrl_jax.losses import ppo
@@ -38,6 +37,7 @@ from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.ops import adafactor, adam, native
 from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
 from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.tasks import task
 
 
 class SimpleParams(NamedTuple):

@@ -32,7 +32,6 @@ import optax
 from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.world_models import SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as sac_losses
@@ -41,6 +40,7 @@ from rcrl_jax.networks import rssm, slac
 from rcrl_jax.networks.slac import Latents
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
+from rcrl_jax.tasks import task
 
 JOINT, MODEL = range(2)  # kinds of updates
 

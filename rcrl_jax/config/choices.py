@@ -77,14 +77,14 @@ TASKS = {
         needs={"head": ("state_action", "state_action_both", "state_action_single")},
     ),
     "curl": Task(
-        "auxiliary.curl.make_curl",
+        "tasks.curl.make_curl",
         ("rainbow", "sac"),
         draws_samples=False,
         # It crops images.
         needs={"observation": ("pixels",), "encoder": ("data_efficient", "nature")},
     ),
     "reconstruction": Task(
-        "auxiliary.reconstruction.make_reconstruction",
+        "tasks.reconstruction.make_reconstruction",
         ("sac",),
         draws_samples=False,
         needs={"observation": ("pixels",)},

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.return_contrast import discriminator
+from rcrl_jax.tasks import task
 
 SAME_RETURN, DIFFERENT_RETURN = 0.0, 1.0  # the label y = I[b(R1) != b(R2)]
 

@@ -14,8 +14,6 @@ from rcrl_jax import augmentation, observations, types
 from rcrl_jax.agents import rainbow
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.auxiliary import curl
-from rcrl_jax.auxiliary.task import AgentParts, UpdateView
 from rcrl_jax.config import choices, fields
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.presets import ATARI_PRESETS
@@ -27,6 +25,8 @@ from rcrl_jax.networks.encoders import DataEfficientEncoder
 from rcrl_jax.networks.rainbow import RainbowNetwork
 from rcrl_jax.return_contrast.discriminator import Discriminator
 from rcrl_jax.return_contrast.task import make_return_contrast
+from rcrl_jax.tasks import curl
+from rcrl_jax.tasks.task import AgentParts, UpdateView
 from tests.agents.trees import flattened
 
 ACTIONS, BATCH, ANCHORS = 4, 6, 5

@@ -13,11 +13,11 @@ from rcrl_jax import augmentation, types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.auxiliary.task import AuxiliaryTask
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.envs.protocol import EnvironmentProtocol, control_spec
 from rcrl_jax.networks import sac as networks
 from rcrl_jax.return_contrast import discriminator
+from rcrl_jax.tasks.task import AuxiliaryTask
 from tests.agents.trees import flattened
 from tests.training import toy_control
 

@@ -16,7 +16,6 @@ from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent_model import Memory
 from rcrl_jax.augmentation import quantise
-from rcrl_jax.auxiliary.task import AuxiliaryTask
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
@@ -25,6 +24,7 @@ from rcrl_jax.losses.sac import sample_action
 from rcrl_jax.networks import rssm
 from rcrl_jax.networks import slac as slac_networks
 from rcrl_jax.networks.rssm import Latent
+from rcrl_jax.tasks.task import AuxiliaryTask
 from rcrl_jax.training import prediction
 from tests.training import toy_world_models
 

@@ -20,9 +20,9 @@ from rcrl_jax.config.fields import LARGEST_INT
 from rcrl_jax.envs import atari, dmc, pools
 from rcrl_jax.training import experiment, prediction, video
 from rcrl_jax.training.plan import Plan
-from tests.auxiliary.test_new_task import select
 from tests.experiments import programs
 from tests.experiments.test_command_line import assert_mistake, assert_refused
+from tests.tasks.test_new_task import select
 from tests.training import toy
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView
 from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.return_contrast.discriminator import Discriminator
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
+from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView
 
 RNG = np.random.default_rng(0)
 KEY = jax.random.key(0)

@@ -17,7 +17,6 @@ import pytest
 
 from rcrl_jax.agents import make_agent, slac
 from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
-from rcrl_jax.auxiliary import curl, reconstruction
 from rcrl_jax.config.presets import (
     ATARI_PRESETS,
     DMC_PRESETS,
@@ -28,6 +27,7 @@ from rcrl_jax.losses import c51
 from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.ops import native
 from rcrl_jax.return_contrast import task as return_contrast
+from rcrl_jax.tasks import curl, reconstruction
 from rcrl_jax.training import build
 from tests.training import (
     test_golden,

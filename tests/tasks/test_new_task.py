@@ -10,10 +10,10 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, needs_of
 from rcrl_jax.config import choices, fields
 from rcrl_jax.config.choices import Task
 from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView, needs_of
 from rcrl_jax.training import build
 from rcrl_jax.training.fleet import Fleet
 from tests.training import toy, toy_control
@@ -166,7 +166,7 @@ ENTRY = {
 def select(monkeypatch) -> None:
     """Adds the entry of `docs/extending.md`, as if its module were there."""
     module = types_of_python.SimpleNamespace(make_step_gap=make_step_gap)
-    monkeypatch.setitem(sys.modules, "rcrl_jax.auxiliary.step_gap", module)
+    monkeypatch.setitem(sys.modules, "rcrl_jax.tasks.step_gap", module)
     monkeypatch.setitem(choices.TASKS, "step_gap", ENTRY["step_gap"])
 
 

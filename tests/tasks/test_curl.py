@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 from rcrl_jax import augmentation, types
-from rcrl_jax.auxiliary import curl
-from rcrl_jax.auxiliary.task import AgentParts, AuxiliaryTask, UpdateView, total_loss
 from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.tasks import curl
+from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView, total_loss
 
 KEY = jax.random.key(0)
 CONFIG = CurlConfig(hidden_size=6, projection_size=4)

@@ -15,10 +15,10 @@ import numpy as np
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.config.groups import CurlConfig
 from rcrl_jax.networks import projection
+from rcrl_jax.tasks import task
 
 
 def make_curl(parts: task.AgentParts, config: AgentConfig) -> task.AuxiliaryTask:

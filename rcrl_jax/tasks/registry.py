@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Mapping
 
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.base import AgentConfig
 from rcrl_jax.config.choices import TASKS, load
+from rcrl_jax.tasks import task
 
 
 def makers(config: AgentConfig, extra: Mapping[str, task.TaskMaker]) -> dict[str, task.TaskMaker]:

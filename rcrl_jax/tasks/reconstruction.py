@@ -5,9 +5,9 @@ import jax.numpy as jnp
 
 from rcrl_jax import types
 from rcrl_jax.augmentation import quantise
-from rcrl_jax.auxiliary import task
 from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.networks import sac
+from rcrl_jax.tasks import task
 
 
 def make_reconstruction(parts: task.AgentParts, config: SacConfig) -> task.AuxiliaryTask:
