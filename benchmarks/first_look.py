@@ -27,8 +27,8 @@ from experiments import command_line
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import fields, presets
-from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch, protocol
 from rcrl_jax.ops.precision import at_precision
 from rcrl_jax.return_contrast.rule import make_rule

@@ -114,7 +114,7 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a full run of SimPLe costs on a device; none where a kind of update is missing."""
     from benchmarks.programs import KINDS  # late: these import JAX
-    from rcrl_jax.agents.simple_training import Rounds
+    from rcrl_jax.agents.simple.settings import Rounds
 
     compiled = {
         row["program"]: row for row in rows if row["preset"] == "simple" and row["runs"] == 1

@@ -39,9 +39,7 @@ gc.set_threshold(200_000, 50, 100)
 
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
-    "agents": (
-        "test_rainbow", "test_sac", "test_sac_on_devices", "test_simple", "test_world_models",
-    ),
+    "agents": ("test_world_models",),
     "benchmarks": (
         "test_base", "test_benchmarks", "test_claim", "test_compiled", "test_first_look",
         "test_peers", "test_report",
@@ -53,11 +51,14 @@ SLOW = {
         "test_first_run", "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
     ),
     "kernels": ("test_cores", "test_encoder", "test_threefry"),
-    "networks": ("test_rainbow_network", "test_rssm", "test_simple_networks", "test_slac_networks"),
+    "networks": ("test_rssm",),
     "ops": ("test_convolution", "test_device_convolutions", "test_precision"),
+    "rainbow": ("test_agent", "test_network"),
     "representation": ("test_analysis", "test_program"),
     "runs": ("test_checkpoints",),
-    "simple": ("test_program",),
+    "sac": ("test_agent", "test_on_devices"),
+    "simple": ("test_agent", "test_network", "test_program"),
+    "slac": ("test_network",),
     "tables": ("test_claims", "test_commands", "test_page", "test_statistics"),
     "tasks": ("test_new_task",),
     "tests": ("test_docs",),

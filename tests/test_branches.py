@@ -22,13 +22,19 @@ import pytest
 
 import rcrl_jax
 from rcrl_jax import augmentation, observations, types
-from rcrl_jax.agents import sac_model, simple_model
+from rcrl_jax.agents.rainbow import loss as c51
+from rcrl_jax.agents.rainbow import network as rainbow
+from rcrl_jax.agents.rainbow import noisy
+from rcrl_jax.agents.rainbow.config import RainbowConfig
+from rcrl_jax.agents.rainbow.encoders import data_efficient as encoders
+from rcrl_jax.agents.rainbow.encoders import nature
+from rcrl_jax.agents.sac import model as sac_model
+from rcrl_jax.agents.sac import network as sac
+from rcrl_jax.agents.simple import model as simple_model
+from rcrl_jax.agents.simple import network as simple
 from rcrl_jax.config import fields
 from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.presets import DMC_PRESETS
-from rcrl_jax.config.rainbow import RainbowConfig
-from rcrl_jax.losses import c51
-from rcrl_jax.networks import encoders, nature, noisy, rainbow, sac, simple
 from rcrl_jax.ops import adam, precision, products, strided_convolution
 from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
@@ -421,23 +427,23 @@ def contrast(reads: str) -> Case:
 def table():
     """Module, function, branch, case."""
     cases = (
-        ("networks/sac.py", "Convolutions.__call__", "cpu", sac_convolutions),
-        ("networks/sac.py", "_multiply", "cuda", sac_product),
-        ("networks/sac.py", "Decoder.__call__", "cpu", sac_decoder),
-        ("networks/noisy.py", "draw_noise", "cpu", noise_case),
-        ("networks/simple.py", "Prediction.frame", "tpu", simple_frame),
-        ("networks/simple.py", "most_likely", "cpu", simple_most_likely),
-        ("networks/nature.py", "convolve", "cuda", nature_convolution),
+        ("agents/sac/network.py", "Convolutions.__call__", "cpu", sac_convolutions),
+        ("agents/sac/network.py", "_multiply", "cuda", sac_product),
+        ("agents/sac/network.py", "Decoder.__call__", "cpu", sac_decoder),
+        ("agents/rainbow/noisy.py", "draw_noise", "cpu", noise_case),
+        ("agents/simple/network.py", "Prediction.frame", "tpu", simple_frame),
+        ("agents/simple/network.py", "most_likely", "cpu", simple_most_likely),
+        ("agents/rainbow/encoders/nature.py", "convolve", "cuda", nature_convolution),
         ("ops/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
         ("ops/products.py", "_multiply_backward", "cpu", small_product),
-        ("networks/encoders.py", "encode_each", "cpu", patches_encoding),
+        ("agents/rainbow/encoders/data_efficient.py", "encode_each", "cpu", patches_encoding),
         ("ops/strided_convolution.py", "_for_platforms.either", "cpu", strided),
         ("ops/strided_convolution.py", "_for_platforms.backward", "cpu", strided_transposed),
         ("augmentation.py", "_crop", "tpu", crop),
-        ("agents/simple_model.py", "loss_of_pixels", "tpu", simple_loss),
-        ("agents/sac_model.py", "make_model.encode", "cpu", sac_encoding),
+        ("agents/simple/model.py", "loss_of_pixels", "tpu", simple_loss),
+        ("agents/sac/model.py", "make_model.encode", "cpu", sac_encoding),
         ("ops/adam.py", "make_adam.step", "cpu", adam_steps),
-        ("losses/c51.py", "double_q_cross_entropy", "cpu", cross_entropy),
+        ("agents/rainbow/loss.py", "double_q_cross_entropy", "cpu", cross_entropy),
         *(
             ("return_contrast/task.py", "make_return_contrast.loss", "cpu",
              functools.partial(contrast, reads))

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rcrl_jax import reference, words
+from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import fields, presets
-from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import minatar
 from rcrl_jax.runs import manifest
 

@@ -25,8 +25,8 @@ from absl import app, flags
 
 from experiments import atari100k, command_line, launch
 from rcrl_jax import files
+from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.config import fields, presets
-from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import atari, catch, protocol
 from rcrl_jax.training import host_memory
 

@@ -17,8 +17,8 @@ import optax
 
 from experiments.simple.rollouts import Predictors, Rollouts, fit, log_likelihoods, play
 from rcrl_jax import types, words
-from rcrl_jax.agents import simple_model
-from rcrl_jax.config.simple import SimpleConfig
+from rcrl_jax.agents.simple import model as simple_model
+from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.ops import precision
 from rcrl_jax.training import evaluation, nulls

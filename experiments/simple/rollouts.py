@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rcrl_jax import types
+from rcrl_jax.agents.simple.network import VALUES
 from rcrl_jax.envs.agent_view import AgentEnvironment
-from rcrl_jax.networks.simple import VALUES
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.nulls import Scripted
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EvaluationSettings
-from rcrl_jax.config.sac import SacConfig
+from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.config.world_models import EPISODE, WorldModelConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.replay.settings import ReplaySettings, SequenceRule

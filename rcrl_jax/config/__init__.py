@@ -1,12 +1,11 @@
-"""Configurations: one frozen dataclass per agent family, one named instance per preset.
+"""What configurations have in common, and the presets.
+
+Each agent family has its own frozen dataclass in `agents/<family>/config.py`.
 
     fields.py    how a field is defined, checked, listed and replaced
-    choices.py   encoders of Rainbow, by name
+    choices.py   encoders of Rainbow and auxiliary tasks, by name
     groups.py    fields that belong together: return contrast, CURL, replay
-    rainbow.py   data-efficient C51 Rainbow
-    sac.py       soft actor-critic
-    world_models.py  Dreamer, PlaNet, SLAC
-    simple.py    SimPLe
+    world_models.py  what Dreamer, PlaNet and SLAC have in common
     presets.py   the rows of the paper's tables, and some of ours
 
 Every field carries its meaning, its unit and its source, because `--help` prints them;

@@ -21,7 +21,7 @@ class Encoder(NamedTuple):
 # For each image, an update holds its pixels and three arrays of the first layer's size in float32.
 ENCODERS = {
     "data_efficient": Encoder(
-        "networks.encoders.DataEfficientEncoder",
+        "agents.rainbow.encoders.data_efficient.DataEfficientEncoder",
         "two 5x5 convolutions",
         psi_size=576,
         reads="patches",
@@ -30,7 +30,7 @@ ENCODERS = {
     ),
     # It also holds the overlapping inputs of its first layer.
     "nature": Encoder(
-        "networks.nature.NatureEncoder",
+        "agents.rainbow.encoders.nature.NatureEncoder",
         "three",
         psi_size=3136,
         reads="frames",
@@ -38,7 +38,7 @@ ENCODERS = {
         large_blocks=True,
     ),
     "minatar": Encoder(
-        "networks.minatar.MinAtarEncoder",
+        "agents.rainbow.encoders.minatar.MinAtarEncoder",
         "one 4x4 convolution on binary frames of 10 x 10 cells",
         psi_size=256,
         reads="bits",
@@ -47,7 +47,7 @@ ENCODERS = {
         is_small=True,
     ),
     "dense": Encoder(
-        "networks.dense.DenseEncoder",
+        "agents.rainbow.encoders.dense.DenseEncoder",
         "two dense layers on vectors",
         psi_size=256,
         reads="vectors",
@@ -94,6 +94,6 @@ TASKS = {
 
 
 def load(path: str) -> Any:
-    """What a module of this package defines: `networks.nature.NatureEncoder`."""
+    """What a module of this package defines: `tasks.curl.make_curl`."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(f"rcrl_jax.{module}"), name)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
+from rcrl_jax.agents.sac.config import SacConfig
+from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
-from rcrl_jax.config.sac import SacConfig
-from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import (
     DreamerConfig,
     PlanetConfig,

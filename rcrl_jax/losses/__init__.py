@@ -1,4 +1,4 @@
-"""Losses as pure functions of one run.
+"""Losses that several agent families share, as pure functions of one run.
 
 What the functions take is stated in each docstring:
 

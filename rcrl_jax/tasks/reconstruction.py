@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
+from rcrl_jax.agents.sac import network as sac
+from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.augmentation import quantise
-from rcrl_jax.config.sac import SacConfig
-from rcrl_jax.networks import sac
 from rcrl_jax.tasks import task
 
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
+from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.config import presets
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.presets import Config
-from rcrl_jax.config.rainbow import MinAtarConfig, RainbowConfig
-from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs import atari, dmc, minatar
 from rcrl_jax.envs.protocol import EnvironmentSpec, VectorEnvironment
 

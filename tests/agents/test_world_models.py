@@ -11,10 +11,12 @@ import optax
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training, slac
+from rcrl_jax.agents import control_training
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.agents.recurrent_model import Memory
+from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.agents.slac import agent as slac
+from rcrl_jax.agents.slac import network as slac_networks
 from rcrl_jax.augmentation import quantise
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
@@ -22,7 +24,6 @@ from rcrl_jax.envs.protocol import control_spec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.losses.sac import sample_action
 from rcrl_jax.networks import rssm
-from rcrl_jax.networks import slac as slac_networks
 from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.tasks.task import AuxiliaryTask
 from rcrl_jax.training import prediction

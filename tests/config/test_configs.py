@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import base, fields, groups
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, MINATAR_PRESETS, all_presets
-from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.atari import ATARI_GAMES
 from rcrl_jax.envs.protocol import discrete_spec

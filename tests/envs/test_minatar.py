@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax import counter_random
-from rcrl_jax.agents import rainbow_training
+from rcrl_jax.agents.rainbow import settings as rainbow_training
 from rcrl_jax.config.presets import MINATAR_PRESETS
 from rcrl_jax.envs import minatar
 from rcrl_jax.envs.agent_view import AgentEnvironment

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import sac
+from rcrl_jax.agents.sac import network as sac
 from rcrl_jax.ops import device_convolutions, precision
 
 RNG = np.random.default_rng(0)

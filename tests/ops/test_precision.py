@@ -19,9 +19,9 @@ from jax.extend import core
 from rcrl_jax import types
 from rcrl_jax.agents.agent import TRAINING
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.rainbow.encoders import data_efficient as encoders
 from rcrl_jax.config.presets import ATARI_PRESETS
 from rcrl_jax.envs.protocol import discrete_spec
-from rcrl_jax.networks import encoders
 from rcrl_jax.ops import device_convolutions, precision
 from rcrl_jax.training import prediction
 from tests.training import toy

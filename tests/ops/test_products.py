@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rcrl_jax.agents.rainbow.network import RainbowNetwork
 from rcrl_jax.config.choices import ENCODERS
-from rcrl_jax.networks.rainbow import RainbowNetwork
 from rcrl_jax.ops import products
 
 HEADS = ("state", "state_action", "state_action_both", "state_action_single")

@@ -159,7 +159,7 @@ def test_times_are_sampled_for_all_tasks_if_one_asks_for_them():
 
 
 ENTRY = {
-    "step_gap": Task("auxiliary.step_gap.make_step_gap", ("rainbow", "sac"), draws_samples=True),
+    "step_gap": Task("tasks.step_gap.make_step_gap", ("rainbow", "sac"), draws_samples=True),
 }
 
 

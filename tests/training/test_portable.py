@@ -15,15 +15,16 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.agents import make_agent, slac
-from rcrl_jax.agents.simple_training import IN_MODEL, MODEL, REAL
+from rcrl_jax.agents import make_agent
+from rcrl_jax.agents.rainbow import loss as c51
+from rcrl_jax.agents.simple.settings import IN_MODEL, MODEL, REAL
+from rcrl_jax.agents.slac import agent as slac
 from rcrl_jax.config.presets import (
     ATARI_PRESETS,
     DMC_PRESETS,
     MINATAR_PRESETS,
     WORLD_MODEL_PRESETS,
 )
-from rcrl_jax.losses import c51
 from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.ops import native
 from rcrl_jax.return_contrast import task as return_contrast

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Schedule
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.agents.simple_training import Rounds
+from rcrl_jax.agents.simple.settings import Rounds
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
 from rcrl_jax.envs import dmc

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 
+from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import fields, presets
-from rcrl_jax.config.rainbow import RainbowConfig
 from rcrl_jax.envs import catch
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast import instruments

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 
 from rcrl_jax import counter_random
+from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.config import fields, presets
-from rcrl_jax.config.sac import SacConfig
 from rcrl_jax.envs.protocol import TimeStep, VectorEnvironment, after_reset, control_spec
 from rcrl_jax.training import experiment
 from rcrl_jax.training.plan import Plan

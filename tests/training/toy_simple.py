@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.config import fields
-from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.envs import catch
 from rcrl_jax.envs.protocol import discrete_spec
 from rcrl_jax.training.plan import Plan

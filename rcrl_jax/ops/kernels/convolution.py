@@ -14,7 +14,7 @@ INSTRUCTIONS = _convolution.INSTRUCTIONS
 def convolve(
     x: jax.Array, kernel: jax.Array, bias: jax.Array, *, stride: int, relu: bool
 ) -> jax.Array:
-    """See `networks.convolution.convolve`; for the CPU alone, without a gradient."""
+    """See `ops.convolution.convolve`; for the CPU alone, without a gradient."""
     side, _, _, filters = kernel.shape
     height, width = ((size - side) // stride + 1 for size in x.shape[1:3])
     outputs = jax.ShapeDtypeStruct((len(x), height, width, filters), jnp.float32)

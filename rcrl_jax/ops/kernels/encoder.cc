@@ -1,6 +1,6 @@
 // The data-efficient encoder and its gradients on the CPU, as calls of XLA programs.
 //
-// Both convolutions are matrix products (see encoders.py). The kernels read pixels as bytes; XLA
+// Both convolutions are matrix products (see encoders/data_efficient.py). The kernels read pixels as bytes; XLA
 // would write every pixel as a float first, which can cost more than the products.
 //
 //     pixels [N, 225 cells, P]  ->  cells [N, 225, 32] = [N, 9 outputs, 25 taps, 32]

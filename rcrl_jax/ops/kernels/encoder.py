@@ -14,7 +14,7 @@ INSTRUCTIONS = _encoder.INSTRUCTIONS
 def encode(
     pixels: jax.Array, w1: jax.Array, b1: jax.Array, w2: jax.Array, b2: jax.Array
 ) -> jax.Array:
-    """See `networks.encoders.encode_patches`; the CPU alone has it."""
+    """See `encode_patches` of `encoders/data_efficient.py`; the CPU alone has it."""
     outputs = jax.ShapeDtypeStruct((len(pixels), 9, 64), jnp.float32)
     return _call("encode", outputs)(pixels, w1, b1, w2, b2).reshape(len(pixels), 9 * 64)
 

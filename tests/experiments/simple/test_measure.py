@@ -9,7 +9,7 @@ import pytest
 from experiments.simple import measure, rollouts
 from experiments.simple.rollouts import Rollouts
 from rcrl_jax import files
-from rcrl_jax.agents import simple_model
+from rcrl_jax.agents.simple import model as simple_model
 from rcrl_jax.training import nulls
 from tests.experiments.simple.test_rollouts import FITTED
 from tests.training import toy_simple

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.networks import encoders
+from rcrl_jax.agents.rainbow.encoders import data_efficient as encoders
 from rcrl_jax.ops import native
 
 KERNELS = native.get("encoder")

@@ -1,0 +1,1 @@
+"""Data-efficient C51 Rainbow."""

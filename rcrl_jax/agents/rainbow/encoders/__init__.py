@@ -1,0 +1,1 @@
+"""Encoders of Rainbow, one for each kind of observation."""

@@ -1,0 +1,1 @@
+"""Dreamer and PlaNet, which share a recurrent state-space model."""

@@ -1,0 +1,143 @@
+"""PlaNet (Hafner et al., 2019), as pure functions of a run: a world model and a planner."""
+
+import functools
+from collections.abc import Mapping
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcrl_jax import types
+from rcrl_jax.agents import agent, control_training
+from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents.recurrent import cross_entropy_method
+from rcrl_jax.agents.recurrent import model as recurrent_model
+from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.augmentation import quantise
+from rcrl_jax.config.world_models import PlanetConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.networks.rssm import Latent
+from rcrl_jax.ops import adam, native
+from rcrl_jax.replay.settings import SequenceRule
+from rcrl_jax.tasks import task
+
+_REWARD_LAYERS = 3
+
+
+def make_agent(
+    config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
+) -> agent.Agent:
+    """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
+    observations = training.observation_format(config, spec, config.context)
+    world = recurrent_model.make_recurrent_model(
+        config, spec, makers, activation=nn.relu, reward_layers=_REWARD_LAYERS,
+        preprocess=quantise, reward_scale=config.reward_scale,
+    )  # fmt: skip
+    network, num_actions = world.network, spec.max_num_actions
+    optimizer = adam.make_tensorflow_adam(
+        config.model_learning_rate, eps=config.adam_epsilon, max_norm=config.max_gradient_norm
+    )
+
+    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+        del run  # the networks do not depend on the run
+        keys = jax.random.split(key, 3)
+        model = world.init(keys[0])
+        params = types.TrainableParams(
+            model,
+            task.init_params(world.tasks, keys[1]),
+        )
+        return types.LearnerState(
+            params=params,
+            target_params=(),
+            opt_state=optimizer.init((model, params.auxiliary)),
+            key=jax.random.key_data(keys[2]),
+            updates=jnp.zeros((), jnp.int32),
+            task_state=task.init_states(world.tasks, params.auxiliary, model),
+        )
+
+    def plan(params: types.Params, latent: Latent, mask: jax.Array, key) -> jax.Array:
+        """The first action `[A]` of a planned sequence, from the latent of one environment."""
+
+        def predicted_return(actions: jax.Array, key) -> jax.Array:
+            candidates = len(actions)
+            start = jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), latent)
+            noise = jax.random.normal(key, (config.horizon, candidates, config.stoch_size))
+
+            def step(last, inputs):
+                following = network.apply(params, last, *inputs, method="imagine")
+                return following, following.feature
+
+            _, features = jax.lax.scan(step, start, (actions.swapaxes(0, 1), noise))
+            return network.apply(params, features, method="reward").sum(0)
+
+        return cross_entropy_method.plan(
+            predicted_return, key, mask, horizon=config.horizon, iterations=config.iterations,
+            candidates=config.candidates, best=config.best_candidates,
+        )[0]  # fmt: skip
+
+    def act(run, params: types.Params, observation, memory: Memory, key, policy_name: str, step):
+        filter_key, plan_key, exploration_key = jax.random.split(key, 3)
+        mask = control_training.action_mask(run, num_actions)
+        latent = world.filter(params, memory, observation, filter_key)
+        keys = jax.random.split(plan_key, len(observation))
+
+        def plan_each(latent: Latent) -> jax.Array:
+            return jax.vmap(plan, (None, 0, None, 0))(params, latent, mask, keys)
+
+        if policy_name == agent.EVALUATION:
+            action = plan_each(latent)
+        else:
+            at_random = step < schedule.first_step  # when a plan would be costly and is not used
+            action = jax.lax.cond(
+                at_random, lambda _: jnp.zeros((len(observation), num_actions)), plan_each, latent
+            )
+            action = recurrent_model.explore(
+                action, mask, exploration_key, std=config.exploration_std, at_random=at_random
+            )
+        return action, Memory(latent, action)
+
+    def loss(params: types.TrainableParams, state, run, batch, key):
+        model = world.loss(params.agent, params.auxiliary, state.task_state, run, batch, key)
+        return model.total, (model.window_loss, model.metrics | {"loss_model": model.total})
+
+    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+        del kind  # there is one
+        key, loss_key = jax.random.split(native.wrap_key(state.key))
+        g, (window_loss, metrics) = jax.grad(loss, has_aux=True)(
+            state.params, state, run, batch, loss_key
+        )
+        both, opt_state, metrics["gradient_norm"] = optimizer.step(
+            tuple(g), state.opt_state, tuple(state.params)
+        )
+        params = types.TrainableParams(*both)
+        state = types.LearnerState(
+            params=params,
+            target_params=(),
+            opt_state=opt_state,
+            key=jax.random.key_data(key),
+            updates=state.updates + 1,
+            task_state=task.next_states(world.tasks, state.task_state, params),
+        )
+        return state, types.UpdateResult(window_loss, metrics)
+
+    schedule = training.schedule(config, spec.action_repeat, config.first_updates)
+    return agent.Agent(
+        init=init,
+        act=act,
+        update=update,
+        embed=world.embed,
+        compare=agent.make_compare(world.embed, world.tasks),
+        run_constants=functools.partial(task.run_constants, world.tasks),
+        action=jax.ShapeDtypeStruct((num_actions,), np.float32),
+        observations=observations,
+        protocol=control_training.environment_protocol(config.context),
+        replay=control_training.replay_settings(
+            config, world.needs.contrast_rule, SequenceRule(config.sequence_length, "leads")
+        ),
+        schedule=schedule,
+        evaluation=control_training.evaluation_settings(config, "planned, without noise"),
+        resources=world.resources(config),
+        init_memory=world.init_memory,
+    )

@@ -1,0 +1,1 @@
+"""SimPLe: PPO inside a learned model of the game."""

@@ -1,0 +1,1 @@
+"""SLAC: soft actor-critic on the latents of a model."""

@@ -1,0 +1,91 @@
+"""SLAC's networks: sizes, padding, latents of first and following frames, what the actor reads."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rcrl_jax.agents.slac import network as slac
+
+
+def shapes_of(params, part):
+    kernels = params["params"][part]
+    return [jnp.shape(kernels[f"StridedKernel_{i}"]["kernel"]) for i in range(5)]
+
+
+def test_sizes_are_those_of_the_authors_code():
+    model = slac.LatentModel(filters=32, z1_size=32, z2_size=256, hidden=256)
+    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 6))
+    params = jax.eval_shape(model.init, jax.random.key(0), image, action)
+    sides, channels = (5, 3, 3, 3, 4), (3, 32, 64, 128, 256, 256)
+    pairs = channels[:-1], channels[1:]
+    assert shapes_of(params, "encoder") == [
+        (side, side, a, b) for side, a, b in zip(sides, *pairs, strict=True)
+    ]
+    channels = (288, 256, 128, 64, 32, 3)
+    pairs = channels[:-1], channels[1:]
+    assert shapes_of(params, "decoder") == [
+        (side, side, a, b) for side, a, b in zip(sides[::-1], *pairs, strict=True)
+    ]
+    dense = {
+        name: part["Dense_0"]["kernel"].shape[0]
+        for name, part in params["params"].items()
+        if "Dense_0" in part
+    }
+    assert dense == {
+        "prior_z1": 256 + 6,
+        "posterior_z1_first": 256,
+        "posterior_z1": 256 + 256 + 6,
+        "prior_z2_first": 32,
+        "prior_z2": 32 + 256 + 6,
+        "reward_head": 288 + 6 + 288,
+    }
+    policy = slac.Actor(256, 6, -20.0, 2.0)
+    shapes = jax.eval_shape(
+        policy.init, jax.random.key(0), jnp.zeros((1, 8, 256)), jnp.zeros((1, 7, 6))
+    )
+    assert shapes["params"]["Mlp_0"]["Dense_0"]["kernel"].shape == (2048 + 7 * 6, 256)
+
+
+def window():
+    rng = np.random.default_rng(1)
+    length, batch = 4, 2
+    arrays = [rng.normal(size=(length, batch, n)).astype(np.float32) for n in (2, 8, 2, 3)]
+    is_first = np.zeros((length, batch), bool)
+    is_first[2, 1] = True  # an episode starts within the second window
+    return arrays[0], arrays[1], is_first, slac.Latents(*arrays[2:])
+
+
+def test_nothing_passes_from_an_episode_to_the_next():
+    actions, features, is_first, noise = window()
+    model = slac.LatentModel(filters=1, z1_size=2, z2_size=3, hidden=4)
+    image, action = jnp.zeros((1, 64, 64, 3)), jnp.zeros((1, 2))
+    params = jax.jit(model.init)(jax.random.key(0), image, action)
+    run = jax.jit(functools.partial(slac.filter_window, model))
+    before = jax.block_until_ready(run(params, actions, features, is_first, noise))
+    actions[:3, 1] += 1.0  # up to what led to the first frame
+    features[:2, 1] -= 1.0
+    after = run(params, actions, features, is_first, noise)
+    for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(x[:, 0], y[:, 0])
+        np.testing.assert_array_equal(x[2:, 1], y[2:, 1])
+        assert np.any(x[:2, 1] != y[:2, 1]) or not x[:1, 1].any()
+
+
+def test_the_actor_reads_the_first_frame_in_place_of_those_before_it():
+    features = np.arange(8, dtype=np.float32).reshape(2, 4, 1)
+    actions = np.float32([[[1], [2], [3]], [[4], [5], [6]]])
+    is_first = np.array([[True, False, True, False], [False] * 4])
+    found, led_by = slac.from_first(features, actions, is_first)
+    assert found[..., 0].tolist() == [[2, 2, 2, 3], [4, 5, 6, 7]]
+    assert led_by[..., 0].tolist() == [[0, 0, 3], [4, 5, 6]]
+
+
+def test_log_standard_deviations_are_clipped():
+    actor = slac.Actor(4, 2, -0.5, 0.25)
+    features, actions = np.zeros((1, 2, 3), np.float32), np.zeros((1, 1, 2), np.float32)
+    params = jax.jit(actor.init)(jax.random.key(0), features, actions)
+    params["params"]["Mlp_0"]["Dense_2"]["bias"] = jnp.float32([1.0, 2.0, 3.0, -3.0])
+    policy = actor.apply(params, features, actions)
+    assert policy.mean.tolist() == [[1.0, 2.0]] and policy.log_std.tolist() == [[0.25, -0.5]]
