@@ -12,9 +12,10 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.rainbow.config import RainbowConfig
+from rcrl_jax.agents.recurrent.config import DreamerConfig, PlanetConfig
 from rcrl_jax.agents.simple.config import SimpleConfig
+from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.config import presets
-from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs import atari, dmc
 from rcrl_jax.replay import frames
 from rcrl_jax.training import prediction

@@ -12,13 +12,14 @@ from rcrl_jax.agents.agent import Agent
 from rcrl_jax.agents.rainbow import agent as rainbow
 from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
 from rcrl_jax.agents.recurrent import dreamer, planet
+from rcrl_jax.agents.recurrent.config import DreamerConfig, PlanetConfig
 from rcrl_jax.agents.sac import agent as sac
 from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.agents.simple import agent as simple
 from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.agents.slac import agent as slac
+from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.config.presets import Config
-from rcrl_jax.config.world_models import DreamerConfig, PlanetConfig, SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.ops.precision import at_precision
 from rcrl_jax.tasks import registry

@@ -3,16 +3,13 @@
 from typing import Any
 
 from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
+from rcrl_jax.agents.recurrent.config import DreamerConfig, PlanetConfig
 from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.agents.simple.config import SimpleConfig
+from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.config.fields import replace
 from rcrl_jax.config.groups import ReturnContrastConfig
-from rcrl_jax.config.world_models import (
-    DreamerConfig,
-    PlanetConfig,
-    SlacConfig,
-    WorldModelConfig,
-)
+from rcrl_jax.config.world_models import WorldModelConfig
 
 Config = RainbowConfig | SacConfig | WorldModelConfig | SimpleConfig
 """A configuration of any agent family."""

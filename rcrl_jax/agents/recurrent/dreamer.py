@@ -28,9 +28,9 @@ from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.recurrent import model as recurrent_model
+from rcrl_jax.agents.recurrent.config import DreamerConfig
 from rcrl_jax.agents.recurrent.model import Memory
 from rcrl_jax.augmentation import quantise
-from rcrl_jax.config.world_models import DreamerConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.losses.sac import Policy, sample_action

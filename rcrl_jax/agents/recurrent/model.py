@@ -12,7 +12,7 @@ from rcrl_jax import types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.agent import Resources
-from rcrl_jax.config.world_models import RecurrentModelConfig
+from rcrl_jax.agents.recurrent.config import RecurrentModelConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import world_model as losses
 from rcrl_jax.networks import rssm

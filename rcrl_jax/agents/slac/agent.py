@@ -33,8 +33,8 @@ from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.slac import network as slac
+from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.agents.slac.network import Latents
-from rcrl_jax.config.world_models import SlacConfig
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.losses import world_model as losses

@@ -1,0 +1,161 @@
+"""The configurations of Dreamer and PlaNet."""
+
+import dataclasses
+from typing import ClassVar
+
+from rcrl_jax.config import base, fields
+from rcrl_jax.config.fields import setting, with_default
+from rcrl_jax.config.groups import UniformReplayConfig
+from rcrl_jax.config.world_models import WorldModelConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentModelConfig(WorldModelConfig):
+    """The recurrent state-space model that Dreamer and PlaNet share."""
+
+    cell: ClassVar[str] = "block"  # a field of Dreamer
+    free_nats_of: ClassVar[str] = "step"  # a field of Dreamer
+
+    # Network
+    filters: int = setting(
+        32, "channels of the first convolution; each next one has twice as many", "DR / PL",
+        fields.at_least(1),
+    )  # fmt: skip
+    deter_size: int = setting(
+        200, "width of the deterministic state", "DR / PL", fields.at_least(1)
+    )
+    stoch_size: int = setting(30, "width of the stochastic state", "DR / PL", fields.at_least(1))
+    hidden_size: int = setting(
+        200, "units of the dense layers of the transition", "DR / PL", fields.at_least(1)
+    )
+    head_size: int = setting(
+        400,
+        "units of each hidden layer of reward network, value and policy",
+        "DR (PlaNet's code: 300)",
+        fields.at_least(1),
+    )
+
+    # Auxiliary tasks
+    auxiliary: tuple[str, ...] = base.auxiliary_tasks("dreamer", "the model's loss")
+    auxiliary_weight: float = base.auxiliary_weight()
+    context: int = setting(
+        8,
+        "frames that are filtered for the representation of a state-action pair, for auxiliary "
+        "tasks and measurements",
+        "ours",
+        fields.frames,
+    )
+
+    # Learning
+    sequence_length: int = setting(50, "frames of a window", "DR / PL", fields.between(2, 100))
+    free_nats: float = setting(
+        3.0, "divergence that costs nothing [nats]", "DR / PL", fields.not_negative
+    )
+    model_learning_rate: float = setting(
+        6e-4, "step size of Adam for the model", "DR (PlaNet's code: 1e-3)", fields.positive
+    )
+    adam_epsilon: float = setting(
+        1e-4,
+        "epsilon of Adam, added before the correction of the second moment, as in TensorFlow",
+        "DR / PL (danijar/dreamer: 1e-7)",
+        fields.positive,
+    )
+    max_gradient_norm: float = setting(
+        100.0, "L2 norm at which gradients are clipped", "DR (PlaNet's code: 1000)", fields.positive
+    )
+    exploration_std: float = setting(
+        0.3,
+        "standard deviation of the noise that is added to actions in training",
+        "DR / PL",
+        fields.not_negative,
+    )
+    first_updates: int = setting(
+        100, "updates at the first time", "DR (PlaNet's code: 101)", fields.at_least(1)
+    )
+    replay: UniformReplayConfig = UniformReplayConfig(capacity=251_000)
+
+    @property
+    def window_frames(self) -> int:
+        """See `WorldModelConfig.window_frames`."""
+        return self.sequence_length
+
+    @property
+    def frames_before_window(self) -> int:
+        """Those of the context of its first frame; see `WorldModelConfig.frames_before_window`."""
+        return self.context - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class DreamerConfig(RecurrentModelConfig):
+    """Dreamer, its first version."""
+
+    family: ClassVar[str] = "dreamer"
+    cell: str = setting(
+        "block",
+        "the GRU: 'block' (the reset gate acts before the recurrent product) or 'keras' (after it; "
+        "means and deviations of a latent then come from one layer instead of two)",
+        "DR (danijar/dreamer: 'keras')",
+        fields.one_of("block", "keras"),
+    )
+    free_nats_of: str = setting(
+        "step",
+        "what costs nothing: the first free_nats of each 'step', or, if it is below free_nats, the "
+        "'mean' over all steps of a batch",
+        "DR (danijar/dreamer: 'mean')",
+        fields.one_of("step", "mean"),
+    )
+    pixel_noise: bool = setting(
+        True,
+        "adds uniform noise of one 256th to pixels in [0, 255/256]; otherwise pixels lie in [0, 1]",
+        "DR (danijar/dreamer: False)",
+    )
+    horizon: int = setting(15, "imagined agent steps", "DR", fields.between(2, 100))
+    return_lambda: float = setting(0.95, "lambda of the lambda-returns", "DR", fields.fraction)
+    value_learning_rate: float = setting(
+        8e-5, "step size of Adam for the value", "DR", fields.positive
+    )
+    actor_learning_rate: float = setting(
+        8e-5, "step size of Adam for the policy", "DR", fields.positive
+    )
+    initial_std: float = setting(
+        5.0, "standard deviation of the policy's normal at the start", "DR", fields.positive
+    )
+    mean_scale: float = setting(
+        5.0, "bound of the means of the policy's normal", "DR", fields.positive
+    )
+    mode_samples: int = setting(
+        100,
+        "actions of which the evaluation takes the one of highest density",
+        "DR",
+        fields.at_least(1),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanetConfig(RecurrentModelConfig):
+    """PlaNet."""
+
+    family: ClassVar[str] = "planet"
+    action_repeat: int = with_default(WorldModelConfig, "action_repeat", 0)
+    head_size: int = with_default(RecurrentModelConfig, "head_size", 300)
+    model_learning_rate: float = with_default(RecurrentModelConfig, "model_learning_rate", 1e-3)
+    max_gradient_norm: float = with_default(RecurrentModelConfig, "max_gradient_norm", 1000.0)
+    first_updates: int = with_default(RecurrentModelConfig, "first_updates", 101)
+    reward_scale: float = setting(
+        10.0, "weight of the reward's log-likelihood", "PL", fields.not_negative
+    )
+    horizon: int = setting(12, "agent steps of a planned sequence", "PL", fields.frames)
+    iterations: int = setting(10, "fits of the planner", "PL", fields.at_least(1))
+    candidates: int = setting(
+        1000, "sequences that the planner draws for a fit", "PL", fields.at_least(1)
+    )
+    best_candidates: int = setting(100, "sequences that the planner fits", "PL", fields.at_least(1))
+
+    def __post_init__(self) -> None:
+        """Checks every value, so that a bad one is reported before anything is built."""
+        super().__post_init__()
+        if self.best_candidates > self.candidates:
+            raise ValueError(
+                f"best_candidates: must be at most candidates = {self.candidates}; "
+                f"got {self.best_candidates}"
+            )
