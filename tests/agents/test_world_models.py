@@ -14,17 +14,18 @@ from rcrl_jax import types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
+from rcrl_jax.agents.recurrent import loss as losses
+from rcrl_jax.agents.recurrent import network as rssm
 from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.agents.slac import agent as slac
 from rcrl_jax.agents.slac import network as slac_networks
 from rcrl_jax.augmentation import quantise
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
-from rcrl_jax.losses import world_model as losses
-from rcrl_jax.losses.sac import sample_action
-from rcrl_jax.networks import rssm
-from rcrl_jax.networks.rssm import Latent
+from rcrl_jax.networks import world_model
+from rcrl_jax.networks.policy import sample_action
 from rcrl_jax.tasks.task import AuxiliaryTask
 from rcrl_jax.training import prediction
 from tests.training import toy_world_models
@@ -274,12 +275,14 @@ def test_dreamers_losses_equal_slow_loops(preset):
     )
 
     # Behaviour: from every posterior state, one imagined step after the other.
-    actor = rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
-    critic = rssm.Mlp(6, 3, 1, jax.nn.elu)
+    actor = world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
+    critic = world_model.Mlp(6, 3, 1, jax.nn.elu)
     inputs = batch.transitions.action.swapaxes(0, 1)
     images = prepared(preset, batch.transitions.observation.reshape(4, 64, 64, 3), image_key)
     projected = network.apply(params.model, images, method="project").reshape(2, 2, -1)
-    latents, _ = rssm.filter_window(network, params.model, inputs, projected.swapaxes(0, 1), noise)
+    latents, _ = world_model.filter_window(
+        network, params.model, inputs, projected.swapaxes(0, 1), noise
+    )
     latent = jax.tree.map(lambda x: x.reshape(4, -1), latents)
     features, log_densities = [], []
     for key in jax.random.split(behaviour_key, config.horizon):
@@ -316,7 +319,10 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     state, batch, horizon = state_of("dreamer"), batch_of(agent_of("dreamer")), 3
     assert config_of("dreamer").horizon == horizon
     model, actor_params, value_params = state.params.agent
-    actor, critic = rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu), rssm.Mlp(6, 3, 1, jax.nn.elu)
+    actor, critic = (
+        world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu),
+        world_model.Mlp(6, 3, 1, jax.nn.elu),
+    )
     network = model_of("dreamer")
     model_key, behaviour_key = jax.random.split(
         jax.random.split(jax.random.wrap_key_data(state.key))[1]
@@ -325,7 +331,7 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     images = prepared("dreamer", batch.transitions.observation.reshape(4, 64, 64, 3), image_key)
     projected = network.apply(model, images, method="project").reshape(2, 2, -1).swapaxes(0, 1)
     noise = jax.random.normal(noise_key, (2, 2, 3))
-    latents, _ = rssm.filter_window(
+    latents, _ = world_model.filter_window(
         network, model, batch.transitions.action.swapaxes(0, 1), projected, noise
     )
 
@@ -491,7 +497,7 @@ def test_acting_filters_as_the_update_does(preset):
         np.testing.assert_array_equal(memory.action, action)
         latents.append(memory.latent)
     projected = network.apply(model, jnp.concatenate(images), method="project").reshape(4, 2, -1)
-    filtered, _ = rssm.filter_window(
+    filtered, _ = world_model.filter_window(
         network, model, jnp.stack(actions), projected, jnp.stack(noises)
     )
     for t, latent in enumerate(latents):
@@ -580,7 +586,9 @@ def test_dreamer_is_evaluated_by_its_most_likely_action():
         run_of(agent), params, observation, agent.init_memory(5), key, EVALUATION, np.int32(0)
     )
     policy = losses.dreamer_policy(
-        rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature), 5.0, 5.0
+        world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature),
+        5.0,
+        5.0,
     )
     samples = config_of("dreamer").mode_samples
     noise = jax.random.normal(jax.random.split(key, 3)[1], (samples, 5, WIDTH))
@@ -610,7 +618,9 @@ def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
     if preset == "planet":
         chosen, _ = taken(EVALUATION, start)  # its key draws the same candidates
     else:
-        raw = rssm.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature)
+        raw = world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(
+            params.actor, memory.latent.feature
+        )
         policy = losses.dreamer_policy(raw, config.mean_scale, config.initial_std)
         chosen, _ = sample_action(policy, jax.random.normal(action_key, (6, WIDTH)), OWN)
     noise = config.exploration_std * np.asarray(jax.random.normal(noise_key, (6, WIDTH)))

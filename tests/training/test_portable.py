@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from rcrl_jax.agents import make_agent
+from rcrl_jax.agents import soft_actor_critic as sac_losses
 from rcrl_jax.agents.rainbow import loss as c51
 from rcrl_jax.agents.simple.settings import IN_MODEL, MODEL, REAL
 from rcrl_jax.agents.slac import agent as slac
@@ -25,7 +26,6 @@ from rcrl_jax.config.presets import (
     MINATAR_PRESETS,
     WORLD_MODEL_PRESETS,
 )
-from rcrl_jax.losses import sac as sac_losses
 from rcrl_jax.ops import native
 from rcrl_jax.return_contrast import task as return_contrast
 from rcrl_jax.tasks import curl, reconstruction

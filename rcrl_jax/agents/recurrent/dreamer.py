@@ -27,15 +27,15 @@ import optax
 from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import DreamerConfig
 from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.augmentation import quantise
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.losses import world_model as losses
-from rcrl_jax.losses.sac import Policy, sample_action
-from rcrl_jax.networks import rssm
-from rcrl_jax.networks.rssm import Latent
+from rcrl_jax.networks import world_model
+from rcrl_jax.networks.policy import Policy, sample_action
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task
@@ -81,8 +81,8 @@ def make_agent(
         preprocess=functools.partial(quantise, levels=256) if config.pixel_noise else _centre,
     )  # fmt: skip
     network, num_actions = world.network, spec.max_num_actions
-    actor = rssm.Mlp(config.head_size, _ACTOR_LAYERS, 2 * num_actions, nn.elu)
-    critic = rssm.Mlp(config.head_size, _VALUE_LAYERS, 1, nn.elu)
+    actor = world_model.Mlp(config.head_size, _ACTOR_LAYERS, 2 * num_actions, nn.elu)
+    critic = world_model.Mlp(config.head_size, _VALUE_LAYERS, 1, nn.elu)
     model_optimizer, actor_optimizer, value_optimizer = (
         adam.make_tensorflow_adam(rate, eps=config.adam_epsilon, max_norm=config.max_gradient_norm)
         for rate in (
@@ -180,7 +180,7 @@ def make_agent(
         # Without the barrier the product reads a slice, for which XLA on a GPU finds no tiles.
         imagined = jax.lax.optimization_barrier(fixed(features[:-1]))
         predicted = value_of(own.value, imagined)
-        loss_value = -jnp.mean(weights * losses.log_normal(fixed(returns), predicted))
+        loss_value = -jnp.mean(weights * world_model.log_normal(fixed(returns), predicted))
         metrics = model.metrics | {
             "loss_model": model.total,
             "loss_actor": loss_actor,

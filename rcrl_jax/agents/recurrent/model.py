@@ -12,11 +12,12 @@ from rcrl_jax import types
 from rcrl_jax.agents import control_training
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.agent import Resources
+from rcrl_jax.agents.recurrent import loss as losses
+from rcrl_jax.agents.recurrent import network as rssm
 from rcrl_jax.agents.recurrent.config import RecurrentModelConfig
+from rcrl_jax.agents.recurrent.network import Latent, WorldModel
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.losses import world_model as losses
-from rcrl_jax.networks import rssm
-from rcrl_jax.networks.rssm import Latent, WorldModel
+from rcrl_jax.networks import world_model
 from rcrl_jax.tasks import task
 
 # The cell, and whether one layer yields means and standard deviations of a distribution.
@@ -88,7 +89,7 @@ def make_recurrent_model(
     spec: EnvironmentSpec,
     makers: Mapping[str, task.TaskMaker],
     *,
-    activation: rssm.Activation,
+    activation: world_model.Activation,
     reward_layers: int,
     preprocess: Preprocess,
     reward_scale: float = 1.0,
@@ -122,7 +123,7 @@ def make_recurrent_model(
     feature_size = config.stoch_size + config.deter_size
 
     def init(key: chex.PRNGKey) -> types.Params:
-        image = jnp.zeros((1, rssm.IMAGE_SIZE, rssm.IMAGE_SIZE, 3))
+        image = jnp.zeros((1, world_model.IMAGE_SIZE, world_model.IMAGE_SIZE, 3))
         return network.init(key, image, jnp.zeros((1, max_num_actions)))
 
     def project(params: types.Params, images: jax.Array, length: int) -> jax.Array:
@@ -133,7 +134,7 @@ def make_recurrent_model(
     def feature(params: types.Params, context: types.Context) -> jax.Array:
         # No noise: what is measured must not depend on it, and that of a fixed key would tell a
         # task which rows of its batch are positives.
-        images = preprocess(rssm.as_one_batch(context.frames), None)
+        images = preprocess(world_model.as_one_batch(context.frames), None)
         projected = project(params, images, context.frames.shape[1])
 
         def step(last, inputs):
@@ -188,21 +189,21 @@ def make_recurrent_model(
         windows: types.SequenceBatch = batch.transitions
         chex.assert_rank([windows.observation, windows.action, windows.reward], [5, 3, 2])
         size, length = windows.reward.shape
-        frames = rssm.as_one_batch(windows.observation)
+        frames = world_model.as_one_batch(windows.observation)
         # Without the barrier, XLA repeats the cast inside the loops of the products.
         images = jax.lax.optimization_barrier(preprocess(frames, image_key))
         noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
         projected = project(params, images, length)
-        latents, posterior = rssm.filter_window(
+        latents, posterior = world_model.filter_window(
             network, params, windows.action.swapaxes(0, 1), projected, noise
         )
         prior = network.apply(params, latents.deter, method="prior")
         features = latents.feature.swapaxes(0, 1)  # [B, L, d]
         decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
-        of_image = losses.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
+        of_image = world_model.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
         reward = network.apply(params, features, method="reward")
-        of_reward = losses.log_normal(windows.reward, reward)
-        divergence = losses.kl_divergence(*posterior, *prior)
+        of_reward = world_model.log_normal(windows.reward, reward)
+        divergence = world_model.kl_divergence(*posterior, *prior)
         window_loss = -jnp.mean(of_image + reward_scale * of_reward, axis=1)
         loss_divergence = losses.beyond_free_nats(
             divergence, config.free_nats, in_each_step=config.free_nats_of == "step"

@@ -16,9 +16,9 @@ from rcrl_jax.agents.recurrent import cross_entropy_method
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import PlanetConfig
 from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.augmentation import quantise
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks.rssm import Latent
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task

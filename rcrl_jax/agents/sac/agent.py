@@ -25,12 +25,13 @@ import optax
 
 from rcrl_jax import augmentation, types
 from rcrl_jax.agents import agent, control_training
+from rcrl_jax.agents import soft_actor_critic as losses
 from rcrl_jax.agents.sac import model as sac_model
 from rcrl_jax.agents.sac import settings as sac_training
 from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.agents.sac.model import CriticParams, SacParams
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.losses import sac as losses
+from rcrl_jax.networks.policy import mean_action, sample_action
 from rcrl_jax.ops import adam, native
 from rcrl_jax.tasks import task
 
@@ -121,10 +122,10 @@ def make_agent(
         )
         action_mask = control_training.action_mask(run, max_num_actions)
         if policy_name == agent.EVALUATION:
-            return losses.mean_action(policy, action_mask), memory
+            return mean_action(policy, action_mask), memory
         noise_key, random_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, policy.mean.shape)
-        sampled, _ = losses.sample_action(policy, noise, action_mask)
+        sampled, _ = sample_action(policy, noise, action_mask)
         # Uniform before learning: samples of an untrained policy hardly vary.
         at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
         return jnp.where(step < schedule.first_step, at_random, sampled), memory
@@ -150,7 +151,7 @@ def make_agent(
             model.actor_psi(fixed(critic), fixed(actor_params), t.next_observation),
         )
         noise = jax.random.normal(next_key, policy_t.mean.shape)
-        a_t, log_density_t = losses.sample_action(policy_t, noise, action_mask)
+        a_t, log_density_t = sample_action(policy_t, noise, action_mask)
         q_t = model.values(target, model.psi(target, t.next_observation), a_t)
         v_t = losses.soft_value(q_t, log_density_t, temperature)
         task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
@@ -164,7 +165,7 @@ def make_agent(
 
         policy = model.policy(actor_params, actor_psi_tm1)
         noise = jax.random.normal(actor_key, policy.mean.shape)
-        action, log_density = losses.sample_action(policy, noise, action_mask)
+        action, log_density = sample_action(policy, noise, action_mask)
         q = model.values(fixed(critic), fixed(psi_tm1), action)
         loss_actor = jnp.mean(losses.actor_loss(q, log_density, temperature))
         loss_temperature = jnp.mean(

@@ -11,7 +11,7 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.agents.sac import network as networks
 from rcrl_jax.agents.sac.config import SacConfig
-from rcrl_jax.losses import sac as losses
+from rcrl_jax.networks.policy import Policy
 from rcrl_jax.observations import ObservationFormat
 
 
@@ -57,7 +57,7 @@ class SacModel(NamedTuple):
     actor_psi: Callable[[CriticParams, ActorParams, jax.Array], jax.Array]
     encode: Callable[..., tuple[jax.Array, jax.Array, list[jax.Array]]]
     values: Callable[[CriticParams, jax.Array, jax.Array], jax.Array]
-    policy: Callable[[ActorParams, jax.Array], losses.Policy]
+    policy: Callable[[ActorParams, jax.Array], Policy]
     psi_size: int
 
 
@@ -131,7 +131,7 @@ def make_model(
     def values(critic: CriticParams, psi_: jax.Array, action: jax.Array) -> jax.Array:
         return critics.apply(critic.critics, jnp.concatenate([psi_, action], axis=-1))
 
-    def policy(params: ActorParams, embedded: jax.Array) -> losses.Policy:
+    def policy(params: ActorParams, embedded: jax.Array) -> Policy:
         return actor.apply(params.actor, embedded)
 
     return SacModel(init, psi, actor_psi, encode, values, policy, psi_size)

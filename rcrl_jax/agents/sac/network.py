@@ -17,8 +17,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.losses.sac import Policy
 from rcrl_jax.networks import initializers
+from rcrl_jax.networks.policy import Policy
 from rcrl_jax.ops import convolution, device_convolutions
 
 STRIDES = (2, 1, 1, 1)  # of the four convolutions

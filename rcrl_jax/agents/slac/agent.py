@@ -31,14 +31,14 @@ import optax
 
 from rcrl_jax import types
 from rcrl_jax.agents import agent, control_training
+from rcrl_jax.agents import soft_actor_critic as sac_losses
 from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.slac import network as slac
 from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.agents.slac.network import Latents
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.losses import sac as sac_losses
-from rcrl_jax.losses import world_model as losses
-from rcrl_jax.networks import rssm
+from rcrl_jax.networks import world_model
+from rcrl_jax.networks.policy import sample_action
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task
@@ -117,7 +117,7 @@ def make_agent(
     def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
         del run  # the networks do not depend on the run
         keys = jax.random.split(key, 4)
-        image = jnp.zeros((1, rssm.IMAGE_SIZE, rssm.IMAGE_SIZE, 3))
+        image = jnp.zeros((1, world_model.IMAGE_SIZE, world_model.IMAGE_SIZE, 3))
         action = jnp.zeros((1, num_actions))
         features = jnp.zeros((1, length, feature_size))
         own = SlacParams(
@@ -156,10 +156,10 @@ def make_agent(
         noise_key, random_key = jax.random.split(key)
         mask = control_training.action_mask(run, num_actions)
         is_first = jnp.arange(length)[None] == length - 1 - memory.age[:, None]
-        features = encode(params.model, _scaled(rssm.as_one_batch(observation)), length)
+        features = encode(params.model, _scaled(world_model.as_one_batch(observation)), length)
         policy = actor.apply(params.actor, *slac.from_first(features, memory.action, is_first))
         noise = jax.random.normal(noise_key, policy.mean.shape)
-        sampled, _ = sac_losses.sample_action(policy, noise, mask)
+        sampled, _ = sample_action(policy, noise, mask)
         if policy_name == agent.EVALUATION:  # the published curves are of the sampled policy, too
             action = sampled
         else:
@@ -177,12 +177,12 @@ def make_agent(
         joined = latents.joined.swapaxes(0, 1)  # [M, L + 1, d]
         decoded = network.apply(model, joined.reshape(-1, latent_size), method="decode")
         std = jnp.sqrt(jnp.float32(config.pixel_variance))
-        of_image = losses.log_normal(images, decoded, std).reshape(len(joined), -1).sum(1)
-        divergence = losses.kl_divergence(*posterior, *prior).sum(0)
+        of_image = world_model.log_normal(images, decoded, std).reshape(len(joined), -1).sum(1)
+        divergence = world_model.kl_divergence(*posterior, *prior).sum(0)
         reward = network.apply(
             model, joined[:, :-1], windows.action[:, :-1], joined[:, 1:], method="reward"
         )
-        of_reward = losses.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
+        of_reward = world_model.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
         within = ~windows.is_first[:, 1:]  # no reward is received from an episode to the next
         of_reward = jnp.where(within, of_reward, 0.0).sum(1)
         metrics = {
@@ -211,7 +211,7 @@ def make_agent(
 
         policy_t = policy_of(fixed(params.actor), slice(1, None), slice(1, -1))
         noise = jax.random.normal(next_key, policy_t.mean.shape)
-        a_t, log_density_t = sac_losses.sample_action(policy_t, noise, mask)
+        a_t, log_density_t = sample_action(policy_t, noise, mask)
         q_t = critics.apply(target, after, a_t)
         v_t = sac_losses.soft_value(q_t, log_density_t, temperature)
         last = -2  # the step before the last frame
@@ -222,7 +222,7 @@ def make_agent(
 
         policy = policy_of(params.actor, slice(None, -1), slice(None, last))
         noise = jax.random.normal(actor_key, policy.mean.shape)
-        action, log_density = sac_losses.sample_action(policy, noise, mask)
+        action, log_density = sample_action(policy, noise, mask)
         q = critics.apply(fixed(params.critics), before, action)
         loss_actor = jnp.mean(sac_losses.actor_loss(q, log_density, temperature))
         excess = fixed(-log_density + run.num_valid_actions)
@@ -250,7 +250,7 @@ def make_agent(
             jax.random.normal(z2_key, (*shape, config.z2_size)),
         )
 
-        frames = rssm.as_one_batch(windows.observation)
+        frames = world_model.as_one_batch(windows.observation)
 
         def filtered(model, rows: slice):
             start, end = (row * config.window_frames for row in (rows.start, rows.stop))
@@ -312,7 +312,7 @@ def make_agent(
     def embed(params: SlacParams, pairs: types.Pairs) -> jax.Array:
         """phi(s, a) = [z, a], the latents filtered with the means of all distributions."""
         context: types.Context = pairs.observation
-        features = encode(params.model, _scaled(rssm.as_one_batch(context.frames)), length)
+        features = encode(params.model, _scaled(world_model.as_one_batch(context.frames)), length)
         before = jnp.pad(context.exists[:, :-1], ((0, 0), (1, 0)))
         is_first = context.exists & ~before
         noise = network.init_latent(length, len(features))

@@ -24,14 +24,14 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
-from rcrl_jax.losses.sac import Policy
-from rcrl_jax.networks import rssm
-from rcrl_jax.networks.rssm import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
+from rcrl_jax.networks import world_model
+from rcrl_jax.networks.policy import Policy
+from rcrl_jax.networks.world_model import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
 from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
 
 _KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
 _LAST_SIDE = 4  # of the last convolution, which makes one vector
-_gaussian = functools.partial(rssm.gaussian, least_std=1e-5)
+_gaussian = functools.partial(world_model.gaussian, least_std=1e-5)
 
 
 def leaky_relu(x: jax.Array) -> jax.Array:
@@ -234,7 +234,7 @@ def filter_window(
     is_first = is_first.at[0].set(True)
     # All at once, outside the loop.
     of_first = model.apply(params, features, noise, method="observe_first")
-    latents, posterior = rssm.filter_window(
+    latents, posterior = world_model.filter_window(
         model, params, actions, features, of_first, is_first, noise
     )
     last_z2 = jnp.pad(latents.z2[:-1], ((1, 0), (0, 0), (0, 0)))  # unread at the first frame

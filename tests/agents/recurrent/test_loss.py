@@ -1,30 +1,11 @@
-"""Losses of world models by hand-worked numbers and against slow references."""
+"""Dreamer's returns and policy by hand-worked numbers and against slow references."""
 
 import math
 
-import jax.numpy as jnp
 import numpy as np
 
-from rcrl_jax.losses import world_model as losses
-from rcrl_jax.losses.sac import Policy
-
-
-def test_log_normal_by_hand():
-    x, mean = np.float32([1.0, 2.0]), np.float32([0.0, 2.0])
-    log_root = 0.5 * math.log(2 * math.pi)
-    np.testing.assert_allclose(losses.log_normal(x, mean), [-0.5 - log_root, -log_root], rtol=1e-6)
-    wide = losses.log_normal(x, mean, jnp.float32(2.0))
-    expected = [-0.125 - log_root - math.log(2), -log_root - math.log(2)]
-    np.testing.assert_allclose(wide, expected, rtol=1e-6)
-
-
-def test_divergence_by_hand():
-    """Of N(1, 1) from N(0, 2): log 2 + (1 + 1) / 8 - 1/2; a second, equal pair adds nothing."""
-    one, mean, std = np.ones(1, np.float32), np.float32([1.0, 3.0]), np.float32([1.0, 0.5])
-    other = np.float32([0.0, 3.0]), np.float32([2.0, 0.5])
-    found = losses.kl_divergence(mean, std, *other)
-    np.testing.assert_allclose(found, math.log(2) + 0.25 - 0.5, rtol=1e-6)
-    assert losses.kl_divergence(one, one, one, one) == 0
+from rcrl_jax.agents.recurrent import loss as losses
+from rcrl_jax.networks.policy import Policy
 
 
 def slow_returns(reward, discount, next_value, lambda_):

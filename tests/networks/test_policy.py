@@ -1,4 +1,4 @@
-"""SAC's losses by hand; densities equal rlax's and integrate to probabilities."""
+"""Densities of squashed Gaussians integrate to probabilities and equal SciPy's."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from rcrl_jax.losses import sac
+from rcrl_jax.networks.policy import Policy, mean_action, sample_action
 
 ACTION_MASK = np.array([True, True, False])
-SAMPLE = jax.jit(sac.sample_action)
+SAMPLE = jax.jit(sample_action)
 
 
-def policy_of(mean, log_std) -> sac.Policy:
-    return sac.Policy(jnp.asarray(mean, jnp.float32), jnp.asarray(log_std, jnp.float32))
+def policy_of(mean, log_std) -> Policy:
+    return Policy(jnp.asarray(mean, jnp.float32), jnp.asarray(log_std, jnp.float32))
 
 
 def density_of(action: np.ndarray, mean: float, std: float) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_density_equals_that_of_independent_components():
 def test_log_density_is_finite_where_tanh_rounds_to_one():
     policy = policy_of([[30.0]], [[-10.0]])
     value, gradient = jax.value_and_grad(
-        lambda p: sac.sample_action(p, jnp.ones((1, 1)), np.array([True]))[1][0]
+        lambda p: sample_action(p, jnp.ones((1, 1)), np.array([True]))[1][0]
     )(policy)
     # log N = -0.5 (1 + log 2 pi) + 10; the slope of tanh is 4 exp(-2 u) there.
     expected = -0.5 * (1 + np.log(2 * np.pi)) + 10 - (np.log(4) - 60)
@@ -69,56 +69,13 @@ def test_masked_components_have_no_effect():
     np.testing.assert_array_equal(action[:, :2], fewer_action)
     np.testing.assert_array_equal(action[:, 2], 0)
     np.testing.assert_allclose(log_density, fewer_density, rtol=1e-6)
-    greedy = sac.mean_action(policy_of(mean, log_std), ACTION_MASK)
+    greedy = mean_action(policy_of(mean, log_std), ACTION_MASK)
     np.testing.assert_allclose(greedy[:, :2], np.tanh(mean[:, :2]), rtol=1e-6)
     assert greedy[:, 2].tolist() == [0] * 4
 
     def density(policy):
-        return sac.sample_action(policy, noise, ACTION_MASK)[1].sum()
+        return sample_action(policy, noise, ACTION_MASK)[1].sum()
 
     gradient = jax.jit(jax.grad(density))(policy_of(mean, log_std))
     assert not gradient.mean[:, 2].any() and not gradient.log_std[:, 2].any()
     assert gradient.mean[:, :2].all() and gradient.log_std[:, :2].all()
-
-
-# By hand: soft value min(3, 2) - 0.5 (-4) = 4; targets 1 + 0.9 * 4 = 4.6 and, terminal, 1.
-R_T, DISCOUNT_T = jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0])
-Q_T, LOG_DENSITY_T, ALPHA = jnp.array([[3.0, 2.0], [3.0, 2.0]]), jnp.array([-4.0, -4.0]), 0.5
-V_T, Q_TM1 = jnp.array([4.0, 4.0]), jnp.array([[4.0, 5.0], [1.5, 0.0]])
-
-
-def test_soft_value_by_hand():
-    np.testing.assert_array_equal(sac.soft_value(Q_T, LOG_DENSITY_T, ALPHA), V_T)
-
-
-def test_critic_loss_by_hand():
-    loss = sac.critic_loss(Q_TM1, R_T, DISCOUNT_T, V_T)
-    np.testing.assert_allclose(loss, [0.6**2 + 0.4**2, 0.5**2 + 1.0], rtol=1e-5)
-
-
-def test_only_the_values_of_the_action_taken_get_a_gradient():
-    total = jax.grad(lambda *a: sac.critic_loss(*a).sum(), argnums=(0, 1, 2, 3))
-    by_values, *others = total(Q_TM1, R_T, DISCOUNT_T, V_T)
-    np.testing.assert_allclose(by_values, [[-1.2, 0.8], [1.0, -2.0]], rtol=1e-5)
-    assert not any(gradient.any() for gradient in others)
-
-
-def test_actor_loss_by_hand_has_a_gradient_through_the_smaller_critic_only():
-    loss = sac.actor_loss(Q_T, LOG_DENSITY_T, ALPHA)
-    np.testing.assert_allclose(loss, [-2.0 - 2.0] * 2)
-    gradient = jax.grad(lambda q: sac.actor_loss(q, LOG_DENSITY_T, ALPHA).sum())(Q_T)
-    np.testing.assert_array_equal(gradient, [[0.0, -1.0], [0.0, -1.0]])
-    assert jax.grad(lambda a: sac.actor_loss(Q_T, LOG_DENSITY_T, a).sum())(ALPHA) == 0.0
-
-
-@pytest.mark.parametrize("target_entropy, slope", [(-2.0, 1.0), (6.0, -1.0)])
-def test_temperature_falls_while_the_entropy_is_above_its_target(target_entropy, slope):
-    log_alpha = jnp.log(ALPHA)
-    loss = sac.temperature_loss(log_alpha, LOG_DENSITY_T, target_entropy)
-    np.testing.assert_allclose(loss, ALPHA * (4.0 - target_entropy), rtol=1e-6)
-    gradient = jax.grad(lambda x: sac.temperature_loss(x, LOG_DENSITY_T, target_entropy).sum())
-    assert np.sign(gradient(log_alpha)) == slope
-    by_density = jax.grad(lambda d: sac.temperature_loss(log_alpha, d, target_entropy).sum())(
-        LOG_DENSITY_T
-    )
-    assert not by_density.any()

@@ -1,4 +1,4 @@
-"""Likelihoods, divergences, lambda-returns, and Dreamer's policy.
+"""Free nats, lambda-returns, and Dreamer's policy.
 
 rlax's `lambda_returns` takes one sequence; here time is the first axis of a batch.
 """
@@ -10,23 +10,7 @@ import jax
 import jax.numpy as jnp
 import rlax
 
-from rcrl_jax.losses.sac import Policy, sample_action
-
-
-def log_normal(x: jax.Array, mean: jax.Array, std: jax.Array | float = 1.0) -> jax.Array:
-    """Log-density of each number: `log N(x; mean, std)`, of the shape of `x`."""
-    chex.assert_equal_shape([x, mean])
-    return -0.5 * (jnp.square((x - mean) / std) + math.log(2.0 * math.pi)) - jnp.log(std)
-
-
-def kl_divergence(
-    mean: jax.Array, std: jax.Array, other_mean: jax.Array, other_std: jax.Array
-) -> jax.Array:
-    """KL(N(mean, std) || N(other_mean, other_std)) of diagonal normals: `[..., S] -> [...]`."""
-    chex.assert_equal_shape([mean, std, other_mean, other_std])
-    ratio = jnp.square(std / other_std)
-    distance = jnp.square((mean - other_mean) / other_std)
-    return 0.5 * jnp.sum(ratio + distance - 1.0 - jnp.log(ratio), axis=-1)
+from rcrl_jax.networks.policy import Policy, sample_action
 
 
 def beyond_free_nats(divergence: jax.Array, free_nats: float, *, in_each_step: bool) -> jax.Array:

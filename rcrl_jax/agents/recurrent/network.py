@@ -18,7 +18,6 @@ The loop over time holds only what reads the state before. Encoder, decoder and 
 frames of a batch at once; so does the product of the embeddings with the posterior's weights.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -26,11 +25,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax import types
+from rcrl_jax.networks.world_model import (
+    IMAGE_SIZE,
+    Activation,
+    Gaussian,
+    Mlp,
+    StridedKernel,
+    dense,
+    gaussian,
+)
 from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
-
-IMAGE_SIZE = 64
-"""Height and width of a frame [pixels]."""
 
 ENCODER_KERNEL = 4  # of all four convolutions; 64 -> 31 -> 14 -> 6 -> 2 pixels
 _DECODER_KERNELS = (5, 5, 6, 6)  # 1 -> 5 -> 13 -> 30 -> 64 pixels
@@ -38,55 +42,11 @@ _LEAST_STD = 0.1
 
 _glorot = nn.initializers.glorot_uniform()
 
-Activation = Callable[[jax.Array], jax.Array]
-
-
-def as_one_batch(frames: jax.Array) -> jax.Array:
-    """The frames of windows, `[N, L, 64, 64, 3] -> [N L, 64, 64, 3]`.
-
-    To be called before anything else is computed from them: a TPU would pad L to 128.
-    """
-    return frames.reshape(-1, *frames.shape[2:])
-
-
-def dense(features: int) -> nn.Dense:
-    """A linear map with Glorot's uniform weights and zero bias."""
-    return nn.Dense(features, kernel_init=_glorot)
-
 
 def _two_layers(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:
     """Glorot's weights of two layers side by side, each with half of the outputs."""
     half = shape[0], shape[1] // 2
     return jnp.concatenate([_glorot(k, half, dtype) for k in jax.random.split(key)], axis=1)
-
-
-class StridedKernel(nn.Module):
-    """The parameters of a convolution."""
-
-    side: int
-    filters: int
-
-    @nn.compact
-    def __call__(self, channels: int) -> tuple[jax.Array, jax.Array]:
-        """Kernel `[side, side, channels, filters]` and bias `[filters]`."""
-        kernel = self.param("kernel", _glorot, (self.side, self.side, channels, self.filters))
-        return kernel, self.param("bias", nn.initializers.zeros, (self.filters,))
-
-
-class Mlp(nn.Module):
-    """Hidden layers of equal width and a linear output."""
-
-    width: int
-    layers: int
-    outputs: int
-    activation: Activation
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Maps `[..., d]` to `[..., outputs]`."""
-        for _ in range(self.layers):
-            x = self.activation(dense(self.width)(x))
-        return dense(self.outputs)(x)
 
 
 class Encoder(nn.Module):
@@ -170,13 +130,6 @@ class BlockGru(nn.Module):
 
 def _affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     return x @ kernel + bias.reshape(*[1] * (x.ndim - 1), -1)
-
-
-class Gaussian(NamedTuple):
-    """A diagonal normal distribution."""
-
-    mean: jax.Array  # [..., S]
-    std: jax.Array  # [..., S]
 
 
 class Latent(NamedTuple):
@@ -291,32 +244,3 @@ class WorldModel(nn.Module):
     def _advance(self, last: Latent, action: jax.Array) -> jax.Array:
         joined = jnp.concatenate([last.sample, action], axis=-1)
         return self.gru(last.deter, self.activation(self.transition(joined)))
-
-
-def gaussian(stats: jax.Array, least_std: float) -> Gaussian:
-    """The distribution of a layer's output `[..., 2 S]`: means, and deviations before softplus."""
-    mean, raw = jnp.split(stats, 2, axis=-1)
-    return Gaussian(mean, nn.softplus(raw) + least_std)
-
-
-def filter_window(
-    model: nn.Module, params: types.Params, actions: jax.Array, *inputs: Any
-) -> tuple[Any, Gaussian]:
-    """Filters windows of consecutive frames from the state `start`, in one loop over time.
-
-    Args:
-      model: the networks, with methods `start` and `observe`.
-      params: its parameters.
-      actions: `[L, B, A]`, the action that led to each frame.
-      *inputs: trees of `[L, B, ...]`, what else `observe` reads of each step, in its order.
-
-    Returns:
-      States and posteriors, `[L, B, ...]`.
-    """
-
-    def step(last, inputs):
-        results = model.apply(params, last, *inputs, method="observe")
-        return results[0], results
-
-    start = model.init_latent(actions.shape[1])
-    return jax.lax.scan(step, start, (actions, *inputs))[1]
