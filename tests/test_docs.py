@@ -205,7 +205,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_the_guide_to_extending_shows_the_tested_tasks():
     """The document shows the lines between the markers of the test, unchanged."""
-    test = ROOT / "tests" / "auxiliary" / "test_new_task.py"
+    test = ROOT / "tests" / "tasks" / "test_new_task.py"
     blocks = blocks_of_the_guide()
     for marker in ("# [new task]\n", "# [with samples]\n"):
         _, task, _ = test.read_text().split(marker)

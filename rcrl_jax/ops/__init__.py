@@ -1,1 +1,20 @@
-"""Adam, with a kernel for the CPU; TensorFlow's Adam; Adafactor."""
+"""What is written once for each device: convolutions, products, optimizers, precision, kernels.
+
+Which runs where. A kernel runs where it was compiled and the processor can run it (`native.py`);
+otherwise what stands after "else" does the same.
+
+| module | for | on the CPU | on accelerators |
+| --- | --- | --- | --- |
+| `convolution` | SAC, 3 x 3 | `kernels/convolution.cc`, else products | not called |
+| `device_convolutions` | SAC, 3 x 3; transposed ones | not called | XLA's convolutions |
+| `strided_convolution` | world models, stride 2 | products | XLA's convolutions |
+| `products` | Rainbow on small inputs | XLA's, a transpose written out | XLA's |
+| `precision` | all products | JAX's setting | the same; on CUDA another name of TF32 |
+| `adam` | all agents | `kernels/adam.cc`, else optax | optax |
+| `adafactor` | SimPLe's models | XLA | XLA |
+| `native.wrap_key` | random numbers | `kernels/threefry.py`, else `jax.random` | the same |
+
+`kernels/encoder.cc` is Rainbow's data-efficient encoder on the CPU
+(`agents/rainbow/encoders/data_efficient.py`). `kernels/sum_tree.c` and `kernels/stacks.c` serve the
+replay, which is NumPy on every machine.
+"""
