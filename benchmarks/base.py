@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from benchmarks.tables import pools, published, registered
-from experiments import markdown
+from rcrl_jax.programs import markdown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.tables import pools, registered, statistics
 from benchmarks.tables.registered import CLAIM, LARGER, PRESETS, Experiment
-from experiments import markdown
 from rcrl_jax import reference
+from rcrl_jax.programs import markdown
 from rcrl_jax.runs.records import ATTEMPTS
 
 if TYPE_CHECKING:

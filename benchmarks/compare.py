@@ -20,8 +20,8 @@ from absl import flags
 
 from benchmarks.tables import claims, pools, registered, runs, statistics, table
 from benchmarks.tables.table import Cell, Column, Row, Table, mean_cell
-from experiments import command_line
 from rcrl_jax import files, words
+from rcrl_jax.programs import command_line
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,11 +30,11 @@ from typing import Any, NamedTuple
 from absl import app, flags
 
 from benchmarks import compiled_table, devices, pace
-from experiments import command_line
 from rcrl_jax import files, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.simple import SimpleConfig
 from rcrl_jax.config.world_models import SlacConfig
+from rcrl_jax.programs import command_line
 from rcrl_jax.training.progress import Progress
 
 _ROOT = pathlib.Path(__file__).parents[1]

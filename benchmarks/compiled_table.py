@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import devices
-from experiments import markdown
 from rcrl_jax import words
+from rcrl_jax.programs import markdown
 
 _GIB = 2**30
 

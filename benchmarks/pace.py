@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks import compiled_table, devices
-from experiments import markdown
 from rcrl_jax.config.presets import ATARI_PRESETS, ATARI_WORLD_MODEL_PRESETS
+from rcrl_jax.programs import markdown
 
 _HOST = pathlib.Path(__file__).parents[1] / "results" / "host"
 _CORES = (4, 16, 64)

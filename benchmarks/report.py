@@ -15,8 +15,8 @@ import sys
 from absl import flags
 
 from benchmarks.tables import page
-from experiments import command_line
 from rcrl_jax import files
+from rcrl_jax.programs import command_line
 from rcrl_jax.runs import manifest
 
 flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")

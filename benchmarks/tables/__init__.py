@@ -15,7 +15,7 @@ table.py        a table as CSV, Markdown, LaTeX, HTML and text
 
 import sys
 
-from experiments import command_line, commands
+from rcrl_jax.programs import command_line, commands
 
 try:
     import jinja2  # noqa: F401

@@ -19,10 +19,10 @@ from matplotlib.figure import Figure
 from benchmarks.tables import arms, claims, control_figure, pools, runs, scores, table
 from benchmarks.tables.claims import Claim, Verdict
 from benchmarks.tables.table import Table
-from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.config import presets as known
+from rcrl_jax.programs import command_line
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()

@@ -12,8 +12,8 @@ import pandas as pd
 from absl import flags
 
 from benchmarks.tables import pools, runs, statistics
-from experiments import command_line
 from rcrl_jax import files, reference
+from rcrl_jax.programs import command_line
 
 # `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
 flags.disclaim_key_flags()

@@ -6,8 +6,8 @@ import pytest
 from benchmarks.tables.statistics import interquartile_mean
 from rcrl_jax import reference
 from tests.benchmarks.tables.synthetic import score_at, write_run
-from tests.experiments import programs
-from tests.experiments.test_command_line import assert_refused
+from tests.programs import programs
+from tests.programs.test_command_line import assert_refused
 
 LEVELS = {"rcrl": (0.6, 0.5, 0.4), "erainbow_sa": (0.3, 0.2, 0.1)}
 

@@ -12,8 +12,8 @@ import pytest
 from benchmarks import compiled_table, counting, devices, hlo, pace
 from benchmarks import programs as of_a_fleet
 from rcrl_jax.config import presets
-from tests.experiments import programs
-from tests.experiments.test_command_line import assert_mistake
+from tests.programs import programs
+from tests.programs.test_command_line import assert_mistake
 
 # Two runs of a loop whose bound is an argument, as `map` has it. By hand, in bytes:
 #   rows      reads 3 of 8 frames of 10 bytes, and 3 indices:      3 * 10 + 3 * 4 + 30   =    72
@@ -399,7 +399,7 @@ def test_a_full_run_of_simple_adds_up_its_three_kinds_of_updates():
 
 def test_the_help_of_simple_has_the_counted_cost():
     root = pathlib.Path(__file__).parents[2]
-    told = (root / "experiments" / "atari100k.py").read_text()
+    told = (root / "rcrl_jax" / "programs" / "atari100k.py").read_text()
     told_of = {
         "h200": " minutes of an H200", "h100": " of an H100", "a100": " of an A100",
         "v5p": " of a TPU v5p", "v6e": " of a v6e", "v5e": " of a v5e",

@@ -1,8 +1,8 @@
 """The command writes the page and says what is left out."""
 
 from tests.benchmarks.tables import synthetic
-from tests.experiments import programs
-from tests.experiments.test_command_line import assert_refused
+from tests.programs import programs
+from tests.programs.test_command_line import assert_refused
 
 
 def command(*arguments) -> programs.Ended:

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.tables import command, runs, scores
 from tests.benchmarks.tables.synthetic import score_at, write_run
-from tests.experiments import programs
-from tests.experiments.test_command_line import assert_refused
+from tests.programs import programs
+from tests.programs.test_command_line import assert_refused
 
 STEPS = 500
 SUFFIXES = ("csv", "html", "md", "tex")

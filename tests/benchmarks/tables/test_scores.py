@@ -16,7 +16,7 @@ from tests.benchmarks.tables.synthetic import (
     write_lines,
     write_run,
 )
-from tests.experiments.test_command_line import ROOT
+from tests.programs.test_command_line import ROOT
 
 # Column: median, mean and interquartile mean over games in percent, games at human level. Worked
 # out once outside this code; the paper prints the medians with one decimal, and 16.7 for
