@@ -79,7 +79,7 @@ setup(
     package_data={
         "rcrl_jax": ["py.typed"],
         "rcrl_jax.reference": ["data/*.csv", "README.md"],
-        "benchmarks.tables": ["data/*", "templates/*"],
+        "rcrl_jax.tables": ["data/*", "templates/*"],
     },
     # From the oldest to the newest versions that were tested.
     install_requires=[
@@ -112,7 +112,7 @@ setup(
         "cuda12": ["jax[cuda12]>=0.10,<0.11"],
         "cuda13": ["jax[cuda13]>=0.10,<0.11"],
         "ray": ["ray>=2.60,<3"],
-        # Tables, figures and the page of benchmarks/.
+        # Tables, figures and the page of rcrl_jax/tables/.
         "tables": ["jinja2>=3.1,<4", "markupsafe>=3,<4", "pandas>=3,<4"],
         "tpu": ["jax[tpu]>=0.10,<0.11"],
     },

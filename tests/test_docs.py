@@ -18,8 +18,8 @@ from rcrl_jax import native
 from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.runs import checkpoints
-from tests.benchmarks.tables import synthetic
 from tests.programs import programs
+from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"

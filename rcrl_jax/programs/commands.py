@@ -17,6 +17,11 @@ PROGRAMS = {
     "rcrl-sweep": "experiments.sweep",
     "rcrl-evaluate": "experiments.evaluate",
     "rcrl-doctor": "experiments.doctor",
+    "rcrl-report": "benchmarks.report",
+    "rcrl-compare": "benchmarks.compare",
+    "rcrl-table1": "benchmarks.table1",
+    "rcrl-table2": "benchmarks.table2",
+    "rcrl-figure-dmc": "benchmarks.figure_dmc",
 }
 """Command -> its name in a clone, whose last part names the module of this package."""
 

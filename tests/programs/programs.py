@@ -29,7 +29,6 @@ _LIBRARY = (
     "experiments.representation",
     "experiments.simple",
     "experiments.theory",
-    "benchmarks.tables",
     "rcrl_jax.programs.command_line",
     "rcrl_jax.programs.sweeps",
 )
