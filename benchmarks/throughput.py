@@ -27,7 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from benchmarks import counting, device_file, hlo
+from benchmarks import device_file
+from benchmarks.compiled import counting, hlo
 from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config

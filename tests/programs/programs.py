@@ -31,6 +31,7 @@ _LIBRARY = (
     "experiments.theory",
     "rcrl_jax.programs.command_line",
     "rcrl_jax.programs.sweeps",
+    "benchmarks.compiled",
 )
 # How the flag library keeps flags, and who defined them.
 _TABLES = ("__flags", "__flags_by_module", "__flags_by_module_id", "__key_flags_by_module")

@@ -248,7 +248,8 @@ LISTS = {
 
 def test_these_are_all_flags_of_lists():
     defined = collections.Counter()
-    for path in [*ROOT.glob("experiments/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]:
+    rooms = ("experiments", "benchmarks", "rcrl_jax/programs", "rcrl_jax/tables")
+    for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
         name = path.parent.name if path.stem == "__main__" else path.stem
         defined[name] += len(re.findall(r"DEFINE_list\(", path.read_text()))
     counted = {module.split(".")[1]: len(names) for module, names in LISTS.items()}

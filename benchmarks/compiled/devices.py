@@ -8,7 +8,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-COMPILERS = pathlib.Path(__file__).parents[1] / ".compilers"
+COMPILERS = pathlib.Path(__file__).parents[2] / ".compilers"
 """Where `make compilers` installs libtpu and JAX's CUDA plugin."""
 
 

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks import devices
+from benchmarks.compiled import devices
 from rcrl_jax import words
 from rcrl_jax.programs import markdown
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import hlo
-from benchmarks.hlo import Computation, Instruction, Loop, Module
+from benchmarks.compiled import hlo
+from benchmarks.compiled.hlo import Computation, Instruction, Loop, Module
 
 _NO_KERNEL = {
     "parameter", "get-tuple-element", "bitcast", "tuple", "constant", "opt-barrier", "after-all",

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import compiled_table, counting, devices, hlo, pace
-from benchmarks import programs as of_a_fleet
+from benchmarks.compiled import counting, devices, hlo, pace, table
+from benchmarks.compiled import programs as of_a_fleet
 from rcrl_jax.config import presets
 from tests.programs import programs
 from tests.programs.test_command_line import assert_mistake
@@ -260,7 +260,7 @@ PADDED = {"name": "copy", "operation": "copy", "times": 2, "logical": 60e6, "mem
     ],
 )
 def test_findings_name_each_defect(change, found):
-    lines = compiled_table.findings(ROW | change)
+    lines = table.findings(ROW | change)
     if found is None:
         assert not lines
     else:
@@ -269,19 +269,19 @@ def test_findings_name_each_defect(change, found):
 
 
 def test_bounds_by_hand():
-    assert compiled_table.bound_s(ROW) == pytest.approx(1e-3)
-    assert compiled_table.bound_s(ROW | {"flops": 2 * 494.7e9}) == pytest.approx(2e-3)
-    assert compiled_table.bound_s(ROW | {"precision": "float32"}) == pytest.approx(494.7 / 66.9e3)
-    assert compiled_table.runs_that_fit(ROW) == int(141e9 / 0.55e9)
-    assert compiled_table.runs_that_fit(ROW | {"batching": "map"}) == int(140.9e9 / 0.5e9)
+    assert table.bound_s(ROW) == pytest.approx(1e-3)
+    assert table.bound_s(ROW | {"flops": 2 * 494.7e9}) == pytest.approx(2e-3)
+    assert table.bound_s(ROW | {"precision": "float32"}) == pytest.approx(494.7 / 66.9e3)
+    assert table.runs_that_fit(ROW) == int(141e9 / 0.55e9)
+    assert table.runs_that_fit(ROW | {"batching": "map"}) == int(140.9e9 / 0.5e9)
     four = ROW | {"device": "4xh200", "runs": 8}
-    assert compiled_table.runs_that_fit(four) == 4 * int(141e9 / 0.55e9)
+    assert table.runs_that_fit(four) == 4 * int(141e9 / 0.55e9)
     rows = [ROW | {"program": name} for name in ("act", "write")]
-    assert compiled_table.step_bound_s(rows, ROW) is None
+    assert table.step_bound_s(rows, ROW) is None
     for updates, bound in ((0.25, 2.25e-3), (0.2, 2.2e-3), (100.0, 102e-3)):
         row = ROW | {"updates_a_step": updates}
-        assert compiled_table.step_bound_s([*rows, ROW], row) == pytest.approx(bound)
-    assert compiled_table.step_bound_s([*rows, ROW], ROW | {"updates_a_step": None}) is None
+        assert table.step_bound_s([*rows, ROW], row) == pytest.approx(bound)
+    assert table.step_bound_s([*rows, ROW], ROW | {"updates_a_step": None}) is None
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_a_full_run_of_simple_adds_up_its_three_kinds_of_updates():
 
 
 def test_the_help_of_simple_has_the_counted_cost():
-    root = pathlib.Path(__file__).parents[2]
+    root = pathlib.Path(__file__).parents[3]
     told = (root / "rcrl_jax" / "programs" / "atari100k.py").read_text()
     told_of = {
         "h200": " minutes of an H200", "h100": " of an H100", "a100": " of an A100",

@@ -5,11 +5,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import compiled_table, devices
+from benchmarks.compiled import devices, table
 from rcrl_jax.config.presets import ATARI_PRESETS, ATARI_WORLD_MODEL_PRESETS
 from rcrl_jax.programs import markdown
 
-_HOST = pathlib.Path(__file__).parents[1] / "results" / "host"
+_HOST = pathlib.Path(__file__).parents[2] / "results" / "host"
 _CORES = (4, 16, 64)
 _COLUMN_RUNS, _COLUMN_STEPS = 26 * 5, 100_000
 
@@ -65,11 +65,11 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         if row["program"] != "update" or row["preset"] not in ATARI_PRESETS or "failed" in row:
             continue
-        bound = compiled_table.step_bound_s(rows, row)
+        bound = table.step_bound_s(rows, row)
         if bound is None or row["runs"] not in fleets:
             continue
         moved, runs = sum(row["transfers"].values()), row["runs"]
-        fits = compiled_table.needed(row) <= kind.memory
+        fits = table.needed(row) <= kind.memory
         name = row["preset"] if fits else f"{row['preset']}, does not fit in memory"
         for cores in _CORES:
             step = step_of(fleets[runs], cores, runs, moved, bound, kind.link)
@@ -113,7 +113,7 @@ def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a full run of SimPLe costs on a device; none where a kind of update is missing."""
-    from benchmarks.programs import KINDS  # late: these import JAX
+    from benchmarks.compiled.programs import KINDS  # late: these import JAX
     from rcrl_jax.agents.simple_training import Rounds
 
     compiled = {
@@ -126,7 +126,7 @@ def full_runs(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     cells, flops, seconds = [], 0.0, 0.0
     for program, kind in KINDS.items():
         number = counts[kind]
-        bound = compiled_table.bound_s(compiled[program])
+        bound = table.bound_s(compiled[program])
         flops += number * compiled[program]["flops"]
         seconds += number * bound
         cells.append([

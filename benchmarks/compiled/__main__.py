@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from absl import app, flags
 
-from benchmarks import compiled_table, devices, pace
+from benchmarks.compiled import devices, pace, table
 from rcrl_jax import files, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.simple import SimpleConfig
@@ -37,7 +37,7 @@ from rcrl_jax.config.world_models import SlacConfig
 from rcrl_jax.programs import command_line
 from rcrl_jax.training.progress import Progress
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAMS = ("update", "update_1", "update_2", "act", "write", "embed", "compare")
 _LARGEST = 20  # kernels whose bytes are kept, of each program
 
@@ -69,7 +69,7 @@ def count(job: Job, known_digest: str | None) -> dict[str, Any] | None:
     """
     import jax
 
-    from benchmarks import counting, hlo, programs
+    from benchmarks.compiled import counting, hlo, programs
 
     number, kind = devices.parse(job.device)
     config = presets.all_presets()[job.preset]
@@ -156,9 +156,9 @@ def compile_apart(job: Job, known_digest: str | None) -> dict[str, Any] | None:
 def counting_digest() -> str:
     """Digest of what compiles and of the code that counts."""
     compilers = sorted(_ROOT.glob("requirements-*.lock"))
-    names = ("compiled", "counting", "devices", "hlo", "programs")
+    names = ("__main__", "counting", "devices", "hlo", "programs")
     digest = hashlib.sha256(importlib.metadata.version("jax").encode())
-    for path in (*compilers, *(_ROOT / "benchmarks" / f"{name}.py" for name in names)):
+    for path in (*compilers, *(pathlib.Path(__file__).with_name(f"{name}.py") for name in names)):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -292,14 +292,14 @@ def main(argv: list[str]) -> int:
     own = [rows[job.device][job.key] for job in jobs]
     if values.kernels:
         for row in own:
-            print(compiled_table.kernels(row, values.kernels))
+            print(table.kernels(row, values.kernels))
     if values.check:
-        findings = [line for row in own for line in compiled_table.findings(row)]
+        findings = [line for row in own for line in table.findings(row)]
         print("\n".join(findings) or f"{len(own)} programs, no finding")
         return 1 if findings else 0
     for device, programs in rows.items():
         counted = list(programs.values())
-        parts = [compiled_table.table(device, counted), *pace.tables(device, counted)]
+        parts = [table.table(device, counted), *pace.tables(device, counted)]
         text = "\n\n".join([*parts, *pace.full_runs(device, counted)])
         print(text)
         with files.replacing(directory / f"{device}.md") as page:
