@@ -54,7 +54,7 @@ SLOW = {
     ),
     "programs": (
         "test_atari100k", "test_commands", "test_dmc", "test_doctor", "test_evaluate",
-        "test_first_run", "test_installed", "test_refusals", "test_report", "test_sweep",
+        "test_first_run", "test_refusals", "test_report", "test_sweep",
         "test_sweep_driver", "test_sweep_ray",
     ),
     "representation": ("test_analysis", "test_program"),

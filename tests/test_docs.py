@@ -198,6 +198,12 @@ def modules_imported() -> dict[str, set[str]]:
     return found
 
 
+def test_what_is_installed_imports_nothing_of_a_clone_alone():
+    for module, others in modules_imported().items():
+        if module.partition(".")[0] == "rcrl_jax":
+            assert not [name for name in others if name.partition(".")[0] != "rcrl_jax"], module
+
+
 def test_no_modules_import_each_other_in_a_circle():
     order = graphlib.TopologicalSorter(modules_imported())
     order.prepare()  # raises CycleError, which names the circle

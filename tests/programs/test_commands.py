@@ -1,8 +1,5 @@
 """The programs as commands of an environment, where another package has the name experiments."""
 
-import importlib.metadata
-import importlib.util
-import pathlib
 import re
 import subprocess
 import sys
@@ -26,24 +23,9 @@ def elsewhere(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_command_is_installed_and_names_a_program():
-    points = importlib.metadata.distribution("rcrl-jax").entry_points
-    assert {p.name for p in points} == set(commands.PROGRAMS)
-    for name in commands.PROGRAMS.values():
-        assert importlib.util.find_spec(f"rcrl_jax.programs.{name.rpartition('.')[2]}"), name
-        assert importlib.util.find_spec(name), name
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_a_command_runs_this_project_anywhere():
-    program = pathlib.Path(sys.executable).with_name("rcrl-table1")
-    result = subprocess.run([program, "--help"], capture_output=True, text=True)
-    assert result.returncode == 0 and "Table 1" in result.stdout, result.stderr
-
-
 def test_a_sweep_starts_this_project_anywhere(elsewhere):
     log = elsewhere / "log"
-    command = [sys.executable, "-m", "experiments.evaluate", "--workdir=nowhere"]
+    command = [sys.executable, "-m", "rcrl_jax.programs.evaluate", "--workdir=nowhere"]
     assert local.start_process(command, log, cores=0, niceness=0).wait() == 2, log.read_text()
     assert "nowhere" in log.read_text()
 
@@ -53,7 +35,7 @@ def run_as(command: str, *arguments: str, missing: str = "") -> subprocess.Compl
     program = (
         f"import sys; sys.argv = {[command, *arguments]!r}; "
         f"sys.orig_argv = ['python', *sys.argv]; sys.modules[{missing!r}] = None; "
-        "from experiments import commands; commands.run()"
+        "from rcrl_jax.programs import commands; commands.run()"
     )
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
 
@@ -70,10 +52,13 @@ def test_help_is_printed_without_the_packages_of_tables(command, missing):
 
 
 def test_a_command_calls_programs_by_the_names_that_were_typed():
-    """And `python -m` by that."""
+    """And `python -m` by those."""
     for command, module in commands.PROGRAMS.items():
         helped = run_as(command, "--help").stdout
         assert command in helped and "python -m" not in helped, command
         assert not re.search(rf"\b{re.escape(module)}\b(?!\.)", helped), command
     helped = programs.run("experiments.atari100k", "--help").stdout
     assert "python -m experiments.atari100k --game=Pong" in helped and "rcrl-" not in helped
+    helped = programs.run("rcrl_jax.programs.atari100k", "--help").stdout
+    assert "python -m rcrl_jax.programs.atari100k --game=Pong" in helped
+    assert "experiments" not in helped and "rcrl-" not in helped
