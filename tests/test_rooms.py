@@ -103,7 +103,7 @@ def test_installed_commands_work_beside_packages_of_the_same_names(call, install
     assert "mean of 2 episodes" in scored
     reported = call(command("rcrl-report"), "--results=results", "--output=page.html")
     assert reported == "page.html: runs: 1, left out: 0\n"
-    assert "Table 1" in call(command("rcrl-table1"), "--results=results")
+    assert "Atari-100k: scores" in call(command("rcrl-table1"), "--results=results")
 
 
 @pytest.mark.parametrize(
