@@ -118,7 +118,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 # Rebuilt when requirements, setup.py or what it compiles change, when an earlier installation did
 # not finish, when there is a compiler now and was none then, or for another Python. pip refuses every
 # file whose hash is not in the lock. The package is built with what is installed.
-.venv/installed: requirements.lock setup.py $(wildcard experiments/commands.py) $(KERNELS) \
+.venv/installed: requirements.lock setup.py $(wildcard rcrl_jax/programs/commands.py) $(KERNELS) \
   $(if $(COMPILER),$(wildcard .venv/uncompiled)) $(OTHER_PYTHON)
 	$(BASE) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...")'
 	$(BASE) -m venv $(if $(OTHER_PYTHON),--clear) .venv || { echo "on Debian and Ubuntu: apt-get install python3-venv g++ python3-dev"; exit 1; }

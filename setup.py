@@ -14,7 +14,7 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-COMMANDS = re.findall('"(rcrl-.+)":', read("experiments/commands.py"))
+COMMANDS = re.findall('"(rcrl-.+)":', read("rcrl_jax/programs/commands.py"))
 VERSION = re.search(r'__version__ = "(.+)"', read("rcrl_jax/__init__.py"))[1]
 
 # All are optional: without a compiler, or without JAX at the time of the build for those in C++,
@@ -70,14 +70,16 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11,<3.14",
-    packages=find_packages(include=["rcrl_jax*", "experiments*", "benchmarks*"]),
-    entry_points={"console_scripts": [f"{name} = experiments.commands:run" for name in COMMANDS]},
+    packages=find_packages(include=["rcrl_jax*"]),
+    entry_points={
+        "console_scripts": [f"{name} = rcrl_jax.programs.commands:run" for name in COMMANDS]
+    },
     ext_modules=KERNELS,
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     package_data={
         "rcrl_jax": ["py.typed"],
         "rcrl_jax.reference": ["data/*.csv", "README.md"],
-        "benchmarks.tables": ["data/*", "templates/*"],
+        "rcrl_jax.tables": ["data/*", "templates/*"],
     },
     # From the oldest to the newest versions that were tested.
     install_requires=[
@@ -110,7 +112,7 @@ setup(
         "cuda12": ["jax[cuda12]>=0.10,<0.11"],
         "cuda13": ["jax[cuda13]>=0.10,<0.11"],
         "ray": ["ray>=2.60,<3"],
-        # Tables, figures and the page of benchmarks/.
+        # Tables, figures and the page of rcrl_jax/tables/.
         "tables": ["jinja2>=3.1,<4", "markupsafe>=3,<4", "pandas>=3,<4"],
         "tpu": ["jax[tpu]>=0.10,<0.11"],
     },

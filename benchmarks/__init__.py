@@ -1,4 +1,4 @@
-"""Programs that measure the project, and tables of its results."""
+"""Programs of a clone that measure the project, and names under which it starts others."""
 
 from rcrl_jax import starting
 

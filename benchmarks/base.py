@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from benchmarks.tables import pools, published, registered
-from experiments import markdown
+from rcrl_jax.programs import markdown
+from rcrl_jax.tables import pools, published, registered
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.tables import pools, registered, statistics
-from benchmarks.tables.registered import CLAIM, LARGER, PRESETS, Experiment
-from experiments import markdown
 from rcrl_jax import reference
+from rcrl_jax.programs import markdown
 from rcrl_jax.runs.records import ATTEMPTS
+from rcrl_jax.tables import pools, registered, statistics
+from rcrl_jax.tables.registered import CLAIM, LARGER, PRESETS, Experiment
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from experiments import command_line
 from rcrl_jax import files
+from rcrl_jax.programs import command_line
 from rcrl_jax.runs import manifest, records
 from rcrl_jax.runs.paths import PARAMETERS
 

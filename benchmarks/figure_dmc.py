@@ -1,14 +1,6 @@
-r"""The paper's figure of DMControl: our learning curves over published ones, and a table of scores.
+"""The paper's figure of DMControl: `rcrl_jax.programs.figure_dmc`."""
 
-    python -m benchmarks.figure_dmc --results=results --output=runs/report
-
-Writes the figure `figure_dmc.png`, the scores at 100,000 and 500,000 environment steps as
-`figure_dmc.{csv,md,tex,html}`, with notes on how each published line was measured, and
-`figure_dmc_verdicts.*`. An unfinished run is in the figure alone, if its arm has no finished one.
-Runs that are left out are named on stderr.
-"""
-
-from benchmarks.tables import command
+from rcrl_jax.programs import commands
 
 if __name__ == "__main__":
-    command.start("figure_dmc")
+    commands.start("figure_dmc")

@@ -23,7 +23,6 @@ import numpy as np
 import psutil
 from absl import app, flags
 
-from experiments import command_line
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
@@ -31,6 +30,7 @@ from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import catch, protocol
 from rcrl_jax.ops.precision import at_precision
+from rcrl_jax.programs import command_line
 from rcrl_jax.return_contrast.rule import make_rule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.runs import manifest, parameters

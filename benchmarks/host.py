@@ -24,13 +24,13 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file
-from experiments import command_line, markdown
 from rcrl_jax import compilation, files, types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import presets
 from rcrl_jax.envs import atari, protocol
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.ops import native
+from rcrl_jax.programs import command_line, markdown
 from rcrl_jax.replay.frames import DeviceFrameStore, detach_frames, device_frame_size
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.runs import manifest

@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from scipy import stats
 
-from benchmarks.tables import panels, pools, registered, statistics
-from experiments import markdown
 from rcrl_jax import files
 from rcrl_jax.config import fields
+from rcrl_jax.programs import markdown
 from rcrl_jax.runs import records
+from rcrl_jax.tables import panels, pools, registered, statistics
 from rcrl_jax.training.nulls import PLAYS, plus_minus, with_error
 
 LEVEL = 0.01

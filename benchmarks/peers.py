@@ -27,10 +27,10 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import device_file
-from experiments import command_line
 from rcrl_jax import files
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, dmc
+from rcrl_jax.programs import command_line
 from rcrl_jax.runs import manifest
 from rcrl_jax.training import build, host_memory, loop
 from rcrl_jax.training.plan import Plan, RunId

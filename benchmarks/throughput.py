@@ -27,12 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from benchmarks import counting, device_file, hlo
-from experiments import command_line
+from benchmarks import device_file
+from benchmarks.compiled import counting, hlo
 from rcrl_jax import files, types, words
 from rcrl_jax.config import presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import minatar
+from rcrl_jax.programs import command_line
 from rcrl_jax.runs import manifest
 from rcrl_jax.training import build, host_memory, loop, prediction
 from rcrl_jax.training.environments import environment_of

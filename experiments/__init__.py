@@ -1,4 +1,4 @@
-"""The programs to run from the command line."""
+"""Programs of a clone, and names under which it starts those of `rcrl_jax.programs`."""
 
 from rcrl_jax import starting
 

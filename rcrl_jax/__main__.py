@@ -4,6 +4,7 @@ import rcrl_jax
 
 print(f"""rcrl_jax {rcrl_jax.__version__} has these programs; --help describes each.
 
+    in the folder of a clone              anywhere
     python -m experiments.atari100k   or rcrl-atari       trains on Atari
     python -m experiments.dmc         or rcrl-dmc         trains on DMControl
     python -m experiments.sweep       or rcrl-sweep       carries out many runs

@@ -40,20 +40,19 @@ gc.set_threshold(200_000, 50, 100)
 # Modules that train, start programs or compile many updates; `make test-fast` leaves them out.
 SLOW = {
     "agents": ("test_world_models",),
-    "benchmarks": (
-        "test_base", "test_benchmarks", "test_claim", "test_compiled", "test_first_look",
-        "test_peers", "test_report",
-    ),
+    "benchmarks": ("test_base", "test_benchmarks", "test_claim", "test_first_look", "test_peers"),
+    "compiled": ("test_compiled",),
     "endurance": ("test_exactness", "test_kills", "test_soak"),
     "envs": ("test_atari", "test_dmc"),
-    "experiments": (
-        "test_atari100k", "test_commands", "test_dmc", "test_doctor", "test_evaluate",
-        "test_first_run", "test_refusals", "test_sweep", "test_sweep_driver", "test_sweep_ray",
-    ),
     "kernels": ("test_cores", "test_encoder", "test_threefry"),
     "ops": ("test_convolution", "test_device_convolutions", "test_precision"),
     "rainbow": ("test_agent", "test_network"),
     "recurrent": ("test_network",),
+    "programs": (
+        "test_atari100k", "test_commands", "test_dmc", "test_doctor", "test_evaluate",
+        "test_first_run", "test_refusals", "test_report", "test_sweep",
+        "test_sweep_driver", "test_sweep_ray",
+    ),
     "representation": ("test_analysis", "test_program"),
     "runs": ("test_checkpoints",),
     "sac": ("test_agent", "test_on_devices"),
@@ -61,7 +60,7 @@ SLOW = {
     "slac": ("test_network",),
     "tables": ("test_claims", "test_commands", "test_page", "test_statistics"),
     "tasks": ("test_new_task",),
-    "tests": ("test_docs",),
+    "tests": ("test_docs", "test_rooms"),
     "theory": (
         "test_return_distributions", "test_studies", "test_theory_command", "test_z_learning",
     ),

@@ -18,8 +18,8 @@ from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.ops import native
 from rcrl_jax.runs import checkpoints
-from tests.benchmarks.tables import synthetic
-from tests.experiments import programs
+from tests.programs import programs
+from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
@@ -196,6 +196,12 @@ def modules_imported() -> dict[str, set[str]]:
     # Public names, imported at their first use.
     found["rcrl_jax"].discard("rcrl_jax.api")
     return found
+
+
+def test_what_is_installed_imports_nothing_of_a_clone_alone():
+    for module, others in modules_imported().items():
+        if module.partition(".")[0] == "rcrl_jax":
+            assert not [name for name in others if name.partition(".")[0] != "rcrl_jax"], module
 
 
 def test_no_modules_import_each_other_in_a_circle():

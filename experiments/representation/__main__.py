@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 
 from absl import app, flags
 
-from experiments import atari100k, command_line, launch
 from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
+from rcrl_jax.programs import atari100k, command_line, launch
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:

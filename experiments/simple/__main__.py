@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from absl import app, flags
 
-from experiments import atari100k, command_line, launch
 from rcrl_jax import files
 from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, catch, protocol
+from rcrl_jax.programs import atari100k, command_line, launch
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:

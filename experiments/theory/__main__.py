@@ -17,10 +17,10 @@ import jax
 import numpy as np
 from absl import app, flags
 
-from experiments import command_line
 from experiments.theory import figures, page, problems
 from experiments.theory.studies import abstraction, learning, segments
 from rcrl_jax import files
+from rcrl_jax.programs import command_line
 
 STUDIES = {
     "representation": abstraction.proposition_representation,

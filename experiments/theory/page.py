@@ -4,8 +4,8 @@ import pathlib
 import re
 from collections.abc import Collection
 
-from experiments import markdown
 from rcrl_jax import files
+from rcrl_jax.programs import markdown
 
 _SUMMARISED = "theorem", "rare_probe", "segment_sampling"  # studies of rows and single numbers
 _OTHERS = "rare_probe_proof", "segment_sampling_sizes"  # further tables

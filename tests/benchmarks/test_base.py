@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks import base
-from benchmarks.tables import published, registered
 from rcrl_jax import reference
-from tests.benchmarks.tables.synthetic import edit
+from rcrl_jax.tables import published, registered
 from tests.benchmarks.test_claim import finish
-from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_refused
+from tests.programs import programs
+from tests.programs.test_command_line import ROOT, assert_refused
+from tests.tables.synthetic import edit
 
 
 def finish_games(results, games) -> None:

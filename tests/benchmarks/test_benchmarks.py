@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.experiments import programs
+from tests.programs import programs
 
 
 def throughput(tmp_path, preset, *arguments):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks import claim
-from benchmarks.tables import registered, statistics
 from rcrl_jax import reference
-from tests.benchmarks.tables.synthetic import edit, score_at, write_run
-from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_refused
+from rcrl_jax.tables import registered, statistics
+from tests.programs import programs
+from tests.programs.test_command_line import ROOT, assert_refused
+from tests.tables.synthetic import edit, score_at, write_run
 
 FIRST, SECOND = registered.PRESETS
 

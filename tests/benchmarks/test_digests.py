@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from benchmarks import digests
-from benchmarks.tables import runs
 from rcrl_jax.runs import records
-from tests.benchmarks.tables.synthetic import edit, write_lines, write_run
+from rcrl_jax.tables import runs
+from tests.tables.synthetic import edit, write_lines, write_run
 
 PATH = digests.ROOT / "results" / records.DIGESTS
 

@@ -8,7 +8,7 @@ from benchmarks import first_look
 from rcrl_jax import types
 from rcrl_jax.config import fields
 from rcrl_jax.training.fleet import Fleet
-from tests.experiments import programs
+from tests.programs import programs
 from tests.training import toy, toy_control
 
 SMALL = fields.replace(first_look.RAINBOW, toy.SMALL)

@@ -13,8 +13,8 @@ from rcrl_jax.config import fields, presets
 from rcrl_jax.envs.agent_view import AgentEnvironment
 from rcrl_jax.replay.frames import detach_frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from tests.experiments import programs
-from tests.experiments.test_command_line import assert_mistake
+from tests.programs import programs
+from tests.programs.test_command_line import assert_mistake
 
 CAPACITY = 400
 

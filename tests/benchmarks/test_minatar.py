@@ -10,15 +10,15 @@ import pytest
 
 from benchmarks import minatar
 from benchmarks.minatar import BASE, QUESTION, RCRL, SETTINGS
-from benchmarks.tables import statistics
-from experiments.sweeps import spec as specs
 from rcrl_jax import files, reference
 from rcrl_jax.config import fields
 from rcrl_jax.envs.minatar import make_minatar
+from rcrl_jax.programs.sweeps import spec as specs
+from rcrl_jax.tables import statistics
 from rcrl_jax.training import nulls
-from tests.benchmarks.tables.synthetic import edit, write_lines, write_run
-from tests.experiments import programs
-from tests.experiments.test_command_line import ROOT, assert_refused
+from tests.programs import programs
+from tests.programs.test_command_line import ROOT, assert_refused
+from tests.tables.synthetic import edit, write_lines, write_run
 
 
 def finish(results, arm, game="Breakout", seed=100, value=1.0, listed=SETTINGS):

@@ -15,7 +15,7 @@ import pytest
 
 from rcrl_jax.envs.frame_log import FRAME_LOG
 from rcrl_jax.training import experiment
-from tests.experiments import programs
+from tests.programs import programs
 from tests.training import damage_trials, toy, toy_control
 from tests.training.toy import assert_same_result, last_step
 

@@ -572,5 +572,5 @@ def _children() -> list[int]:
 
 def test_a_worker_imports_no_jax():
     """Python imports the main program in each process that it spawns."""
-    modules = f"experiments.dmc, {dmc_worker.__name__}"
+    modules = f"rcrl_jax.programs.dmc, {dmc_worker.__name__}"
     run_script(f"import sys, {modules}; assert 'jax' not in sys.modules")

@@ -1,4 +1,4 @@
-"""Makes rliable_figures.json for `tests/benchmarks/tables/test_statistics.py`.
+"""Makes rliable_figures.json for `tests/tables/test_statistics.py`.
 
 rliable is archived and does not work with the newest pandas and arch, so it stays out of the
 project's requirements. The file was made from the repository's root with Python 3.11 by
@@ -9,7 +9,7 @@ project's requirements. The file was made from the repository's root with Python
 
 rliable ignores the `random_state` of its functions and draws from NumPy's global generator, which
 is seeded here. The tables of the two synthetic algorithms are part of the file; CURL's 20 seeds are
-those of `benchmarks.tables.published`, human-normalised.
+those of `rcrl_jax.tables.published`, human-normalised.
 """
 
 import importlib.metadata
@@ -19,8 +19,8 @@ import re
 
 import numpy as np
 
-from benchmarks.tables import published
 from rcrl_jax import reference
+from rcrl_jax.tables import published
 
 FILE = pathlib.Path(__file__).with_name("rliable_figures.json")
 PAIRS = [("first_20", "second_20"), ("first_20", "second_5"), ("first_5", "second_5")]

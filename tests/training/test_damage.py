@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments import launch
 from rcrl_jax import files
+from rcrl_jax.programs import launch
 from rcrl_jax.runs import checkpoints, manifest, records, workdir
 from rcrl_jax.runs.paths import RunPaths
 from rcrl_jax.training import curves, experiment, prediction

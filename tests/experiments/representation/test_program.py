@@ -1,8 +1,8 @@
 """The command on a real game: trains a preset, and writes lines and figures."""
 
 from rcrl_jax.runs import records
-from tests.experiments import programs
-from tests.experiments.test_atari100k import SMALL
+from tests.programs import programs
+from tests.programs.test_atari100k import SMALL
 
 PROGRAM = "experiments.representation"
 

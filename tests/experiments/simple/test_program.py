@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments.simple import measure
-from tests.experiments import programs
+from tests.programs import programs
 
 PROGRAM = "experiments.simple"
 TINY = {

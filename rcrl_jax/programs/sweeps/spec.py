@@ -1,0 +1,311 @@
+"""What a sweep is: its runs, their fleets, commands and results; read from a file or from flags."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import re
+import sys
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rcrl_jax import files, words
+from rcrl_jax.config import base, fields
+from rcrl_jax.config.presets import Config
+from rcrl_jax.envs import protocol
+from rcrl_jax.programs import command_line
+from rcrl_jax.runs.paths import RunPaths
+from rcrl_jax.training.environments import ENVIRONMENTS, Environment
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be carried out, or a directory that holds other runs than the sweep."""
+
+
+class Experiment(NamedTuple):
+    """What a sweep must know about a training program.
+
+    Attributes:
+        module: what `python -m` runs, in any folder.
+        games_flag: the flag that names games or tasks.
+        environment: what it trains on.
+    """
+
+    module: str
+    games_flag: str
+    environment: Environment
+
+
+EXPERIMENTS = {
+    name: Experiment(
+        f"rcrl_jax.programs.{name}", "tasks" if name == "dmc" else "games", environment
+    )
+    for name, environment in ENVIRONMENTS.items()
+}
+"""The programs that a sweep may run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One arm of a comparison: a preset, or a preset with changed fields and its own name.
+
+    Attributes:
+        name: the preset's name if nothing is changed.
+        preset: the preset.
+        overrides: (field, value) of the changed fields, those of groups with dotted names.
+    """
+
+    name: str
+    preset: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+
+
+class Unit(NamedTuple):
+    """One run of a sweep."""
+
+    arm: Arm
+    game: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        return f"{self.arm.name}-{self.game}-{self.seed}"
+
+
+class Fleet(NamedTuple):
+    """The runs of one arm that one process trains: every game with every seed."""
+
+    arm: Arm
+    games: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The runs."""
+        return tuple(Unit(self.arm, game, seed) for game in self.games for seed in self.seeds)
+
+    @property
+    def name(self) -> str:
+        """A readable name, also that of the work directory: fleets of other runs have others."""
+        if len(self.units) == 1:
+            return self.units[0].name
+        digest = hashlib.sha256(repr((self.games, self.seeds)).encode()).hexdigest()[:8]
+        return f"{self.arm.name}-{len(self.games)}games-{len(self.seeds)}seeds-{digest}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The complete description of a sweep.
+
+    Attributes:
+        experiment: the program that trains.
+        steps: its `--steps`.
+        eval_episodes: episodes of the final evaluation.
+        results: directory of the finished runs.
+        units: the runs, in the order in which they start.
+        runs_per_fleet: the most runs of a fleet, if the spec says it.
+        games_per_fleet: the most games of a fleet, if the spec says it.
+    """
+
+    experiment: Experiment
+    steps: int
+    eval_episodes: int
+    results: pathlib.Path
+    units: tuple[Unit, ...]
+    runs_per_fleet: int | None = None
+    games_per_fleet: int | None = None
+
+    def agent_steps(self, unit: Unit) -> int:
+        """Agent steps of a unit."""
+        return self.steps // self.experiment.environment.action_repeat(
+            unit.game, self.make_config(unit)
+        )
+
+    def result_paths(self, unit: Unit) -> RunPaths:
+        """Where a unit's files lie once it is finished."""
+        directory = self.results / unit.arm.name if unit.arm.overrides else self.results
+        return RunPaths(directory, unit.arm.preset, unit.game, unit.seed)
+
+    def make_config(self, unit: Unit) -> Config:
+        """The configuration of a unit.
+
+        Raises:
+            ValueError: a changed field is out of range; the message names it.
+        """
+        preset = self.experiment.environment.presets_of(unit.game)[unit.arm.preset]
+        return fields.replace(preset, dict(unit.arm.overrides))
+
+    def make_command(self, fleet: Fleet, workdir: pathlib.Path) -> list[str]:
+        """The command that trains a fleet in `workdir`, or resumes it."""
+        return [
+            sys.executable, "-m", self.experiment.module,
+            f"--preset={fleet.arm.preset}",
+            f"--{self.experiment.games_flag}={','.join(fleet.games)}",
+            f"--seeds={','.join(map(str, fleet.seeds))}",
+            f"--steps={self.steps}",
+            f"--eval_episodes={self.eval_episodes}",
+            f"--workdir={workdir}",
+            # A tuple is written as a Python literal, which its flag accepts.
+            *(f"--config.{name}={value}" for name, value in fleet.arm.overrides),
+        ]  # fmt: skip
+
+
+def read_spec(path: str | os.PathLike) -> Spec:
+    """Reads a spec and checks all of it; `experiments.sweep` describes the format.
+
+    Raises:
+        SweepError: the spec is wrong; the message is one line and names the place.
+        Damaged: it is not a regular file.
+        OSError: there is no such file.
+    """
+    content = files.read_bytes(path)
+    try:
+        return make_spec(tomllib.loads(content.decode()))
+    except RecursionError:
+        raise SweepError(f"{path}: it is nested too deeply") from None
+    except ValueError as error:
+        raise SweepError(f"{path}: {words.one_line(error)}") from None
+
+
+def make_spec(table: Mapping[str, Any]) -> Spec:
+    """Checks the content of a spec file, or of flags that say the same.
+
+    Raises:
+        ValueError: the spec is wrong, or every fleet would refuse a run of it; the message is one
+            line that begins with the place.
+    """
+    required = ("experiment", "steps", "eval_episodes", "results", "blocks")
+    limits = ("runs_per_fleet", "games_per_fleet")
+    if "experiment" in table:  # before keys that are missing: it may be a spec of another program
+        _one_of("experiment", table["experiment"], EXPERIMENTS)
+    _check_keys("", table, required, optional=("arms", *limits))
+    experiment = EXPERIMENTS[_one_of("experiment", table["experiment"], EXPERIMENTS)]
+    most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
+    numbers = {
+        name: _value_of(name, table[name], int, fields.between(1, most[name])) for name in most
+    }
+    if not isinstance(table["results"], str) or not table["results"]:
+        raise ValueError(f"results: expected a directory, got {table['results']!r}")
+    by_name = experiment.environment.presets_of(experiment.environment.games[0])
+    arms = table.get("arms", {})
+    _check_keys("arms: ", arms, (), optional=arms)
+    known = {
+        "presets": {name: Arm(name, name) for name in by_name},
+        "arms": {name: _read_arm(f"arms.{name}: ", name, arms[name], by_name) for name in arms},
+        "games": {game: game for game in experiment.environment.games},
+    }
+    if not isinstance(table["blocks"], list) or not table["blocks"]:
+        raise ValueError("blocks: expected [[blocks]] tables")
+    units = tuple(
+        unit
+        for number, block in enumerate(table["blocks"], start=1)
+        for unit in _read_block(f"block {number}: ", block, known)
+    )
+    numbers |= {
+        name: _value_of(name, table[name], int, fields.at_least(1))
+        for name in limits
+        if name in table
+    }
+    spec = Spec(experiment, results=pathlib.Path(table["results"]), units=units, **numbers)
+    _check_units(spec)
+    return spec
+
+
+def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) -> Arm:
+    if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in by_name:
+        raise ValueError(
+            f"{where}an arm's name must not be a preset's, and may hold letters, digits, `_`, `.` "
+            "and `-`"
+        )
+    _check_keys(where, table, ("preset", "config"))
+    preset = _one_of(f"{where}preset", table["preset"], by_name)
+    types = {field.name: field.type for field in fields.named_fields(by_name[preset])}
+    if not isinstance(table["config"], dict) or not table["config"]:
+        raise ValueError(f"{where}config: expected changed fields, got {table['config']!r}")
+    config = fields.flatten(table["config"])
+    _check_keys(f"{where}config: ", config, (), optional=types)
+    overrides = {
+        key: _value_of(f"{where}config.{key}", value, types[key]) for key, value in config.items()
+    }
+    try:
+        fields.replace(by_name[preset], overrides)
+    except ValueError as error:
+        raise ValueError(f"{where}config: {error}") from None
+    return Arm(name, preset, tuple(overrides.items()))
+
+
+def _value_of(where: str, value: Any, kind: Any, check: fields.Check | None = None) -> Any:
+    """Converts a TOML value to the type `kind` of a field."""
+    kind = typing.get_origin(kind) or kind
+    if kind is float and type(value) is int:
+        value = float(value)
+    elif kind is int and type(value) is float and value.is_integer():  # 1e5
+        value = int(value)
+    elif isinstance(value, list):
+        value = tuple(value)
+    if type(value) is not kind:
+        names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+        raise ValueError(f"{where}: expected {names.get(kind, 'a list')}, got {value!r}")
+    if check and (wanted := check(value)):
+        raise ValueError(f"{where}: must be {wanted}, got {value}")
+    return value
+
+
+def _read_block(where: str, block: Any, known: Mapping[str, Mapping[str, Any]]) -> Iterable[Unit]:
+    _check_keys(where, block, ("games", "seeds"), optional=("presets", "arms"))
+    named: dict[str, list[Any]] = {}
+    for key in known:
+        names = block.get(key, [])
+        if not isinstance(names, list) or (key in block and not names):
+            raise ValueError(f"{where}{key}: expected a list of names, got {names!r}")
+        named[key] = [known[key][_one_of(f"{where}{key}", name, known[key])] for name in names]
+    arms = named["presets"] + named["arms"]
+    if not arms:
+        raise ValueError(f"{where}presets or arms are missing")
+    seeds = command_line.parse_seeds(block["seeds"], f"{where}seeds")
+    # The arms of a pair are adjacent, so that arms have about equally many runs at any time.
+    return [Unit(arm, game, seed) for seed in seeds for game in named["games"] for arm in arms]
+
+
+def _check_units(spec: Spec) -> None:
+    """Checks that every unit can be trained, and that no two are the same run."""
+    seen: dict[Any, str] = {}
+    for unit in spec.units:
+        config, steps = spec.make_config(unit), spec.agent_steps(unit)
+        identity = (config, unit.arm.preset, unit.game, unit.seed)
+        if identity in seen:
+            same = "twice" if seen[identity] == unit.name else f"and {seen[identity]}, one run"
+            raise ValueError(f"the sweep holds {unit.name} {same}")
+        seen[identity] = unit.name
+        try:
+            repeat = spec.experiment.environment.action_repeat(unit.game, config)
+            base.check_run(config, steps, spec.experiment.environment.games, repeat)
+            unused = fields.without_effect(config)
+            vain = [name for name, _ in unit.arm.overrides if name in unused]
+            if vain and not spec.result_paths(unit).manifest.exists():
+                raise ValueError(f"config.{vain[0]}: has no effect unless {unused[vain[0]]}")
+        except ValueError as error:
+            raise ValueError(f"{unit.arm.name} on {unit.game}: {error}") from None
+
+
+def _check_keys(where: str, table: Any, required: Iterable[str], optional: Iterable = ()) -> None:
+    if not isinstance(table, dict):
+        raise ValueError(f"{where}expected a table, got {table!r}")
+    for key in table:
+        _one_of(f"{where}keys", key, (*required, *optional))
+    for key in required:
+        if key not in table:
+            raise ValueError(f"{where}{key} is missing")
+
+
+def _one_of(where: str, name: Any, known: Iterable[str]) -> str:
+    known = list(known)
+    if not isinstance(name, str) or name not in known:
+        for program, other in ENVIRONMENTS.items():
+            if name in (*other.games, *other.presets_of(other.games[0])):
+                raise ValueError(f"{where}: {name!r} is of experiment {program}")
+        raise ValueError(f"{where}: unknown {name!r}: {protocol.nearest(str(name), known)}")
+    return name

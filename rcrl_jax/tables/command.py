@@ -1,0 +1,251 @@
+"""The paper's tables as programs: their flags, which runs they show, and their output.
+
+`PAPER` has what `benchmarks.table1`, `table2` and `figure_dmc` differ in; the page shows the same.
+"""
+
+import functools
+import os
+import pathlib
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+from absl import flags
+from matplotlib.figure import Figure
+
+from rcrl_jax import files
+from rcrl_jax.config import fields
+from rcrl_jax.config import presets as known
+from rcrl_jax.programs import command_line
+from rcrl_jax.tables import arms, claims, control_figure, pools, runs, scores, table
+from rcrl_jax.tables.claims import Claim, Verdict
+from rcrl_jax.tables.table import Table
+
+# `--help` lists the flags of the program's own module. Flags defined here belong to the caller's.
+flags.disclaim_key_flags()
+
+
+class Kind(NamedTuple):
+    """One of the paper's tables.
+
+    Attributes:
+        family: `atari` or `dmc`.
+        claims: the paper's claims that belong to it.
+        presets: those whose runs it can show.
+        make: makes it of the chosen runs and their budgets; Table 1 also of `others`.
+        draw: a figure beside it, of the same and the largest budget; it can show curves of
+            unfinished runs.
+        budgets: environment steps, where the table has several.
+        within: which runs must have equal conditions, as in `pools.largest`. Systems of DMControl
+            differ in how they are measured, in print as here, so each arm has its own there.
+    """
+
+    family: str
+    claims: Sequence[Claim]
+    presets: Mapping[str, object]
+    make: Callable[..., Table]
+    draw: Callable[[pd.DataFrame, int], Figure] | None = None
+    budgets: tuple[int, ...] = ()
+    within: str = "family"
+
+
+PAPER = {
+    "table1": Kind(
+        "atari",
+        claims.ATARI_CLAIMS,
+        known.atari_presets(),
+        lambda frame, budgets, **others: scores.table1(frame, env_steps=budgets[0], **others),
+    ),
+    "table2": Kind(
+        "atari",
+        claims.BUDGET_CLAIMS,
+        scores.BUDGET_SYSTEMS,
+        scores.table2,
+        budgets=(100_000, 1_500_000),
+    ),
+    "figure_dmc": Kind(
+        "dmc",
+        claims.DMC_CLAIMS,
+        known.control_presets(),
+        lambda frame, _: scores.control_table(frame),
+        draw=control_figure.draw,
+        within="arm",
+    ),
+}
+"""Name of the program and of its files -> what it shows."""
+
+
+class Shown(NamedTuple):
+    """One of the paper's tables with our runs.
+
+    Attributes:
+        table: the table.
+        judged: verdicts on its claims, after the largest budget.
+        runs: those of the table.
+        drawn: those of its figure: of arms without a finished run it has the unfinished ones.
+        budgets: theirs, in environment steps.
+        left_out: one line for each set of runs that is left out, with the flag that shows it.
+    """
+
+    table: Table
+    judged: Sequence[Verdict]
+    runs: pd.DataFrame
+    drawn: pd.DataFrame
+    budgets: Sequence[int]
+    left_out: tuple[str, ...]
+
+
+def fill(
+    kind: Kind,
+    frame: pd.DataFrame,
+    *,
+    presets: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+) -> Shown:
+    """Makes a table and judges its claims.
+
+    Args:
+        kind: a value of `PAPER`.
+        frame: any runs; for each budget the largest set of finished ones under equal conditions is
+            shown. Unfinished ones are in figures alone, likewise, where their arm has no other.
+        presets: those that are shown, whatever fields a run changes; empty for all. Claims are
+            judged that compare two of them.
+        budgets: in environment steps; empty for those of the table, or of `pools.budget`. Where
+            each arm has its own conditions, it then has its own budget, and claims are judged at
+            that of the arms which they compare.
+    """
+    is_free = not budgets and kind.within == "arm"
+    own = frame[(frame.family == kind.family) & frame.score.notna()]
+    preset = own.arm.map(arms.preset_of)
+    if not budgets:
+        compared = preset.isin({*(c.first for c in kind.claims), *(c.second for c in kind.claims)})
+        of_claims = own[compared] if is_free and compared.any() else own
+        budgets = kind.budgets or (pools.budget(of_claims, kind.family),)
+    chosen = preset.isin(presets or kind.presets)
+    of_budget = own.env_steps.isin(budgets) | is_free
+    lines = []
+    others = own.arm[~chosen].value_counts(sort=False)
+    if len(others):
+        counts = ", ".join(f"{arm} ({count})" for arm, count in others.items())
+        lines.append(f"not shown here, runs of {counts}")
+    others = own.env_steps[chosen & ~of_budget].value_counts().sort_index()
+    if len(others):
+        counts = ", ".join(f"{count} of {steps:,}" for steps, count in others.items())
+        flag = "--steps" if kind.budgets else f"--steps={others.idxmax()}"
+        lines.append(
+            f"runs of other budgets left out, {counts} steps; for example {flag} shows them"
+        )
+    own = own[chosen & of_budget]
+    found = {*preset[own.index]}
+    steps = "" if is_free else " has these steps"
+    lines += [f"no finished run of {name}{steps}" for name in presets if name not in found]
+    sets = [own] if is_free else [own[own.env_steps == steps] for steps in budgets]
+    shown = [pools.largest(runs_of, kind.within) for runs_of in sets]
+    lines += [line for pool in shown for line in pool.left_out]
+    drawn = runs_shown = pd.concat([pool.runs for pool in shown])
+    if kind.draw:
+        begun = frame[(frame.family == kind.family) & frame.score.isna() & ~frame.diverged]
+        begun = begun[begun.arm.map(arms.preset_of).isin(presets or kind.presets)]
+        is_new = ~begun.arm.isin(runs_shown.arm) & (begun.evaluations.map(len) > 0)
+        so_far = pools.largest(begun[is_new], kind.within).runs
+        drawn = pd.concat([runs_shown, so_far])
+        for run in begun.itertuples():
+            where = "only the figure shows it" if run.Index in so_far.index else "it is left out"
+            lines.append(f"{run.directory} is not finished: {where}")
+    judged = [
+        claims.judge(claim._replace(env_steps=budgets[-1]), frame)
+        for claim in kind.claims
+        if not presets or {claim.first, claim.second} <= {*presets}
+    ]
+    return Shown(kind.make(runs_shown, budgets), judged, runs_shown, drawn, budgets, tuple(lines))
+
+
+def run(
+    name: str,
+    results: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    presets: Sequence[str] = (),
+    budgets: Sequence[int] = (),
+    others: Sequence[str | os.PathLike] = (),
+) -> None:
+    """Prints and writes one of `PAPER`; what is left out goes to stderr.
+
+    Args:
+        name: of the program and of its files.
+        results: directories of runs.
+        output: directory to write to.
+        presets: as in `fill`.
+        budgets: as in `fill`.
+        others: files of scores beside the runs, as `scores.read_others` takes them; Table 1 alone.
+
+    Raises:
+        ValueError: a directory does not exist, a preset is unknown or stands twice, or a file of
+            scores is wrong.
+        OSError: a file cannot be read or written.
+    """
+    kind = PAPER[name]
+    for preset in presets:
+        if preset not in kind.presets:
+            raise ValueError(f"--presets: {preset!r} is none of {', '.join(kind.presets)}")
+        if presets.count(preset) > 1:
+            raise ValueError(f"--presets: {preset} stands twice")
+    if others:
+        kind = kind._replace(make=functools.partial(kind.make, others=scores.read_others(others)))
+    files.check_writable(output)  # before the runs are read, which takes seconds
+    frame, problems = runs.read(*results, unfinished=kind.draw is not None)
+    if frame.score.isna().all():
+        print(f"no finished run below {', '.join(map(str, results))}", file=sys.stderr)
+    shown = fill(kind, frame, presets=presets, budgets=budgets)
+    table.write(shown.table, output, name)
+    if kind.draw:
+        path = pathlib.Path(output) / f"{name}.png"
+        with files.replacing(path) as partial:
+            kind.draw(shown.drawn, shown.budgets[-1]).savefig(partial, format="png", dpi=200)
+    if shown.judged:
+        table.write(claims.to_table(shown.judged), output, f"{name}_verdicts")
+    for line in (*problems, *shown.left_out):
+        print(line, file=sys.stderr)
+    width = shutil.get_terminal_size().columns
+    print(table.to_text(shown.table, width))
+    for verdict in shown.judged:
+        print("\n" + textwrap.fill(verdict.text, width, break_on_hyphens=False))
+    print(f"\nwritten to {output}")
+
+
+def start(name: str) -> None:
+    """Runs the program of one of `PAPER`."""
+    flags.DEFINE_list("results", ["results"], "directories of runs, at any depth")
+    flags.DEFINE_string("output", "runs/report", "directory to write to")
+    number = max(len(PAPER[name].budgets), 1)
+    whose = "most runs" if PAPER[name].within == "family" else "most runs of each arm"
+    usual = ",".join(map(str, PAPER[name].budgets)) or f"a published one, or that of {whose}"
+    noun = "budget" if number == 1 else f"{number} budgets"
+    flags.DEFINE_list("steps", [], f"{noun} of our runs [environment steps]; without it {usual}")
+    flags.DEFINE_list("presets", [], "our systems; without it all that this table has")
+    if name == "table1":
+        flags.DEFINE_list(
+            "scores", [],
+            "CSV files with columns game, seed, score: agents of yours, named as their files",
+        )  # fmt: skip
+
+    def command(given: flags.FlagValues) -> None:
+        run(
+            name, given.results, given.output, presets=given.presets,
+            budgets=_budgets(given.steps, number),
+            others=given.scores if name == "table1" else (),
+        )  # fmt: skip
+
+    command_line.run(command)
+
+
+def _budgets(texts: Sequence[str], number: int) -> list[int]:
+    budgets = command_line.read_numbers("steps", fields.LARGEST_INT)
+    if texts and (len(budgets) != number or sorted({*budgets}) != budgets):
+        raise ValueError(
+            f"--steps: {','.join(texts)!r} is not {number} rising numbers of environment steps"
+        )
+    return budgets

@@ -1,0 +1,96 @@
+"""Two arms on any games: only pairs count; estimates are those of the scores."""
+
+import numpy as np
+import pytest
+
+from rcrl_jax import reference
+from rcrl_jax.tables.statistics import interquartile_mean
+from tests.programs import programs
+from tests.programs.test_command_line import assert_refused
+from tests.tables.synthetic import score_at, write_run
+
+LEVELS = {"rcrl": (0.6, 0.5, 0.4), "erainbow_sa": (0.3, 0.2, 0.1)}
+
+
+def finish(root, seeds=range(3), games=("Hero", "Pong"), **of_run):
+    for preset, levels in LEVELS.items():
+        for game in games:
+            for seed in seeds:
+                write_run(root, preset, game, seed, score_at(game, levels[seed]), **of_run)
+
+
+def compare(tmp_path, *arguments) -> programs.Ended:
+    results, output = tmp_path / "results", tmp_path / "output"
+    return programs.call(
+        "benchmarks.compare", f"--results={results}", f"--output={output}", *arguments
+    )
+
+
+def test_pairs_of_any_games_are_compared_with_intervals(tmp_path):
+    finish(tmp_path / "results")
+    write_run(tmp_path / "results", "rcrl", "Pong", 7, 21.0)  # has no partner
+    result = compare(tmp_path)
+    assert result.returncode == 0, result.stderr
+    mean = reference.published("Pong", "Random") + 0.5 * 35.3
+    lines = {line.split()[0]: line for line in result.stdout.splitlines() if line}
+    assert f"{mean:.1f} ± " in lines["Pong"] and lines["Pong"].count("(3)") == 2
+    assert "0.500 [" in lines["mean"] and "0.200 [" in lines["mean"]
+    expected = interquartile_mean([np.array(LEVELS["rcrl"])] * 2).item()
+    assert f"{expected:.3f} [" in lines["IQM"]
+    text = " ".join(result.stdout.split())
+    assert "Probability of improvement 1.00 [1.00, 1.00]" in text
+    assert "HNS +0.300 [+0.300, +0.300]" in text and " p = " not in text
+    assert {path.suffix for path in (tmp_path / "output").iterdir()} == {
+        ".csv", ".md", ".tex", ".html"
+    }  # fmt: skip
+
+
+def test_two_pairs_have_no_interval(tmp_path):
+    finish(tmp_path / "results", seeds=range(2))
+    text = compare(tmp_path).stdout
+    assert "a game has 2 pairs, fewer than 3" in " ".join(text.split()) and "[" not in text
+
+
+def test_an_unfinished_list_has_no_intervals(tmp_path):
+    """Three seeds of Hero are 3 of the 36 pairs; those of Pong are in no list."""
+    finish(tmp_path / "results", games=["Pong"], steps=100_000)
+    text = " ".join(compare(tmp_path).stdout.split())
+    assert "pre-registered" not in text and "[" in text
+    finish(tmp_path / "results", games=["Hero"], steps=100_000)
+    text = " ".join(compare(tmp_path).stdout.split())
+    assert "belong to a pre-registered experiment" in text and "[" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--first=curl"], ["no finished run of curl", "erainbow_sa, rcrl"]),
+        (["--first=erainbow_sa"], ["is the first arm, too"]),
+        (["--steps=5"], ["no finished run of rcrl", "none"]),
+        (["--steps=many"], ["--steps"]),
+        (["--results=/nowhere"], ["/nowhere"]),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path, arguments, says):
+    finish(tmp_path / "results", seeds=[0])
+    result = compare(tmp_path, *arguments)
+    assert_refused(result)
+    for words in says:
+        assert words in result.stderr
+
+
+def test_arms_without_a_common_seed_make_no_pair(tmp_path):
+    write_run(tmp_path / "results", "rcrl", "Pong", 0, 1.0)
+    write_run(tmp_path / "results", "erainbow_sa", "Pong", 1, 1.0)
+    result = compare(tmp_path)
+    assert_refused(result)
+    assert "no run of rcrl has game, seed and conditions of one of erainbow_sa" in result.stderr
+
+
+def test_the_larger_experiment_has_no_intervals(tmp_path):
+    for preset, levels in LEVELS.items():
+        for seed, level in enumerate(levels, start=100):
+            score = score_at("Pong", level)
+            write_run(tmp_path / "results", preset, "Pong", seed, score, steps=100_000)
+    text = " ".join(compare(tmp_path).stdout.split())
+    assert "belong to a pre-registered experiment" in text and "[" not in text

@@ -1,0 +1,93 @@
+"""The command on MinAtar: alone, in a fleet, interrupted, scored afterwards."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from rcrl_jax.runs import checkpoints
+from tests.programs import programs
+
+PROGRAM = "experiments.minatar"
+STEPS = 90
+
+
+def arguments(workdir, *more):
+    return [
+        "--preset=minatar_rcrl", f"--steps={STEPS}", f"--workdir={workdir}", "--eval_episodes=2",
+        "--config.learn_start=40", "--config.batch_size=4", "--config.return_contrast.batch_size=4",
+        "--config.replay.capacity=200", "--config.max_episode_steps=30",
+        "--config.evaluation_period=60", "--config.periodic_episodes=1", "--batching=map", *more,
+    ]  # fmt: skip
+
+
+def files_of(workdir, game, seed):
+    directory = workdir / "minatar_rcrl" / game / f"seed_{seed}"
+    with np.load(directory / "parameters.npz") as arrays:
+        parameters = {name: arrays[name] for name in arrays}
+    returns = json.loads((directory / "scores.json").read_text())["returns"]
+    return parameters, returns
+
+
+def assert_same(one, other):
+    np.testing.assert_equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_alone_in_a_fleet_and_interrupted(tmp_path, monkeypatch):
+    fleet, alone = tmp_path / "fleet", tmp_path / "alone"
+    result = programs.call(PROGRAM, *arguments(fleet, "--game=Breakout", "--seeds=0,1", "--nulls"))
+    assert result.returncode == 0, result.stderr
+    assert "Breakout: no published scores" in result.stdout
+    sentence = result.stdout.splitlines()[-1]
+    assert sentence.startswith("minatar_rcrl on Breakout, 2 seeds of 90 steps: the agents score ")
+    assert (fleet / "minatar_rcrl" / "Breakout" / "gain.png").exists()
+
+    save = checkpoints.CheckpointStore.save
+
+    def save_and_stop(store, checkpoint):
+        save(store, checkpoint)
+        if checkpoint.step == 50:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    command = arguments(alone, "--game=Breakout", "--seed=1")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
+        stopped = programs.call(PROGRAM, *command, checkpoint_period=50)
+    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    resumed = programs.call(PROGRAM, *command, checkpoint_period=50)
+    assert resumed.returncode == 0 and "resuming at step" in resumed.stdout, resumed.stderr
+    assert_same(files_of(alone, "Breakout", 1), files_of(fleet, "Breakout", 1))
+
+    described = json.loads(
+        (alone / "minatar_rcrl" / "Breakout" / "seed_1" / "manifest.json").read_text()
+    )
+    environment = described["environment"]
+    assert environment["backend"] == "minatar" and environment["rules"] == 1
+    assert environment["sticky_action_probability"] == 0.1
+    assert environment["action_set"] == [0, 1, 3]
+
+    refused = programs.call(PROGRAM, *command, "--sticky=0.2")
+    assert refused.returncode == 2 and "config.sticky 0.1 -> 0.2" in refused.stderr
+
+
+@pytest.mark.slow
+def test_one_game_of_a_mixed_fleet_is_scored_and_filmed_with_the_frames_of_the_fleet(tmp_path):
+    workdir = tmp_path / "mixed"
+    trained = programs.call(PROGRAM, *arguments(workdir, "--games=Breakout,Freeway"))
+    assert trained.returncode == 0, trained.stderr
+    for place in (workdir, workdir / "minatar_rcrl" / "Breakout" / "seed_0"):
+        output = tmp_path / f"scored-{place.name}"
+        flags = [f"--workdir={place}", f"--output={output}"]
+        flags += ["--games=Breakout", "--nulls", "--video"] if place == workdir else []
+        scored = programs.call("experiments.evaluate", *flags)
+        assert scored.returncode == 0, scored.stderr
+        own = json.loads(
+            (output / "minatar_rcrl" / "Breakout" / "seed_0" / "evaluation.json").read_text()
+        )
+        assert own["human_normalised_mean"] is None
+        if place == workdir:
+            assert own["returns"] == files_of(workdir, "Breakout", 0)[1]
+            assert own["nulls"]["constant_action"] in (0, 1, 2) and own["video"]

@@ -1,0 +1,155 @@
+"""The command on games of one's own: interrupted, resumed, scored afterwards."""
+
+import json
+import os
+import pathlib
+import signal
+
+import numpy as np
+import pytest
+
+from rcrl_jax.runs import checkpoints
+from tests.programs import programs
+
+PROGRAM = "experiments.train"
+OWN = pathlib.Path(__file__).parents[1] / "envs" / "own_games.py"
+RAINBOW = ("--config.learn_start=40", "--config.hidden_size=8", "--config.max_episode_steps=40")
+SAC = (
+    "--preset=rcrl_sac", "--config.learn_start=40", "--config.hidden_size=8",
+    "--config.return_contrast.discriminator_hidden=8",
+)  # fmt: skip
+
+
+def arguments(workdir, environment, *more):
+    return [
+        f"--environment={environment}", "--steps=90", f"--workdir={workdir}",
+        "--eval_episodes=2", "--config.batch_size=4", "--config.replay.capacity=200",
+        "--config.evaluation_period=60", "--config.periodic_episodes=1",
+        "--config.return_contrast.batch_size=4", *more,
+    ]  # fmt: skip
+
+
+def directory_of(workdir, preset, game):
+    return workdir / preset / game / "seed_0"
+
+
+def manifest_of(directory):
+    return json.loads((directory / "manifest.json").read_text())
+
+
+def stopping_at(monkeypatch, step):
+    save = checkpoints.CheckpointStore.save
+
+    def save_and_stop(store, checkpoint):
+        save(store, checkpoint)
+        if checkpoint.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a user, with a module of games, whose name is this test's own."""
+    name = f"games_{tmp_path.name}".replace("-", "_").replace(".", "_")
+    (tmp_path / f"{name}.py").write_text(OWN.read_text())
+    return tmp_path, name
+
+
+@pytest.mark.parametrize(
+    ("environment", "preset", "flags", "wanted"),
+    [
+        ("gymnasium:CartPole-v1", "rcrl", RAINBOW, {"encoder": "dense", "frame_stack": 1}),
+        ("gymnasium:Pendulum-v1", "rcrl_sac", SAC, {"observation": "state", "frame_stack": 1}),
+        ("make", "rcrl", RAINBOW, {"encoder": "minatar", "frame_stack": 1}),
+    ],
+)
+def test_a_run_is_the_same_interrupted_and_is_scored_again(
+    folder, monkeypatch, environment, preset, flags, wanted
+):
+    place, module = folder
+    if ":" not in environment:
+        environment = f"{module}:{environment}"
+    game = environment.replace(":", ".")
+    one, other = place / "one", place / "other"
+    whole = programs.call(PROGRAM, *arguments(one, environment, *flags), directory=place)
+    assert whole.returncode == 0, whole.stderr
+    assert f"{game}: no published scores" in whole.stdout
+    command = arguments(other, environment, *flags)
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 50)
+        stopped = programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
+    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    resumed = programs.call(PROGRAM, *command, directory=place)
+    assert resumed.returncode == 0 and "resuming at step" in resumed.stdout, resumed.stderr
+    parameters = []
+    for workdir in (one, other):
+        with np.load(directory_of(workdir, preset, game) / "parameters.npz") as arrays:
+            parameters.append(dict(arrays))
+    np.testing.assert_equal(*parameters)
+
+    run = manifest_of(directory_of(one, preset, game))
+    assert {name: run["run"]["config"][name] for name in wanted} == wanted
+    assert run["environment"]["environment"] == environment
+    assert ("module" in run["environment"]) == (module in environment)
+
+    scored = programs.call(
+        "experiments.evaluate", f"--workdir={one}", "--output=scored", directory=place
+    )
+    assert scored.returncode == 0, scored.stderr
+    again = json.loads(
+        (directory_of(place / "scored", preset, game) / "evaluation.json").read_text()
+    )
+    returns = json.loads((directory_of(one, preset, game) / "scores.json").read_text())["returns"]
+    assert again["returns"] == returns and again["human_normalised_mean"] is None
+
+
+def test_pictures_are_read_by_the_usual_encoder(folder):
+    place, module = folder
+    flags = arguments(place / "run", f"{module}:Picture", *RAINBOW)
+    done = programs.call(PROGRAM, *flags, directory=place)
+    assert done.returncode == 0, done.stderr
+    run = manifest_of(directory_of(place / "run", "rcrl", f"{module}.Picture"))
+    assert run["run"]["config"]["encoder"] == "data_efficient"
+    assert run["environment"]["frame_shape"] == [84, 84]
+
+
+def test_a_game_that_follows_no_seed_is_said_to_and_cannot_be_resumed(folder, monkeypatch):
+    place, module = folder
+    command = arguments(place / "run", f"{module}:Drifting", *RAINBOW)
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 50)
+        stopped = programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
+    assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
+    assert "Drifting is not the same game with equal seeds" in stopped.stdout
+    run = manifest_of(directory_of(place / "run", "rcrl", f"{module}.Drifting"))
+    assert run["environment"]["repeats_exactly"] is False
+    resumed = programs.call(PROGRAM, *command, directory=place)
+    assert resumed.returncode == 2 and "did not repeat the frames" in resumed.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], ["--environment is missing"]),
+        (["--environment=CartPole-v1"], ["expected gymnasium:CartPole-v1"]),
+        (["--environment=gymnasium:CartPol-v1"], ["Did you mean: `CartPole`"]),
+        (["--environment=nowhere:make"], ["no module 'nowhere'"]),
+        (["--environment=gymnasium:Pendulum-v1"], ["continuous actions", "rcrl_sac"]),
+        (["--environment=gymnasium:CartPole-v1", "--preset=rcrl_sac"], ["discrete", "rcrl"]),
+        (
+            ["--environment=gymnasium:CartPole-v1", "--config.encoder=nature"],
+            ["frames must be uint8 [84, 84], got float32 [4]"],
+        ),
+        (
+            ["--environment=gymnasium:CartPole-v1", "--config.augmentation=pad_crop"],
+            ["augmentation", "'dense'"],
+        ),
+        (["--environment=tests.envs.own_games:broken"], ["OSError: no display"]),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, flags, words):
+    ended = programs.call(PROGRAM, *flags, f"--workdir={tmp_path / 'run'}")
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
+    assert all(word in ended.stderr for word in words), ended.stderr
+    assert not os.listdir(tmp_path)
