@@ -11,6 +11,7 @@ The training programs make their plans here, too. All errors are exceptions whos
 line.
 """
 
+import errno
 import itertools
 import math
 import os
@@ -365,6 +366,34 @@ class Run:
             raise ValueError(f"{len(rows)} runs have seed={seed}, game={game!r}; there are {there}")
         _, fleet, params = scoring.load(self.directory)
         return Player(*fleet.part(np.array(rows), fleet.to_host(params)))
+
+    def export(self, directory: str | os.PathLike) -> list[pathlib.Path]:
+        """Writes the trained agents for other programs: standard checkpoints of orbax.
+
+        Args:
+          directory: gets a folder `<game>/seed_<n>` of each run, with its parameters.
+
+        Returns:
+          These folders.
+
+        Raises:
+          Unusable: there are no parameters.
+          FileExistsError: one of these folders is there.
+          OSError: they cannot be written.
+        """
+        import orbax.checkpoint as ocp  # late: nothing else here needs the second that it takes
+
+        root = pathlib.Path(directory).absolute()
+        places = [root / run.game / f"seed_{run.seed}" for run in self.runs]
+        for place in places:
+            if place.exists():
+                raise FileExistsError(errno.EEXIST, "it is there already", str(place))
+        _, fleet, params = scoring.load(self.directory)
+        params = fleet.to_host(params)
+        with ocp.StandardCheckpointer() as checkpointer:
+            for row, place in enumerate(places):
+                checkpointer.save(place, jax.tree.map(lambda x, row=row: x[row], params))
+        return places
 
     def _path(self, run: RunId, kind: str) -> pathlib.Path:
         """A file of a run; `directory` may be that of the run itself."""

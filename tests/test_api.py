@@ -5,14 +5,17 @@ import pathlib
 import subprocess
 import sys
 
+import chex
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pandas as pd
 import pytest
 
 import rcrl_jax
 from rcrl_jax import api
 from rcrl_jax.runs import manifest, workdir
+from rcrl_jax.training import scoring
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = {"learn_start": 20, "evaluation_period": 60, "periodic_episodes": 2, "replay.capacity": 100}
@@ -64,6 +67,19 @@ def test_a_player_acts_and_embeds(run):
         player.act(frames.repeat(2, axis=1))
     with pytest.raises(ValueError, match="2 runs have seed=None, game=None; there are Breakout"):
         run.player()
+
+
+def test_exported_parameters_are_a_standard_checkpoint(run, tmp_path):
+    _, fleet, params = scoring.load(run.directory)
+    places = run.export(tmp_path / "shared")
+    assert [str(place.relative_to(tmp_path)) for place in places] == [
+        f"shared/{own.game}/seed_{own.seed}" for own in run.runs
+    ]
+    for row, place in enumerate(places):
+        expected = jax.tree.map(lambda x, row=row: x[row], fleet.to_host(params))
+        chex.assert_trees_all_equal(ocp.StandardCheckpointer().restore(place), expected)
+    with pytest.raises(FileExistsError, match="shared/"):
+        run.export(tmp_path / "shared")
 
 
 def test_the_same_call_says_that_the_run_is_finished_and_another_is_refused(run, capsys):

@@ -164,7 +164,7 @@ def ending_cleanly() -> Iterator[None]:
     import jax  # late: DMControl's workers do without
 
     from rcrl_jax import types
-    from rcrl_jax.runs import manifest
+    from rcrl_jax.runs import checkpoints, manifest
     from rcrl_jax.training import experiment, prediction, video
 
     try:
@@ -176,6 +176,7 @@ def ending_cleanly() -> Iterator[None]:
         command_line.refuse(str(error))
     except (
         files.InUse,
+        checkpoints.OlderVersion,
         manifest.WorkdirMismatch,
         prediction.DoesNotFit,
         types.Incompatible,

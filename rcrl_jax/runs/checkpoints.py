@@ -3,8 +3,8 @@
 They hold no frames: frames are rebuilt from the actions. Where rendering is slow, frames come from
 a log beside the checkpoints (`envs/frame_log.py`).
 
-<directory>/<agent steps>/   a checkpoint: `learner`, `progress`, and `digests.json` of both
-<directory>/<n>.damaged      a checkpoint that could not be read, or what else lay in its place
+<directory>/<agent steps>.ckpt   a checkpoint, a file as in `storage`
+<directory>/<name>.damaged       a checkpoint that could not be read, or what lay in its place
 """
 
 import contextlib
@@ -12,25 +12,24 @@ import errno
 import os
 import pathlib
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from rcrl_jax import files, types, words
 from rcrl_jax.replay.segment_replay import ReplayState
-from rcrl_jax.runs import storage
+from rcrl_jax.runs import parameters, storage
 from rcrl_jax.runs.records import RecordState
 
 KEPT = 2
 """Checkpoints that are kept: if the newest is damaged, a run goes on from the one before."""
 
-_PARTIAL = ".partial"  # ends the name of a checkpoint that is being written
-_REPLACED = ".replaced"  # ends that of a checkpoint whose successor takes its place
-_LEFTOVER = re.compile(rf"\d+({re.escape(_PARTIAL)}|\.orbax-checkpoint-tmp|\.deleted).*")
+_NAME = re.compile(r"(0|[1-9]\d*)\.ckpt", re.ASCII)
+_LEFTOVER = re.compile(rf"\.partial\.\d+\.{_NAME.pattern}", re.ASCII)
 # Errors in reading that stay: files are gone or of another kind, or a disk has bad sectors.
 _LASTING = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EIO}
 _DELETION_S = 1.0  # that another program may take to delete the directory
@@ -46,10 +45,25 @@ class Checkpoint(NamedTuple):
     history: types.HistoryState
     records: RecordState | None  # None in what only tells types and shapes
     frame_log: int | None = None  # size of the log of frames in bytes; None if there is none
-    # The arrays of what agents remember in acting, leading axis R, in the order of the tree's
-    # leaves; empty in checkpoints of agents without a memory from before it was always kept.
+    # The arrays of what agents remember in acting, leading axis R, in the order of the leaves.
     memory: tuple[np.ndarray, ...] = ()
     early_updates: int = 0  # how many of the updates due at this step are made
+
+
+class OlderVersion(ValueError):
+    """An older version of this program wrote a checkpoint; the message is one line."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Names the checkpoint."""
+        super().__init__(
+            f"{path} was written by an older version of this program: go on with that version, "
+            "whose commit is in manifest.json, or choose another --workdir"
+        )
+
+
+def of_older_version(directory: pathlib.Path) -> pathlib.Path | None:
+    """A checkpoint in the format before this one, a directory; None if there is none."""
+    return next(iter(path.parent for path in sorted(directory.glob("*/learner"))), None)
 
 
 def is_leftover(path: pathlib.Path) -> bool:
@@ -74,12 +88,7 @@ class CheckpointStore:
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in list(self._directory.iterdir()):
             if is_leftover(path):
-                shutil.rmtree(path)
-            elif re.fullmatch(rf"\d+{re.escape(_REPLACED)}", path.name):
-                if path.with_suffix("").exists():
-                    shutil.rmtree(path)
-                else:  # its successor had not taken its place yet
-                    path.rename(path.with_suffix(""))
+                path.unlink()
         self._thread = futures.ThreadPoolExecutor(1, "checkpoints")
         self._write: futures.Future[None] | None = None
         self._newest: int | None = None  # step of the last one written or read
@@ -96,14 +105,17 @@ class CheckpointStore:
 
         Raises:
           Damaged: there are checkpoints, and none is intact.
+          OlderVersion: there is one that this version cannot read.
           OSError: a damaged one cannot be set aside.
         """
-        for path in sorted(_numbered(self._directory)):
-            if not _is_checkpoint(path):
+        if older := of_older_version(self._directory):
+            raise OlderVersion(older)
+        for path in sorted(self._directory.iterdir()):
+            if path.name.isdecimal():
                 self._say(f"warning: {path} is no checkpoint and is ignored")
         damaged: list[tuple[pathlib.Path, files.Damaged]] = []
         for step in reversed(kept_steps(self._directory)):
-            path = self._directory / str(step)
+            path = path_of(self._directory, step)
             try:
                 found = read_checkpoint(path, like)
             except files.Damaged as error:
@@ -153,13 +165,13 @@ class CheckpointStore:
             return
         try:
             write.result()
-        except Exception as error:  # of the disk, of the storage library
+        except OSError as error:
             newest = "there is none" if self._newest is None else f"that of step {self._newest}"
             failed = OSError(
-                f"a checkpoint cannot be written to {self._directory}: {_reason(error)}; "
-                f"the newest whole one: {newest}"
+                f"a checkpoint cannot be written to {self._directory}: "
+                f"{error.strerror or words.one_line(error)}; the newest whole one: {newest}"
             )
-            failed.errno = _number(error)  # which does not change the message
+            failed.errno = error.errno  # which does not change the message
             raise failed from error
 
     def close(self) -> None:
@@ -176,30 +188,23 @@ class CheckpointStore:
     def _write_now(self, state: Checkpoint) -> None:
         try:
             self._write_one(state)
-        except Exception as error:
-            # Another program may delete the directory while the storage library writes.
-            if self._directory.exists() and not isinstance(error, FileNotFoundError):
-                raise
+        except FileNotFoundError:  # another program deletes the directory
             time.sleep(_DELETION_S)
             self._write_one(state)
         self._newest, self._early_updates = state.step, state.early_updates
         older = [step for step in kept_steps(self._directory) if step < state.step]
         for step in older[: len(older) + 1 - KEPT]:
-            doomed = self._directory / f"{step}.deleted"
-            # Renamed first, so that no reader and no resumed run finds half a checkpoint. If it
-            # cannot be deleted, as while another program reads it over NFS, the next start does.
-            with contextlib.suppress(OSError):
-                (self._directory / str(step)).rename(doomed)
-                shutil.rmtree(doomed)
+            with contextlib.suppress(OSError):  # the next save tries again
+                path_of(self._directory, step).unlink()
 
     def _write_one(self, state: Checkpoint) -> None:
-        before = self._newest is not None and self._directory / str(self._newest)
+        before = self._newest is not None and path_of(self._directory, self._newest)
         if before and not before.exists():
             self._say(
                 f"warning: another program has deleted {before}; step {state.step} is saved now"
             )
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / str(state.step)
+        path = path_of(self._directory, state.step)
         if os.path.lexists(path) and state.step != self._newest:
             aside = files.set_aside(path, "damaged")
             self._say(f"warning: {path} was there already; it is kept as {aside.name}")
@@ -207,55 +212,50 @@ class CheckpointStore:
 
 
 def write_checkpoint(path: pathlib.Path, checkpoint: Checkpoint) -> None:
-    """Writes a checkpoint atomically: `path` holds all of it, or does not exist.
+    """Writes a checkpoint atomically: `path` holds all of it, or what was there before.
 
     Raises:
-      Exception: it cannot be written; the storage library raises many classes.
+      OSError: it cannot be written.
     """
-    partial = path.with_name(f"{path.name}{_PARTIAL}")
-    shutil.rmtree(partial, ignore_errors=True)
-    storage.write(partial, checkpoint.step, checkpoint.learner, _progress(checkpoint))
-    replaced = path.with_name(f"{path.name}{_REPLACED}")
-    if path.exists():
-        path.rename(replaced)
-    partial.rename(path)
-    shutil.rmtree(replaced, ignore_errors=True)
+    storage.write(path, _arrays(checkpoint), {"step": checkpoint.step})
 
 
 def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
-    """Reads a checkpoint whose files have their digests; changes nothing on the disk.
+    """Reads a checkpoint whose arrays have their digests; changes nothing on the disk.
 
     Args:
-      path: its directory, named after its agent steps.
+      path: the file, named after its agent steps.
       like: a checkpoint of the same fleet, for types and shapes.
 
     Raises:
-      Damaged: a file is missing or has changed, or the checkpoint is of another fleet.
+      Damaged: it has changed since it was saved, or is of another fleet.
       OSError: it cannot be read now.
       MemoryError: there is too little memory for it.
     """
     with _reading(path):
-        checkpoint = _checkpoint(int(path.name), *storage.read(path, like.learner))
-        for name in ("learner", "replay", "history"):
-            storage.check_alike(getattr(checkpoint, name), getattr(like, name))
-        return checkpoint
-
-
-@contextlib.contextmanager
-def _reading(path: pathlib.Path) -> Iterator[None]:
-    """As `files.reading`, where an error of the operating system that stays is damage, too."""
-    try:
-        with files.reading(path, passing=(OSError, MemoryError)):
-            yield
-    except OSError as error:
-        if error.errno is None or error.errno in _LASTING:
-            raise files.Damaged(path, error) from error
-        raise
-
-
-def kept_steps(directory: pathlib.Path) -> list[int]:
-    """Agent steps of the checkpoints in `directory`, oldest first; changes nothing there."""
-    return sorted(int(path.name) for path in _numbered(directory) if _is_checkpoint(path))
+        arrays = _read(path)
+        pending = None
+        if "pending_update/index" in arrays:
+            pending = types.Update(
+                arrays["pending_update/index"],
+                types.UpdateResult(
+                    arrays["pending_update/transition_loss"],
+                    _below(arrays, "pending_update/metrics/"),
+                ),
+                arrays["pending_update/positive_is_anchor"],
+            )
+        frame_log, memory = arrays.get("frame_log"), _below(arrays, "memory/")
+        return Checkpoint(
+            _step(path),
+            _take(arrays, "learner/", like.learner),
+            pending,
+            _take(arrays, "replay/", like.replay),
+            _take(arrays, "history/", like.history),
+            RecordState(**_below(arrays, "records/")),
+            None if frame_log is None else int(frame_log),
+            tuple(memory[str(i)] for i in range(len(memory))),
+            int(arrays["early_updates"]),
+        )
 
 
 def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types.Params:
@@ -270,96 +270,92 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
       The parameters in NumPy, leading axis R.
 
     Raises:
-      FileNotFoundError: there is no such checkpoint, or it was deleted while it was read.
+      FileNotFoundError: there is no such checkpoint, or no more.
       Damaged: it holds other parameters, or they have changed since they were saved.
       OSError: it cannot be read now.
     """
-    kept = directory.absolute() / str(step)
-    before = _files(kept)
+    path, prefix = path_of(directory, step), "learner/params/agent/"
     try:
-        with _reading(directory / str(step)):
-            agents, failure = storage.read_agents(kept, like), None
-    except files.Damaged as error:
-        agents, failure = None, error
-    # A deletion has removed some files by now, so what was read may have holes.
-    if not before or _files(kept) != before:
-        raise FileNotFoundError(f"there is no checkpoint {directory / str(step)} any more")
-    if failure is not None:
-        raise failure
-    return agents
+        with _reading(path):
+            return _take(_read(path, prefix), prefix, like)
+    except files.Damaged:
+        if path.exists():
+            raise
+        raise FileNotFoundError(f"there is no checkpoint {path} any more") from None
 
 
-def _progress(checkpoint: Checkpoint) -> dict[str, Any]:
-    """All of a checkpoint but the learner, as it is stored."""
-    progress: dict[str, Any] = {
-        "replay": checkpoint.replay._asdict(),
-        "history": checkpoint.history._asdict(),
-        "records": checkpoint.records.lines,
-        "record_digests": checkpoint.records.digests,
+@contextlib.contextmanager
+def _reading(path: pathlib.Path) -> Iterator[None]:
+    """As `files.reading`, where an error of the operating system that stays is damage, too."""
+    try:
+        with files.reading(path, passing=(OSError, MemoryError)):
+            yield
+    except OSError as error:
+        if error.errno is None or error.errno in _LASTING:
+            raise files.Damaged(path, error) from error
+        raise
+
+
+def _read(path: pathlib.Path, prefix: str = "") -> dict[str, np.ndarray]:
+    about, arrays = storage.read(path, prefix)
+    if about["step"] != _step(path):
+        raise ValueError(f"it is the checkpoint of step {about['step']}")
+    return arrays
+
+
+def path_of(directory: pathlib.Path, step: int) -> pathlib.Path:
+    """The file of a checkpoint."""
+    return directory / f"{step}.ckpt"
+
+
+def _step(path: pathlib.Path) -> int:
+    return int(path.stem)
+
+
+def kept_steps(directory: pathlib.Path) -> list[int]:
+    """Agent steps of the checkpoints in `directory`, oldest first; changes nothing there."""
+    if not directory.is_dir():
+        return []
+    return sorted(_step(path) for path in directory.iterdir() if _NAME.fullmatch(path.name))
+
+
+def _arrays(checkpoint: Checkpoint) -> dict[str, Any]:
+    """All of a checkpoint but its step, by name."""
+    tree: dict[str, Any] = {
+        "learner": checkpoint.learner,
+        "replay": checkpoint.replay,
+        "history": checkpoint.history,
+        "records": checkpoint.records,
+        "memory": dict(enumerate(checkpoint.memory)),
+        "early_updates": np.int64(checkpoint.early_updates),
     }
-    pending = checkpoint.pending_update
-    if pending is not None:
-        progress["pending_update"] = {
+    if (pending := checkpoint.pending_update) is not None:
+        tree["pending_update"] = {
             "index": pending.index,
             "positive_is_anchor": pending.positive_is_anchor,
             **pending.result._asdict(),
         }
     if checkpoint.frame_log is not None:
-        progress["frame_log"] = np.int64(checkpoint.frame_log)
-    if checkpoint.memory:
-        progress["memory"] = {str(i): array for i, array in enumerate(checkpoint.memory)}
-    if checkpoint.early_updates:
-        progress["early_updates"] = np.int64(checkpoint.early_updates)
-    return progress
+        tree["frame_log"] = np.int64(checkpoint.frame_log)
+    return parameters.by_name(tree)
 
 
-def _checkpoint(step: int, learner: types.LearnerState, progress: Mapping[str, Any]) -> Checkpoint:
-    """The inverse of `_progress`."""
-    pending = progress.get("pending_update")
-    if pending is not None:
-        result = types.UpdateResult(pending["transition_loss"], pending["metrics"])
-        pending = types.Update(pending["index"], result, pending["positive_is_anchor"])
-    frame_log, memory = progress.get("frame_log"), progress.get("memory", {})
-    return Checkpoint(
-        step,
-        learner,
-        pending,
-        ReplayState(**progress["replay"]),
-        types.HistoryState(**progress["history"]),
-        RecordState(progress["records"], progress["record_digests"]),
-        None if frame_log is None else int(frame_log),
-        tuple(memory[str(i)] for i in range(len(memory))),
-        int(progress.get("early_updates", 0)),
-    )
+def _below(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The arrays whose names begin with `prefix`, without it."""
+    return {n.removeprefix(prefix): arrays[n] for n in arrays if n.startswith(prefix)}
 
 
-def _numbered(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Directories whose names are numbers; a checkpoint that is being written has a longer name."""
-    if not directory.is_dir():
-        return []
-    return [path for path in directory.iterdir() if path.is_dir() and _is_number(path.name)]
+def _take(arrays: Mapping[str, np.ndarray], prefix: str, like: Any) -> Any:
+    """The tree below `prefix`.
 
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit() and name == str(int(name))
-
-
-def _is_checkpoint(path: pathlib.Path) -> bool:
-    """Whether a directory holds a checkpoint, maybe a damaged one."""
-    return any((path / part).exists() for part in storage.PARTS)
-
-
-def _files(directory: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(directory.rglob("*"))
-
-
-def _reason(error: Exception) -> str:
-    """Why a write failed."""
-    number = _number(error)
-    return words.one_line(error) if number is None else os.strerror(number)
-
-
-def _number(error: Exception) -> int | None:
-    """The system's number of an error; the storage library hides it in a long message."""
-    hidden = re.search(r"os_error_code='(\d+)'", str(error))
-    return int(hidden[1]) if hidden else getattr(error, "errno", None)
+    Raises:
+      ValueError: it has not the names, types and shapes of `like`.
+    """
+    own, wanted = _below(arrays, prefix), parameters.by_name(like)
+    for name in sorted(own.keys() | wanted.keys()):
+        there, expected = (
+            storage.kind(of[name]) if name in of else "absent" for of in (own, wanted)
+        )
+        if there != expected:
+            raise ValueError(f"it is of other runs: {name} is {there}, expected {expected}")
+    return jax.tree.unflatten(jax.tree.structure(like), [own[name] for name in wanted])

@@ -28,7 +28,7 @@ Raise the number of every preset whose runs compute something else than before, 
 """
 
 FORMAT = 2
-"""Version of the format of work directories: sections of manifests, and what checkpoints hold.
+"""Version of the format of manifests and records. Checkpoints have a version in `storage`.
 
 Raise it with every change to those. A work directory of another format is refused. 1 stands for all
 work directories from before manifests had the number.

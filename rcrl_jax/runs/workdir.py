@@ -123,12 +123,13 @@ def find_checkpoint(trained: Trained, step: int | None) -> Kept:
     """
     workdir = trained.workdir
     regular = RunPaths(workdir, trained.preset, *trained.runs[0]).checkpoints
-    kept = {n: Kept(place / str(n), n) for place in (workdir / "diverged", regular)
+    kept = {n: Kept(checkpoints.path_of(place, n), n) for place in (workdir / "diverged", regular)
             for n in checkpoints.kept_steps(place)}  # fmt: skip
     if (workdir / PARAMETERS).is_file():
         kept[trained.total_steps] = Kept(workdir / PARAMETERS, trained.total_steps)
     if not kept:
-        raise Unusable(_NONE_YET.format(workdir))
+        older = checkpoints.of_older_version(regular)
+        raise Unusable(str(checkpoints.OlderVersion(older)) if older else _NONE_YET.format(workdir))
     if step is None:
         return max(kept.values(), key=lambda one: (one.path.parent == regular, one.step))
     if step not in kept:

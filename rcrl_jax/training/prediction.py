@@ -195,7 +195,7 @@ def _on_disk(plan: Plan) -> int:
     """Bytes that a plan's runs have written of what `predict_disk` counts, or will delete."""
     directory = plan.paths[0].checkpoints
     places = [plan.workdir / FRAME_LOG]
-    places += [directory / str(step) for step in checkpoints.kept_steps(directory)]
+    places += [checkpoints.path_of(directory, step) for step in checkpoints.kept_steps(directory)]
     places += [path for path in directory.glob("*") if checkpoints.is_leftover(path)]
     places += [file for paths in plan.paths for file in (paths.metrics, paths.evaluations)]
     return sum(map(files.bytes_in, places))

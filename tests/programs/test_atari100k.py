@@ -51,7 +51,7 @@ def plan_of(workdir) -> Plan:
 
 def wait_for(process, workdir: pathlib.Path, *, checkpoint: int, step: int) -> None:
     """Returns once a checkpoint is on disk and training has reached a later step."""
-    saved = workdir / "checkpoints" / str(checkpoint)
+    saved = checkpoints.path_of(workdir / "checkpoints", checkpoint)
     metrics = RunPaths(workdir, "rcrl", GAME, SEED).metrics
 
     def last_step():

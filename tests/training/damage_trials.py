@@ -1,7 +1,6 @@
 """What can happen to the files of a run."""
 
 import pathlib
-import random
 import shutil
 from collections.abc import Callable
 from typing import NamedTuple
@@ -42,22 +41,8 @@ def flip_bit(path: pathlib.Path, bit: int) -> None:
     path.write_bytes(octets)
 
 
-def flip_random_bit(directory: pathlib.Path, rng: random.Random) -> pathlib.Path:
-    """Flips one bit of the files below `directory`, each with equal probability."""
-    found = [path for path in sorted(directory.rglob("*")) if path.is_file()]
-    sizes = [path.stat().st_size for path in found]
-    (path,) = rng.choices(found, sizes)
-    flip_bit(path, rng.randrange(8 * path.stat().st_size))
-    return path
-
-
 def _newest(paths: RunPaths) -> pathlib.Path:
-    return paths.checkpoints / str(checkpoints.kept_steps(paths.checkpoints)[-1])
-
-
-def _largest(directory: pathlib.Path) -> pathlib.Path:
-    found = [path for path in directory.rglob("*") if path.is_file()]
-    return max(found, key=lambda path: (path.stat().st_size, path))
+    return checkpoints.path_of(paths.checkpoints, checkpoints.kept_steps(paths.checkpoints)[-1])
 
 
 def _truncate(path: pathlib.Path) -> None:
@@ -66,13 +51,7 @@ def _truncate(path: pathlib.Path) -> None:
 
 def _truncate_all(paths: RunPaths) -> None:
     for step in checkpoints.kept_steps(paths.checkpoints):
-        _truncate(_largest(paths.checkpoints / str(step)))
-
-
-def _empty_newest(paths: RunPaths) -> None:
-    newest = _newest(paths)
-    shutil.rmtree(newest)
-    newest.mkdir()
+        _truncate(checkpoints.path_of(paths.checkpoints, step))
 
 
 def _add_alien(paths: RunPaths) -> None:
@@ -82,7 +61,7 @@ def _add_alien(paths: RunPaths) -> None:
 
 def _add_other_agent(paths: RunPaths) -> None:
     """A whole checkpoint of another agent, newer than the run's own."""
-    step = int(_newest(paths).name) + 1
+    step = int(_newest(paths).stem) + 1
     zeros = np.zeros((1, 4))
     other = checkpoints.Checkpoint(
         step,
@@ -92,7 +71,7 @@ def _add_other_agent(paths: RunPaths) -> None:
         types.HistoryState(zeros, zeros[0]),
         RecordState(np.zeros((1, 2), np.int64), np.zeros((1, 2, 32), np.uint8)),
     )
-    checkpoints.write_checkpoint(paths.checkpoints / str(step), other)
+    checkpoints.write_checkpoint(checkpoints.path_of(paths.checkpoints, step), other)
 
 
 def _replace_by_file(path: pathlib.Path) -> None:
@@ -147,15 +126,16 @@ def _lines(name: str, lines: dict[str, bytes], **options) -> list[Trial]:
 
 
 _GOES_ON = (
-    Trial("newest checkpoint: a truncated file", lambda p: _truncate(_largest(_newest(p)))),
-    Trial("newest checkpoint: a flipped bit", lambda p: flip_bit(_largest(_newest(p)), 999)),
-    Trial("newest checkpoint: a missing file", lambda p: _largest(_newest(p)).unlink()),
-    Trial("newest checkpoint: a missing part", lambda p: shutil.rmtree(_newest(p) / "progress")),
+    Trial("newest checkpoint: truncated", lambda p: _truncate(_newest(p))),
     Trial(
-        "newest checkpoint: garbage as digests",
-        lambda p: (_newest(p) / "digests.json").write_text("{"),
+        "newest checkpoint: a flipped bit",
+        lambda p: flip_bit(_newest(p), 4 * _newest(p).stat().st_size),
     ),
-    Trial("newest checkpoint: emptied", _empty_newest),
+    Trial(
+        "newest checkpoint: a flipped bit in the first lines", lambda p: flip_bit(_newest(p), 99)
+    ),
+    Trial("newest checkpoint: a byte more", lambda p: _append(b"0")(_newest(p))),
+    Trial("newest checkpoint: emptied", lambda p: _newest(p).write_bytes(b"")),
     Trial("newest checkpoint: another agent's", _add_other_agent),
     Trial("checkpoints/9999: an alien directory", _add_alien),
     Trial("checkpoints: deleted", lambda p: shutil.rmtree(p.checkpoints)),
@@ -166,7 +146,7 @@ _GOES_ON = (
 
 TRIALS = (
     *(trial._replace(goes_on=True) for trial in _GOES_ON),
-    Trial("every checkpoint: a truncated file", _truncate_all),
+    Trial("every checkpoint: truncated", _truncate_all),
     Trial("checkpoints: a file", lambda p: _replace_by_file(p.checkpoints)),
     *_lines(
         "metrics",

@@ -95,7 +95,7 @@ def test_a_resumed_run_may_read_its_frames_or_render_them(frames, tmp_path, whol
     if frames == "lost":
         log.unlink()
     if frames == "older":  # the checkpoint of step 50 knows less of the log
-        (parts.workdir / "checkpoints" / "63" / "digests.json").write_text("{")
+        (parts.workdir / "checkpoints" / "63.ckpt").write_text("{")
 
     def make_blind(seeds):
         return test_frame_log.Blind(seeds.reshape(-1), [2] * seeds.size, "pixels")

@@ -301,8 +301,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
     assert state.step == losses[-1]["agent_steps"]
     assert not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
     assert not toy.paths_of(plan).scores.exists()
-    kept = tmp_path / "diverged" / str(state.step)
-    (kept / "mark").touch()
+    kept = checkpoints.path_of(tmp_path / "diverged", state.step)
+    written = kept.stat().st_mtime_ns
     with pytest.raises(experiment.Diverged):  # the same command does the same again
         run(plan)
-    assert list(kept.parent.iterdir()) == [kept] and (kept / "mark").exists()
+    assert list(kept.parent.iterdir()) == [kept] and kept.stat().st_mtime_ns == written

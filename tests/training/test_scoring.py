@@ -9,11 +9,10 @@ import signal
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 
 from rcrl_jax import files
-from rcrl_jax.runs import checkpoints, manifest, workdir
+from rcrl_jax.runs import checkpoints, manifest, storage, workdir
 from rcrl_jax.runs.workdir import Unusable
 from rcrl_jax.training import build, evaluation, experiment, scoring, video
 from rcrl_jax.training.progress import Progress
@@ -131,7 +130,7 @@ def test_the_last_checkpoint_has_the_final_scores_bit_for_bit(finished, tmp_path
         assert len(set(expected["returns"])) > 1  # else the order would not matter
         for name in expected.keys() - {"measured", "record_digests"}:
             assert own[name] == expected[name], name
-        assert own["checkpoint"] == str(finished.workdir / "checkpoints" / str(STEPS))
+        assert own["checkpoint"] == str(finished.workdir / "checkpoints" / f"{STEPS}.ckpt")
         assert own["run"] == json.loads(finished.paths[run].manifest.read_text())["run"]
         assert own["environment"]["backend"] == "catch" and own["versions"]["jax"]
         assert own["video"] == {"file": "video.mp4", "episode": 0, "return": own["returns"][0]}
@@ -192,7 +191,7 @@ def test_a_step_chooses_the_checkpoint_and_the_episodes(finished, copy, tmp_path
     ask = Request(copy, seeds=(9,), episodes=10, output=tmp_path / "output")
     (paths,) = score(ask._replace(step=77), lambda line: None)
     own = json.loads((paths.directory / "evaluation.json").read_text())
-    assert own["agent_steps"] == 77 and own["checkpoint"] == str(copy / "diverged" / "77")
+    assert own["agent_steps"] == 77 and own["checkpoint"] == str(copy / "diverged" / "77.ckpt")
     with pytest.raises(Unusable, match=r"no checkpoint 5; there are: 50, 60, 77 \(diverged\)$"):
         score(ask._replace(step=5))
     assert workdir.find_checkpoint(workdir.read(copy), None).step == STEPS
@@ -219,18 +218,18 @@ def test_an_agent_that_diverged_is_refused_and_others_of_its_fleet_are_scored(
 
 def test_a_checkpoint_that_vanishes_is_replaced_by_the_next(copy, tmp_path, monkeypatch):
     """What training does when it saves while the checkpoint is read."""
-    restore, calls = ocp.PyTreeCheckpointer.restore, []
+    read, calls = storage.read, []
 
-    def replaced_meanwhile(self, path, *arguments, **options):
-        result = restore(self, path, *arguments, **options)
+    def replaced_meanwhile(path, prefix):
         if not calls:
-            newer = (copy / "checkpoints" / f"{STEPS}").rename(copy / "checkpoints" / "250")
-            described = json.loads((newer / "digests.json").read_text()) | {"step": 250}
-            (newer / "digests.json").write_text(json.dumps(described))
+            newer = checkpoints.path_of(path.parent, 250)
+            about, arrays = read(path)
+            storage.write(newer, arrays, about | {"step": 250})
+            path.unlink()
         calls.append(path)
-        return result
+        return read(path, prefix)
 
-    monkeypatch.setattr(ocp.PyTreeCheckpointer, "restore", replaced_meanwhile)
+    monkeypatch.setattr(storage, "read", replaced_meanwhile)
     (paths, _) = score(Request(copy, episodes=1, output=tmp_path / "out"), lambda line: None)
     own = json.loads((paths.directory / "evaluation.json").read_text())
     assert own["agent_steps"] == 250 and len(calls) == 2

@@ -119,7 +119,9 @@ def paths_of(plan: Plan, run: int = 0) -> RunPaths:
 def last_checkpoint(plan: Plan, directory=None) -> checkpoints.Checkpoint:
     directory = directory or paths_of(plan).checkpoints
     newest = checkpoints.kept_steps(directory)[-1]
-    return checkpoints.read_checkpoint(directory / str(newest), checkpoint_like(plan))
+    return checkpoints.read_checkpoint(
+        checkpoints.path_of(directory, newest), checkpoint_like(plan)
+    )
 
 
 def checkpoint_like(plan: Plan) -> checkpoints.Checkpoint:
