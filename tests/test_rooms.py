@@ -108,7 +108,7 @@ def test_installed_commands_work_beside_packages_of_the_same_names(call, install
 
 @pytest.mark.parametrize(
     "room",
-    ["benchmarks/compiled", "experiments/theory", "experiments/simple", "rcrl_jax/kernels"],
+    ["benchmarks/compiled", "experiments/theory", "experiments/simple", "rcrl_jax/ops/kernels"],
 )
 def test_agents_train_without_a_room_that_can_be_deleted(room, tmp_path):
     copy(tmp_path, without=room)
