@@ -47,7 +47,7 @@ def copy(target: pathlib.Path, without: str) -> None:
 def installed(tmp_path_factory):
     """Where pip has installed the package, which it has built without kernels to compile."""
     source, site = (tmp_path_factory.mktemp(name) for name in ("source", "site"))
-    copy(source, without="rcrl_jax/kernels")
+    copy(source, without="rcrl_jax/ops/kernels")
     for name in ("setup.py", "pyproject.toml", "README.md", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, source)
     alone = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile"]
