@@ -18,7 +18,7 @@ from tests.training.toy import ROOT
 def test_without_their_folder_xla_and_numpy_compute():
     program = (
         "import json, sys; sys.modules['rcrl_jax.ops.kernels'] = None\n"
-        "from rcrl_jax import native\n"
+        "from rcrl_jax.ops import native\n"
         "print(json.dumps([native.describe(), native.get('threefry')]))"
     )
     done = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT)
