@@ -134,7 +134,9 @@ def fill(
     others = own.env_steps[chosen & ~of_budget].value_counts().sort_index()
     if len(others):
         counts = ", ".join(f"{count} of {steps:,}" for steps, count in others.items())
-        flag = "--steps" if kind.budgets else f"--steps={others.idxmax()}"
+        steps = others.idxmax()
+        shows = [steps, *budgets[1:]] if steps < budgets[0] else [*budgets[:-1], steps]
+        flag = f"--steps={','.join(map(str, shows))}"
         lines.append(
             f"runs of other budgets left out, {counts} steps; for example {flag} shows them"
         )

@@ -141,9 +141,16 @@ def table1(
         *_warnings(frame, env_steps, 100_000),
         *([_SINGLE_NOTE] if is_single else []),
     ]
-    title = f"Atari-100k: scores after {env_steps:,} environment steps, published and ours"
+    title = _title("Atari-100k", [100_000], [env_steps])
     columns = [column.column for column in filled]
     return Table(title, "game", columns, [*_rows(filled, games), *aggregates], notes)
+
+
+def _title(benchmark: str, published_steps: Sequence[int], steps: Sequence[int]) -> str:
+    theirs, ours = (" and ".join(f"{n:,}" for n in of) for of in (published_steps, steps))
+    if theirs == ours:
+        return f"{benchmark}: scores after {ours} environment steps, published and ours"
+    return f"{benchmark}: published scores after {theirs} environment steps, ours after {ours}"
 
 
 def table2(frame: pd.DataFrame, budgets: Sequence[int]) -> Table:
@@ -175,8 +182,7 @@ def table2(frame: pd.DataFrame, budgets: Sequence[int]) -> Table:
 
         filled += _beside_published(own.arm.unique(), BUDGET_SYSTEMS, theirs, ours)
         notes += _warnings(own, steps, budget)
-    after = " and ".join(f"{steps:,}" for steps in budgets)
-    title = f"Atari: scores after {after} environment steps, published and ours"
+    title = _title("Atari", sorted(printed.index.unique(1)), budgets)
     rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
     return Table(title, "game", [column.column for column in filled], rows, notes)
 

@@ -123,10 +123,11 @@ def test_a_short_run_with_changed_fields_is_shown_under_its_preset(tmp_path, cap
     write_run(results, "rcrl", "Pong", 0, 3.0, steps=4000, changes={"n_step": 5})
     command.run("table1", [results], tmp_path / "out", presets=["rcrl"])
     printed = capsys.readouterr()
-    assert "scores after 4,000 environment steps" in printed.out and not printed.err
+    assert "published scores after 100,000 environment steps, ours after 4,000" in printed.out
+    assert not printed.err
     arguments = [f"--results={results}", f"--output={tmp_path}/out", "--steps=4e3"]
     again = programs.call("benchmarks.table1", *arguments).stdout
-    assert "scores after 4,000 environment steps" in again
+    assert "ours after 4,000" in again
     rows = read_csv(tmp_path / "out" / "table1.csv")
     assert float(rows["Pong"][rows["game"].index("rcrl(n_step=5) ours")]) == 3.0
     command.run("table1", [results], tmp_path / "out", presets=["rcrl"], budgets=[100_000])
@@ -138,6 +139,9 @@ def test_a_short_run_with_changed_fields_is_shown_under_its_preset(tmp_path, cap
         "runs of other budgets left out, 1 of 4,000 steps; for example --steps=4000 shows them",
         "no finished run of rcrl has these steps",
     ]
+    command.run("table2", [results], tmp_path / "out")
+    shows = "runs of other budgets left out, 1 of 4,000 steps; for example --steps=4000,1500000"
+    assert f"{shows} shows them" in capsys.readouterr().err.splitlines()
 
 
 def test_chosen_presets_decide_which_claims_are_judged(tmp_path):
