@@ -191,6 +191,25 @@ def nature_convolution() -> Case:
     return Case(lambda x, k: nature.convolve(x, k, 2), slow, arguments, (0, 1), 1e-5, True)
 
 
+def nature_encoding() -> Case:
+    layers, channels = {}, 4
+    for i, (filters, side, _) in enumerate(nature._LAYERS, start=1):
+        own = layer(side, side, channels, filters, seed=i)
+        layers |= {f"conv{i}_{name}": array for name, array in own.items()}
+        channels = filters
+    stacks = images(5, 4, 84, 84)
+
+    def slow(params, stacks):
+        x = jnp.moveaxis(jnp.asarray(stacks), 1, -1) / 255.0
+        for i, (_, _, stride) in enumerate(nature._LAYERS, start=1):
+            kernel, bias = (params["params"][f"conv{i}_{name}"] for name in ("kernel", "bias"))
+            x = jax.nn.relu(lax.convolve(x, kernel, bias, stride))
+        return x.reshape(len(x), -1)
+
+    arguments = {"params": layers}, stacks
+    return Case(nature.NatureEncoder().apply, slow, arguments, (0,), 1e-4)
+
+
 def patches_encoding() -> Case:
     first, second = layer(5, 5, 4, 32), layer(5, 5, 32, 64, seed=1)
     kernels = first["kernel"], first["bias"], second["kernel"], second["bias"]
@@ -434,6 +453,7 @@ def table():
         ("agents/simple/network.py", "Prediction.frame", "tpu", simple_frame),
         ("agents/simple/network.py", "most_likely", "cpu", simple_most_likely),
         ("agents/rainbow/encoders/nature.py", "convolve", "cuda", nature_convolution),
+        ("agents/rainbow/encoders/nature.py", "NatureEncoder.__call__", "cpu", nature_encoding),
         ("ops/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
         ("ops/products.py", "_multiply_backward", "cpu", small_product),
         ("agents/rainbow/encoders/data_efficient.py", "encode_each", "cpu", patches_encoding),
