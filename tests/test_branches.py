@@ -134,7 +134,7 @@ def sac_decoder() -> Case:
 
 
 def sac_encoding() -> Case:
-    """Psi and the actor's psi of a batch, and psi of another; the actor teaches no convolution."""
+    """Psi and features of a batch, and psi of another."""
     changes = {"filters": 8, "embedding_size": 5, "hidden_size": 4, "crop_size": 21}
     config = fields.replace(DMC_PRESETS["pixel_sac"], changes)
     formats = pytypes.SimpleNamespace(network_shape=(3, 21, 21, 3))
@@ -147,7 +147,6 @@ def sac_encoding() -> Case:
         return {"params": {"Dense_0": dense, "LayerNorm_0": norm}}
 
     critic = sac_model.CriticParams(sac_layers(9), embedding(7), {})
-    actor = sac_model.ActorParams(embedding(8), {})
 
     def embed(params, x):
         kernel, bias = of_layer(params, "Dense_0")
@@ -156,14 +155,12 @@ def sac_encoding() -> Case:
         norm = params["params"]["LayerNorm_0"]
         return x * norm["scale"][None] + norm["bias"][None]
 
-    def slow(critic, actor, first, other):
+    def slow(critic, first, other):
         x, y = (slow_features(critic.convolutions, images) for images in (first, other))
-        of_actor = embed(actor.embedding, jax.lax.stop_gradient(x))
-        return embed(critic.embedding, x), of_actor, [embed(critic.embedding, y)]
+        return embed(critic.embedding, x), x, [embed(critic.embedding, y)]
 
     pixels = images(10, 3, 21, 21, 3)
-    arguments = critic, actor, pixels[:6], pixels[6:]
-    return Case(model.encode, slow, arguments, (0, 1), 1e-4)
+    return Case(model.encode, slow, (critic, pixels[:6], pixels[6:]), (0,), 1e-4)
 
 
 # Networks of Atari
