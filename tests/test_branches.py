@@ -134,7 +134,7 @@ def sac_decoder() -> Case:
 
 
 def sac_encoding() -> Case:
-    """Psi and the actor's psi of a batch, and psi of another; the actor teaches no convolution."""
+    """Psi and features of a batch, and psi of another."""
     changes = {"filters": 8, "embedding_size": 5, "hidden_size": 4, "crop_size": 21}
     config = fields.replace(DMC_PRESETS["pixel_sac"], changes)
     formats = pytypes.SimpleNamespace(network_shape=(3, 21, 21, 3))
@@ -147,7 +147,6 @@ def sac_encoding() -> Case:
         return {"params": {"Dense_0": dense, "LayerNorm_0": norm}}
 
     critic = sac_model.CriticParams(sac_layers(9), embedding(7), {})
-    actor = sac_model.ActorParams(embedding(8), {})
 
     def embed(params, x):
         kernel, bias = of_layer(params, "Dense_0")
@@ -156,14 +155,12 @@ def sac_encoding() -> Case:
         norm = params["params"]["LayerNorm_0"]
         return x * norm["scale"][None] + norm["bias"][None]
 
-    def slow(critic, actor, first, other):
+    def slow(critic, first, other):
         x, y = (slow_features(critic.convolutions, images) for images in (first, other))
-        of_actor = embed(actor.embedding, jax.lax.stop_gradient(x))
-        return embed(critic.embedding, x), of_actor, [embed(critic.embedding, y)]
+        return embed(critic.embedding, x), x, [embed(critic.embedding, y)]
 
     pixels = images(10, 3, 21, 21, 3)
-    arguments = critic, actor, pixels[:6], pixels[6:]
-    return Case(model.encode, slow, arguments, (0, 1), 1e-4)
+    return Case(model.encode, slow, (critic, pixels[:6], pixels[6:]), (0,), 1e-4)
 
 
 # Networks of Atari
@@ -189,6 +186,25 @@ def nature_convolution() -> Case:
         return lax.convolve(x, kernel, stride=2)
 
     return Case(lambda x, k: nature.convolve(x, k, 2), slow, arguments, (0, 1), 1e-5, True)
+
+
+def nature_encoding() -> Case:
+    layers, channels = {}, 4
+    for i, (filters, side, _) in enumerate(nature._LAYERS, start=1):
+        own = layer(side, side, channels, filters, seed=i)
+        layers |= {f"conv{i}_{name}": array for name, array in own.items()}
+        channels = filters
+    stacks = images(5, 4, 84, 84)
+
+    def slow(params, stacks):
+        x = jnp.moveaxis(jnp.asarray(stacks), 1, -1) / 255.0
+        for i, (_, _, stride) in enumerate(nature._LAYERS, start=1):
+            kernel, bias = (params["params"][f"conv{i}_{name}"] for name in ("kernel", "bias"))
+            x = jax.nn.relu(lax.convolve(x, kernel, bias, stride))
+        return x.reshape(len(x), -1)
+
+    arguments = {"params": layers}, stacks
+    return Case(nature.NatureEncoder().apply, slow, arguments, (0,), 1e-4)
 
 
 def patches_encoding() -> Case:
@@ -434,6 +450,7 @@ def table():
         ("agents/simple/network.py", "Prediction.frame", "tpu", simple_frame),
         ("agents/simple/network.py", "most_likely", "cpu", simple_most_likely),
         ("agents/rainbow/encoders/nature.py", "convolve", "cuda", nature_convolution),
+        ("agents/rainbow/encoders/nature.py", "NatureEncoder.__call__", "cpu", nature_encoding),
         ("ops/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
         ("ops/products.py", "_multiply_backward", "cpu", small_product),
         ("agents/rainbow/encoders/data_efficient.py", "encode_each", "cpu", patches_encoding),

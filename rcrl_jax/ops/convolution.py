@@ -1,4 +1,4 @@
-"""A 3x3 convolution with bias and ReLU for the CPU, inside loops as well.
+"""A convolution with bias and ReLU for the CPU, inside loops as well.
 
 The convolution and its gradients are kernels of our own (`ops/kernels/convolution.cc`), or products
 where those cannot run (`strided_convolution.py`). `jax.lax.conv_general_dilated` and its gradients
@@ -17,9 +17,9 @@ from rcrl_jax.ops import native, precision, strided_convolution
 def convolve(
     x: jax.Array, kernel: jax.Array, bias: jax.Array, stride: int, relu: bool
 ) -> jax.Array:
-    """Convolution without padding: `[N, H, W, I], [3, 3, I, O], [O] -> [N, H', W', O]`.
+    """Convolution without padding: `[N, H, W, I], [K, K, I, O], [O] -> [N, H', W', O]`.
 
-    H' = (H - 3) // stride + 1; W' follows from W in the same way.
+    H' = (H - K) // stride + 1; W' follows from W in the same way.
 
     Args:
       x: images, float32 like the others.
@@ -30,7 +30,7 @@ def convolve(
     """
     chex.assert_rank([x, kernel], 4)
     chex.assert_type([x, kernel, bias], jnp.float32)
-    chex.assert_shape(kernel, (3, 3, x.shape[-1], None))
+    chex.assert_shape(kernel, (len(kernel), len(kernel), x.shape[-1], None))
     chex.assert_shape(bias, kernel.shape[-1:])
 
     if native.get("convolution") and not precision.is_bfloat16():

@@ -20,12 +20,12 @@ def reference(x, kernel, bias, stride, relu):
     return jax.nn.relu(y) if relu else y
 
 
-def inputs(images, height, width, channels, filters, stride):
+def inputs(images, height, width, channels, filters, stride, side=3):
     """Images, kernel, bias and a gradient of the output, all random."""
     rng = np.random.default_rng(0)
     shapes = (
-        (images, height, width, channels), (3, 3, channels, filters), (filters,),
-        (images, (height - 3) // stride + 1, (width - 3) // stride + 1, filters),
+        (images, height, width, channels), (side, side, channels, filters), (filters,),
+        (images, (height - side) // stride + 1, (width - side) // stride + 1, filters),
     )  # fmt: skip
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
@@ -55,16 +55,17 @@ def assert_equal_those_of_lax(arrays, stride, relu, error=1e-5):
 
 @pytest.mark.parametrize("kernels", [pytest.param("ours", marks=needs_kernels), "xla"])
 @pytest.mark.parametrize(
-    "stride, height, width, relu", [(1, 7, 5, True), (2, 8, 9, False), (2, 9, 8, True)]
+    "side, stride, height, width, relu",
+    [(3, 1, 7, 5, True), (3, 2, 8, 9, False), (3, 2, 9, 8, True), (2, 1, 6, 4, True)],
 )
 def test_outputs_and_gradients_equal_those_of_lax(
-    stride, height, width, relu, kernels, monkeypatch
+    side, stride, height, width, relu, kernels, monkeypatch
 ):
     if kernels == "xla":
         monkeypatch.setattr(native, "get", lambda name: None)
         jax.clear_caches()
         assert native.describe()["convolution"] == "XLA"
-    assert_equal_those_of_lax(inputs(2, height, width, 3, 4, stride), stride, relu)
+    assert_equal_those_of_lax(inputs(2, height, width, 3, 4, stride, side), stride, relu)
 
 
 @needs_kernels
@@ -72,7 +73,7 @@ def test_outputs_and_gradients_equal_those_of_lax(
 @given(
     sizes=st.tuples(
         st.integers(1, 18), st.integers(3, 9), st.integers(3, 33),
-        st.integers(1, 37), st.integers(1, 70), st.integers(1, 3),
+        st.integers(1, 37), st.integers(1, 70), st.integers(1, 3), st.integers(1, 3),
     ),
     relu=st.booleans(),
 )  # fmt: skip
@@ -80,7 +81,7 @@ def test_any_shape_equals_that_of_lax(sizes, relu):
     x, kernel, bias, gradient = inputs(*sizes)
     if relu:  # sums that are exact, and not 0, where rounding decides what passes
         x, kernel, bias = np.round(3 * x), np.round(3 * kernel), np.round(bias) + 0.5
-    assert_equal_those_of_lax([x, kernel, bias, gradient], sizes[-1], relu)
+    assert_equal_those_of_lax([x, kernel, bias, gradient], sizes[5], relu)
 
 
 @needs_kernels

@@ -9,8 +9,9 @@ Which loss reaches which parameters:
     actor, its own embedding                           x
     log temperature                                              x
 
-All losses are differentiated in one pass at the same parameters, so the convolutions of an
-observation are computed once for critic, actor and auxiliary tasks.
+All losses read the same parameters, so the convolutions of an observation are computed once for
+critic, actor and auxiliary tasks. The gradients of actor and temperature are computed in updates
+that use them; in the others the losses alone are, for the records.
 """
 
 import functools
@@ -117,9 +118,7 @@ def make_agent(
     def act(run, params: SacParams, observation, memory, key, policy_name: str, step):
         if pixels:
             observation = augmentation.center_crop(observation, config.crop_size)
-        policy = model.policy(
-            params.actor, model.actor_psi(params.critic, params.actor, observation)
-        )
+        policy = model.policy(params.actor, model.features(params.critic, observation))
         action_mask = control_training.action_mask(run, max_num_actions)
         if policy_name == agent.EVALUATION:
             return mean_action(policy, action_mask), memory
@@ -137,56 +136,60 @@ def make_agent(
             observation = augmentation.center_crop(observation, config.crop_size)
         return control_training.join(params, encode(params, observation), pairs.action)
 
-    def loss(params: types.TrainableParams, state: types.LearnerState, run, batch, sampled, key):
-        next_key, actor_key, tasks_key = jax.random.split(key, 3)
-        critic, actor_params, log_temperature = params.agent
-        target: CriticParams = state.target_params
-        fixed = jax.lax.stop_gradient
-        temperature = fixed(jnp.exp(log_temperature))
+    def loss(learned, state: types.LearnerState, run, batch, sampled, next_key, tasks_key):
+        """Of critic and auxiliary tasks, by their parameters."""
+        critic, auxiliary_params = learned
+        fixed, target = state.params.agent, state.target_params
+        temperature = jnp.exp(fixed.log_temperature)
         action_mask = control_training.action_mask(run, max_num_actions)
         t = batch.transitions
 
-        policy_t = model.policy(
-            fixed(actor_params),
-            model.actor_psi(fixed(critic), fixed(actor_params), t.next_observation),
-        )
+        policy_t = model.policy(fixed.actor, model.features(fixed.critic, t.next_observation))
         noise = jax.random.normal(next_key, policy_t.mean.shape)
         a_t, log_density_t = sample_action(policy_t, noise, action_mask)
         q_t = model.values(target, model.psi(target, t.next_observation), a_t)
         v_t = losses.soft_value(q_t, log_density_t, temperature)
         task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
         wanted, structure = jax.tree.flatten(task.images_of(tasks, batch, sampled, task_keys))
-        psi_tm1, actor_psi_tm1, of_wanted = model.encode(
-            critic, actor_params, t.observation, *wanted
-        )
+        psi_tm1, features_tm1, of_wanted = model.encode(critic, t.observation, *wanted)
         q_tm1 = model.values(critic, psi_tm1, t.action)
         squared_errors = losses.critic_loss(q_tm1, t.reward, t.discount, v_t)
         loss_critic = jnp.mean(t.weight * squared_errors)
+        metrics = {
+            "loss_critic": loss_critic,
+            "temperature": temperature,
+            "q_mean": jnp.mean(q_tm1),
+        }
+        agent_params = fixed._replace(critic=critic)
+        view = task.UpdateView(agent_params, target, psi_tm1, batch, sampled)
+        images = jax.tree.unflatten(structure, of_wanted)
+        auxiliary = task.total_loss(
+            tasks, auxiliary_params, view, images, state.task_state, run.constants, task_keys
+        )
+        transition_loss = squared_errors + auxiliary.in_priorities
+        metrics |= auxiliary.metrics
+        return loss_critic + auxiliary.total, (transition_loss, metrics, (psi_tm1, features_tm1))
 
-        policy = model.policy(actor_params, actor_psi_tm1)
-        noise = jax.random.normal(actor_key, policy.mean.shape)
+    def actor_loss(learned, critic: CriticParams, run, encoded, key):
+        """Of actor and temperature, by their parameters; `encoded` are psi and features."""
+        actor_params, log_temperature = learned
+        psi, features = encoded
+        policy = model.policy(actor_params, features)
+        noise = jax.random.normal(key, policy.mean.shape)
+        action_mask = control_training.action_mask(run, max_num_actions)
         action, log_density = sample_action(policy, noise, action_mask)
-        q = model.values(fixed(critic), fixed(psi_tm1), action)
+        q = model.values(critic, psi, action)
+        temperature = jnp.exp(log_temperature)
         loss_actor = jnp.mean(losses.actor_loss(q, log_density, temperature))
         loss_temperature = jnp.mean(
             losses.temperature_loss(log_temperature, log_density, -run.num_valid_actions)
         )
-        total = loss_critic + loss_actor + loss_temperature
         metrics = {
-            "loss_critic": loss_critic,
             "loss_actor": loss_actor,
             "loss_temperature": loss_temperature,
-            "temperature": temperature,
             "entropy": -jnp.mean(log_density),
-            "q_mean": jnp.mean(q_tm1),
         }
-        view = task.UpdateView(params.agent, target, psi_tm1, batch, sampled)
-        images = jax.tree.unflatten(structure, of_wanted)
-        auxiliary = task.total_loss(
-            tasks, params.auxiliary, view, images, state.task_state, run.constants, task_keys
-        )
-        transition_loss = squared_errors + auxiliary.in_priorities
-        return total + auxiliary.total, (transition_loss, metrics | auxiliary.metrics)
+        return loss_actor + loss_temperature, metrics
 
     def cropped(batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
         """Crops every observation of a batch, each at its own place."""
@@ -208,21 +211,31 @@ def make_agent(
     def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
         del kind  # there is one
         key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
-        gradients, (transition_loss, metrics) = jax.grad(loss, has_aux=True)(
-            state.params, state, run, cropped(batch, crop_key), batch, loss_key
-        )
+        next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
         updates = state.updates + 1
         actor_due = updates % config.actor_period == 0
         target_due = updates % config.target_period == 0
-        p, g, o = state.params, gradients, state.opt_state
+        p, o = state.params, state.opt_state
+        learned = p.agent.critic, p.auxiliary
+        gradients, (transition_loss, metrics, encoded) = jax.grad(loss, has_aux=True)(
+            learned, state, run, cropped(batch, crop_key), batch, next_key, tasks_key
+        )
+        of_actor = p.agent.actor, p.agent.log_temperature
+        (actor_gradient, temperature_gradient), actor_metrics = jax.lax.cond(
+            actor_due,
+            jax.grad(actor_loss, has_aux=True),
+            lambda own, *rest: (jax.tree.map(jnp.zeros_like, own), actor_loss(own, *rest)[1]),
+            of_actor, p.agent.critic, run, encoded, actor_key,
+        )  # fmt: skip
+        metrics |= actor_metrics
         (critic, auxiliary), critic_opt, metrics["gradient_norm"] = optimizer.step(
-            (g.agent.critic, g.auxiliary), o.critic, (p.agent.critic, p.auxiliary)
+            gradients, o.critic, learned
         )
         actor_params, actor_opt, _ = optimizer.step(
-            g.agent.actor, o.actor, p.agent.actor, actor_due
+            actor_gradient, o.actor, p.agent.actor, actor_due
         )
         log_temperature, temperature_opt, _ = temperature_optimizer.step(
-            g.agent.log_temperature, o.temperature, p.agent.log_temperature, actor_due
+            temperature_gradient, o.temperature, p.agent.log_temperature, actor_due
         )
         encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
         taus = CriticParams(encoder_tau, encoder_tau, critic_tau)

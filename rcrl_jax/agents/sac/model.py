@@ -44,17 +44,16 @@ class SacModel(NamedTuple):
     Attributes:
       init: `keys [5] -> SacParams`.
       psi: `(critic, observation [N, *obs]) -> psi [N, d]`.
-      actor_psi: `(critic, actor, observation [N, *obs]) -> [N, d]`, what the policy reads.
-      encode: `(critic, actor, observation, *others) -> (psi, actor_psi, psi of each other one)`;
-        no gradient of `actor_psi` reaches the convolutions.
+      features: `(critic, observation [N, *obs]) -> [N, F]`, what embeddings read.
+      encode: `(critic, observation, *others) -> (psi, features, psi of each other one)`.
       values: `(critic, psi [N, d], action [N, A]) -> [N, 2]`, of both critics.
-      policy: `(actor, actor_psi [N, d]) -> Policy` of `[N, A]`.
+      policy: `(actor, features [N, F]) -> Policy` of `[N, A]`.
       psi_size: d.
     """
 
     init: Callable[[chex.PRNGKey], SacParams]
     psi: Callable[[CriticParams, jax.Array], jax.Array]
-    actor_psi: Callable[[CriticParams, ActorParams, jax.Array], jax.Array]
+    features: Callable[[CriticParams, jax.Array], jax.Array]
     encode: Callable[..., tuple[jax.Array, jax.Array, list[jax.Array]]]
     values: Callable[[CriticParams, jax.Array, jax.Array], jax.Array]
     policy: Callable[[ActorParams, jax.Array], Policy]
@@ -107,31 +106,25 @@ def make_model(
     def psi(critic: CriticParams, observation: jax.Array) -> jax.Array:
         return psi_of_features(critic.embedding, features(critic, observation))
 
-    def actor_psi(critic: CriticParams, params: ActorParams, observation: jax.Array) -> jax.Array:
-        return psi_of_features(params.embedding, features(critic, observation))
-
-    def encode_each(critic, params, observation, *others):
+    def encode_each(critic, observation, *others):
         shared = features(critic, observation)
-        first = psi_of_features(critic.embedding, shared)
-        of_actor = psi_of_features(params.embedding, jax.lax.stop_gradient(shared))
-        return first, of_actor, [psi(critic, other) for other in others]
+        return psi_of_features(critic.embedding, shared), shared, [psi(critic, x) for x in others]
 
-    def encode_together(critic, params, *observations):
+    def encode_together(critic, *observations):
         shared = features(critic, jnp.concatenate(observations))
-        of_actor = psi_of_features(params.embedding, jax.lax.stop_gradient(shared))
         ends = np.cumsum([len(observation) for observation in observations])
         first, *others = jnp.split(psi_of_features(critic.embedding, shared), ends[:-1])
-        return first, of_actor[: len(first)], others
+        return first, shared[: len(first)], others
 
-    def encode(critic, params, *observations):
+    def encode(critic, *observations):
         return jax.lax.platform_dependent(
-            critic, params, *observations, cpu=encode_each, default=encode_together
+            critic, *observations, cpu=encode_each, default=encode_together
         )
 
     def values(critic: CriticParams, psi_: jax.Array, action: jax.Array) -> jax.Array:
         return critics.apply(critic.critics, jnp.concatenate([psi_, action], axis=-1))
 
-    def policy(params: ActorParams, embedded: jax.Array) -> Policy:
-        return actor.apply(params.actor, embedded)
+    def policy(params: ActorParams, shared: jax.Array) -> Policy:
+        return actor.apply(params.actor, psi_of_features(params.embedding, shared))
 
-    return SacModel(init, psi, actor_psi, encode, values, policy, psi_size)
+    return SacModel(init, psi, features, encode, values, policy, psi_size)

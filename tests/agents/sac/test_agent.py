@@ -315,6 +315,19 @@ def test_actor_and_targets_have_their_own_periods():
     assert [moved(a.target_params, b.target_params) for a, b in steps] == [False, False, True]
 
 
+def test_gradients_of_the_actor_are_computed_when_they_are_used():
+    """In other updates the policy's and the critics' products forwards, three and six, alone."""
+    agent, _ = agent_of("state_sac")
+    made = jax.make_jaxpr(agent.update)(RUN, fresh("state_sac"), batch_of("state_sac"))
+    counts = [
+        [str(way).count("dot_general[") for way in eqn.params["branches"]]
+        for eqn in made.eqns
+        if eqn.primitive.name == "cond"  # Adam's, too, which has no products
+    ]
+    ((forwards, with_gradients),) = (count for count in counts if any(count))
+    assert forwards == 9 and with_gradients > 2 * forwards
+
+
 # --- what training is told ---------------------------------------------------------------------
 
 

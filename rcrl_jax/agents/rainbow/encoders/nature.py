@@ -1,5 +1,6 @@
 """The Nature DQN encoder, which the original Rainbow uses."""
 
+import functools
 from collections.abc import Callable
 
 import chex
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax.networks import initializers
+from rcrl_jax.ops import convolution
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
 _MOST_PARTS = 32
@@ -36,22 +38,30 @@ def convolve(
     Returns:
       `[N, (H - K) / stride + 1, (W - K) / stride + 1, out]`.
     """
+    cells, weights = _as_cells(images, kernel, stride)
+    taps, (_, rows, columns, _) = len(weights), cells.shape
+    rows, columns = rows - taps + 1, columns - taps + 1
+    shifted = [cells[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
+    weights = weights.reshape(-1, weights.shape[-1])
+    patches = jnp.concatenate(shifted, axis=-1)
+    if multiply is not None:
+        return multiply(jax.lax.optimization_barrier(patches), weights)
+    return jax.lax.platform_dependent(patches, weights, cuda=_multiply_in_parts, default=jnp.matmul)
+
+
+def _as_cells(images, kernel, stride):
+    """Cells `[N, H / s, W / s, s s in]`, and the kernel `[K / s, K / s, s s in, out]` over them."""
     chex.assert_rank([images, kernel], 4)
     chex.assert_shape(kernel, (kernel.shape[0], kernel.shape[0], images.shape[-1], None))
     chex.assert_is_divisible(kernel.shape[0], stride)
     n, height, width, channels_in = images.shape
     taps, channels_out = kernel.shape[0] // stride, kernel.shape[-1]
     rows, columns = height // stride, width // stride
-    blocks = images.reshape(n, rows, stride, columns, stride, channels_in)
-    blocks = blocks.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows, columns, -1)
-    rows, columns = rows - taps + 1, columns - taps + 1
-    shifted = [blocks[:, i : i + rows, j : j + columns] for i in range(taps) for j in range(taps)]
+    cells = images.reshape(n, rows, stride, columns, stride, channels_in)
+    cells = cells.transpose(0, 1, 3, 2, 4, 5).reshape(n, rows, columns, -1)
     weights = kernel.reshape(taps, stride, taps, stride, channels_in, channels_out)
-    weights = weights.transpose(0, 2, 1, 3, 4, 5).reshape(-1, channels_out)
-    patches = jnp.concatenate(shifted, axis=-1)
-    if multiply is not None:
-        return multiply(jax.lax.optimization_barrier(patches), weights)
-    return jax.lax.platform_dependent(patches, weights, cuda=_multiply_in_parts, default=jnp.matmul)
+    weights = weights.transpose(0, 2, 1, 3, 4, 5).reshape(taps, taps, -1, channels_out)
+    return cells, weights
 
 
 @jax.custom_vjp
@@ -103,5 +113,20 @@ class NatureEncoder(nn.Module):
             shape = (side, side, channels_in, channels)
             kernel = self.param(f"conv{number}_kernel", init, shape)
             bias = self.param(f"conv{number}_bias", init, (channels,))
-            activation = nn.relu(convolve(activation, kernel, stride) + bias[None, None, None])
+            activation = jax.lax.platform_dependent(
+                activation,
+                kernel,
+                bias,
+                cpu=functools.partial(_layer_on_cpu, stride=stride),
+                default=functools.partial(_layer, stride=stride),
+            )
         return activation.reshape(len(observation), -1)
+
+
+def _layer(x, kernel, bias, *, stride):
+    return nn.relu(convolve(x, kernel, stride) + bias[None, None, None])
+
+
+def _layer_on_cpu(x, kernel, bias, *, stride):
+    """A convolution over cells, which has stride 1: twice as fast as the product of its windows."""
+    return convolution.convolve(*_as_cells(x, kernel, stride), bias, 1, True)

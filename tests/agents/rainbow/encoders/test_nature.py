@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from rcrl_jax.agents.rainbow.encoders import nature
+from rcrl_jax.ops import native
 from tests.ops import lax
 
 
@@ -33,7 +34,11 @@ def test_output_and_gradients_of_the_convolution_equal_those_of_lax(taps, stride
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
-def test_encoder_equals_the_published_network():
+@pytest.mark.parametrize("kernels", [True, False])
+def test_encoder_equals_the_published_network(kernels, monkeypatch):
+    if not kernels:
+        monkeypatch.setattr(native, "get", lambda name: None)
+        jax.clear_caches()
     stacks = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), np.uint8)
     encoder = nature.NatureEncoder()
     params = jax.jit(encoder.init)(jax.random.key(0), stacks)
@@ -54,6 +59,16 @@ def test_encoder_equals_the_published_network():
         for name in ("kernel", "bias"):
             values = np.ravel(p[f"conv{layer}_{name}"]) * np.sqrt(fan_in)
             assert stats.kstest(values, "uniform", args=(-1, 2)).pvalue > 1e-3
+
+
+@pytest.mark.skipif(native.get("convolution") is None, reason="the kernels are not compiled")
+@pytest.mark.parametrize("platform, calls", [("cpu", 3), ("cuda", 0)])
+def test_every_layer_is_a_kernel_of_ours_on_the_cpu_alone(platform, calls):
+    encoder = nature.NatureEncoder()
+    stacks = jax.ShapeDtypeStruct((2, 4, 84, 84), np.uint8)
+    params = jax.eval_shape(encoder.init, jax.random.key(0), stacks)
+    lowered = jax.jit(encoder.apply).trace(params, stacks).lower(lowering_platforms=(platform,))
+    assert lowered.as_text().count("call @rcrl_convolve") == calls
 
 
 @pytest.mark.parametrize("images", [1, 3, 32])
