@@ -218,6 +218,17 @@ def test_the_guide_to_extending_shows_the_tested_tasks():
         assert [task.rstrip() in block for block in blocks].count(True) == 1
 
 
+def test_the_guide_to_extending_shows_an_encoder_and_its_entry():
+    network, entry = (
+        next(block for block in blocks_of_the_guide() if text in block)
+        for text in ("class ImpalaEncoder", '"impala": Encoder(')
+    )
+    assert len(network.splitlines()) <= 15
+    (module,) = (ROOT / "rcrl_jax").rglob("impala.py")
+    assert network in module.read_text()
+    assert entry in (ROOT / "rcrl_jax" / "config" / "choices.py").read_text()
+
+
 def blocks_of_the_guide() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
 

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rcrl_jax.agents.rainbow.encoders import Encoder
 from rcrl_jax.networks import initializers
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels out, kernel, stride
@@ -80,16 +81,12 @@ def _multiply_backward(saved, gradient):
 _multiply_in_parts.defvjp(_multiply_forward, _multiply_backward)
 
 
-class NatureEncoder(nn.Module):
+class NatureEncoder(Encoder):
     """Three convolutions without padding: 8x8 stride 4, 4x4 stride 2, 3x3 stride 1.
 
     Source: Mnih et al. (2015). Initial values, and no padding, as in github.com/Kaixhin/Rainbow
     `model.py`, architecture `canonical`.
     """
-
-    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Maps several batches of frames, one after the other."""
-        return tuple(self(observation) for observation in observations)
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
