@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
-from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
 
 from rcrl_jax import files
+from rcrl_jax.config.presets import Config
+from rcrl_jax.training.environments import environment_of
 
 _SCALE, _SIDE = 4, 420  # frames are enlarged up to 4 times, while their shorter side is below 420
 _CELL = 8  # pixels of a cell of a binary board, before they are enlarged
@@ -92,14 +93,15 @@ def _drawn(frame: np.ndarray) -> np.ndarray:
     return as_picture(frame) if frame.ndim == 3 and frame.shape[-1] > 3 else frame
 
 
-def check(config: Any) -> None:
+def check(config: Config, game: str) -> None:
     """Checks that agents of a configuration can be filmed here.
 
     Raises:
-        VideoFailed: they see no frames, or there is no ffmpeg.
+        VideoFailed: they see no frames and people cannot watch the game, or there is no ffmpeg.
     """
-    if config.observation == "state":
-        raise VideoFailed("--video: there are no frames to film with observation='state'")
+    why = environment_of(config, game).why_not_drawn(game) if config.observation == "state" else ""
+    if why:
+        raise VideoFailed(f"--video: {why}")
     find_ffmpeg()
 
 

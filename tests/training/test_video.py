@@ -122,9 +122,9 @@ def test_errors_of_ffmpeg_are_quoted_and_the_old_video_stays(tmp_path, monkeypat
 
 
 def test_states_cannot_be_filmed():
-    video.check(presets.DMC_PRESETS["rcrl_sac"])
+    video.check(presets.DMC_PRESETS["rcrl_sac"], "walker_walk")
     with pytest.raises(video.VideoFailed, match="--video: there are no frames"):
-        video.check(presets.DMC_PRESETS["state_sac"])
+        video.check(presets.DMC_PRESETS["state_sac"], "walker_walk")
 
 
 def test_binary_boards_have_a_colour_for_each_plane():
