@@ -315,7 +315,8 @@ def _picture(environment: str, game: gymnasium.Env) -> np.ndarray:
     Raises:
         SimulatorFailed: it draws no such picture.
     """
-    with _failing(environment):
+    drawn = None
+    with _failing(environment), contextlib.suppress(NotImplementedError):
         drawn = game.render()
     picture = np.array(drawn)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:

@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, presets
 from rcrl_jax.training import video
 
 
@@ -125,6 +125,10 @@ def test_states_cannot_be_filmed():
     video.check(presets.DMC_PRESETS["rcrl_sac"], "walker_walk")
     with pytest.raises(video.VideoFailed, match="--video: there are no frames"):
         video.check(presets.DMC_PRESETS["state_sac"], "walker_walk")
+    dense = fields.replace(presets.ATARI_PRESETS["rcrl"], {"encoder": "dense"})
+    video.check(dense, "gymnasium.CartPole-v1")  # which draws its pictures
+    with pytest.raises(video.VideoFailed, match="--video: .*Symbols cannot be filmed"):
+        video.check(dense, "tests.envs.own_games.Symbols")
 
 
 def test_binary_boards_have_a_colour_for_each_plane():
