@@ -154,6 +154,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "add": remember,
     }
     milliseconds = {f"{name}_ms": 1e3 * median_s(call, repeats) for name, call in parts.items()}
+    cpu_s = min(timeit.repeat(update, time.process_time, number=1, repeat=repeats))
     updates_a_step = schedule.updates / schedule.update_period
     if several:  # the first ones alone may take hours
         of_update = ("sample_ms", "update_ms", "priorities_ms")
@@ -180,6 +181,7 @@ def measure_fleet(plan, memory) -> dict[str, float]:
         "loop_ms": loop_ms,  # of world models the sum of its parts
         "updates_a_step": updates_a_step,
         **milliseconds,
+        "update_cpu_ms": 1e3 * cpu_s,  # of all threads, the least
         "update_gflop_per_run": flop / 1e9,
         "update_gflop_per_s": runs * flop / milliseconds["update_ms"] / 1e6,
         "host_gib": memory.host / 2**30,
@@ -200,7 +202,8 @@ def report(machine: dict[str, float], fleets: Sequence[dict[str, Any]]) -> str:
             f"{f['agent_steps_per_s']:.1f} agent steps/s, {f['loop_ms']:.2f} ms a step, "
             f"{cost:.2f} x the cost of a run at R = {fleets[0]['runs']}",
             f"  update       {f['update_ms']:8.2f} ms, {f['update_gflop_per_run']:.2f} GFLOP a run,"
-            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured rate",
+            f" {f['update_gflop_per_s']:.0f} GFLOP/s = {share:.0%} of the measured rate;"
+            f" {f['update_cpu_ms']:.0f} ms of CPU",
         ]
         for part in ("act", "environment", "sample", "priorities", "add"):
             lines.append(f"  {part:<12} {f[f'{part}_ms']:8.2f} ms")

@@ -275,7 +275,7 @@ def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
       OSError: too little space on the disk.
     """
     if plan.film:
-        video.check(plan.config)
+        video.check(plan.config, plan.runs[0].game)
     prediction.check_resources(plan, spec)
 
 

@@ -27,7 +27,7 @@ from rcrl_jax.agents.rainbow import network as rainbow
 from rcrl_jax.agents.rainbow import noisy
 from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.agents.rainbow.encoders import data_efficient as encoders
-from rcrl_jax.agents.rainbow.encoders import nature
+from rcrl_jax.agents.rainbow.encoders import impala, nature
 from rcrl_jax.agents.sac import model as sac_model
 from rcrl_jax.agents.sac import network as sac
 from rcrl_jax.agents.simple import model as simple_model
@@ -205,6 +205,23 @@ def nature_encoding() -> Case:
 
     arguments = {"params": layers}, stacks
     return Case(nature.NatureEncoder().apply, slow, arguments, (0,), 1e-4)
+
+
+def impala_convolution() -> Case:
+    """Of which the residual blocks have ReLU in one layer of two."""
+    layers = [impala.Convolution(8, relu=relu) for relu in (True, False)]
+    params = [{"params": layer(3, 3, 8, 8, seed=i)} for i in range(2)]
+
+    def function(x, *params):
+        for module, own in zip(layers, params, strict=True):
+            x = module.apply(own, x)
+        return x
+
+    def slow(x, first, second):
+        (k1, b1), (k2, b2) = ((p["params"]["kernel"], p["params"]["bias"]) for p in (first, second))
+        return lax.convolve(jax.nn.relu(lax.convolve(x, k1, b1, 1, "SAME")), k2, b2, 1, "SAME")
+
+    return Case(function, slow, (rows_of(6, 7, 5, 8), *params), (0, 1, 2), 1e-5, True)
 
 
 def patches_encoding() -> Case:
@@ -451,6 +468,7 @@ def table():
         ("agents/simple/network.py", "most_likely", "cpu", simple_most_likely),
         ("agents/rainbow/encoders/nature.py", "convolve", "cuda", nature_convolution),
         ("agents/rainbow/encoders/nature.py", "NatureEncoder.__call__", "cpu", nature_encoding),
+        ("agents/rainbow/encoders/impala.py", "Convolution.__call__", "cpu", impala_convolution),
         ("ops/precision.py", "at_precision.at_its_precision", "cuda", product_in_tf32),
         ("ops/products.py", "_multiply_backward", "cpu", small_product),
         ("agents/rainbow/encoders/data_efficient.py", "encode_each", "cpu", patches_encoding),

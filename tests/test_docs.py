@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 
+import imageio_ffmpeg
 import numpy as np
 import pytest
 
@@ -218,6 +219,17 @@ def test_the_guide_to_extending_shows_the_tested_tasks():
         assert [task.rstrip() in block for block in blocks].count(True) == 1
 
 
+def test_the_guide_to_extending_shows_an_encoder_and_its_entry():
+    network, entry = (
+        next(block for block in blocks_of_the_guide() if text in block)
+        for text in ("class ImpalaEncoder", '"impala": Encoder(')
+    )
+    assert len(network.splitlines()) <= 15
+    (module,) = (ROOT / "rcrl_jax").rglob("impala.py")
+    assert network in module.read_text()
+    assert entry in (ROOT / "rcrl_jax" / "config" / "choices.py").read_text()
+
+
 def blocks_of_the_guide() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
 
@@ -232,7 +244,7 @@ def test_an_agent_of_the_guide_trains_the_task_of_the_guide(capsys):
 
 
 def test_the_linter_accepts_the_game_of_the_guide():
-    (game,) = (block for block in blocks_of_the_guide() if "def make():" in block)
+    (game,) = (block for block in blocks_of_the_guide() if "def make(" in block)
     assert len(game.splitlines()) <= 10
     for command in (["check", "--quiet", "--ignore=D100"], ["format", "--quiet", "--check"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename=mygame.py", "-"]
@@ -240,15 +252,15 @@ def test_the_linter_accepts_the_game_of_the_guide():
         assert ended.returncode == 0, ended.stdout
 
 
-def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_evaluated(tmp_path, monkeypatch):
-    (game,) = (block for block in blocks_of_the_guide() if "def make():" in block)
+def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_told_of(tmp_path, monkeypatch):
+    """Evaluated with a film, compared with another arm, reported: each command of the guide."""
+    (game,) = (block for block in blocks_of_the_guide() if "def make(" in block)
     (tmp_path / "mygame.py").write_text(game)
-    train, evaluate = (
-        re.findall(rf"^python -m experiments\.{name} (.*mygame.*)$", EXTENDING.read_text(), re.M)[0]
-        for name in ("train", "evaluate")
+    train, evaluate, other, compare, report = (
+        line.removeprefix("python -m ").split()
+        for line in re.findall(r"^python -m .*runs/mygame.*$", EXTENDING.read_text(), re.M)
     )
-    small = "--steps=80 --config.learn_start=40 --config.hidden_size=8 --eval_episodes=2"
-    flags = f"{train} {small}".split()
+    small = "--steps=80 --config.learn_start=40 --config.hidden_size=8 --eval_episodes=2".split()
     save = checkpoints.CheckpointStore.save
 
     def save_and_stop(store, checkpoint):
@@ -257,14 +269,25 @@ def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_evaluated(tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints.CheckpointStore, "save", save_and_stop)
-        stopped = programs.call(
-            "experiments.train", *flags, directory=tmp_path, checkpoint_period=50
-        )
+        stopped = programs.call(*train, *small, directory=tmp_path, checkpoint_period=50)
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
-    done = programs.call("experiments.train", *flags, directory=tmp_path)
+    done = programs.call(*train, *small, directory=tmp_path)
     assert done.returncode == 0 and "resuming at step 5" in done.stdout, done.stderr
-    scored = programs.call("experiments.evaluate", *evaluate.split(), directory=tmp_path)
+    scored = programs.call(*evaluate, directory=tmp_path)
     assert scored.returncode == 0 and "mean of 20 episodes" in scored.stdout, scored.stderr
+    (film,) = (tmp_path / "runs" / "evaluate-rcrl-80").rglob("video.mp4")
+    described = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(film)]
+    assert "320x320" in subprocess.run(described, capture_output=True, text=True).stderr
+    assert programs.call(*other, *small, directory=tmp_path).returncode == 0
+    changed = "(hidden_size=8, learn_start=40)"
+    compare = [word + changed * word.startswith(("--first", "--second")) for word in compare]
+    compared = programs.call(*compare, directory=tmp_path)
+    assert compared.returncode == 0 and not compared.stderr, compared.stderr
+    assert "mygame.make" in compared.stdout and "no reference scores" in compared.stdout
+    reported = programs.call(*report, directory=tmp_path)
+    assert "runs: 2, left out: 0" in reported.stdout, reported.stderr
+    page = (tmp_path / "mygame.html").read_text()
+    assert "mygame.make" in page and "Games of one" in page
 
 
 def test_a_newcomer_s_page_is_short_and_its_code_runs(tmp_path, monkeypatch, capsys):

@@ -37,6 +37,15 @@ ENCODERS = {
         bytes_an_image=4 * (84 * 84 * 4 * 5 + 3 * 20 * 20 * 32),
         large_blocks=True,
     ),
+    # As XLA allocates on a CPU, some ten arrays of the first layer's size.
+    "impala": Encoder(
+        "agents.rainbow.encoders.impala.ImpalaEncoder",
+        "IMPALA's residual network",
+        psi_size=3872,
+        reads="frames",
+        bytes_an_image=4 * 10 * 84 * 84 * 16,
+        large_blocks=True,
+    ),
     "minatar": Encoder(
         "agents.rainbow.encoders.minatar.MinAtarEncoder",
         "one 4x4 convolution on binary frames of 10 x 10 cells",
@@ -57,6 +66,8 @@ ENCODERS = {
     ),
 }
 """The encoders of C51 Rainbow."""
+
+_OF_IMAGES = tuple(name for name, one in ENCODERS.items() if one.reads in ("patches", "frames"))
 
 
 class Task(NamedTuple):
@@ -81,7 +92,7 @@ TASKS = {
         ("rainbow", "sac"),
         draws_samples=False,
         # It crops images.
-        needs={"observation": ("pixels",), "encoder": ("data_efficient", "nature")},
+        needs={"observation": ("pixels",), "encoder": _OF_IMAGES},
     ),
     "reconstruction": Task(
         "tasks.reconstruction.make_reconstruction",

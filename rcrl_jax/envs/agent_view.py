@@ -27,6 +27,7 @@ taken.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +111,10 @@ class AgentEnvironment:
         if self._protocol.restart_period is None:  # manifests of most agents do not have it
             del protocol["restart_period"]
         return {**self._environment.description, **protocol}
+
+    def shows(self, row: int) -> Callable[[], VectorEnvironment] | None:
+        """See `VectorEnvironment.shows`."""
+        return self._environment.shows(row)
 
     def log_frames(self, log: FrameLog) -> None:
         """Takes frames from `log` as far as it goes, and adds those that follow.

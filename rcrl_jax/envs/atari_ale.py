@@ -6,7 +6,7 @@ import ale_py
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from rcrl_jax.envs.atari_games import NEVER, AtariGames, Screen, halve
+from rcrl_jax.envs.atari_games import NEVER, AtariGames, Screen
 
 
 class AleAtari(AtariGames):
@@ -40,13 +40,12 @@ class AleAtari(AtariGames):
             life_loss_info=False,
             use_fire_reset=False,
         )
-        self._seeds = seeds
         super().__init__(
             vector,
+            game,
+            seeds,
             screen,
-            len(seeds),
             int(vector.single_action_space.n),
-            game=game,
             backend="ale",
             backend_version=ale_py.__version__,
             emulator=f"ALE {ale_py.__version__}",
@@ -60,4 +59,5 @@ class AleAtari(AtariGames):
         return observation[mask], info["lives"][mask]
 
     def _frames(self, observation: np.ndarray) -> np.ndarray:
-        return observation[:, 0] if self._is_grey else halve(observation[:, 0])
+        shown = observation[:, 0]
+        return shown if self._screen.is_grey else self._screen.read(shown)

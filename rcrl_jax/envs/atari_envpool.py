@@ -3,7 +3,7 @@
 import envpool
 import numpy as np
 
-from rcrl_jax.envs.atari_games import NEVER, AtariGames, Screen, halve
+from rcrl_jax.envs.atari_games import NEVER, AtariGames, Screen
 
 
 class EnvpoolAtari(AtariGames):
@@ -38,10 +38,10 @@ class EnvpoolAtari(AtariGames):
         )
         super().__init__(
             pool,
+            game,
+            seeds,
             screen,
-            len(seeds),
             int(pool.action_space.n),
-            game=game,
             backend="envpool",
             backend_version=envpool.__version__,
             emulator=f"ALE as built into envpool {envpool.__version__}",
@@ -55,7 +55,7 @@ class EnvpoolAtari(AtariGames):
         return observation, info["lives"]
 
     def _frames(self, observation: np.ndarray) -> np.ndarray:
-        if self._is_grey:
+        if self._screen.is_grey:
             return observation[:, 0]
         # The pool has colours before rows.
-        return np.ascontiguousarray(halve(np.moveaxis(observation, 1, -1)))
+        return np.ascontiguousarray(self._screen.read(np.moveaxis(observation, 1, -1)))

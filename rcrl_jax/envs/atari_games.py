@@ -1,5 +1,7 @@
 """What the two Atari backends share: how games are shown, and the vector of one game's copies."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ class Screen(NamedTuple):
 
     frame_shape: tuple[int, ...] = (84, 84)  # grey, or with a third axis of 3 colours
     most_noops: int = 30  # n: a game starts after 0 to n - 1 (ale) or 1 to n (envpool) no-ops
+    halved: bool = True  # in colour: whether a pixel is the mean of 2 x 2 of the screen drawn
 
     @property
     def is_grey(self) -> bool:
@@ -30,19 +33,25 @@ class Screen(NamedTuple):
 
     @property
     def drawn(self) -> tuple[int, int]:
-        """Height and width to which a backend averages the console's screen.
-
-        Twice those of a frame in colour, which `halve` makes of them.
-        """
+        """Height and width to which a backend averages the console's screen."""
         height, width = self.frame_shape[:2]
-        return (height, width) if self.is_grey else (2 * height, 2 * width)
+        return (height, width) if self.is_grey or not self.halved else (2 * height, 2 * width)
+
+    def read(self, screens: np.ndarray) -> np.ndarray:
+        """The frames of screens drawn in colour, `[R, *drawn, 3] uint8`."""
+        return halve(screens) if self.halved else screens
 
     def describe(self) -> dict[str, str]:
         """What a manifest says about colours and sizes."""
         size = f"{self.frame_shape[0]}x{self.frame_shape[1]}"
         if self.is_grey:
             return {"grayscale": "palette luminance", "resize": f"{size}, area averaging"}
-        return {"colours": "RGB", "resize": f"{size}, means of 2x2 pixels, truncated"}
+        means = ", means of 2x2 pixels, truncated" if self.halved else ""
+        return {"colours": "RGB", "resize": f"{size}{means}"}
+
+
+WATCHED = (210, 160, 3)
+"""The console's own screen, with the colours of its palette."""
 
 
 def halve(screens: np.ndarray) -> np.ndarray:
@@ -59,22 +68,30 @@ class AtariGames(VectorEnvironment):
     """
 
     def __init__(
-        self, vector: Any, screen: Screen, num_envs: int, num_actions: int, **description: Any
+        self,
+        vector: Any,
+        game: str,
+        seeds: np.ndarray,
+        screen: Screen,
+        num_actions: int,
+        **description: Any,
     ):
         """Describes the games.
 
         Args:
             vector: the backend's vector of environments.
+            game: its name.
+            seeds: `[R]`, of its copies.
             screen: how games are shown.
-            num_envs: R.
             num_actions: of the game's minimal action set.
-            **description: what the backend adds to the manifest: game, backend, versions, no-ops.
+            **description: what the backend adds to the manifest: backend, versions, no-ops.
         """
-        self._vector, self._is_grey = vector, screen.is_grey
-        self.num_envs = num_envs
+        self._vector, self._game, self._seeds, self._screen = vector, game, seeds, screen
+        self.num_envs = len(seeds)
         self.spec = discrete_spec(screen.frame_shape, num_actions)
-        self.num_valid_actions = np.full(num_envs, num_actions, np.int32)
+        self.num_valid_actions = np.full(self.num_envs, num_actions, np.int32)
         self.description = {
+            "game": game,
             **description,
             "frame_skip": 4,
             "frame_pooling": "maximum of the last two emulator frames, then resize",
@@ -113,6 +130,11 @@ class AtariGames(VectorEnvironment):
             terminated, truncated,
         )  # fmt: skip
         return self._last
+
+    def shows(self, row: int) -> Callable[[], VectorEnvironment]:
+        """The console's screen in colour. See `VectorEnvironment.shows`."""
+        screen = Screen(WATCHED, self._screen.most_noops, halved=False)
+        return functools.partial(type(self), self._game, self._seeds[row : row + 1], screen)
 
     def close(self) -> None:
         """Ends the environments and their threads."""

@@ -1,8 +1,8 @@
 """Games of one's own: any environment of gymnasium, or what a function of a module makes.
 
-An environment is written `gymnasium:CartPole-v1` or `mymodule:make`. The function takes no
-arguments and returns an environment with gymnasium's interface. Its module is looked for in the
-current folder, too.
+An environment is written `gymnasium:CartPole-v1` or `mymodule:make`. The function returns one with
+gymnasium's interface; `render_mode` is its only argument, if it has any. Its module
+is looked for in the current folder, too.
 """
 
 import contextlib
@@ -10,13 +10,14 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import inspect
 import math
 import os
 import pathlib
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -110,6 +111,22 @@ def probe(name: str) -> Probe:
         return Probe(kind, shape, discrete, number, _sources(environment, copies[0]), repeats)
 
 
+@functools.cache
+def why_not_drawn(name: str) -> str:
+    """Why people cannot watch a game; empty if they can. Draws its first picture."""
+    environment = environment_of(name)
+    if not probe(name).repeats:
+        return f"{environment} cannot be played again: equal seeds and actions show other games"
+    try:
+        with contextlib.closing(_make(environment, "rgb_array")) as game:
+            with _failing(environment):
+                game.reset(seed=0)
+            _picture(environment, game)
+    except (ValueError, SimulatorFailed) as error:
+        return str(error)
+    return ""
+
+
 def make_spec(name: str, image_shape: tuple[int, ...], *, bits: bool) -> EnvironmentSpec:
     """The spec of the environments that `make_games` makes; arguments as there."""
     found = probe(name)
@@ -151,13 +168,22 @@ def make_games(
         ValueError: there is no such environment, an agent cannot play it, or a bad seed.
         SimulatorFailed: it fails in its first steps.
     """
-    return _Games(name, validate_seeds(seeds), image_shape, bits)
+    return _Games(name, validate_seeds(seeds), image_shape, bits, render_mode=None)
 
 
 class _Games(VectorEnvironment):
-    """See `make_games`."""
+    """See `make_games`. With the `render_mode` 'rgb_array', frames are pictures for people."""
 
-    def __init__(self, name: str, seeds: np.ndarray, image_shape: tuple[int, ...], bits: bool):
+    def __init__(
+        self,
+        name: str,
+        seeds: np.ndarray,
+        image_shape: tuple[int, ...],
+        bits: bool,
+        render_mode: str | None,
+    ):
+        self._made = name, seeds, image_shape, bits
+        self._is_drawn = render_mode is not None
         found = probe(name)
         self._name = environment_of(name)
         self._shape = found.shape
@@ -178,7 +204,7 @@ class _Games(VectorEnvironment):
         if found.kind == IMAGE:
             self.description["image"] = {"resized": "bilinear", "grey": len(frame.shape) == 2}
         self._seeds: list[int | None] = seeds.tolist()
-        self._games = [_make(self._name) for _ in seeds]
+        self._games = [_make(self._name, render_mode) for _ in seeds]
         self._last: TimeStep | None = None
 
     def reset(self, mask: np.ndarray | None = None) -> TimeStep:
@@ -189,7 +215,7 @@ class _Games(VectorEnvironment):
             with _failing(self._name):
                 observation, _ = self._games[row].reset(seed=self._seeds[row])
             self._seeds[row] = None  # later games go on with the generator
-            frames.append(self._read(observation))
+            frames.append(self._read(self._games[row], observation))
         self._last = after_reset(
             self._last, mask, np.stack(frames), np.zeros(len(frames), np.int32)
         )
@@ -205,7 +231,7 @@ class _Games(VectorEnvironment):
                     _as_own(action, game.action_space)
                 )
                 rewards.append(float(reward))
-            frames.append(self._read(observation))
+            frames.append(self._read(game, observation))
             ends.append((bool(terminated), bool(truncated)))
             if not math.isfinite(rewards[-1]):
                 raise SimulatorFailed(f"{self._name} gave the reward {rewards[-1]}")
@@ -222,13 +248,22 @@ class _Games(VectorEnvironment):
         """See `VectorEnvironment.recv`."""
         return self._last
 
+    def shows(self, row: int) -> Callable[[], VectorEnvironment] | None:
+        """The environment's own pictures, if it draws any. See `VectorEnvironment.shows`."""
+        name, seeds, *how = self._made
+        if why_not_drawn(name):
+            return None
+        return functools.partial(_Games, name, seeds[row : row + 1], *how, render_mode="rgb_array")
+
     def close(self) -> None:
         """Closes the environments."""
         for game in self._games:
             game.close()
 
-    def _read(self, observation: Any) -> np.ndarray:
-        """A frame of `spec`, in memory of its own."""
+    def _read(self, game: gymnasium.Env, observation: Any) -> np.ndarray:
+        """A frame of `spec`, in memory of its own; or a picture."""
+        if self._is_drawn:
+            return _picture(self._name, game)
         observation = np.asarray(observation)
         if observation.shape != self._shape:
             raise SimulatorFailed(
@@ -274,7 +309,25 @@ def _as_own(action: np.ndarray, space: spaces.Space) -> Any:
     return np.clip(own, space.low, space.high).astype(space.dtype)
 
 
-def _make(environment: str) -> gymnasium.Env:
+def _picture(environment: str, game: gymnasium.Env) -> np.ndarray:
+    """What people see of an environment, `[H, W, 3] uint8`.
+
+    Raises:
+        SimulatorFailed: it draws no such picture.
+    """
+    drawn = None
+    with _failing(environment), contextlib.suppress(NotImplementedError):
+        drawn = game.render()
+    picture = np.array(drawn)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        raise SimulatorFailed(
+            f"{environment} cannot be filmed: its render() returns {type(drawn).__name__}, no RGB "
+            "picture; a function make(render_mode=None) gets 'rgb_array'"
+        )
+    return picture
+
+
+def _make(environment: str, render_mode: str | None = None) -> gymnasium.Env:
     """One environment.
 
     Raises:
@@ -284,7 +337,7 @@ def _make(environment: str) -> gymnasium.Env:
     module, _, what = environment.partition(":")
     if module == BACKEND:
         try:
-            return gymnasium.make(what, disable_env_checker=True)
+            return gymnasium.make(what, render_mode=render_mode, disable_env_checker=True)
         except (gymnasium.error.Error, ImportError) as error:
             raise ValueError(f"{environment}: {error}") from error
     if os.getcwd() not in sys.path:
@@ -301,7 +354,8 @@ def _make(environment: str) -> gymnasium.Env:
     if not callable(function):
         raise ValueError(f"{environment}: {module} has no function {what!r}")
     with _failing(environment):
-        made = function()
+        takes_mode = render_mode and "render_mode" in inspect.signature(function).parameters
+        made = function(render_mode=render_mode) if takes_mode else function()
     if not all(hasattr(made, one) for one in ("observation_space", "action_space", "step")):
         raise ValueError(
             f"{environment} returned {type(made).__name__}, which is no environment of gymnasium"

@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,11 @@ class ConcatenatedEnvironments(VectorEnvironment):
             after_reset(None, part, frame, lives) if part.all() else None
             for part, frame, lives in parts
         ]
+
+    def shows(self, row: int) -> Callable[[], VectorEnvironment] | None:
+        """See `VectorEnvironment.shows`."""
+        place = int(np.searchsorted(self._cuts, row, side="right"))
+        return self._environments[place].shows(row - [0, *self._cuts][place])
 
     def close(self) -> None:
         """Ends all environments and their threads."""

@@ -6,7 +6,7 @@ loss, reward clipping and the frame limit are written once, in `rcrl_jax.envs.ag
 
 import dataclasses
 import difflib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -197,6 +197,14 @@ class VectorEnvironment(Protocol):
         They may stand still from the next `send` on: their rows then repeat the last frames,
         without reward or end. An environment that cannot stand still ignores this.
         """
+
+    def shows(self, row: int) -> "Callable[[], VectorEnvironment] | None":
+        """What makes environment `row` once more, alone, with frames for people to watch.
+
+        Its first game is that of `row`, and ends as that did after the same actions. None: people
+        watch the frames that the agent reads.
+        """
+        return None
 
     def close(self) -> None:
         """Ends the environments and their threads."""

@@ -95,13 +95,12 @@ def to_table(
     games = sorted({*frame.game}, key=runs.game_order)
     raw = pools.paired_scores(frame, first, second, games)
     family = frame.family.iloc[0]
-    # MinAtar has no published scale.
-    has_scale = family != "minatar"
+    has_scale = family in ("atari", "dmc")
     normalised = pools.paired_scores(frame, first, second, games, normalised=has_scale)
     rows = [Row(game, [mean_cell(own[number]) for own in raw]) for number, game in enumerate(games)]
     fewest = min(map(len, raw[0]))
     has_intervals = with_intervals and fewest >= statistics.FEWEST_FOR_INTERVAL
-    unit = {"atari": "HNS", "dmc": "return / 1000", "minatar": "return"}[family]
+    unit = {"atari": "HNS", "dmc": "return / 1000"}.get(family, "return")
     estimated = [_estimates(own, has_intervals) for own in normalised]
     for name in _AGGREGATES:
         cells = [Cell(of_arm[name]) for of_arm in estimated]
@@ -111,6 +110,8 @@ def to_table(
         f"{unit}: over {words.count('game', len(games))}"
         + (", with 95 % bootstrap intervals." * has_intervals or "."),
     ]
+    if not has_scale:
+        notes.append("These games have no reference scores: nothing is normalised.")
     if has_intervals:
         evidence = claims.compare(*normalised, with_test=False)
         notes.append(f"{first} against {second}: {claims.describe(evidence, unit)}.")

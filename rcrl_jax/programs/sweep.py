@@ -4,11 +4,14 @@ r"""Trains many runs: presets x games x seeds, from flags or listed in a file.
         --results=results/NAME
     python -m experiments.sweep --experiment=dmc --presets=rcrl_sac --games=all --seeds=0:3 \
         --results=results/NAME
+    python -m experiments.sweep --presets=rcrl,erainbow --environment=gymnasium:CartPole-v1 \
+        --results=results/NAME
     python -m experiments.sweep --spec=mine.toml
 
 A spec is a TOML file:
 
-    experiment = "atari100k"      # or "dmc", "minatar"
+    experiment = "atari100k"      # or "dmc", "minatar"; for games of your own in its place
+                                  # environment = "gymnasium:CartPole-v1", or a list
     steps = 100_000               # --steps, --eval_episodes of that program
     eval_episodes = 100
     results = "results/NAME"      # directory of finished runs
@@ -68,6 +71,7 @@ from rcrl_jax.programs import command_line
 from rcrl_jax.programs.sweeps import driver, local, ray_launcher, work
 from rcrl_jax.programs.sweeps.spec import (
     EXPERIMENTS,
+    TRAIN,
     Experiment,
     Fleet,
     Spec,
@@ -87,6 +91,9 @@ _EXPERIMENT = flags.DEFINE_enum(
 )
 _PRESETS = flags.DEFINE_list("presets", None, "presets, e.g. rcrl,erainbow_sa")
 _GAMES = flags.DEFINE_list("games", None, "games or tasks, e.g. Pong,Alien, or all")
+_ENVIRONMENT = flags.DEFINE_list(
+    "environment", None, "games of your own in place of --experiment and --games, as in train"
+)
 _SEEDS = flags.DEFINE_string("seeds", "0:5", "seeds of every preset and game: 0,1 or 0:5 (0 to 4)")
 _STEPS = flags.DEFINE_integer(
     "steps", None, "--steps of the program [default: the program's own]",
@@ -172,7 +179,7 @@ def _usual_steps(experiment: Experiment, names: Sequence[str]) -> int:
       SweepError: they differ.
     """
     environment = experiment.environment
-    known = environment.presets_of(environment.games[0])
+    known = environment.presets
     found = {environment.steps(known[name]) for name in names if name in known}
     if len(found) > 1:
         raise SweepError("--steps is missing: these presets differ in their usual number")
@@ -189,27 +196,39 @@ def _read_flags() -> Spec:
     for flag in (_CPUS, _GPUS):
         if flag.present and not _RAY.value:
             raise SweepError(f"--{flag.name} without --ray: only Ray reserves cores and GPUs")
-    described = (_EXPERIMENT, _PRESETS, _GAMES, _SEEDS, _STEPS, _EVAL_EPISODES, _RESULTS)
+    described = (
+        _EXPERIMENT,
+        _ENVIRONMENT,
+        _PRESETS,
+        _GAMES,
+        _SEEDS,
+        _STEPS,
+        _EVAL_EPISODES,
+        _RESULTS,
+    )
     if _SPEC.value is not None:
         for flag in described:
             if flag.present:
                 raise SweepError(f"--spec beside --{flag.name}: the file says it")
         return read_spec(_SPEC.value)
-    for flag in (_PRESETS, _GAMES, _RESULTS):
+    own = _ENVIRONMENT.value
+    for flag in (_PRESETS, _ENVIRONMENT if own else _GAMES, _RESULTS):
         if not flag.value:
             raise SweepError(f"--{flag.name} or --spec is missing; --help shows examples")
-    experiment = EXPERIMENTS[_EXPERIMENT.value]
+    for flag in (_EXPERIMENT, _GAMES):
+        if own and flag.present:
+            raise SweepError(f"--environment beside --{flag.name}: it names what is played")
+    experiment = TRAIN if own else EXPERIMENTS[_EXPERIMENT.value]
+    games = own or _GAMES.value
     table = {
-        "experiment": _EXPERIMENT.value,
+        **({"environment": own} if own else {"experiment": _EXPERIMENT.value}),
         "steps": _STEPS.value or _usual_steps(experiment, _PRESETS.value),
         "eval_episodes": _EVAL_EPISODES.value or experiment.environment.eval_episodes,
         "results": _RESULTS.value,
         "blocks": [
             {
                 "presets": _PRESETS.value,
-                "games": list(experiment.environment.games)
-                if _GAMES.value == ["all"]
-                else _GAMES.value,
+                "games": list(experiment.environment.games) if games == ["all"] else games,
                 "seeds": _SEEDS.value,
             }
         ],

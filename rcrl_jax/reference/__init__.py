@@ -105,10 +105,13 @@ def tasks() -> tuple[str, ...]:
 
 
 def family_of(game: str, preset: str) -> str | None:
-    """The benchmark of a run: `atari`, `dmc` or `minatar`; None for a game of none of them.
+    """The benchmark of a run: `atari`, `dmc` or `minatar`; `own` of a game of one's own.
 
     Four games of MinAtar have the name of an Atari game, but its presets are named `minatar_...`.
+    Names of games of one's own have a dot. None for other games.
     """
+    if "." in game:
+        return "own"
     if preset.startswith("minatar_"):
         return "minatar"
     if game in games():

@@ -21,7 +21,10 @@ from rcrl_jax.runs import manifest
 MEASURING = ("evaluation_period", "periodic_episodes", "evaluation_epsilon", "max_episode_steps")
 """Fields of a configuration that say how a run is measured: conditions, not part of the arm."""
 
-_OF_THE_GAME = ("game", "task", "action_set", "action_repeat")
+_OF_THE_GAME = (
+    "game", "task", "action_set", "action_repeat",
+    "environment", "observation", "image", "repeats_exactly",  # of a game of one's own
+)  # fmt: skip
 _OF_THE_ARM = (
     "stack_size", "frame_stack", "stack_start", "life_loss_ends_episode", "clip_rewards",
     "frame_shape",
@@ -37,21 +40,25 @@ _CLOSED = {"rcrl_permuted": presets.ATARI_PRESETS["rcrl"]}
 def presets_of(game: str) -> Mapping[str, presets.Config]:
     """The presets that can train on a game or task of this name; none if no benchmark has it.
 
-    Four names are of games of Atari and of MinAtar.
+    Four names are of games of Atari and of MinAtar; those of one's own have a dot.
     """
+    if "." in game:
+        return presets.OWN_PRESETS
     if game in reference.tasks():
         return presets.control_presets(game)
     of_atari = presets.atari_presets() | _CLOSED if game in reference.games() else {}
     return of_atari | (presets.MINATAR_PRESETS if game in minatar.MINATAR_GAMES else {})
 
 
-def arm_of(preset: str, game: str, config: Mapping[str, Any]) -> str:
+def arm_of(preset: str, game: str, config: Mapping[str, Any], kind: str = "image") -> str:
     """Names the agent that a manifest describes.
 
     Args:
         preset: name that the run was started with, one of `presets_of(game)`.
         game: its game or task.
         config: the manifest's `config`.
+        kind: how observations of a game of one's own are read, from which fields of the preset
+            follow (`presets.fields_of_own`).
 
     Returns:
         The preset whose configuration of today this is, the run's own first; else the run's preset
@@ -61,7 +68,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any]) -> str:
     Raises:
         ValueError: `auxiliary` is not a list of names.
     """
-    candidates = _values_of_presets(game)
+    candidates = _values_of_presets(game, kind)
     found = manifest.config_values(config)
     # A field that the manifest lacks is newer than the run, and its default changed nothing.
     values = {**candidates[preset], **found}
@@ -177,9 +184,13 @@ def _differences(values: Mapping[str, Any], today: Mapping[str, Any]) -> dict[st
 
 
 @functools.cache
-def _values_of_presets(game: str) -> dict[str, dict[str, Any]]:
+def _values_of_presets(game: str, kind: str) -> dict[str, dict[str, Any]]:
     """Every preset's fields by dotted name; kept, because thousands of runs ask for them."""
-    return {name: fields.values(preset) for name, preset in presets_of(game).items()}
+    of_kind = presets.fields_of_own if "." in game else lambda preset, kind: {}
+    return {
+        name: fields.values(preset) | of_kind(preset, kind)
+        for name, preset in presets_of(game).items()
+    }
 
 
 def _text(value: Any) -> str:

@@ -24,7 +24,12 @@ from rcrl_jax import reference, words
 from rcrl_jax.tables import command, panels, pools, runs, statistics
 from rcrl_jax.tables.table import render
 
-_FAMILIES = {"atari": "Atari", "dmc": "DMControl", "minatar": "MinAtar"}
+_FAMILIES = {
+    "atari": "Atari",
+    "dmc": "DMControl",
+    "minatar": "MinAtar",
+    "own": "Games of one's own",
+}
 _MADE_WITH = ("rcrl_jax", "jax", "envpool", "dm_control")
 _MOST_MANIFESTS = 500
 

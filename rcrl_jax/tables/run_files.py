@@ -33,7 +33,7 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
         A row of `runs.read`:
 
             directory    where its files lie
-            family       `atari`, `dmc` or `minatar`
+            family       `atari`, `dmc`, `minatar`, or `own` of a game of one's own
             preset       name that it was started with
             arm          the agent: a preset of today, or one with the fields that differ
             game, seed   game or task, and the run's seed
@@ -61,7 +61,8 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     repeat = _action_repeat(described)
     score, returns, diverged = _read_result(directory, game, preset)
     try:
-        arm = arms.arm_of(preset, game, run["config"])
+        kind = described["environment"].get("observation", {}).get("read_as", "image")
+        arm = arms.arm_of(preset, game, run["config"], kind)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)

@@ -192,9 +192,10 @@ def _order(run: dict[str, Any]) -> tuple:
 
 
 @functools.cache
-def game_order(game: str) -> int:
-    """The place of a game or task in the paper's order."""
-    return (*reference.games(), *reference.tasks(), *minatar.MINATAR_GAMES).index(game)
+def game_order(game: str) -> tuple[int, str]:
+    """What sorts games and tasks: the paper's order, then games of one's own by name."""
+    known = (*reference.games(), *reference.tasks(), *minatar.MINATAR_GAMES)
+    return known.index(game) if game in known else len(known), game
 
 
 def _without_contradictions(frame: pd.DataFrame, problems: list[str]) -> pd.DataFrame:

@@ -38,6 +38,8 @@ class Environment(NamedTuple):
         fields_of: (configuration, game) -> the fields that follow from the game's observations,
             unless a user chooses.
         repeats: game -> whether equal seeds and actions give the same game.
+        why_not_drawn: game -> why people cannot watch it where agents read no frames; empty if
+            they can.
     """
 
     games: tuple[str, ...]
@@ -51,6 +53,14 @@ class Environment(NamedTuple):
     eval_episodes: int
     fields_of: Callable[[Config, str], Mapping[str, Any]] = lambda config, game: {}
     repeats: Callable[[str], bool] = lambda game: True
+    why_not_drawn: Callable[[str], str] = lambda game: (
+        "there are no frames to film with observation='state'"
+    )
+
+    @property
+    def presets(self) -> Mapping[str, Config]:
+        """The presets by name, as they train on its first game."""
+        return self.presets_of((*self.games, "")[0])
 
 
 def _check_atari(config: Config, game: str, backend: str) -> None:
@@ -211,6 +221,7 @@ OWN = Environment(
     eval_episodes=20,
     fields_of=_fields_of_own,
     repeats=lambda game: _own().probe(game).repeats,
+    why_not_drawn=lambda game: _own().why_not_drawn(game),
 )
 """Games of one's own; the name of one has a dot. A fleet plays one of them."""
 

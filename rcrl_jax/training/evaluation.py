@@ -1,7 +1,7 @@
 """Evaluation: whole games with the evaluation policy, in separate environments."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +23,34 @@ Watcher = Callable[[np.ndarray, np.ndarray, AgentStep, np.ndarray], None]
 _TRAINING_SEEDS, _EVALUATION_SEEDS = 0, 1  # keep them apart
 
 
+class Film(NamedTuple):
+    """One game, for people to watch."""
+
+    frames: list[np.ndarray]  # T, those that the agent read
+    actions: list[np.ndarray]  # T - 1
+    shows: Callable[[], VectorEnvironment] | None  # see `VectorEnvironment.shows`
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """The frames to watch, one by one: those of the game played again, where it shows others.
+
+        A long game takes gigabytes in colour, so these frames are not kept.
+        """
+        if self.shows is None:
+            yield from self.frames
+            return
+        with contextlib.closing(self.shows()) as game:
+            yield game.reset().frame[0]
+            for action in self.actions:
+                yield game.step(action[None]).frame[0]
+
+
 class Evaluation(NamedTuple):
     """Scores of R runs."""
 
     returns: np.ndarray  # [R, E] float64, raw return of each game
     cut: np.ndarray  # [R] int64, games that a limit or a physics error ended
     failed: np.ndarray  # [R] int64, those that a physics error ended
-    films: tuple[np.ndarray, ...]  # each [T, *frame_shape]: the first game of the filmed runs
+    films: tuple[Film, ...]  # the first game of each filmed run
 
 
 def training_seeds(seeds: Sequence[int]) -> np.ndarray:
@@ -77,7 +98,7 @@ def evaluate(
       games: their numbers, E consecutive ones per run; the first is a multiple of
         `GAMES_AT_ONCE`.
       policy_name: as of `Agent.act`.
-      film: how many runs, the first ones, keep the frames of their first game.
+      film: how many runs, the first ones, keep a film of their first game.
       before_step: called before every step; an exception in it ends the evaluation.
       after_step: called after every step.
 
@@ -181,7 +202,7 @@ def _play(
     observation = environment.reset()
     # Copies: a view would keep the frames of all games in memory.
     filmed = range(0, games, games // runs)[:film]
-    films = [[observation[game, -1].copy()] for game in filmed]
+    films = [Film([observation[game, -1].copy()], [], environment.shows(game)) for game in filmed]
     step = 0
     while np.isnan(returns).any():
         before_step()
@@ -191,9 +212,10 @@ def _play(
         outcome = environment.step(actions)
         first = np.isnan(returns) & outcome.finished  # a game restarts when it is over
         after_step(observation, actions, outcome, first)
-        for game, frames in zip(filmed, films, strict=True):
+        for game, kept in zip(filmed, films, strict=True):
             if np.isnan(returns[game]):
-                frames.append(outcome.frame[game].copy())
+                kept.frames.append(outcome.frame[game].copy())
+                kept.actions.append(actions[game].copy())
         returns = np.where(first, outcome.episode_return, returns)
         cut |= first & outcome.truncated
         failed |= first & outcome.failed
@@ -209,5 +231,5 @@ def _play(
         returns.reshape(runs, -1),
         cut.reshape(runs, -1).sum(axis=1),
         failed.reshape(runs, -1).sum(axis=1),
-        tuple(np.stack(frames) for frames in films),
+        tuple(films),
     )

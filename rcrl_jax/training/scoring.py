@@ -91,7 +91,7 @@ def score(request: Request, say: Say = words.say) -> list[RunPaths]:
     found = workdir.read(request.workdir)
     rows = _select(found, request)
     if request.film:
-        video.check(found.config)
+        video.check(found.config, found.runs[0].game)
     backend = request.backend or found.backend
     plan = _plan_of(found, backend)
     num_episodes = request.episodes or plan.eval_episodes

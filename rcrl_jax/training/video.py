@@ -1,17 +1,21 @@
 """Videos of evaluation episodes."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
-from typing import Any
+import tempfile
+from collections.abc import Iterable
 
 import imageio_ffmpeg
 import numpy as np
 
 from rcrl_jax import files
+from rcrl_jax.config.presets import Config
+from rcrl_jax.training.environments import environment_of
 
-_SCALE = 4  # 84 x 84 pixels are too small to watch; H.264 also needs even sizes
+_SCALE, _SIDE = 4, 420  # frames are enlarged up to 4 times, while their shorter side is below 420
 _CELL = 8  # pixels of a cell of a binary board, before they are enlarged
 # Of the planes of a binary board; a later plane lies above an earlier one.
 _COLOURS = np.array([
@@ -25,59 +29,79 @@ class VideoFailed(RuntimeError):
     """A video cannot be made."""
 
 
-def as_picture(frames: np.ndarray) -> np.ndarray:
-    """Binary boards `[T, H, W, planes]` as RGB `[T, 8 H, 8 W, 3] uint8`, a colour a plane."""
-    picture = np.zeros((*frames.shape[:-1], 3), np.uint8)
-    for plane in range(frames.shape[-1]):
-        picture[frames[..., plane] > 0] = _COLOURS[plane]
-    return picture.repeat(_CELL, axis=1).repeat(_CELL, axis=2)
+def as_picture(frame: np.ndarray) -> np.ndarray:
+    """A binary board `[H, W, planes]` as RGB `[8 H, 8 W, 3] uint8`, a colour a plane."""
+    picture = np.zeros((*frame.shape[:-1], 3), np.uint8)
+    for plane in range(frame.shape[-1]):
+        picture[frame[..., plane] > 0] = _COLOURS[plane]
+    return picture.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
 
 
-def write_video(path: str | os.PathLike, frames: np.ndarray) -> None:
-    """Writes frames as an H.264 MP4, atomically; each pixel is enlarged to 4 x 4.
+def write_video(path: str | os.PathLike, frames: Iterable[np.ndarray]) -> None:
+    """Writes frames as an H.264 MP4, atomically; small frames are enlarged.
 
     Args:
         path: the video; its name ends with `.mp4` and its directory exists.
-        frames: [T, H, W] gray or [T, H, W, 3] RGB, uint8, T at least 1; or [T, H, W, planes],
-            boards of zeros and ones with more than three planes, drawn by `as_picture`.
+        frames: at least one, all [H, W] gray or [H, W, 3] RGB, uint8; or [H, W, planes], boards of
+            zeros and ones with more than three planes, drawn by `as_picture`.
 
     Raises:
         VideoFailed: there is no ffmpeg, or it failed.
         OSError: the video cannot be written.
     """
-    if frames.ndim == 4 and frames.shape[-1] > 3:
-        frames = as_picture(frames)
+    pictures = map(_drawn, frames)
+    first = next(pictures)
+    height, width = first.shape[:2]
+    scale = min(_SCALE, max(1, _SIDE // min(height, width)))
     command = [
         find_ffmpeg(), "-v", "error", "-y",
-        "-f", "rawvideo", "-pix_fmt", "gray" if frames.ndim == 3 else "rgb24",
-        "-s", f"{frames.shape[2]}x{frames.shape[1]}", "-r", str(_FRAMES_PER_S), "-i", "-",
-        "-vf", f"scale=iw*{_SCALE}:ih*{_SCALE}:flags=neighbor", "-pix_fmt", "yuv420p",
+        "-f", "rawvideo", "-pix_fmt", "gray" if first.ndim == 2 else "rgb24",
+        "-s", f"{width}x{height}", "-r", str(_FRAMES_PER_S), "-i", "-",
+        "-vf", f"scale={_even(scale * width)}:{_even(scale * height)}:flags=neighbor",
+        "-pix_fmt", "yuv420p",
     ]  # fmt: skip
-    with files.replacing(path) as partial:
+    with files.replacing(path) as partial, tempfile.TemporaryFile() as errors:
         # imageio_ffmpeg's own writer forks, which is unsafe with JAX's threads, and does not report
         # failures of ffmpeg.
         # The prefix, because ffmpeg takes `col:on/a.mp4` for a protocol and `-dash/a.mp4` for an
         # option.
-        result = subprocess.run(
+        ffmpeg = subprocess.Popen(
             [*command, f"file:{partial}"],
-            # Of one axis: where there are more, Python 3.11 to 3.13 counts what it has written in
-            # bytes and what it has to write in frames, and stops early.
-            input=np.ascontiguousarray(frames).reshape(-1).data,
-            capture_output=True,
-        )
-        if result.returncode != 0:
-            reason = result.stderr.decode(errors="replace").strip()
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
+        )  # fmt: skip
+        try:
+            with contextlib.suppress(BrokenPipeError), ffmpeg.stdin:  # it has failed
+                for picture in itertools.chain([first], pictures):
+                    ffmpeg.stdin.write(np.ascontiguousarray(picture).reshape(-1).data)
+        except BaseException:
+            ffmpeg.kill()
+            raise
+        finally:
+            ended = ffmpeg.wait()
+        if ended != 0:
+            errors.seek(0)
+            reason = errors.read().decode(errors="replace").strip()
             raise VideoFailed(f"ffmpeg could not write {path}: {reason}")
 
 
-def check(config: Any) -> None:
+def _even(size: int) -> int:
+    """The next even size, as H.264 needs it."""
+    return size + size % 2
+
+
+def _drawn(frame: np.ndarray) -> np.ndarray:
+    return as_picture(frame) if frame.ndim == 3 and frame.shape[-1] > 3 else frame
+
+
+def check(config: Config, game: str) -> None:
     """Checks that agents of a configuration can be filmed here.
 
     Raises:
-        VideoFailed: they see no frames, or there is no ffmpeg.
+        VideoFailed: they see no frames and people cannot watch the game, or there is no ffmpeg.
     """
-    if config.observation == "state":
-        raise VideoFailed("--video: there are no frames to film with observation='state'")
+    why = environment_of(config, game).why_not_drawn(game) if config.observation == "state" else ""
+    if why:
+        raise VideoFailed(f"--video: {why}")
     find_ffmpeg()
 
 

@@ -30,7 +30,7 @@ def test_times_are_measured_and_the_flop_are_those_of_the_matrix_products(tmp_pa
     (fleet,) = measured["fleets"]
     assert all(value > 0 for value in measured["machine"].values())
     times = [value for name, value in fleet.items() if name.endswith("_ms")]
-    assert len(times) == 7 and min(times) > 0
+    assert len(times) == 8 and min(times) > 0
     assert fleet["agent_steps_per_s"] == pytest.approx(1e3 * fleet["runs"] / fleet["loop_ms"])
     assert re.search(r"GFLOP/s = \d+% of the measured rate", printed)
     first, second = (state + action) * hidden, hidden * hidden + hidden

@@ -109,3 +109,15 @@ def nothing():
 def broken():
     """Cannot be made."""
     raise OSError("no display")
+
+
+def draw(render_mode=None):
+    """A corridor that draws the point as one bright column."""
+
+    class Drawn(Corridor):
+        def render(self):
+            picture = np.zeros((20, 30, 3), np.uint8)
+            picture[:, 3 * self.at : 3 * self.at + 3] = 255
+            return picture if render_mode == "rgb_array" else None
+
+    return gymnasium.wrappers.TimeLimit(Drawn(), 30)

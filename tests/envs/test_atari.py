@@ -6,8 +6,9 @@ import ale_py
 import numpy as np
 import pytest
 
-from rcrl_jax.envs import atari
+from rcrl_jax.envs import atari, pools
 from rcrl_jax.envs.atari import ATARI_BACKENDS, ATARI_GAMES, make_atari
+from rcrl_jax.envs.atari_games import halve
 from rcrl_jax.envs.protocol import discrete_spec
 
 BACKENDS = ("envpool", "ale")
@@ -319,3 +320,27 @@ def test_screens_in_colour_are_of_the_size_that_is_asked_for(backend):
     assert np.median(red) > np.median(green) > np.median(blue)
     assert environment.description["noops_at_reset"][1] in (31, 32)
     assert environment.description["colours"] == "RGB"
+
+
+def test_people_watch_the_same_game_on_the_screen_of_the_console(backend):
+    """Of one game of several vectors: after 2 x 2 means, its frames are those in colour."""
+    seeds, actions = (5, 6, 7), np.random.default_rng(0).integers(0, 6, (200, 1), np.int32)
+    pools_of = [[5], [6, 7]]
+    joined = pools.ConcatenatedEnvironments(
+        [make_atari("MsPacman", seeds, backend=backend) for seeds in pools_of]
+    )
+    in_colour = make_atari("MsPacman", seeds, backend=backend, screen=atari.Screen((105, 80, 3)))
+    watched = joined.shows(2)()
+    shown = [watched.reset()]
+    expected = [(joined.reset(), in_colour.reset())]
+    for action in actions:
+        shown.append(watched.step(action))
+        expected.append((joined.step(action.repeat(3)), in_colour.step(action.repeat(3))))
+        if shown[-1].terminated:
+            break
+    assert len(shown) > 40 and sum(float(step.reward[0]) for step in shown) > 0
+    for one, (grey, colours) in zip(shown, expected, strict=True):
+        assert one.frame.shape == (1, 210, 160, 3)
+        np.testing.assert_array_equal(halve(one.frame)[0], colours.frame[2])
+        assert (one.reward[0], one.lives[0]) == (grey.reward[2], grey.lives[2])
+        assert one.terminated[0] == grey.terminated[2]

@@ -165,3 +165,28 @@ def test_what_cannot_be_played_is_refused_in_one_line(name, message):
 def test_a_game_that_cannot_be_made_says_why():
     with pytest.raises(SimulatorFailed, match="broken: OSError: no display"):
         gymnasium_games.probe(f"{OWN}.broken")
+
+
+def test_people_watch_the_pictures_of_an_own_game():
+    """Those of the row's first game, whose actions are played again."""
+    played = make(f"{OWN}.draw", seeds=(1, 2, 3), bits=True)
+    watched = played.shows(2)()
+    frame, picture = played.reset().frame[2], watched.reset().frame[0]
+    for action in (1, 1, 0, 1, 0, 0):
+        assert picture.shape == (20, 30, 3)
+        column = int(frame[0, :, 0].argmax())
+        assert [*np.flatnonzero(picture[5, :, 1])] == [3 * column, 3 * column + 1, 3 * column + 2]
+        frame = played.step(np.full(3, action, np.int32)).frame[2]
+        picture = watched.step(np.full(1, action, np.int32)).frame[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (f"{OWN}.make", "returns NoneType, no RGB picture; a function make"),
+        (f"{OWN}.Drifting", "cannot be played again"),
+    ],
+)
+def test_what_draws_nothing_or_does_not_repeat_is_watched_as_the_agent_sees_it(name, why):
+    assert why in gymnasium_games.why_not_drawn(name)
+    assert make(name).shows(0) is None

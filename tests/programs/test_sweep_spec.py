@@ -2,6 +2,7 @@
 
 import pytest
 
+from rcrl_jax.programs.sweeps import work
 from rcrl_jax.programs.sweeps.spec import SweepError, make_spec, read_spec
 from tests.programs import toy_sweep
 from tests.programs.toy_sweep import alone
@@ -122,3 +123,46 @@ def test_a_field_without_effect_is_refused_unless_the_run_is_finished(tmp_path):
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     assert len(make_spec(table).units) == 1
+
+
+def test_an_environment_stands_in_place_of_an_experiment():
+    """Fields follow from what each game shows; a fleet plays one game."""
+    table = {
+        "environment": ["gymnasium:CartPole-v1", "gymnasium:Acrobot-v1"], "steps": 2000,
+        "eval_episodes": 1, "results": "r", "blocks": [{"presets": ["rcrl"], "seeds": [0]}],
+    }  # fmt: skip
+    spec = make_spec(table)
+    assert [unit.game for unit in spec.units] == ["gymnasium.CartPole-v1", "gymnasium.Acrobot-v1"]
+    assert {(spec.make_config(u).encoder, spec.make_config(u).frame_stack) for u in spec.units} == {
+        ("dense", 1)
+    }
+    assert [fleet.games for fleet in work.group(spec, spec.units, 10)] == [
+        ("gymnasium.CartPole-v1",),
+        ("gymnasium.Acrobot-v1",),
+    ]
+    command = spec.make_command(alone(spec.units[1]), "w")
+    assert command[1:5] == [
+        "-m", "rcrl_jax.programs.train", "--preset=rcrl", "--environment=gymnasium:Acrobot-v1",
+    ]  # fmt: skip
+    one = {**table, "blocks": [{**table["blocks"][0], "games": ["gymnasium:Acrobot-v1"]}]}
+    assert [unit.game for unit in make_spec(one).units] == ["gymnasium.Acrobot-v1"]
+
+
+@pytest.mark.parametrize(
+    "environment, preset, words",
+    [
+        (5, "rcrl", "environment: expected gymnasium:CartPole-v1 or a list, got 5"),
+        ([], "rcrl", "environment: expected gymnasium:CartPole-v1 or a list"),
+        ("CartPole-v1", "rcrl", "environment 'CartPole-v1': expected gymnasium:CartPole-v1"),
+        ("gymnasium:CartPol-v1", "rcrl", "gymnasium:CartPol-v1: .*Did you mean"),
+        ("gymnasium:CartPole-v1", "rcrl_sac", "has discrete actions"),
+        ("gymnasium:Pendulum-v1", "rcrl", "has continuous actions"),
+    ],
+)
+def test_an_environment_that_cannot_be_trained_is_refused(environment, preset, words):
+    table = {
+        "environment": environment, "steps": 2000, "eval_episodes": 1, "results": "r",
+        "blocks": [{"presets": [preset], "seeds": [0]}],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=words):
+        make_spec(table)

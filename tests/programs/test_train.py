@@ -57,17 +57,19 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("environment", "preset", "flags", "wanted"),
+    ("environment", "preset", "other_preset", "flags", "wanted"),
     [
-        ("gymnasium:CartPole-v1", "rcrl", RAINBOW, {"encoder": "dense", "frame_stack": 1}),
-        ("gymnasium:Pendulum-v1", "rcrl_sac", SAC, {"observation": "state", "frame_stack": 1}),
-        ("make", "rcrl", RAINBOW, {"encoder": "minatar", "frame_stack": 1}),
+        ("gymnasium:CartPole-v1", "rcrl", "erainbow", RAINBOW, {"encoder": "dense"}),
+        ("gymnasium:Pendulum-v1", "rcrl_sac", "sac_aug", SAC, {"observation": "state"}),
+        ("make", "rcrl", "erainbow", RAINBOW, {"encoder": "minatar"}),
     ],
 )
-def test_a_run_is_the_same_interrupted_and_is_scored_again(
-    folder, monkeypatch, environment, preset, flags, wanted
+def test_a_run_is_the_same_interrupted_and_is_scored_filmed_compared_and_reported(
+    folder, monkeypatch, environment, preset, other_preset, flags, wanted
 ):
     place, module = folder
+    wanted = {**wanted, "frame_stack": 1}
+    is_drawn = ":" in environment
     if ":" not in environment:
         environment = f"{module}:{environment}"
     game = environment.replace(":", ".")
@@ -93,15 +95,36 @@ def test_a_run_is_the_same_interrupted_and_is_scored_again(
     assert run["environment"]["environment"] == environment
     assert ("module" in run["environment"]) == (module in environment)
 
+    film = ["--video"] if is_drawn else []
     scored = programs.call(
-        "experiments.evaluate", f"--workdir={one}", "--output=scored", directory=place
+        "experiments.evaluate", f"--workdir={one}", "--output=scored", *film, directory=place
     )
     assert scored.returncode == 0, scored.stderr
+    filmed = directory_of(place / "scored", preset, game) / "video.mp4"
+    assert filmed.exists() == is_drawn
     again = json.loads(
         (directory_of(place / "scored", preset, game) / "evaluation.json").read_text()
     )
     returns = json.loads((directory_of(one, preset, game) / "scores.json").read_text())["returns"]
     assert again["returns"] == returns and again["human_normalised_mean"] is None
+
+    second = [*arguments(place / "second", environment, *flags), f"--preset={other_preset}"]
+    second = [flag for flag in second if "return_contrast" not in flag]
+    done = programs.call(PROGRAM, *second, directory=place)
+    assert done.returncode == 0, done.stderr
+    results = f"--results={one},{place / 'second'}"
+    unknown = programs.call("benchmarks.compare", results, "--second=none", directory=place)
+    assert unknown.returncode == 2
+    *_, arms = unknown.stderr.strip().partition("the arms there are: ")
+    first = next(arm for arm in arms.split("), ") if arm.startswith(f"{preset}("))
+    last = next(arm for arm in arms.split("), ") if arm.startswith(f"{other_preset}("))
+    named = [f"{flag}={arm.rstrip(')')})" for flag, arm in (("--first", first), ("--second", last))]
+    compared = programs.call("benchmarks.compare", results, *named, directory=place)
+    assert compared.returncode == 0 and game in compared.stdout, compared.stderr
+    assert "no reference scores: nothing is normalised" in " ".join(compared.stdout.split())
+    assert not any(f"{name}=" in arm for name in wanted for arm in (first, last))
+    reported = programs.call("benchmarks.report", results, "--output=page.html", directory=place)
+    assert "runs: 2, left out: 0" in reported.stdout, reported.stderr
 
 
 def test_pictures_are_read_by_the_usual_encoder(folder):

@@ -5,7 +5,13 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
-from rcrl_jax.envs.protocol import TimeStep, after_reset, discrete_spec, validate_mask
+from rcrl_jax.envs.protocol import (
+    TimeStep,
+    VectorEnvironment,
+    after_reset,
+    discrete_spec,
+    validate_mask,
+)
 from rcrl_jax.training import evaluation
 from tests.training import toy
 
@@ -15,7 +21,7 @@ AGENT = make_agent(
 )
 
 
-class ScriptedGames:
+class ScriptedGames(VectorEnvironment):
     """Environments whose games are lists of (reward, lives after it); see `VectorEnvironment`.
 
     The frames of each environment are filled with the numbers 1, 2, 3, ... in their order.
@@ -198,9 +204,10 @@ def test_each_filmed_run_has_the_film_of_its_own_first_game():
     call, _, _ = _evaluate(games, (4, 9, 1), film=3)
     result = call()
     # The number of frames tells the games apart.
-    assert all(film.shape[1:] == (84, 84) and film.dtype == np.uint8 for film in result.films)
+    films = [np.stack(list(film)) for film in result.films]
+    assert all(film.shape[1:] == (84, 84) and film.dtype == np.uint8 for film in films)
     expected = [[1, 2, 3, 4], [1, 2], list(range(1, LIMIT + 2))]
-    assert [film[:, 0, 0].tolist() for film in result.films] == expected
+    assert [film[:, 0, 0].tolist() for film in films] == expected
     assert result.returns[:, 0].tolist() == [2.0, -7.0, LIMIT]
 
 

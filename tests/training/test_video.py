@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from rcrl_jax.config import presets
+from rcrl_jax.config import fields, presets
 from rcrl_jax.training import video
 
 
@@ -65,6 +65,26 @@ def test_colours_are_preserved(tmp_path):
     assert np.abs(read - np.array([200, 60, 30])).max() < 12
 
 
+@pytest.mark.parametrize(
+    "size, film", [((210, 160), (420, 320)), ((400, 600), (400, 600)), ((301, 501), (302, 502))]
+)
+def test_large_frames_are_enlarged_less_and_sizes_are_even(tmp_path, size, film):
+    video.write_video(tmp_path / "film.mp4", np.full((2, *size, 3), 90, np.uint8))
+    _, read = _read(tmp_path / "film.mp4")
+    assert read.shape == (2, *film, 3)
+    assert np.abs(read - 90).max() < 4
+
+
+def test_a_film_that_fails_half_way_is_not_kept(tmp_path):
+    def frames():
+        yield from _squares()
+        raise OSError("the game is gone")
+
+    with pytest.raises(OSError, match="the game is gone"):
+        video.write_video(tmp_path / "film.mp4", frames())
+    assert os.listdir(tmp_path) == []
+
+
 def test_missing_ffmpeg_is_reported_and_the_old_video_stays(tmp_path, monkeypatch):
     path = tmp_path / "film.mp4"
     path.write_bytes(b"old")
@@ -102,15 +122,19 @@ def test_errors_of_ffmpeg_are_quoted_and_the_old_video_stays(tmp_path, monkeypat
 
 
 def test_states_cannot_be_filmed():
-    video.check(presets.DMC_PRESETS["rcrl_sac"])
+    video.check(presets.DMC_PRESETS["rcrl_sac"], "walker_walk")
     with pytest.raises(video.VideoFailed, match="--video: there are no frames"):
-        video.check(presets.DMC_PRESETS["state_sac"])
+        video.check(presets.DMC_PRESETS["state_sac"], "walker_walk")
+    dense = fields.replace(presets.ATARI_PRESETS["rcrl"], {"encoder": "dense"})
+    video.check(dense, "gymnasium.CartPole-v1")  # which draws its pictures
+    with pytest.raises(video.VideoFailed, match="--video: .*Symbols cannot be filmed"):
+        video.check(dense, "tests.envs.own_games.Symbols")
 
 
 def test_binary_boards_have_a_colour_for_each_plane():
     frames = np.zeros((2, 10, 10, 4), np.uint8)
     frames[0, 9, 3, 0] = frames[1, 2, 5, 1] = frames[1, 2, 5, 3] = 1
-    picture = video.as_picture(frames)
+    picture = np.stack([video.as_picture(frame) for frame in frames])
     assert picture.shape == (2, 80, 80, 3)
     assert (picture[0, 72:80, 24:32] == (255, 255, 255)).all()
     assert (picture[1, 16:24, 40:48] == (242, 190, 34)).all()  # the later plane lies above

@@ -17,7 +17,7 @@ from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import protocol
 from rcrl_jax.programs import command_line
 from rcrl_jax.runs.paths import RunPaths
-from rcrl_jax.training.environments import ENVIRONMENTS, Environment
+from rcrl_jax.training.environments import ENVIRONMENTS, OWN, Environment
 
 
 class SweepError(ValueError):
@@ -44,7 +44,10 @@ EXPERIMENTS = {
     )
     for name, environment in ENVIRONMENTS.items()
 }
-"""The programs that a sweep may run."""
+"""The programs that a sweep may run, on the games of a benchmark."""
+
+TRAIN = Experiment("rcrl_jax.programs.train", "environment", OWN)
+"""The program that trains on a game of one's own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,15 +138,20 @@ class Spec:
         Raises:
             ValueError: a changed field is out of range; the message names it.
         """
-        preset = self.experiment.environment.presets_of(unit.game)[unit.arm.preset]
-        return fields.replace(preset, dict(unit.arm.overrides))
+        environment = self.experiment.environment
+        preset = environment.presets_of(unit.game)[unit.arm.preset]
+        of_game = environment.fields_of(preset, unit.game)
+        return fields.replace(preset, {**of_game, **dict(unit.arm.overrides)})
 
     def make_command(self, fleet: Fleet, workdir: pathlib.Path) -> list[str]:
         """The command that trains a fleet in `workdir`, or resumes it."""
+        games = fleet.games
+        if self.experiment is TRAIN:
+            games = tuple(map(_own().environment_of, games))
         return [
             sys.executable, "-m", self.experiment.module,
             f"--preset={fleet.arm.preset}",
-            f"--{self.experiment.games_flag}={','.join(fleet.games)}",
+            f"--{self.experiment.games_flag}={','.join(games)}",
             f"--seeds={','.join(map(str, fleet.seeds))}",
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
@@ -177,32 +185,43 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
         ValueError: the spec is wrong, or every fleet would refuse a run of it; the message is one
             line that begins with the place.
     """
-    required = ("experiment", "steps", "eval_episodes", "results", "blocks")
+    what = "environment" if "environment" in table else "experiment"
+    required = (what, "steps", "eval_episodes", "results", "blocks")
     limits = ("runs_per_fleet", "games_per_fleet")
     if "experiment" in table:  # before keys that are missing: it may be a spec of another program
         _one_of("experiment", table["experiment"], EXPERIMENTS)
     _check_keys("", table, required, optional=("arms", *limits))
-    experiment = EXPERIMENTS[_one_of("experiment", table["experiment"], EXPERIMENTS)]
+    if what == "environment":
+        experiment, games = TRAIN, _read_environments(table[what])
+    else:
+        experiment = EXPERIMENTS[_one_of(what, table[what], EXPERIMENTS)]
+        games = {game: game for game in experiment.environment.games}
     most = {"steps": fields.LARGEST_INT, "eval_episodes": command_line.MOST_EPISODES}
     numbers = {
         name: _value_of(name, table[name], int, fields.between(1, most[name])) for name in most
     }
     if not isinstance(table["results"], str) or not table["results"]:
         raise ValueError(f"results: expected a directory, got {table['results']!r}")
-    by_name = experiment.environment.presets_of(experiment.environment.games[0])
+    by_name = experiment.environment.presets
     arms = table.get("arms", {})
     _check_keys("arms: ", arms, (), optional=arms)
     known = {
         "presets": {name: Arm(name, name) for name in by_name},
         "arms": {name: _read_arm(f"arms.{name}: ", name, arms[name], by_name) for name in arms},
-        "games": {game: game for game in experiment.environment.games},
+        "games": games,
     }
     if not isinstance(table["blocks"], list) or not table["blocks"]:
         raise ValueError("blocks: expected [[blocks]] tables")
     units = tuple(
         unit
         for number, block in enumerate(table["blocks"], start=1)
-        for unit in _read_block(f"block {number}: ", block, known)
+        for unit in _read_block(
+            f"block {number}: ",
+            {"games": [*games], **block}
+            if what == "environment" and type(block) is dict
+            else block,
+            known,
+        )
     )
     numbers |= {
         name: _value_of(name, table[name], int, fields.at_least(1))
@@ -212,6 +231,27 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     spec = Spec(experiment, results=pathlib.Path(table["results"]), units=units, **numbers)
     _check_units(spec)
     return spec
+
+
+def _own() -> Any:
+    """The module of games of one's own; late, because gymnasium takes half a second."""
+    from rcrl_jax.envs import gymnasium_games
+
+    return gymnasium_games
+
+
+def _read_environments(value: Any) -> dict[str, str]:
+    """The games of a spec's `environment`, by the environments as they are written."""
+    named = [value] if isinstance(value, str) else value
+    if not isinstance(named, list) or not named or not all(type(name) is str for name in named):
+        raise ValueError(f"environment: expected gymnasium:CartPole-v1 or a list, got {value!r}")
+    games = {name: _own().name_of(name) for name in named}
+    try:
+        for game in games.values():
+            _own().probe(game)
+    except protocol.SimulatorFailed as error:
+        raise ValueError(f"environment: {error}") from None
+    return games
 
 
 def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) -> Arm:
@@ -281,8 +321,10 @@ def _check_units(spec: Spec) -> None:
             raise ValueError(f"the sweep holds {unit.name} {same}")
         seen[identity] = unit.name
         try:
-            repeat = spec.experiment.environment.action_repeat(unit.game, config)
-            base.check_run(config, steps, spec.experiment.environment.games, repeat)
+            played = spec.experiment.environment
+            played.check(config, unit.game, played.backends[0])
+            repeat = played.action_repeat(unit.game, config)
+            base.check_run(config, steps, played.games, repeat)
             unused = fields.without_effect(config)
             vain = [name for name, _ in unit.arm.overrides if name in unused]
             if vain and not spec.result_paths(unit).manifest.exists():

@@ -575,8 +575,39 @@ def test_an_entry_in_the_table_is_all_that_an_encoder_needs(monkeypatch):
     assert params["action_embedding"].shape == (ACTIONS, 7)
 
 
+@pytest.mark.parametrize("name", ["nature", "impala"])
+def test_width_and_memory_of_an_encoder_of_frames_are_those_of_its_program(name):
+    encoder = choices.load(ENCODERS[name].network)()
+
+    def memory(number):
+        """Bytes that the gradient of a batch of images takes."""
+        images = jax.ShapeDtypeStruct((number, 4, 84, 84), np.uint8)
+        params = jax.eval_shape(encoder.init, jax.random.key(0), images)
+        psi = jax.eval_shape(encoder.apply, params, images)
+        assert psi.shape == (number, ENCODERS[name].psi_size)
+        loss = jax.jit(jax.grad(lambda *x: jnp.sum(encoder.apply(*x) ** 2)))
+        return loss.lower(params, images).compile().memory_analysis().temp_size_in_bytes
+
+    assert ENCODERS[name].bytes_an_image == pytest.approx((memory(8) - memory(4)) / 4, rel=0.25)
+
+
+@pytest.mark.parametrize("preset", ["erainbow", "rcrl_curl", "der_plus_rcrl"])
+def test_agents_learn_with_the_residual_encoder(preset):
+    """Every layer of the encoder moves, by finite gradients."""
+    agent, update = agent_of(preset, encoder="impala")
+    assert agent.observations.network is observations.FRAMES
+    rng = np.random.default_rng(0)
+    frames = [observations_of(rng, n, observations.FRAMES) for n in (BATCH, BATCH, *[ANCHORS] * 3)]
+    transitions = BATCHES[0].transitions._replace(observation=frames[0], next_observation=frames[1])
+    pairs = types.ContrastBatch(*(types.Pairs(x, np.zeros(ANCHORS, np.int32)) for x in frames[2:]))
+    state = fresh(preset, encoder="impala")
+    after, result = update(state, types.Batch(transitions, pairs))
+    before, after = (x.params.agent["params"]["encoder"] for x in (state, after))
+    for one, other in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        assert np.all(np.isfinite(other)) and np.any(one != other)
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(result.metrics))
+
+
 def test_an_unknown_encoder_is_refused():
-    with pytest.raises(
-        ValueError, match="encoder: must be one of data_efficient, nature, minatar, dense; got 'no"
-    ):
+    with pytest.raises(ValueError, match=f"encoder: must be one of {', '.join(ENCODERS)}; got 'no"):
         RainbowConfig(encoder="nope")

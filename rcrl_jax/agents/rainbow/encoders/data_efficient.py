@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rcrl_jax.agents.rainbow.encoders import Encoder
 from rcrl_jax.networks import initializers
 from rcrl_jax.observations import CELLS, GRID, PATCH
 from rcrl_jax.ops import native, precision
@@ -15,7 +16,7 @@ from rcrl_jax.ops import native, precision
 _CHANNELS = (32, 64)  # of the two layers
 
 
-class DataEfficientEncoder(nn.Module):
+class DataEfficientEncoder(Encoder):
     """The data-efficient Rainbow encoder: two 5x5 convolutions of stride 5, 32 and 64 channels.
 
     The windows of a convolution do not overlap, so each convolution is one matrix product over

@@ -5,18 +5,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rcrl_jax.agents.rainbow.encoders import Encoder
 from rcrl_jax.networks import initializers
 from rcrl_jax.ops import products
 
 _UNITS = (256, 256)
 
 
-class DenseEncoder(nn.Module):
+class DenseEncoder(Encoder):
     """Two dense layers of 256 units, each with ReLU; initial values are uniform, as elsewhere."""
-
-    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Maps several batches of vectors, one after the other."""
-        return tuple(self(observation) for observation in observations)
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:

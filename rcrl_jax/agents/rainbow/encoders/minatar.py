@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import observations
-from rcrl_jax.agents.rainbow.encoders import nature
+from rcrl_jax.agents.rainbow.encoders import Encoder, nature
 from rcrl_jax.networks import initializers
 from rcrl_jax.ops import products
 
@@ -15,17 +15,13 @@ _KERNEL, _STRIDE, _CHANNELS = 4, 2, 16
 _FAN_IN = _KERNEL**2 * 10  # with the ten channels of Seaquest, the game with the most
 
 
-class MinAtarEncoder(nn.Module):
+class MinAtarEncoder(Encoder):
     """One 4x4 convolution of stride 2 with 16 channels and ReLU, without padding.
 
     The kernel and the size of the initial values of a channel of the input do not depend on the
     number of channels. A game with few channels is therefore the same in a fleet that pads its
     frames to those of the game with the most, except for rounding.
     """
-
-    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Maps several batches of frames, one after the other."""
-        return tuple(self(observation) for observation in observations)
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rcrl_jax.agents.rainbow.encoders import Encoder
 from rcrl_jax.networks import initializers
 from rcrl_jax.ops import convolution
 
@@ -90,16 +91,12 @@ def _multiply_backward(saved, gradient):
 _multiply_in_parts.defvjp(_multiply_forward, _multiply_backward)
 
 
-class NatureEncoder(nn.Module):
+class NatureEncoder(Encoder):
     """Three convolutions without padding: 8x8 stride 4, 4x4 stride 2, 3x3 stride 1.
 
     Source: Mnih et al. (2015). Initial values, and no padding, as in github.com/Kaixhin/Rainbow
     `model.py`, architecture `canonical`.
     """
-
-    def encode_each(self, observations: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Maps several batches of frames, one after the other."""
-        return tuple(self(observation) for observation in observations)
 
     @nn.compact
     def __call__(self, observation: jax.Array) -> jax.Array:
