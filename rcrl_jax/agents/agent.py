@@ -15,7 +15,6 @@ from rcrl_jax import types
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.return_contrast.task import cosine
 from rcrl_jax.tasks import task
 
 TRAINING, EVALUATION = "training", "evaluation"
@@ -149,6 +148,6 @@ def make_compare(
         logit = None
         if with_logit is not None:
             logit = tasks[with_logit].discriminate(params.auxiliary[with_logit], phi, other)
-        return types.Comparison(cosine(phi, other), logit)
+        return types.Comparison(task.cosine(phi, other), logit)
 
     return compare

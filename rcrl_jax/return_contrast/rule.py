@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rcrl_jax.config.groups import ReturnContrastConfig
+from rcrl_jax.config.base import ReturnContrastConfig
 
 
 class ContrastRule(NamedTuple):
