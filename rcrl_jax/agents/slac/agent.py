@@ -193,12 +193,10 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
     if kind == MODEL:
         params, opt_state = params._replace(model=model), opt_state._replace(model=model_state)
     else:
-        learned = [
-            parts.optimizer.step(*each)
-            for each in zip(gradients[1:], opt_state[1:], params[1:], strict=True)
-        ]
-        params = SlacParams(model, *(new for new, _, _ in learned))
-        opt_state = OptimizerStates(model_state, *(new for _, new, _ in learned))
+        learned = map(parts.optimizer.step, gradients[1:], opt_state[1:], params[1:])
+        others, other_states, _ = zip(*learned, strict=True)
+        params = SlacParams(model, *others)
+        opt_state = OptimizerStates(model_state, *other_states)
         target_params = optax.incremental_update(
             params.critics, target_params, parts.config.critic_tau
         )
@@ -250,7 +248,6 @@ def loss(
     loss_model, metrics = networks.model_loss(
         parts.network, params.model, model_windows, images, found, config.pixel_variance
     )
-    metrics["loss_model"] = loss_model
     if kind == MODEL:
         return loss_model, (jnp.zeros(size), metrics)
 

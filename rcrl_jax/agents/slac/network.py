@@ -299,8 +299,9 @@ def model_loss(
         "loss_image": -jnp.mean(log_image),
         "loss_reward": -jnp.mean(log_reward),
         "loss_divergence": jnp.mean(divergence),
+        "loss_model": jnp.mean(divergence - log_image - log_reward),
     }
-    return jnp.mean(divergence - log_image - log_reward), metrics
+    return metrics["loss_model"], metrics
 
 
 def from_first(
