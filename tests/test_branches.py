@@ -36,7 +36,7 @@ from rcrl_jax.config import fields
 from rcrl_jax.config.base import ReturnContrastConfig
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.ops import adam, precision, products, strided_convolution
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.tasks import task as auxiliary
 from tests.ops import lax

@@ -8,8 +8,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.agent import EvaluationSettings
 from rcrl_jax.config.base import EPISODE, AgentConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
-from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings, SequenceRule, make_rule
 
 
 def environment_protocol(frame_stack: int) -> EnvironmentProtocol:

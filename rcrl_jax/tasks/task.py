@@ -14,7 +14,7 @@ import optax
 
 from rcrl_jax import types
 from rcrl_jax.config.base import AgentConfig
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 
 
 class AgentParts(NamedTuple):

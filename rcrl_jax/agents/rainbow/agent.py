@@ -23,7 +23,7 @@ from rcrl_jax.agents.rainbow.network import RainbowNetwork
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import ObservationFormat, leading_patches
 from rcrl_jax.ops import adam, native
-from rcrl_jax.return_contrast.rule import make_rule
+from rcrl_jax.replay.settings import make_rule
 from rcrl_jax.tasks import task
 
 

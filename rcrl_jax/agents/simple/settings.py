@@ -7,8 +7,7 @@ import numpy as np
 from rcrl_jax.agents.agent import EVALUATION, TRAINING, EvaluationSettings, Resources
 from rcrl_jax.agents.simple import network as networks
 from rcrl_jax.agents.simple.config import TEMPERATURES, SimpleConfig
-from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings, SequenceRule
 
 MODEL, REAL, IN_MODEL = range(3)  # kinds of updates
 
