@@ -25,17 +25,15 @@ import numpy as np
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training
-from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents import agent, control_training, world_models
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import DreamerConfig
 from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
 from rcrl_jax.agents.recurrent.network import Latent
-from rcrl_jax.augmentation import quantise
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks import world_model
 from rcrl_jax.networks.policy import Policy, sample_action
+from rcrl_jax.observations import quantise
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task
@@ -65,8 +63,8 @@ class Parts(NamedTuple):
 
     config: DreamerConfig
     world: RecurrentModel
-    actor: world_model.Mlp
-    critic: world_model.Mlp
+    actor: world_models.Mlp
+    critic: world_models.Mlp
     model_optimizer: adam.Optimizer
     actor_optimizer: adam.Optimizer
     value_optimizer: adam.Optimizer
@@ -90,12 +88,12 @@ def make_parts(
     return Parts(
         config=config,
         world=world,
-        actor=world_model.Mlp(config.head_size, _ACTOR_LAYERS, 2 * spec.max_num_actions, nn.elu),
-        critic=world_model.Mlp(config.head_size, _VALUE_LAYERS, 1, nn.elu),
+        actor=world_models.Mlp(config.head_size, _ACTOR_LAYERS, 2 * spec.max_num_actions, nn.elu),
+        critic=world_models.Mlp(config.head_size, _VALUE_LAYERS, 1, nn.elu),
         model_optimizer=make_optimizer(config.model_learning_rate),
         actor_optimizer=make_optimizer(config.actor_learning_rate),
         value_optimizer=make_optimizer(config.value_learning_rate),
-        schedule=training.schedule(config, spec.action_repeat, config.first_updates),
+        schedule=world_models.schedule(config, spec.action_repeat, config.first_updates),
     )
 
 
@@ -221,7 +219,7 @@ def behaviour_loss(
     # Without the barrier the product reads a slice, for which XLA on a GPU finds no tiles.
     imagined = jax.lax.optimization_barrier(fixed(features[:-1]))
     predicted = value_of(parts, params.value, imagined)
-    loss_value = -jnp.mean(weights * world_model.log_normal(fixed(returns), predicted))
+    loss_value = -jnp.mean(weights * world_models.log_normal(fixed(returns), predicted))
     metrics = {
         "loss_actor": loss_actor,
         "loss_value": loss_value,
@@ -286,7 +284,7 @@ def make_agent(
       Incompatible: the environment's frames do not fit, two tasks exclude each other, or a task
         is weighted by importance or has the RL batch as its anchors.
     """
-    observations = training.observation_format(config, spec, config.context)
+    observations = world_models.observation_format(config, spec, config.context)
     parts = make_parts(config, spec, makers)
     world, phi = parts.world, functools.partial(embed, parts)
     imagined = config.batch_size * config.sequence_length * config.horizon

@@ -10,15 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training
-from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents import control_training, world_models
 from rcrl_jax.agents.agent import Resources
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import network as rssm
 from rcrl_jax.agents.recurrent.config import RecurrentModelConfig
 from rcrl_jax.agents.recurrent.network import Latent, WorldModel
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks import world_model
 from rcrl_jax.tasks import task
 
 # The cell, and whether one layer yields means and standard deviations of a distribution.
@@ -61,7 +59,7 @@ def make_recurrent_model(
     spec: EnvironmentSpec,
     makers: Mapping[str, task.TaskMaker],
     *,
-    activation: world_model.Activation,
+    activation: world_models.Activation,
     reward_layers: int,
     preprocess: Preprocess,
     reward_scale: float = 1.0,
@@ -118,7 +116,7 @@ def make_recurrent_model(
 
 def init_model(world: RecurrentModel, key: chex.PRNGKey) -> types.Params:
     """The initial parameters of the networks."""
-    image = jnp.zeros((1, world_model.IMAGE_SIZE, world_model.IMAGE_SIZE, 3))
+    image = jnp.zeros((1, world_models.IMAGE_SIZE, world_models.IMAGE_SIZE, 3))
     return world.network.init(key, image, jnp.zeros((1, world.num_actions)))
 
 
@@ -169,22 +167,22 @@ def model_loss(
     windows: types.SequenceBatch = batch.transitions
     chex.assert_rank([windows.observation, windows.action, windows.reward], [5, 3, 2])
     size, length = windows.reward.shape
-    frames = world_model.as_one_batch(windows.observation)
+    frames = world_models.as_one_batch(windows.observation)
     # Without the barrier, XLA repeats the cast inside the loops of the products.
     images = jax.lax.optimization_barrier(world.preprocess(frames, image_key))
     noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
     projected = _project(network, params, images, length)
-    latents, posterior = world_model.filter_window(
+    latents, posterior = world_models.filter_window(
         network, params, windows.action.swapaxes(0, 1), projected, noise
     )
     prior = network.apply(params, latents.deter, method="prior")
     features = latents.feature.swapaxes(0, 1)  # [B, L, d]
     flat = features.reshape(-1, network.feature_size)
     decoded = network.apply(params, flat, method="decode")
-    log_image = world_model.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
+    log_image = world_models.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
     reward = network.apply(params, features, method="reward")
-    log_reward = world_model.log_normal(windows.reward, reward)
-    divergence = world_model.kl_divergence(*posterior, *prior)
+    log_reward = world_models.log_normal(windows.reward, reward)
+    divergence = world_models.kl_divergence(*posterior, *prior)
     window_loss = -jnp.mean(log_image + world.reward_scale * log_reward, axis=1)
     loss_divergence = losses.beyond_free_nats(
         divergence, config.free_nats, in_each_step=config.free_nats_of == "step"
@@ -231,7 +229,7 @@ def filter_context(
     """The feature `[N, d]` of the last frame of each context, filtered from the start."""
     # No noise: what is measured must not depend on it, and that of a fixed key would tell a
     # task which rows of its batch are positives.
-    images = preprocess(world_model.as_one_batch(context.frames), None)
+    images = preprocess(world_models.as_one_batch(context.frames), None)
     projected = _project(network, params, images, context.frames.shape[1])
 
     def step(last, inputs):
@@ -265,7 +263,7 @@ def resources(world: RecurrentModel, *, behaviour: int = 0) -> Resources:
     config = world.config
     windows = config.batch_size * config.sequence_length
     contexts = 3 * world.needs.contrast_rule.number * config.context
-    numbers = (windows + contexts) * training.NUMBERS_A_FRAME * config.filters // 32
+    numbers = (windows + contexts) * world_models.NUMBERS_A_FRAME * config.filters // 32
     return Resources(
         batches_over_runs=False,
         logs_frames=config.replay.resumed_frames == "stored",

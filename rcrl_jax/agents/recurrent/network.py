@@ -25,7 +25,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks.world_model import (
+from rcrl_jax.agents.world_models import (
     IMAGE_SIZE,
     Activation,
     Gaussian,

@@ -1,7 +1,7 @@
 """PlaNet (Hafner et al., 2019), as pure functions of a run: a world model and a planner."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import chex
@@ -11,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training
-from rcrl_jax.agents import world_model_training as training
-from rcrl_jax.agents.recurrent import cross_entropy_method
+from rcrl_jax.agents import agent, control_training, world_models
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import PlanetConfig
 from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
 from rcrl_jax.agents.recurrent.network import Latent
-from rcrl_jax.augmentation import quantise
 from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.observations import quantise
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task
@@ -49,7 +47,7 @@ def make_parts(
         optimizer=adam.make_tensorflow_adam(
             config.model_learning_rate, eps=config.adam_epsilon, max_norm=config.max_gradient_norm
         ),
-        schedule=training.schedule(config, spec.action_repeat, config.first_updates),
+        schedule=world_models.schedule(config, spec.action_repeat, config.first_updates),
     )  # fmt: skip
 
 
@@ -116,10 +114,54 @@ def plan(
         _, features = jax.lax.scan(step, start, (actions.swapaxes(0, 1), noise))
         return network.apply(params, features, method="reward").sum(0)
 
-    return cross_entropy_method.plan(
+    return cross_entropy_method(
         predicted_return, key, mask, horizon=config.horizon, iterations=config.iterations,
         candidates=config.candidates, best=config.best_candidates,
     )[0]  # fmt: skip
+
+
+def cross_entropy_method(
+    objective: Callable[[jax.Array, chex.PRNGKey], jax.Array],
+    key: chex.PRNGKey,
+    action_mask: jax.Array,
+    *,
+    horizon: int,
+    iterations: int,
+    candidates: int,
+    best: int,
+) -> jax.Array:
+    """A sequence of actions with a high objective, for one environment (algorithm 2).
+
+    Starts from a standard normal, draws candidates, clips them to [-1, 1] and fits a normal to the
+    best of them, again and again.
+
+    Args:
+      objective: `(actions [K, H, A], key) -> [K]`, to be maximised; the key draws its noise.
+      key: of all draws.
+      action_mask: `[A] bool`; other components stay zero.
+      horizon: H.
+      iterations: number of fits.
+      candidates: K, sequences drawn in each iteration.
+      best: how many of them are fitted.
+
+    Returns:
+      `[H, A]`, the mean of the last fit.
+    """
+    mask = jnp.broadcast_to(action_mask, (horizon, len(action_mask)))
+
+    def iterate(fitted, key):
+        mean, std = fitted
+        noise_key, objective_key = jax.random.split(key)
+        noise = jax.random.normal(noise_key, (candidates, *mean.shape))
+        actions = jnp.clip(mean[None] + std[None] * noise, -1.0, 1.0)
+        actions = jnp.where(mask[None], actions, 0.0)
+        _, top = jax.lax.top_k(objective(actions, objective_key), best)
+        chosen = actions[top]
+        return (jnp.mean(chosen, axis=0), jnp.sqrt(jnp.var(chosen, axis=0) + 1e-6)), None
+
+    start = jnp.zeros(mask.shape), jnp.ones(mask.shape)
+    (mean, _), _ = jax.lax.scan(iterate, start, jax.random.split(key, iterations))
+    return mean
 
 
 def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = 0):
@@ -152,7 +194,7 @@ def make_agent(
     config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
-    observations = training.observation_format(config, spec, config.context)
+    observations = world_models.observation_format(config, spec, config.context)
     parts = make_parts(config, spec, makers)
     world = parts.world
     embed = functools.partial(recurrent_model.embed, world)

@@ -31,14 +31,12 @@ import numpy as np
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training
+from rcrl_jax.agents import agent, control_training, world_models
 from rcrl_jax.agents import soft_actor_critic as sac_losses
-from rcrl_jax.agents import world_model_training as training
 from rcrl_jax.agents.slac import network as networks
 from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.agents.slac.network import Latents
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks import world_model
 from rcrl_jax.networks.policy import Policy, sample_action
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
@@ -111,7 +109,7 @@ def make_parts(config: SlacConfig, spec: EnvironmentSpec) -> Parts:
         adam.make_tensorflow_adam(rate, eps=config.adam_epsilon)
         for rate in (config.model_learning_rate, config.learning_rate)
     )
-    schedule = training.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
+    schedule = world_models.schedule(config, spec.action_repeat, config.pretraining_updates + 1)
     return Parts(
         config=config,
         num_actions=spec.max_num_actions,
@@ -133,7 +131,7 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
     del run  # the networks do not depend on the run
     network = parts.network
     keys = jax.random.split(key, 4)
-    image = jnp.zeros((1, world_model.IMAGE_SIZE, world_model.IMAGE_SIZE, 3))
+    image = jnp.zeros((1, world_models.IMAGE_SIZE, world_models.IMAGE_SIZE, 3))
     action = jnp.zeros((1, parts.num_actions))
     features = jnp.zeros((1, parts.length, network.feature_size))
     params = SlacParams(
@@ -229,7 +227,7 @@ def loss(
         jax.random.normal(z1_key, (*shape, config.z1_size)),
         jax.random.normal(z2_key, (*shape, config.z2_size)),
     )
-    frames = world_model.as_one_batch(windows.observation)
+    frames = world_models.as_one_batch(windows.observation)
 
     def filtered(model: types.Params, start: int, end: int):
         rows, length = slice(start, end), config.window_frames
@@ -334,7 +332,7 @@ def embed(parts: Parts, params: SlacParams, pairs: types.Pairs) -> jax.Array:
 
 def encode(parts: Parts, model: types.Params, frames: jax.Array) -> jax.Array:
     """Features of stacks of L frames: `[N, L, 64, 64, 3] uint8 -> [N, L, d]`."""
-    images = _scaled(world_model.as_one_batch(frames))
+    images = _scaled(world_models.as_one_batch(frames))
     return networks.encode_windows(parts.network, model, images, parts.length)
 
 
@@ -359,7 +357,7 @@ def make_agent(
     """
     if makers:
         raise types.Incompatible(f"SLAC has no auxiliary tasks: {', '.join(makers)}")
-    observations = training.observation_format(config, spec, config.sequence_length)
+    observations = world_models.observation_format(config, spec, config.sequence_length)
     parts = make_parts(config, spec)
     rule = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
     of_agent = functools.partial(embed, parts)
@@ -397,5 +395,5 @@ def _resources(config: SlacConfig) -> agent.Resources:
     return agent.Resources(
         batches_over_runs=False,
         logs_frames=config.replay.resumed_frames == "stored",
-        activation_bytes=int(4 * frames * training.NUMBERS_A_FRAME * config.filters // 32),
+        activation_bytes=int(4 * frames * world_models.NUMBERS_A_FRAME * config.filters // 32),
     )

@@ -24,14 +24,14 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
-from rcrl_jax.networks import world_model
+from rcrl_jax.agents import world_models
+from rcrl_jax.agents.world_models import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
 from rcrl_jax.networks.policy import Policy
-from rcrl_jax.networks.world_model import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
 from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
 
 _KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
 _LAST_SIDE = 4  # of the last convolution, which makes one vector
-_gaussian = functools.partial(world_model.gaussian, least_std=1e-5)
+_gaussian = functools.partial(world_models.gaussian, least_std=1e-5)
 
 
 def leaky_relu(x: jax.Array) -> jax.Array:
@@ -258,7 +258,7 @@ def filter_window(
     is_first = is_first.at[0].set(True)
     # All at once, outside the loop.
     of_first = model.apply(params, features, noise, method="observe_first")
-    latents, posterior = world_model.filter_window(
+    latents, posterior = world_models.filter_window(
         model, params, actions, features, of_first, is_first, noise
     )
     last_z2 = jnp.pad(latents.z2[:-1], ((1, 0), (0, 0), (0, 0)))  # unread at the first frame
@@ -287,12 +287,12 @@ def model_loss(
     joined = filtered.latents.joined.swapaxes(0, 1)  # [N, L, d]
     decoded = model.apply(params, joined.reshape(-1, joined.shape[-1]), method="decode")
     std = jnp.sqrt(jnp.float32(pixel_variance))
-    log_image = world_model.log_normal(images, decoded, std).reshape(len(joined), -1).sum(1)
-    divergence = world_model.kl_divergence(*filtered.posterior, *filtered.prior).sum(0)
+    log_image = world_models.log_normal(images, decoded, std).reshape(len(joined), -1).sum(1)
+    divergence = world_models.kl_divergence(*filtered.posterior, *filtered.prior).sum(0)
     reward = model.apply(
         params, joined[:, :-1], windows.action[:, :-1], joined[:, 1:], method="reward"
     )
-    log_reward = world_model.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
+    log_reward = world_models.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
     within = ~windows.is_first[:, 1:]  # no reward is received from an episode to the next
     log_reward = jnp.where(within, log_reward, 0.0).sum(1)
     metrics = {
