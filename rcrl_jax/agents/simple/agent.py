@@ -183,8 +183,8 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
         updates=state.updates + 1,
         task_state={"progress": progress},
     )
-    # Windows have no priorities, for which their losses would be.
-    return state, types.UpdateResult(jnp.ones(len(windows.reward)), progress.metrics)
+    unread = jnp.ones(len(windows.reward))  # windows are drawn without priorities
+    return state, types.UpdateResult(unread, progress.metrics)
 
 
 def learn_model(
