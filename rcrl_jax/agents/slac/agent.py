@@ -360,13 +360,13 @@ def make_agent(
     observations = world_models.observation_format(config, spec, config.sequence_length)
     parts = make_parts(config, spec)
     rule = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
-    of_agent = functools.partial(embed, parts)
+    phi = functools.partial(embed, parts)
     return agent.Agent(
         init=functools.partial(init, parts),
         act=functools.partial(act, parts),
         update=functools.partial(update, parts),
-        embed=of_agent,
-        compare=agent.make_compare(of_agent, {}),
+        embed=phi,
+        compare=agent.make_compare(phi, {}),
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((parts.num_actions,), np.float32),
         observations=observations,
