@@ -58,14 +58,8 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
     keys = jax.random.split(key, 3)
     model = recurrent_model.init_model(parts.world, keys[0])
     params = types.TrainableParams(model, task.init_params(tasks, keys[1]))
-    return types.LearnerState(
-        params=params,
-        target_params=(),
-        opt_state=parts.optimizer.init((model, params.auxiliary)),
-        key=jax.random.key_data(keys[2]),
-        updates=jnp.zeros((), jnp.int32),
-        task_state=task.init_states(tasks, params.auxiliary, model),
-    )
+    opt_state = parts.optimizer.init((model, params.auxiliary))
+    return agent.first_state(tasks, params, (), opt_state, keys[2])
 
 
 def act(
@@ -180,13 +174,7 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
         tuple(gradients), state.opt_state, tuple(state.params)
     )
     params = types.TrainableParams(*params)
-    state = state._replace(
-        params=params,
-        opt_state=opt_state,
-        key=jax.random.key_data(key),
-        updates=state.updates + 1,
-        task_state=task.next_states(parts.world.tasks, state.task_state, params),
-    )
+    state = agent.next_state(parts.world.tasks, state, params, opt_state, key)
     return state, types.UpdateResult(window_loss, metrics)
 
 

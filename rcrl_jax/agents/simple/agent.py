@@ -114,20 +114,13 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
     keys = jax.random.split(key, 3)
     frames = jnp.zeros((1, parts.stack, *parts.config.frame_shape))
     params = SimpleParams(parts.world.init(keys[0]), parts.policy.init(keys[1], frames))
-    return types.LearnerState(
-        params=types.TrainableParams(params, {}),
-        target_params=(),
-        opt_state=OptimizerStates(
-            parts.model_optimizer.init(params.model), parts.policy_optimizer.init(params.policy)
-        ),
-        key=jax.random.key_data(keys[2]),
-        updates=jnp.zeros((), jnp.int32),
-        task_state={
-            "progress": Progress(
-                *[jnp.zeros((), jnp.int32)] * 3, {name: jnp.zeros(()) for name in _METRICS}
-            )
-        },
+    opt_state = OptimizerStates(
+        parts.model_optimizer.init(params.model), parts.policy_optimizer.init(params.policy)
     )
+    state = agent.first_state({}, types.TrainableParams(params, {}), (), opt_state, keys[2])
+    none_yet = jnp.zeros((), jnp.int32)
+    metrics = {name: jnp.zeros(()) for name in _METRICS}
+    return state._replace(task_state={"progress": Progress(none_yet, none_yet, none_yet, metrics)})
 
 
 def act(parts: Parts, run, params: SimpleParams, observation, memory, key, policy_name, step):
@@ -176,15 +169,10 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
         for mean in (progress.metrics[name],)
     }
     progress = Progress(model_updates, jnp.int32(kind), in_phase, progress.metrics | means)
-    state = state._replace(
-        params=types.TrainableParams(params, {}),
-        opt_state=opt_state,
-        key=jax.random.key_data(key),
-        updates=state.updates + 1,
-        task_state={"progress": progress},
-    )
+    state = agent.next_state({}, state, types.TrainableParams(params, {}), opt_state, key)
     unread = jnp.ones(len(windows.reward))  # windows are drawn without priorities
-    return state, types.UpdateResult(unread, progress.metrics)
+    result = types.UpdateResult(unread, progress.metrics)
+    return state._replace(task_state={"progress": progress}), result
 
 
 def learn_model(

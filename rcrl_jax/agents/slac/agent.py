@@ -140,17 +140,12 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
         parts.critics.init(keys[2], jnp.zeros((1, network.latent_size)), action),
         jnp.log(jnp.float32(parts.config.initial_temperature)),
     )
-    return types.LearnerState(
-        params=types.TrainableParams(params, {}),
-        target_params=params.critics,
-        opt_state=OptimizerStates(
-            parts.model_optimizer.init(params.model),
-            *(parts.optimizer.init(part) for part in params[1:]),
-        ),
-        key=jax.random.key_data(keys[3]),
-        updates=jnp.zeros((), jnp.int32),
-        task_state={},
+    opt_state = OptimizerStates(
+        parts.model_optimizer.init(params.model),
+        *(parts.optimizer.init(part) for part in params[1:]),
     )
+    trainable = types.TrainableParams(params, {})
+    return agent.first_state({}, trainable, params.critics, opt_state, keys[3])
 
 
 def init_memory(parts: Parts, number: int) -> Memory:
@@ -198,14 +193,8 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
         target_params = optax.incremental_update(
             params.critics, target_params, parts.config.critic_tau
         )
-    state = state._replace(
-        params=types.TrainableParams(params, {}),
-        target_params=target_params,
-        opt_state=opt_state,
-        key=jax.random.key_data(key),
-        updates=state.updates + 1,
-    )
-    return state, types.UpdateResult(errors, metrics)
+    state = agent.next_state({}, state, types.TrainableParams(params, {}), opt_state, key)
+    return state._replace(target_params=target_params), types.UpdateResult(errors, metrics)
 
 
 def loss(
