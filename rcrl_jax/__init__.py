@@ -3,16 +3,17 @@
     import rcrl_jax
     run = rcrl_jax.train("minatar_rcrl", game="Breakout", seeds=range(4), workdir="runs/first")
     run = rcrl_jax.load("runs/first")
+    rcrl_jax.scores("runs")
 
-`api.py` describes both. Importing this package imports no JAX.
+`api.py` describes them. Importing this package imports no JAX.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rcrl_jax.api import Player, Run, load, train
+    from rcrl_jax.api import Player, Run, load, score_matrices, scores, train
 
-__all__ = ["Player", "Run", "load", "train"]
+__all__ = ["Player", "Run", "load", "score_matrices", "scores", "train"]
 __version__ = "0.1.0"
 
 

@@ -12,6 +12,7 @@ line.
 """
 
 import errno
+import importlib.util
 import itertools
 import math
 import os
@@ -144,6 +145,51 @@ def load(directory: str | os.PathLike) -> "Run":
       OSError: a file cannot be read.
     """
     return Run(directory)
+
+
+def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns:
+    """The final scores of all finished runs below some directories, a row a run.
+
+    Needs the extra `tables`.
+
+    Args:
+      *directories: of runs, at any depth.
+      steps: agent steps; runs of other lengths are left out.
+
+    Returns:
+      `arm` (the preset, with the fields in which a run differs from it), `game`, `seed`,
+      `agent_steps` and `score`, the mean return.
+
+    Raises:
+      ValueError: one is no directory.
+      ImportError: the extra is not installed.
+    """
+    return {name: column.to_numpy() for name, column in _finished(directories, steps)[0].items()}
+
+
+def score_matrices(
+    *directories: str | os.PathLike, steps: int | None = None
+) -> dict[str, np.ndarray]:
+    """The scores of `scores` by arm, `[runs, games]`, as the library rliable takes them.
+
+    Games are those that all arms have, in the paper's order; a row is a seed that has all of them.
+    """
+    return _finished(directories, steps)[1]
+
+
+def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> tuple[Any, Any]:
+    for name in ("jinja2", "pandas"):  # without them, importing the tables ends the program
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(f"no {name}: pip install 'rcrl-jax[tables]'")
+    from rcrl_jax.tables import runs
+
+    frame, problems = runs.read(*directories)
+    for line in problems:
+        words.say(f"warning: {line}")
+    if steps is not None:
+        frame = frame[frame.agent_steps == steps]
+    found = runs.scores(frame)
+    return found, runs.matrices(found)
 
 
 def make_plan(

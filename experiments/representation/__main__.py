@@ -28,6 +28,7 @@ from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari
 from rcrl_jax.programs import atari100k, command_line, launch
+from rcrl_jax.programs.atari100k import PROGRAM
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:
@@ -56,12 +57,11 @@ _BASE = "erainbow_sa"  # the preset whose fields --config shows
 def main(argv: list[str]) -> None:
     """Trains, then analyses."""
     del argv
-    game = atari100k.GAME.value
-    workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
     try:
         if flags.FLAGS.games is not None or flags.FLAGS.video:
             raise ValueError("one --game at a time, and no --video")
-        atari.check_game(game)
+        (game,) = launch.read_games(PROGRAM)
+        workdir = pathlib.Path(launch.WORKDIR.value or f"runs/representation-{game}")
         settings = _read_settings()
         large_blocks = any(config.needs_large_blocks for config in settings.values())
         host_memory.keep_freed_memory(large_blocks=large_blocks)
@@ -108,7 +108,7 @@ def _read_settings() -> dict[str, RainbowConfig]:
 def _make_plan(preset: str, config: RainbowConfig, game: str, workdir: pathlib.Path) -> "Plan":
     from experiments.representation import similarity
 
-    plan = atari100k.make_plan(preset, config, (game,), launch.read_seeds(), workdir)
+    plan = launch.make_plan(PROGRAM, preset, config, (game,), launch.read_seeds(), workdir)
     return dataclasses.replace(
         plan,
         observe=similarity.Observer(plan, _PAIRS.value),

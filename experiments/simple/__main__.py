@@ -28,6 +28,7 @@ from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import atari, catch, protocol
 from rcrl_jax.programs import atari100k, command_line, launch
+from rcrl_jax.programs.atari100k import PROGRAM
 from rcrl_jax.training import host_memory
 
 if TYPE_CHECKING:
@@ -116,15 +117,13 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
         raise ValueError("one --game and one --seed at a time")
     if settings.model != "deterministic":
         raise ValueError("--config.model: only the deterministic model has a likelihood")
-    game = atari100k.GAME.value
     for name in ("game", "backend"):
         if preset == CATCH and flags.FLAGS[name].present:
             raise ValueError(f"--{name}: {CATCH} plays {_GAME} alone; choose another --preset")
     if preset != CATCH:
-        atari.check_game(game)
-        return atari100k.make_plan(
-            preset, settings, (game,), seeds, launch.workdir(f"{preset}-{game}")
-        )
+        games = launch.read_games(PROGRAM)
+        place = launch.workdir(f"{preset}-{games[0]}")
+        return launch.make_plan(PROGRAM, preset, settings, games, seeds, place)
     height, width = settings.frame_height, settings.frame_width
     if height != width or height % catch.GRID:
         raise ValueError(
@@ -132,8 +131,8 @@ def make_plan(preset: str, settings: SimpleConfig) -> "Plan":
             f"multiple of {catch.GRID} pixels"
         )
     make_environment = functools.partial(_make_catch, height // catch.GRID)
-    return atari100k.make_plan(
-        preset, settings, (_GAME,), seeds, launch.workdir(preset), make_environment
+    return launch.make_plan(
+        PROGRAM, preset, settings, (_GAME,), seeds, launch.workdir(preset), make_environment
     )
 
 

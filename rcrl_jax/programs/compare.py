@@ -2,6 +2,7 @@ r"""Compares two arms of your runs on the games that both have, with 95 % interv
 
     python -m benchmarks.compare --results=results/mine --first=rcrl --second=erainbow_sa
     python -m benchmarks.compare --results=runs --first='rcrl(n_step=5)' --second=rcrl
+    python -m benchmarks.compare --results=runs --csv=scores.csv
 
 An arm is a preset, yours too, or one with the fields that a run changes. Runs of both arms that
 share game, seed and conditions form pairs, and only pairs count. Prints a table, with a line for
@@ -11,6 +12,7 @@ Exploratory: there is no test here, since a test repeated at every added pair de
 paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
 """
 
+import pathlib
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -34,6 +36,11 @@ flags.DEFINE_integer(
     "budget [environment steps]; without it a published one, or that of most pairs", lower_bound=1,
 )  # fmt: skip
 flags.DEFINE_string("output", "runs/report", "directory to write to")
+flags.DEFINE_string(
+    "csv",
+    None,
+    "a file for the scores of all arms, a row a run; without --first and --second nothing else",
+)
 
 _AGGREGATES = {
     "mean": statistics.mean_of_game_means,
@@ -149,6 +156,13 @@ def run(given: flags.FlagValues) -> None:
     frame = frame[frame.score.notna()]
     if given.steps:
         frame = frame[frame.env_steps == given.steps]
+    if given.csv:
+        files.check_writable(pathlib.Path(given.csv).parent)
+        with files.replacing(given.csv) as partial:
+            runs.scores(frame).to_csv(partial, index=False)
+        print(f"scores of {words.count('run', len(frame))} in {given.csv}")
+        if not (given["first"].present or given["second"].present):
+            return
     pool = choose(frame, given.first, given.second)
     for line in pool.left_out:
         print(line, file=sys.stderr)

@@ -9,69 +9,17 @@ The same command in the same work directory resumes. Every hyperparameter of the
 At the default --steps a world model takes three (slac) to eight (planet) days on two CPU cores.
 """
 
-import sys
+from collections.abc import Sequence
 
-from absl import app, flags
+from absl import flags
 
-from rcrl_jax.config import fields, presets
+from rcrl_jax.config import presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.programs import command_line, launch
-from rcrl_jax.training import host_memory
-from rcrl_jax.training.environments import DMC_STEPS, ENVIRONMENTS
-
-flags.adopt_module_key_flags(launch)
-
-_DMC = ENVIRONMENTS["dmc"]
-_TASK_NAMES = ", ".join(dmc.DMC_TASKS)
-_TASK = flags.DEFINE_string("task", "cheetah_run", f"task to train on: {_TASK_NAMES}")
-_TASKS = flags.DEFINE_list(
-    "tasks", None, "tasks of a fleet, with equal action repeats and equal learning rates"
-)
-_STEPS = flags.DEFINE_integer(
-    "steps", DMC_STEPS, "environment steps to train for (action repeats counted)",
-    lower_bound=1, upper_bound=fields.LARGEST_INT,
-)  # fmt: skip
-_EVAL_EPISODES = flags.DEFINE_integer(
-    "eval_episodes", _DMC.eval_episodes, "episodes of the final evaluation",
-    lower_bound=1, upper_bound=command_line.MOST_EPISODES,
-)  # fmt: skip
-_BACKEND = flags.DEFINE_enum(
-    "backend", "dm_control", dmc.DMC_BACKENDS,
-    "simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
-)  # fmt: skip
+from rcrl_jax.training.environments import ENVIRONMENTS
 
 
-def main(argv: list[str]) -> None:
-    """Runs the experiment that the flags describe."""
-    del argv
-    try:
-        tasks, seeds = launch.read_names(_TASK, _TASKS), launch.read_seeds()
-        for task in tasks:
-            dmc.check_task(task)
-        settings = command_line.read_config(presets.control_presets(tasks[0]))
-        host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-        _check_fleet(tasks, settings)
-        repeat = dmc.repeat_of(tasks[0], settings.action_repeat)
-        if _STEPS.value < repeat:
-            raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
-        plan = launch.make_plan(
-            flags.FLAGS.preset,
-            settings,
-            tasks,
-            seeds,
-            _STEPS.value // repeat,
-            _EVAL_EPISODES.value,
-            _BACKEND.value,
-            launch.workdir(f"{flags.FLAGS.preset}-{'+'.join(tasks)}"),
-        )
-        launch.check_effects(plan)
-    except ValueError as error:
-        command_line.refuse(str(error))
-    with launch.ending_cleanly():
-        launch.run(plan, _DMC.spec(settings, tasks))
-
-
-def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
+def _check_fleet(tasks: Sequence[str], settings: presets.Config) -> None:
     """Checks that tasks can form a fleet.
 
     Raises:
@@ -91,6 +39,18 @@ def _check_fleet(tasks: tuple[str, ...], settings: presets.Config) -> None:
                 )
 
 
+PROGRAM = launch.define(
+    launch.Program(
+        ENVIRONMENTS["dmc"],
+        "rcrl_sac",
+        "cheetah_run",
+        kind="task",
+        steps_help="environment steps to train for, action repeats counted",
+        backend_help="simulator and renderer; envpool: only from pixels, and needs EGL and libGL",
+        check_fleet=_check_fleet,
+    )
+)
+flags.adopt_module_key_flags(launch)
+
 if __name__ == "__main__":
-    command_line.define_config(presets.control_presets(), "rcrl_sac", sys.argv)
-    app.run(main, flags_parser=command_line.parse)
+    launch.start(PROGRAM)

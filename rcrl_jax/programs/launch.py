@@ -1,21 +1,27 @@
-"""What the training programs share: flags of a fleet, and how a run that ends early is reported."""
+"""The training program. Those of Atari, DMControl and MinAtar differ by benchmark and defaults."""
 
 import contextlib
 import errno
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from absl import flags
+from absl import app, flags
 
 from rcrl_jax import files, signals, words
-from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed
+from rcrl_jax.config import fields
+from rcrl_jax.config.presets import Config
+from rcrl_jax.envs.protocol import EnvironmentSpec, SimulatorFailed, nearest
 from rcrl_jax.programs import command_line
+from rcrl_jax.training import host_memory
+from rcrl_jax.training.environments import Environment
 
 if TYPE_CHECKING:
     from rcrl_jax.training.evaluation import EnvironmentMaker
     from rcrl_jax.training.plan import Plan
+
+_ALL = "all"  # as the name of games
 
 # A disk, a network file system or its server fails; the next try may succeed.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN}
@@ -54,13 +60,120 @@ _FRAME_STORE = flags.DEFINE_enum(
 )  # fmt: skip
 
 
+class Program(NamedTuple):
+    """A training program.
+
+    Attributes:
+        benchmark: what it trains on.
+        preset: the default.
+        game: the default; None if one must be named.
+        kind: what its games are called: --game and --games, or --task and --tasks.
+        games_help: help of that flag.
+        steps_help: help of --steps.
+        backend_help: help of --backend, if there are several.
+        read_name: a name on the command line -> the game.
+        check_fleet: (games, configuration) -> raises ValueError unless they can form a fleet.
+    """
+
+    benchmark: Environment
+    preset: str
+    game: str | None
+    kind: str = "game"
+    games_help: str = ""
+    steps_help: str = "agent steps to train for"
+    backend_help: str = ""
+    read_name: Callable[[str], str] = str
+    check_fleet: Callable[[Sequence[str], Config], None] = lambda games, config: None
+
+
+def define(program: Program) -> Program:
+    """Defines the flags of what a program trains on, and returns it."""
+    benchmark, kind = program.benchmark, program.kind
+    known = f": {', '.join(benchmark.games)}" if benchmark.games else ""
+    flags.DEFINE_string(kind, program.game, program.games_help or f"{kind} to train on{known}")
+    if benchmark.games:
+        flags.DEFINE_list(f"{kind}s", None, f"{kind}s of a fleet, with commas between them, or all")
+    usual = benchmark.steps(benchmark.presets_of(program.game or "")[program.preset])
+    flags.DEFINE_integer(
+        "steps", None, f"{program.steps_help} [default: {usual}]",
+        lower_bound=1, upper_bound=fields.LARGEST_INT,
+    )  # fmt: skip
+    flags.DEFINE_integer(
+        "eval_episodes", benchmark.eval_episodes, "episodes of the final evaluation",
+        lower_bound=1, upper_bound=command_line.MOST_EPISODES,
+    )  # fmt: skip
+    if len(benchmark.backends) > 1:
+        flags.DEFINE_enum(
+            "backend", benchmark.backends[0], benchmark.backends, program.backend_help
+        )
+    return program
+
+
+def start(program: Program) -> None:
+    """Runs a program on the command line."""
+    presets = program.benchmark.presets_of(program.game or "")
+    command_line.define_config(presets, program.preset, sys.argv)
+
+    def main(argv: list[str]) -> None:
+        del argv
+        try:
+            games, seeds = read_games(program), read_seeds()
+            settings = _read_settings(program, games)
+            host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
+            program.check_fleet(games, settings)
+            is_whole = len(games) > 1 and len(games) == len(program.benchmark.games)
+            preset = flags.FLAGS.preset
+            place = workdir(f"{preset}-{_ALL if is_whole else '+'.join(games)}")
+            plan = make_plan(program, preset, settings, games, seeds, place)
+            check_effects(plan)
+        except (ValueError, SimulatorFailed) as error:
+            command_line.refuse(str(error))
+        with ending_cleanly():
+            run(plan, program.benchmark.spec(settings, games))
+
+    app.run(main, flags_parser=command_line.parse)
+
+
+def read_games(program: Program) -> tuple[str, ...]:
+    """The games or tasks that the flags name.
+
+    Raises:
+      ValueError: a name is missing, unknown or given twice, or both flags are given.
+    """
+    known, kind = program.benchmark.games, program.kind
+    one = flags.FLAGS[kind]
+    if not known:
+        if one.value is None:
+            raise ValueError(f"--{kind} is missing: for example {program.games_help}")
+        return (program.read_name(one.value),)
+    several = flags.FLAGS[f"{kind}s"]
+    _check_one_of(one, several)
+    if "," in one.value:
+        raise ValueError(f"--{kind}={one.value}: names one; several are --{kind}s=...")
+    games = tuple(map(program.read_name, several.value or [one.value]))
+    if games == (_ALL,):
+        return known
+    if len(set(games)) != len(games):
+        raise ValueError(f"--{kind}s: a {kind} is named twice in {','.join(games)}")
+    for game in games:
+        if game not in known:
+            raise ValueError(f"unknown {kind} '{game}': {nearest(game, known)}")
+    return games
+
+
+def _read_settings(program: Program, games: Sequence[str]) -> Config:
+    usual = program.benchmark.presets_of(games[0])[flags.FLAGS.preset]
+    of_game = program.benchmark.fields_of(usual, games[0])
+    return fields.replace(usual, {**of_game, **command_line.changed_fields()})
+
+
 def read_seeds() -> tuple[int, ...]:
     """The seeds that the flags name.
 
     Raises:
       ValueError: they are not different seeds, or both flags are given.
     """
-    _check_one_of(_SEED, _SEEDS)
+    _check_one_of(flags.FLAGS["seed"], flags.FLAGS["seeds"])
     if _SEEDS.value is None:
         return (_SEED.value,)
     return command_line.parse_seeds(_SEEDS.value)
@@ -72,11 +185,24 @@ def workdir(what: str) -> pathlib.Path:
     return pathlib.Path(WORKDIR.value or f"runs/{name}")
 
 
-def make_plan(*described: Any, make_environment: "EnvironmentMaker | None" = None) -> "Plan":
-    """The plan of one preset on every game with every seed; flags say how its fleet computes.
+def make_plan(
+    program: Program,
+    preset: str,
+    settings: Config,
+    games: Sequence[str],
+    seeds: Sequence[int],
+    directory: pathlib.Path,
+    make_environment: "EnvironmentMaker | None" = None,
+) -> "Plan":
+    """The plan of one preset on every game with every seed; flags give the rest.
 
     Args:
-      *described: the positional arguments of `api.make_plan`.
+      program: of which `define` has made the flags.
+      preset: its name.
+      settings: its configuration.
+      games: of the fleet.
+      seeds: of each game.
+      directory: the work directory.
       make_environment: for games that are no benchmark's.
 
     Raises:
@@ -84,8 +210,23 @@ def make_plan(*described: Any, make_environment: "EnvironmentMaker | None" = Non
     """
     from rcrl_jax import api  # late: a program sets up the host's memory before JAX starts
 
+    benchmark, given = program.benchmark, flags.FLAGS
+    repeat = benchmark.action_repeat(games[0], settings)
+    steps = given.steps or benchmark.steps(settings)
+    if steps < repeat:
+        raise ValueError(f"--steps: must be at least the action repeat, {repeat}")
     return api.make_plan(
-        *described, film=VIDEO.value, make_environment=make_environment, **fleet_options()
+        preset,
+        settings,
+        games,
+        seeds,
+        steps // repeat,
+        given.eval_episodes,
+        given.backend if "backend" in given else benchmark.backends[0],
+        directory,
+        film=VIDEO.value,
+        make_environment=make_environment,
+        **fleet_options(),
     )
 
 
@@ -110,22 +251,9 @@ def fleet_options() -> dict[str, Any]:
     }
 
 
-def read_names(one: flags.FlagHolder[str], several: flags.FlagHolder[list[str]]) -> tuple[str, ...]:
-    """The games or tasks that the flag of one, or that of several, names.
-
-    Raises:
-      ValueError: both flags are given, or a name is given twice.
-    """
-    _check_one_of(one, several)
-    if "," in one.value:
-        raise ValueError(f"--{one.name}={one.value}: names one; several are --{several.name}=...")
-    names = several.value or [one.value]
-    if len(set(names)) != len(names):
-        raise ValueError(f"--{several.name}: a {one.name} is named twice in {','.join(names)}")
-    return tuple(names)
-
-
-def _check_one_of(one: flags.FlagHolder, several: flags.FlagHolder) -> None:
+def _check_one_of(
+    one: flags.Flag | flags.FlagHolder, several: flags.Flag | flags.FlagHolder
+) -> None:
     if one.present and several.present:
         raise ValueError(f"--{one.name} beside --{several.name}: give one of them")
 

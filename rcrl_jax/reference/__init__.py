@@ -3,7 +3,8 @@
 import csv
 import functools
 import importlib.resources
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 PAPER_COLUMN: dict[str, str] = {
@@ -209,6 +210,59 @@ def comparison(game: str, preset: str, mean_score: float, behind: str) -> str:
     if column is None:
         lines.append(f"the paper has no figure for preset {preset}")
     return "\n".join(lines)
+
+
+def fleet_comparison(preset: str, scores: Mapping[str, Sequence[float]]) -> str:
+    """Compares the scores of several runs with published ones, a line a game.
+
+    Args:
+        preset: of all runs.
+        scores: game or task -> the mean raw return of each run's final evaluation.
+
+    Returns:
+        A table of several lines, without a newline at its end. A last line says what stands in it.
+    """
+    head: list[str] = []
+    family = family_of(next(iter(scores)), preset)
+    if family == "atari":
+        head = ["Random", "Human", *filter(None, [PAPER_COLUMN.get(preset)])]
+    elif family == "dmc":
+        head = ["100k steps", "500k steps"]
+    elif family == "minatar":
+        head = ["uniform play"]
+
+    def others(game: str) -> Iterator[str]:
+        if family == "atari":
+            yield from (f"{published(game, agent):.1f}" for agent in head)
+        elif family == "dmc":
+            yield from _control_rows(game, preset)[-1][1:]
+        elif family == "minatar":
+            yield f"{_MINATAR_UNIFORM[game]:.1f}"
+
+    rows = [
+        [
+            game,
+            *others(game),
+            f"{statistics.mean(own):.1f}" + (f" ± {statistics.stdev(own):.1f}" if own[1:] else ""),
+            f"{len(own)}",
+        ]
+        for game, own in scores.items()
+    ]
+    head = ["", *head, preset, "runs"]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        f"{row[0]:<{widths[0]}}"
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        for row in [head, *rows]
+    ]
+    return "\n".join([*lines, f"({preset}: mean ± deviation over runs{_SOURCES.get(family, '')})"])
+
+
+_SOURCES = {
+    "atari": "; the others: published",
+    "dmc": "; the others: published, of the preset's system, or else of CURL",
+    "minatar": "; uniform play: measured",
+}
 
 
 def _control_rows(task: str, preset: str) -> list[tuple[str, str, str]]:

@@ -103,6 +103,27 @@ def evaluations(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
 
+def scores(frame: pd.DataFrame) -> pd.DataFrame:
+    """The final scores of finished runs: `arm, game, seed, agent_steps, score`, a row a run."""
+    finished = frame[frame.score.notna()]
+    return finished[["arm", "game", "seed", "agent_steps", "score"]].reset_index(drop=True)
+
+
+def matrices(frame: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The final scores of each arm `[runs, games]`, as the library rliable takes them.
+
+    Games are those that all arms have, in the order of `game_order`; a row is a seed that has all
+    of them.
+    """
+    arms_games = frame.groupby("arm", sort=False).game.agg(set)
+    games = sorted(set.intersection(*arms_games), key=game_order) if len(arms_games) else []
+    found = {}
+    for arm, own in frame.groupby("arm", sort=False):
+        by_seed = own.pivot_table("score", "seed", "game").reindex(columns=games)
+        found[arm] = by_seed.dropna().to_numpy()
+    return found
+
+
 def read_measures(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """What runs measured beside their scores: `run, arm, agent_steps` and a column a measure.
 

@@ -30,6 +30,7 @@ from rcrl_jax.training.recording import Recording
 from rcrl_jax.training.session import LoopState, Session
 
 Say = Callable[[str], None]
+_FEW = 2  # runs that are reported one by one; of more, a line a game
 
 
 class Interrupted(Exception):
@@ -129,15 +130,27 @@ def _report(plan: Plan, say: Say) -> list[float]:
     except OSError as error:
         say(f"warning: {error}")
     means = [float(np.mean(scores["returns"])) for scores in found]
-    for paths, scores, mean in zip(plan.paths, found, means, strict=True):
+    for paths in plan.paths:
         try:
             curves.draw_learning_curve(paths)
         except OSError as error:
             say(f"warning: the curve cannot be drawn: {error}")
-        say(reference.comparison(paths.game, plan.preset, mean, recorder.sample_size(scores)))
-        if changes := _changed_fields(plan, paths.game):
-            say(f"fields unlike those of preset {plan.preset}: {changes}")
-        say(f"results in {paths.directory}")
+    if len(plan.runs) > _FEW:
+        of_games: dict[str, list[float]] = {}
+        for run, mean in zip(plan.runs, means, strict=True):
+            of_games.setdefault(run.game, []).append(mean)
+        say(reference.fleet_comparison(plan.preset, of_games))
+    else:
+        for run, scores, mean in zip(plan.runs, found, means, strict=True):
+            behind = recorder.sample_size(scores)
+            say(reference.comparison(run.game, plan.preset, mean, behind))
+    if changes := _changed_fields(plan, plan.runs[0].game):
+        say(f"fields unlike those of preset {plan.preset}: {changes}")
+    if len(plan.runs) > _FEW:
+        say(f"results in {plan.workdir / plan.preset}")
+    else:
+        for paths in plan.paths:
+            say(f"results in {paths.directory}")
     return means
 
 

@@ -1,8 +1,12 @@
 """Two arms on any games: only pairs count; estimates are those of the scores."""
 
+import importlib.util
+
 import numpy as np
+import pandas as pd
 import pytest
 
+import rcrl_jax
 from rcrl_jax import reference
 from rcrl_jax.tables.statistics import interquartile_mean
 from tests.programs import programs
@@ -94,3 +98,29 @@ def test_the_larger_experiment_has_no_intervals(tmp_path):
             write_run(tmp_path / "results", preset, "Pong", seed, score, steps=100_000)
     text = " ".join(compare(tmp_path).stdout.split())
     assert "belong to a pre-registered experiment" in text and "[" not in text
+
+
+def test_scores_of_all_runs_are_data(tmp_path, monkeypatch):
+    for arm, game, seed, score in (
+        ("rcrl", "Pong", 0, 1.0), ("rcrl", "Alien", 0, 2.0), ("rcrl", "Pong", 1, 3.0),
+        ("curl", "Pong", 0, 4.0), ("curl", "Alien", 0, 5.0),
+    ):  # fmt: skip
+        write_run(tmp_path / "runs", arm, game, seed, score)
+    write_run(tmp_path / "runs", "rcrl", "Qbert", 0, 9.0, steps=500)
+    done = programs.call(
+        "benchmarks.compare", "--results=runs", "--csv=scores.csv", directory=tmp_path
+    )
+    assert done.returncode == 0 and done.stdout == "scores of 6 runs in scores.csv\n"
+    written = pd.read_csv(tmp_path / "scores.csv")
+    found = pd.DataFrame(rcrl_jax.scores(tmp_path / "runs"))
+    pd.testing.assert_frame_equal(written, found)
+    rows = found[found.arm == "curl"].to_numpy().tolist()
+    assert rows == [["curl", "Alien", 0, 1000, 5.0], ["curl", "Pong", 0, 1000, 4.0]]
+    matrices = rcrl_jax.score_matrices(tmp_path / "runs", steps=1000)
+    # Only seed 0 has both games.
+    assert {arm: own.tolist() for arm, own in matrices.items()} == {
+        "curl": [[5.0, 4.0]], "rcrl": [[2.0, 1.0]]
+    }  # fmt: skip
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install"):
+        rcrl_jax.scores(tmp_path)

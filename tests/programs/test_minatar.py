@@ -69,7 +69,7 @@ def test_a_run_is_the_same_alone_in_a_fleet_and_interrupted(tmp_path, monkeypatc
     assert environment["sticky_action_probability"] == 0.1
     assert environment["action_set"] == [0, 1, 3]
 
-    refused = programs.call(PROGRAM, *command, "--sticky=0.2")
+    refused = programs.call(PROGRAM, *command, "--config.sticky=0.2")
     assert refused.returncode == 2 and "config.sticky 0.1 -> 0.2" in refused.stderr
 
 

@@ -137,9 +137,8 @@ REFUSED = [
     (MINATAR, ["--game=Breakot"], ["Breakot", "did you mean Breakout?"]),
     (MINATAR, ["--games=Breakout,Pong"], ["'Pong'", "SpaceInvaders"]),
     (MINATAR, ["--games=Breakout,Breakout"], ["named twice"]),
-    (MINATAR, ["--sticky=1.5"], ["sticky", "in [0, 1]", "1.5"]),
-    (MINATAR, ["--sticky=nan"], ["sticky", "in [0, 1]", "nan"]),
-    (MINATAR, ["--sticky=0", "--config.sticky=0"], ["--sticky beside --config.sticky"]),
+    (MINATAR, ["--config.sticky=1.5"], ["sticky", "in [0, 1]", "1.5"]),
+    (MINATAR, ["--config.sticky=nan"], ["sticky", "in [0, 1]", "nan"]),
     (MINATAR, ["--steps=1000"], ["--steps", "1000", "learn_start"]),
     (MINATAR, ["--preset=rcrl"], ["is a preset of experiments.atari100k"]),
     (MINATAR, ["--config.auxiliary=curl"], ["curl", "encoder"]),
@@ -254,6 +253,7 @@ def test_these_are_all_flags_of_lists():
         defined[name] += len(re.findall(r"DEFINE_list\(", path.read_text()))
     counted = {module.split(".")[1]: len(names) for module, names in LISTS.items()}
     counted["representation"] -= 1  # --games is that of atari100k
+    counted["launch"] = sum(counted.pop(name) for name in ("atari100k", "dmc", "minatar")) - 2
     counted["command"] = counted.pop("table1")  # of tables, with these:
     del counted["table2"], counted["figure_dmc"]
     assert {name: count for name, count in defined.items() if count} == counted
@@ -320,9 +320,8 @@ def test_a_video_needs_ffmpeg_before_training(tmp_path, monkeypatch):
     assert_mistake(refused, ["no ffmpeg", "IMAGEIO_FFMPEG_EXE"], tmp_path)
 
 
-def test_short_flags_of_minatar_are_fields(tmp_path):
-    plan = accepted(MINATAR, "--sticky=0.25", "--nominimal_actions", directory=tmp_path)
-    assert (plan.config.sticky, plan.config.minimal_actions) == (0.25, False)
+def test_defaults_of_minatar(tmp_path):
+    plan = accepted(MINATAR, directory=tmp_path)
     assert plan.total_steps == 30_000 and plan.workdir.name == "minatar_rcrl-Breakout-0"
 
 

@@ -136,6 +136,23 @@ def test_comparison_on_a_control_task_has_the_published_system_of_the_preset():
     assert slac.split() == "SLAC [rliable run data] (published) 529 952".split()
 
 
+def test_a_fleet_is_compared_in_one_table():
+    table = reference.fleet_comparison("rcrl", {"Pong": [-20, -19, -21], "Alien": [512.5]})
+    assert table.splitlines() == [
+        "       Random   Human   RCRL         rcrl  runs",
+        "Pong    -20.7    14.6  -16.9  -20.0 ± 1.0     3",
+        "Alien   227.8  7127.7  854.2        512.5     1",
+        "(rcrl: mean ± deviation over runs; the others: published)",
+    ]
+    head, row, _ = reference.fleet_comparison("dreamer", {"walker_walk": [9, 9, 9]}).splitlines()
+    assert head.split() == ["100k", "steps", "500k", "steps", "dreamer", "runs"]
+    assert row.split() == "walker_walk 277 +- 12 897 +- 49 9.0 ± 0.0 3".split()
+    _, row, _ = reference.fleet_comparison("minatar_rcrl", {"Breakout": [3, 3, 3]}).splitlines()
+    assert row.split() == "Breakout 0.4 3.0 ± 0.0 3".split()
+    own = reference.fleet_comparison("rcrl", {"gymnasium.CartPole-v1": [2, 2, 2]})
+    assert own.splitlines()[1].split() == "gymnasium.CartPole-v1 2.0 ± 0.0 3".split()
+
+
 def test_games_of_minatar_are_not_those_of_atari_with_their_names():
     assert reference.family_of("Breakout", "rcrl") == "atari"
     assert reference.family_of("Breakout", "minatar_rcrl") == "minatar"
