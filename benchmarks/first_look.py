@@ -31,7 +31,7 @@ from rcrl_jax.config import fields, presets
 from rcrl_jax.envs import catch, protocol
 from rcrl_jax.ops.precision import at_precision
 from rcrl_jax.programs import command_line
-from rcrl_jax.return_contrast.rule import make_rule
+from rcrl_jax.replay.settings import make_rule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.runs import manifest, parameters
 from rcrl_jax.tasks import task

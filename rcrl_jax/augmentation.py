@@ -1,4 +1,4 @@
-"""Random shifts and crops of stacked frames, and fewer bits of a pixel, on the device.
+"""Random shifts and crops of stacked frames, on the device.
 
 Every item of a batch has its own offsets. All frames of a stack share them, so that motion between
 frames is preserved.
@@ -21,7 +21,6 @@ import jax.numpy as jnp
 
 PAD = 4  # pixels added at each side
 CROP = 80  # side of CURL's first crop [pixels]
-LEVELS = 32  # of a pixel with five bits, as in Glow, from which SAC+AE and PlaNet take it
 
 
 def random_shift(key: chex.PRNGKey, stacks: jax.Array, kind: str) -> jax.Array:
@@ -115,12 +114,3 @@ def center_crop(observation: jax.Array, size: int) -> jax.Array:
     chex.assert_shape(observation, (None, None, None, None, 3))
     top, left = ((side - size) // 2 for side in observation.shape[2:4])
     return observation[:, :, top : top + size, left : left + size]
-
-
-def quantise(frames: jax.Array, key: chex.PRNGKey | None, levels: int = LEVELS) -> jax.Array:
-    """Pixels of `levels` values in [-0.5, 0.5), `[...] uint8 -> float32`.
-
-    They are uniform within each value; without a key, they are its middle.
-    """
-    noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
-    return ((frames // (256 // levels)).astype(jnp.float32) + noise) / levels - 0.5

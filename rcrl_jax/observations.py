@@ -172,6 +172,16 @@ def unpack_bits(packed: jax.Array, frame_shape: tuple[int, ...]) -> jax.Array:
     return flat.reshape(*packed.shape[:-1], *frame_shape)
 
 
+def quantise(frames: jax.Array, key: jax.Array | None, levels: int = 32) -> jax.Array:
+    """Pixels of `levels` values in [-0.5, 0.5), `[...] uint8 -> float32`.
+
+    They are uniform within each value; without a key, they are its middle. SAC+AE and PlaNet take
+    32 levels, five bits, from Glow.
+    """
+    noise = 0.5 if key is None else jax.random.uniform(key, frames.shape)
+    return ((frames // (256 // levels)).astype(jnp.float32) + noise) / levels - 0.5
+
+
 def check_frames(
     frame: specs.Array, shape: tuple[int | None, ...], dtype: type[np.generic] = np.uint8
 ) -> None:

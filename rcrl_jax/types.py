@@ -113,7 +113,9 @@ class Comparison(NamedTuple):
 class UpdateResult(NamedTuple):
     """What an update reports."""
 
-    transition_loss: jax.Array  # [B], from which the replay computes priorities
+    # [B], from which the replay computes priorities. A replay that draws uniformly reads none: SLAC
+    # gives zeros where its model learns alone, SimPLe ones.
+    transition_loss: jax.Array
     metrics: dict[str, jax.Array]  # scalars, by the name they are logged under
 
 

@@ -33,10 +33,10 @@ from rcrl_jax.agents.sac import network as sac
 from rcrl_jax.agents.simple import model as simple_model
 from rcrl_jax.agents.simple import network as simple
 from rcrl_jax.config import fields
-from rcrl_jax.config.groups import ReturnContrastConfig
+from rcrl_jax.config.base import ReturnContrastConfig
 from rcrl_jax.config.presets import DMC_PRESETS
 from rcrl_jax.ops import adam, precision, products, strided_convolution
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.tasks import task as auxiliary
 from tests.ops import lax

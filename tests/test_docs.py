@@ -210,6 +210,46 @@ def test_no_modules_import_each_other_in_a_circle():
     order.prepare()  # raises CycleError, which names the circle
 
 
+def needed_by(modules: set[str]) -> set[str]:
+    """The modules that these import, directly or not."""
+    imported = modules_imported()
+    needed, left = set(), set(modules)
+    while left:
+        new = imported[left.pop()] - needed
+        needed |= new
+        left |= new
+    return needed
+
+
+# Without the module itself, and without encoders and tasks, which a configuration names.
+MOST_FILES = {
+    "rainbow.agent": 20,
+    "sac.agent": 24,
+    "recurrent.dreamer": 20,
+    "recurrent.planet": 20,
+    "slac.agent": 19,
+    "simple.agent": 22,
+}
+
+
+@pytest.mark.parametrize(("agent", "most"), MOST_FILES.items())
+def test_an_agent_needs_few_files(agent, most):
+    needed = needed_by({f"rcrl_jax.agents.{agent}"})
+    assert len(needed) <= most, sorted(needed)
+
+
+@pytest.mark.parametrize("family", sorted({name.partition(".")[0] for name in MOST_FILES}))
+def test_the_folder_of_an_agent_needs_short_files_and_no_other_family(family):
+    modules = {name for name in modules_imported() if f".agents.{family}." in name}
+    needed = needed_by(modules) | modules
+    paths = [ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in needed]
+    lines = {path: path.read_text().count("\n") for path in paths if path.exists()}
+    assert max(lines.values()) <= 400, lines
+    families = {path.name for path in (ROOT / "rcrl_jax" / "agents").iterdir() if path.is_dir()}
+    for other in families - {family}:
+        assert not [name for name in needed if f".agents.{other}." in name]
+
+
 def test_the_guide_to_extending_shows_the_tested_tasks():
     """The document shows the lines between the markers of the test, unchanged."""
     test = ROOT / "tests" / "tasks" / "test_new_task.py"

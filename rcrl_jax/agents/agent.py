@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import chex
 import jax
+import jax.numpy as jnp
+import optax
 
 from rcrl_jax import types
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.return_contrast.task import cosine
 from rcrl_jax.tasks import task
 
 TRAINING, EVALUATION = "training", "evaluation"
@@ -137,6 +138,50 @@ class Agent:
     init_memory: Callable[[int], Any] = lambda number: ()
 
 
+def first_state(
+    tasks: Mapping[str, task.AuxiliaryTask],
+    params: types.TrainableParams,
+    target_params: types.Params,
+    opt_state: optax.OptState,
+    key: chex.PRNGKey,
+) -> types.LearnerState:
+    """The learner before its first update; `key` is that of all updates."""
+    return types.LearnerState(
+        params,
+        target_params,
+        opt_state,
+        jax.random.key_data(key),
+        updates=jnp.zeros((), jnp.int32),
+        task_state=task.init_states(tasks, params.auxiliary, params.agent),
+    )
+
+
+def next_state(
+    tasks: Mapping[str, task.AuxiliaryTask],
+    state: types.LearnerState,
+    params: types.TrainableParams,
+    opt_state: optax.OptState,
+    key: chex.PRNGKey,
+) -> types.LearnerState:
+    """The learner after an update of `state`, still with its target parameters.
+
+    Args:
+      tasks: of the agent.
+      state: before the update.
+      params: after the update.
+      opt_state: after the update.
+      key: of further updates.
+    """
+    return types.LearnerState(
+        params,
+        state.target_params,
+        opt_state,
+        jax.random.key_data(key),
+        updates=state.updates + 1,
+        task_state=task.next_states(tasks, state.task_state, params),
+    )
+
+
 def make_compare(
     embed: Callable[[types.Params, types.Pairs], jax.Array],
     tasks: Mapping[str, task.AuxiliaryTask],
@@ -149,6 +194,6 @@ def make_compare(
         logit = None
         if with_logit is not None:
             logit = tasks[with_logit].discriminate(params.auxiliary[with_logit], phi, other)
-        return types.Comparison(cosine(phi, other), logit)
+        return types.Comparison(task.cosine(phi, other), logit)
 
     return compare

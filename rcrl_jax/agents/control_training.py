@@ -6,11 +6,9 @@ import jax.numpy as jnp
 
 from rcrl_jax import types
 from rcrl_jax.agents.agent import EvaluationSettings
-from rcrl_jax.agents.sac.config import SacConfig
-from rcrl_jax.config.world_models import EPISODE, WorldModelConfig
+from rcrl_jax.config.base import EPISODE, AgentConfig
 from rcrl_jax.envs.protocol import EnvironmentProtocol
-from rcrl_jax.replay.settings import ReplaySettings, SequenceRule
-from rcrl_jax.return_contrast.rule import ContrastRule, make_rule
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings, SequenceRule, make_rule
 
 
 def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
@@ -23,7 +21,7 @@ def environment_protocol(frame_stack: int) -> EnvironmentProtocol:
     )
 
 
-def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> ContrastRule:
+def contrast_rule(config: AgentConfig, action_repeat: int) -> ContrastRule:
     """How contrastive samples are drawn: the returns of a segment differ by at most its threshold.
 
     Args:
@@ -38,7 +36,7 @@ def contrast_rule(config: SacConfig | WorldModelConfig, action_repeat: int) -> C
 
 
 def replay_settings(
-    config: SacConfig | WorldModelConfig,
+    config: AgentConfig,
     rule: ContrastRule,
     *sequences: SequenceRule,
 ) -> ReplaySettings:
@@ -52,7 +50,7 @@ def replay_settings(
     )
 
 
-def evaluation_settings(config: SacConfig | WorldModelConfig, policy: str) -> EvaluationSettings:
+def evaluation_settings(config: AgentConfig, policy: str) -> EvaluationSettings:
     """How an agent is evaluated; `policy` says by which of its policies, for the manifest."""
     return EvaluationSettings(
         config.evaluation_period, config.periodic_episodes, {"policy": policy}

@@ -7,8 +7,8 @@ from rcrl_jax.agents.recurrent.config import DreamerConfig, PlanetConfig
 from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.agents.simple.config import SimpleConfig
 from rcrl_jax.agents.slac.config import SlacConfig
+from rcrl_jax.config.base import ReturnContrastConfig
 from rcrl_jax.config.fields import replace
-from rcrl_jax.config.groups import ReturnContrastConfig
 from rcrl_jax.config.world_models import WorldModelConfig
 
 Config = RainbowConfig | SacConfig | WorldModelConfig | SimpleConfig

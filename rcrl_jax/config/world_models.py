@@ -8,15 +8,13 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from rcrl_jax.config import base, fields
-from rcrl_jax.config.fields import setting, with_default
-from rcrl_jax.config.groups import (
+from rcrl_jax.config.base import (
     DRAWS_SAMPLES,
+    EPISODE,
     ControlReturnContrastConfig,
     UniformReplayConfig,
 )
-
-EPISODE = 1000
-"""Environment steps of every episode of the suite."""
+from rcrl_jax.config.fields import setting, with_default
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,20 +29,3 @@ def by_row(init: jax.nn.initializers.Initializer) -> jax.nn.initializers.Initial
         return jax.vmap(lambda row_key: init(row_key, shape[1:], dtype))(keys)
 
     return init_rows
-
-
-def delta_orthogonal(gain: float) -> jax.nn.initializers.Initializer:
-    """Convolution kernels `[h, w, in, out]`, h and w odd, that are zero outside the centre tap.
-
-    The centre tap is `gain` times a matrix with orthonormal rows or columns, whichever are fewer
-    (Xiao et al., 2018). `jax.nn.initializers.delta_orthogonal` rejects kernels with fewer outputs
-    than inputs.
-    """
-    orthogonal = jax.nn.initializers.orthogonal(gain)
-
-    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
-        height, width, *matrix = shape
-        centre = orthogonal(key, matrix, dtype)
-        return jnp.zeros(shape, dtype).at[height // 2, width // 2].set(centre)
-
-    return init

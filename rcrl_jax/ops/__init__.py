@@ -6,7 +6,7 @@ otherwise what stands after "else" does the same.
 | module | for | on the CPU | on accelerators |
 | --- | --- | --- | --- |
 | `convolution` | SAC, 3 x 3 | `kernels/convolution.cc`, else products | not called |
-| `device_convolutions` | SAC, 3 x 3; transposed ones | not called | XLA's convolutions |
+| `device_convolutions` | SAC, 3 x 3 | not called | XLA's convolutions |
 | `strided_convolution` | world models, stride 2 | products | XLA's convolutions |
 | `products` | Rainbow on small inputs | XLA's, a transpose written out | XLA's |
 | `precision` | all products | JAX's setting | the same; on CUDA another name of TF32 |

@@ -1,4 +1,4 @@
-"""The convolutions of SAC on accelerators, and the transposed ones of world models.
+"""The convolutions of SAC on accelerators, and the transposed ones of its decoder.
 
 Memory traffic limits these updates, so each array is written once, in the type that the next
 product reads:
@@ -9,7 +9,6 @@ product reads:
 * At precision 'bfloat16', SAC's convolutions store outputs and their gradients in bfloat16.
 """
 
-import functools
 from collections.abc import Sequence
 
 import chex
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rcrl_jax.ops import precision
+from rcrl_jax.ops.strided_convolution import spread_on_device
 
 _ORDER = ("NHWC", "HWIO", "NHWC")
 _LOADED = 16  # bytes that a GPU loads at once
@@ -52,7 +52,6 @@ def convolve_transposed(
     bias: jax.Array,
     stride: int,
     relu: bool,
-    dtype: jax.typing.DTypeLike | None = None,
 ) -> jax.Array:
     """A transposed convolution with bias: `[N, H, W, I] -> [N, H', W', O]` float32.
 
@@ -64,49 +63,12 @@ def convolve_transposed(
       bias: `[O]`.
       stride: distance of the inputs' pixels in the outputs.
       relu: whether negative outputs become 0.
-      dtype: of what is stored; None: bfloat16 at precision 'bfloat16', else float32.
     """
-    dtype = dtype or _stored_type()
-    y = _spread(x.astype(dtype), kernel[::-1, ::-1].swapaxes(2, 3).astype(dtype), stride)
+    dtype = _stored_type()
+    y = spread_on_device(x.astype(dtype), kernel[::-1, ::-1].swapaxes(2, 3).astype(dtype), stride)
     if relu:
         return _add_bias_and_relu(y, bias).astype(jnp.float32)
     return y.astype(jnp.float32) + bias[None, None, None]  # its gradient is summed in float32
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _spread(x, kernel, stride):
-    """`[N, H, W, I], [k, k, O, I] -> [N, H', W', O]`, the transpose of `_convolve`."""
-    # cuDNN dilates inputs only in the gradient with respect to the images, which XLA calls if it
-    # sees that the kernel is reversed. Without the barrier, XLA would move the reversal away.
-    mirrored = lax.optimization_barrier(kernel)[::-1, ::-1].swapaxes(2, 3)
-    return lax.conv_general_dilated(
-        x,
-        mirrored,
-        (1, 1),
-        [(len(kernel) - 1,) * 2] * 2,
-        lhs_dilation=(stride, stride),
-        dimension_numbers=_ORDER,
-    )
-
-
-def _convolve(images, kernel, stride):
-    return lax.conv_general_dilated(
-        images, kernel, (stride, stride), "VALID", dimension_numbers=_ORDER
-    )
-
-
-def _keep_for_spread(x, kernel, stride):
-    return _spread(x, kernel, stride), (x, kernel)
-
-
-def _gradients_of_spread(stride, arguments, gradient):
-    # XLA would mirror the images to compute JAX's own gradient by the kernel.
-    x, kernel = arguments
-    (of_kernel,) = jax.linear_transpose(lambda k: _convolve(gradient, k, stride), kernel)(x)
-    return _convolve(gradient, kernel, stride), of_kernel
-
-
-_spread.defvjp(_keep_for_spread, _gradients_of_spread)
 
 
 @jax.custom_vjp

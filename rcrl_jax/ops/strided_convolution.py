@@ -16,8 +16,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.ops import device_convolutions
-
+_ORDER = ("NHWC", "HWIO", "NHWC")
 _MOST_BYTES = 4 << 20  # of the windows that are gathered at a time
 
 
@@ -64,10 +63,11 @@ def convolve(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     return _convolve(x, kernel) + bias[None, None, None]
 
 
-def convolve_on_device(x: jax.Array, kernel: jax.Array) -> jax.Array:
+def convolve_on_device(x: jax.Array, kernel: jax.Array, stride: int = 2) -> jax.Array:
     """`convolve` by the compiler's own convolution, without a bias."""
-    order = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x, kernel, (2, 2), "VALID", dimension_numbers=order)
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "VALID", dimension_numbers=_ORDER
+    )
 
 
 def convolve_on_cpu(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
@@ -96,12 +96,44 @@ def convolve_transposed(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax
     return _convolve_transposed(x, kernel) + bias[None, None, None]
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def spread_on_device(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
+    """The transpose of `convolve_on_device`: `[N, H, W, I], [k, k, O, I] -> [N, H', W', O]`.
+
+    H' = stride (H - 1) + k; W' follows from W in the same way.
+    """
+    # cuDNN dilates inputs only in the gradient with respect to the images, which XLA calls if it
+    # sees that the kernel is reversed. Without the barrier, XLA would move the reversal away.
+    mirrored = jax.lax.optimization_barrier(kernel)[::-1, ::-1].swapaxes(2, 3)
+    return jax.lax.conv_general_dilated(
+        x,
+        mirrored,
+        (1, 1),
+        [(len(kernel) - 1,) * 2] * 2,
+        lhs_dilation=(stride, stride),
+        dimension_numbers=_ORDER,
+    )
+
+
+def _keep_for_device(x, kernel, stride):
+    return spread_on_device(x, kernel, stride), (x, kernel)
+
+
+def _gradients_on_device(stride, arguments, gradient):
+    # XLA would mirror the images to compute JAX's own gradient by the kernel.
+    x, kernel = arguments
+    (of_kernel,) = jax.linear_transpose(lambda k: convolve_on_device(gradient, k, stride), kernel)(
+        x
+    )
+    return convolve_on_device(gradient, kernel, stride), of_kernel
+
+
+spread_on_device.defvjp(_keep_for_device, _gradients_on_device)
+
+
 def convolve_transposed_on_device(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """`convolve_transposed` by the compiler's own convolution, without a bias."""
-    mirrored, no_bias = kernel[::-1, ::-1], jnp.zeros(kernel.shape[3])
-    return device_convolutions.convolve_transposed(
-        x, mirrored, no_bias, stride=2, relu=False, dtype=x.dtype
-    )
+    return spread_on_device(x, kernel.swapaxes(2, 3), 2)
 
 
 def _convolve_transposed_on_cpu(x, kernel):

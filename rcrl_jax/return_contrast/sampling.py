@@ -6,7 +6,7 @@ import numpy as np
 
 from rcrl_jax import counter_random
 from rcrl_jax.replay.ring import TransitionRing
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 
 # Streams of random numbers; the RL batch draws from stream 0. Negatives come last: redraws take
 # the streams after the first, which must be free.

@@ -77,8 +77,8 @@ def make_return_contrast(parts: task.AgentParts, config: AgentConfig) -> task.Au
         return jnp.mean(errors), {
             "discriminator_accuracy_positive": jnp.mean(w_positive < 0.5),
             "discriminator_accuracy_negative": jnp.mean(w_negative >= 0.5),
-            "cosine_positive": jnp.mean(cosine(anchor, positive)),
-            "cosine_negative": jnp.mean(cosine(anchor, negative)),
+            "cosine_positive": jnp.mean(task.cosine(anchor, positive)),
+            "cosine_negative": jnp.mean(task.cosine(anchor, negative)),
         }
 
     return task.AuxiliaryTask(
@@ -96,8 +96,3 @@ _ERRORS = {
     # From the logit, since the logarithm of a saturated w would be infinite.
     "cross_entropy": lambda logit, w, label: optax.sigmoid_binary_cross_entropy(logit, label),
 }
-
-
-def cosine(first: jax.Array, second: jax.Array) -> jax.Array:
-    """Cosine of the angle between vectors `[N, d]`, 0 for a zero vector: `[N]` (section 5.2)."""
-    return optax.losses.cosine_similarity(first, second, epsilon=1e-24)

@@ -15,8 +15,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.config.base import AgentConfig
-from rcrl_jax.config.groups import CurlConfig
+from rcrl_jax.config.base import AgentConfig, CurlConfig
 from rcrl_jax.networks import projection
 from rcrl_jax.tasks import task
 

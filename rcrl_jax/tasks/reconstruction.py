@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from rcrl_jax import types
 from rcrl_jax.agents.sac import network as sac
 from rcrl_jax.agents.sac.config import SacConfig
-from rcrl_jax.augmentation import quantise
+from rcrl_jax.observations import quantise
 from rcrl_jax.tasks import task
 
 

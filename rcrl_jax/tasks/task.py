@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
 from rcrl_jax import types
 from rcrl_jax.config.base import AgentConfig
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 
 
 class AgentParts(NamedTuple):
@@ -239,3 +240,8 @@ def next_states(
 def run_constants(tasks: Mapping[str, AuxiliaryTask], game: str) -> dict[str, Any]:
     """The tasks' constants for a run on `game`, by name."""
     return {name: task.constants(game) for name, task in tasks.items()}
+
+
+def cosine(first: jax.Array, second: jax.Array) -> jax.Array:
+    """Cosine of the angle between vectors `[N, d]`: `[N]`; 0 for a zero vector."""
+    return optax.losses.cosine_similarity(first, second, epsilon=1e-24)

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training
+from rcrl_jax.agents import control_training, world_models
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent import loss as losses
@@ -20,12 +20,11 @@ from rcrl_jax.agents.recurrent.model import Memory
 from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.agents.slac import agent as slac
 from rcrl_jax.agents.slac import network as slac_networks
-from rcrl_jax.augmentation import quantise
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import WORLD_MODEL_PRESETS
 from rcrl_jax.envs.protocol import control_spec
-from rcrl_jax.networks import world_model
 from rcrl_jax.networks.policy import sample_action
+from rcrl_jax.observations import quantise
 from rcrl_jax.tasks.task import AuxiliaryTask
 from rcrl_jax.training import prediction
 from tests.training import toy_world_models
@@ -275,12 +274,12 @@ def test_dreamers_losses_equal_slow_loops(preset):
     )
 
     # Behaviour: from every posterior state, one imagined step after the other.
-    actor = world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
-    critic = world_model.Mlp(6, 3, 1, jax.nn.elu)
+    actor = world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu)
+    critic = world_models.Mlp(6, 3, 1, jax.nn.elu)
     inputs = batch.transitions.action.swapaxes(0, 1)
     images = prepared(preset, batch.transitions.observation.reshape(4, 64, 64, 3), image_key)
     projected = network.apply(params.model, images, method="project").reshape(2, 2, -1)
-    latents, _ = world_model.filter_window(
+    latents, _ = world_models.filter_window(
         network, params.model, inputs, projected.swapaxes(0, 1), noise
     )
     latent = jax.tree.map(lambda x: x.reshape(4, -1), latents)
@@ -320,8 +319,8 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     assert config_of("dreamer").horizon == horizon
     model, actor_params, value_params = state.params.agent
     actor, critic = (
-        world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu),
-        world_model.Mlp(6, 3, 1, jax.nn.elu),
+        world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu),
+        world_models.Mlp(6, 3, 1, jax.nn.elu),
     )
     network = model_of("dreamer")
     model_key, behaviour_key = jax.random.split(
@@ -331,7 +330,7 @@ def test_gradients_of_dreamers_policy_and_value_equal_those_of_slow_loops():
     images = prepared("dreamer", batch.transitions.observation.reshape(4, 64, 64, 3), image_key)
     projected = network.apply(model, images, method="project").reshape(2, 2, -1).swapaxes(0, 1)
     noise = jax.random.normal(noise_key, (2, 2, 3))
-    latents, _ = world_model.filter_window(
+    latents, _ = world_models.filter_window(
         network, model, batch.transitions.action.swapaxes(0, 1), projected, noise
     )
 
@@ -497,7 +496,7 @@ def test_acting_filters_as_the_update_does(preset):
         np.testing.assert_array_equal(memory.action, action)
         latents.append(memory.latent)
     projected = network.apply(model, jnp.concatenate(images), method="project").reshape(4, 2, -1)
-    filtered, _ = world_model.filter_window(
+    filtered, _ = world_models.filter_window(
         network, model, jnp.stack(actions), projected, jnp.stack(noises)
     )
     for t, latent in enumerate(latents):
@@ -586,7 +585,7 @@ def test_dreamer_is_evaluated_by_its_most_likely_action():
         run_of(agent), params, observation, agent.init_memory(5), key, EVALUATION, np.int32(0)
     )
     policy = losses.dreamer_policy(
-        world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature),
+        world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(params.actor, memory.latent.feature),
         5.0,
         5.0,
     )
@@ -618,7 +617,7 @@ def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
     if preset == "planet":
         chosen, _ = taken(EVALUATION, start)  # its key draws the same candidates
     else:
-        raw = world_model.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(
+        raw = world_models.Mlp(6, 4, 2 * WIDTH, jax.nn.elu).apply(
             params.actor, memory.latent.feature
         )
         policy = losses.dreamer_policy(raw, config.mean_scale, config.initial_std)
@@ -817,3 +816,23 @@ def test_predicted_memory_is_that_of_the_compiled_update(preset, batch):
     needed = compiled.memory_analysis().temp_size_in_bytes
     gradients = sum(4 * x.size for x in jax.tree.leaves(state.params))
     assert agent.resources.activation_bytes + gradients == pytest.approx(needed, rel=0.25)
+
+
+def test_log_normal_by_hand():
+    x, mean = np.float32([1.0, 2.0]), np.float32([0.0, 2.0])
+    log_root = 0.5 * math.log(2 * math.pi)
+    np.testing.assert_allclose(
+        world_models.log_normal(x, mean), [-0.5 - log_root, -log_root], rtol=1e-6
+    )
+    wide = world_models.log_normal(x, mean, jnp.float32(2.0))
+    expected = [-0.125 - log_root - math.log(2), -log_root - math.log(2)]
+    np.testing.assert_allclose(wide, expected, rtol=1e-6)
+
+
+def test_divergence_by_hand():
+    """Of N(1, 1) from N(0, 2): log 2 + (1 + 1) / 8 - 1/2; a second, equal pair adds nothing."""
+    one, mean, std = np.ones(1, np.float32), np.float32([1.0, 3.0]), np.float32([1.0, 0.5])
+    other = np.float32([0.0, 3.0]), np.float32([2.0, 0.5])
+    found = world_models.kl_divergence(mean, std, *other)
+    np.testing.assert_allclose(found, math.log(2) + 0.25 - 0.5, rtol=1e-6)
+    assert world_models.kl_divergence(one, one, one, one) == 0

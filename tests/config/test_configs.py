@@ -7,7 +7,7 @@ import pytest
 
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.rainbow.config import RainbowConfig
-from rcrl_jax.config import base, fields, groups
+from rcrl_jax.config import base, fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, MINATAR_PRESETS, all_presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.atari import ATARI_GAMES
@@ -262,7 +262,7 @@ def test_families_have_the_same_defaults_of_the_return_task_but_one():
     """The discriminator of control reads concatenated pairs."""
     one, other = (
         fields.values(config())
-        for config in (groups.ReturnContrastConfig, groups.ControlReturnContrastConfig)
+        for config in (base.ReturnContrastConfig, base.ControlReturnContrastConfig)
     )
     assert {name: other[name] for name in one if one[name] != other[name]} == {
         "discriminator_input": "concatenation"

@@ -8,8 +8,7 @@ import numpy as np
 from rcrl_jax.observations import FrameLayout, ObservationFormat
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import Sample, SegmentReplay
-from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
 from tests.replay.reference import FRAME_SHAPE, Event, ReferenceReplay
 
 DISCOUNT = 0.9

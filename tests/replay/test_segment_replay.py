@@ -11,7 +11,7 @@ from scipy import stats
 from rcrl_jax import observations, types
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 from tests.replay.driver import DISCOUNT, TINY, Pair, make_settings, pattern
 from tests.replay.reference import ZEROS, Event
 

@@ -10,7 +10,7 @@ import pytest
 from rcrl_jax import observations
 from rcrl_jax.replay import frames
 from rcrl_jax.replay.segment_replay import SegmentReplay
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 from tests.replay.driver import DISCRETE, Pair, make_settings, pattern
 from tests.replay.reference import Event
 from tests.replay.test_segment_replay import chi_square, contrast_indices, counts, flat

@@ -7,9 +7,9 @@ import pytest
 
 from rcrl_jax import types
 from rcrl_jax.agents.rainbow.config import RainbowConfig
-from rcrl_jax.config.groups import ReturnContrastConfig
+from rcrl_jax.config.base import ReturnContrastConfig
+from rcrl_jax.replay.settings import ContrastRule
 from rcrl_jax.return_contrast.discriminator import Discriminator
-from rcrl_jax.return_contrast.rule import ContrastRule
 from rcrl_jax.return_contrast.task import make_return_contrast
 from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView
 

@@ -11,8 +11,8 @@ from scipy import stats
 from rcrl_jax import augmentation, types
 from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.agents.sac.config import SacConfig
-from rcrl_jax.config.groups import CurlConfig
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.config.base import CurlConfig
+from rcrl_jax.replay.settings import ContrastRule
 from rcrl_jax.tasks import curl
 from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView, total_loss
 

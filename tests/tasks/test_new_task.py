@@ -12,7 +12,7 @@ from rcrl_jax import types
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.config import choices, fields
 from rcrl_jax.config.choices import Task
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule
 from rcrl_jax.tasks.task import AgentParts, AuxiliaryTask, UpdateView, needs_of
 from rcrl_jax.training import build
 from rcrl_jax.training.fleet import Fleet

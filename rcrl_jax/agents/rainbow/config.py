@@ -7,14 +7,6 @@ from typing import ClassVar
 from rcrl_jax.config import base, fields
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.config.fields import setting
-from rcrl_jax.config.groups import (
-    DRAWS_SAMPLES,
-    CurlConfig,
-    PrioritisedReplayConfig,
-    ReturnContrastConfig,
-    check_anchors,
-    check_capacity,
-)
 
 HEADS = "state", "state_action", "state_action_both", "state_action_single"
 _NOISY, _GREEDY = (fields.when("exploration", how) for how in ("noise", "epsilon_greedy"))
@@ -73,8 +65,10 @@ class RainbowConfig(base.AgentConfig):
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = base.auxiliary_tasks("rainbow", "the RL loss")
     auxiliary_weight: float = base.auxiliary_weight()
-    return_contrast: ReturnContrastConfig = fields.group(ReturnContrastConfig(), DRAWS_SAMPLES)
-    curl: CurlConfig = fields.group(CurlConfig(), fields.with_task("curl"))
+    return_contrast: base.ReturnContrastConfig = fields.group(
+        base.ReturnContrastConfig(), base.DRAWS_SAMPLES
+    )
+    curl: base.CurlConfig = fields.group(base.CurlConfig(), fields.with_task("curl"))
 
     # Learning
     batch_size: int = setting(32, "transitions in an update", "K", fields.at_least(1))
@@ -99,7 +93,7 @@ class RainbowConfig(base.AgentConfig):
         "K / C / D",
         fields.one_of("none", "crop_pad_crop", "pad_crop"),
     )
-    replay: PrioritisedReplayConfig = PrioritisedReplayConfig()
+    replay: base.PrioritisedReplayConfig = base.PrioritisedReplayConfig()
 
     # Exploration
     warmup: str = setting(
@@ -143,8 +137,8 @@ class RainbowConfig(base.AgentConfig):
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
         super().__post_init__()
-        check_anchors(self.return_contrast, self.batch_size)
-        check_capacity(self, self.n_step)
+        base.check_anchors(self.return_contrast, self.batch_size)
+        base.check_capacity(self, self.n_step)
         reads = ENCODERS[self.encoder].reads
         if reads in ("bits", "vectors") and self.augmentation != "none":
             raise ValueError(
@@ -184,7 +178,9 @@ class MinAtarConfig(RainbowConfig):
 
     total_steps: ClassVar[int] = 30_000
 
-    curl: CurlConfig = fields.group(CurlConfig(reduced_games=()), fields.with_task("curl"))
+    curl: base.CurlConfig = fields.group(
+        base.CurlConfig(reduced_games=()), fields.with_task("curl")
+    )
     sticky: float = setting(
         0.1, "probability with which a step repeats the action before", "M", fields.fraction
     )

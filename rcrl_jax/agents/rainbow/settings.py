@@ -9,8 +9,7 @@ from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.config.choices import ENCODERS
 from rcrl_jax.envs.protocol import EnvironmentProtocol
 from rcrl_jax.observations import ObservationFormat
-from rcrl_jax.replay.settings import ReplaySettings
-from rcrl_jax.return_contrast.rule import ContrastRule
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings
 from rcrl_jax.tasks.task import Needs
 
 

@@ -4,8 +4,8 @@ import dataclasses
 from typing import ClassVar
 
 from rcrl_jax.config import base, fields
+from rcrl_jax.config.base import UniformReplayConfig
 from rcrl_jax.config.fields import setting, with_default
-from rcrl_jax.config.groups import UniformReplayConfig
 from rcrl_jax.config.world_models import WorldModelConfig
 
 

@@ -1,7 +1,8 @@
 """What Dreamer and PlaNet share: the world model in an agent, its loss, filtering while acting."""
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -9,15 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training
-from rcrl_jax.agents import world_model_training as training
+from rcrl_jax.agents import control_training, world_models
 from rcrl_jax.agents.agent import Resources
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import network as rssm
 from rcrl_jax.agents.recurrent.config import RecurrentModelConfig
 from rcrl_jax.agents.recurrent.network import Latent, WorldModel
 from rcrl_jax.envs.protocol import EnvironmentSpec
-from rcrl_jax.networks import world_model
 from rcrl_jax.tasks import task
 
 # The cell, and whether one layer yields means and standard deviations of a distribution.
@@ -44,44 +43,15 @@ class ModelLoss(NamedTuple):
 
 
 class RecurrentModel(NamedTuple):
-    """The world model as functions of its parameters, for one run.
+    """What all functions of the world model read; none of it is an array."""
 
-    Attributes:
-      network: the networks.
-      init: `key -> params`.
-      loss: `(params, auxiliary params, task states, run, batch, key) -> ModelLoss`.
-      init_memory: `N -> Memory` at the start of an episode.
-      filter: `(params, memory, observation [N, C, *frame] uint8, key) -> Latent` of the newest
-        frame.
-      embed: `(params, pairs) -> phi [N, d + A]`.
-      tasks: auxiliary tasks, by name.
-      needs: what the tasks need of the replay.
-    """
-
+    config: RecurrentModelConfig
+    num_actions: int  # A, action components of the fleet's largest action space
     network: WorldModel
-    init: Callable[[chex.PRNGKey], types.Params]
-    loss: Callable[..., ModelLoss]
-    init_memory: Callable[[int], Memory]
-    filter: Callable[[types.Params, Memory, jax.Array, chex.PRNGKey], Latent]
-    embed: Callable[[types.Params, types.Pairs], jax.Array]
-    tasks: Mapping[str, task.AuxiliaryTask]
-    needs: task.Needs
-
-    def resources(self, config: RecurrentModelConfig, *, behaviour: int = 0) -> Resources:
-        """Memory of an update: of all frames of windows, and of contexts.
-
-        Args:
-          config: of the agent.
-          behaviour: numbers that are kept for what learns in the model's imagination.
-        """
-        windows = config.batch_size * config.sequence_length
-        contexts = 3 * self.needs.contrast_rule.number * config.context
-        numbers = (windows + contexts) * training.NUMBERS_A_FRAME * config.filters // 32
-        return Resources(
-            batches_over_runs=False,
-            logs_frames=config.replay.resumed_frames == "stored",
-            activation_bytes=4 * (numbers + behaviour),
-        )
+    preprocess: Preprocess
+    reward_scale: float  # weight of the reward's log-likelihood
+    tasks: Mapping[str, task.AuxiliaryTask]  # by name
+    needs: task.Needs  # of the tasks
 
 
 def make_recurrent_model(
@@ -89,7 +59,7 @@ def make_recurrent_model(
     spec: EnvironmentSpec,
     makers: Mapping[str, task.TaskMaker],
     *,
-    activation: world_model.Activation,
+    activation: world_models.Activation,
     reward_layers: int,
     preprocess: Preprocess,
     reward_scale: float = 1.0,
@@ -109,7 +79,6 @@ def make_recurrent_model(
       Incompatible: a task is weighted by importance, its anchors are the RL batch, or two tasks
         exclude each other.
     """
-    max_num_actions = spec.max_num_actions
     network = WorldModel(
         config.filters,
         config.deter_size,
@@ -120,46 +89,14 @@ def make_recurrent_model(
         activation,
         *_CELLS[config.cell],
     )
-    feature_size = config.stoch_size + config.deter_size
-
-    def init(key: chex.PRNGKey) -> types.Params:
-        image = jnp.zeros((1, world_model.IMAGE_SIZE, world_model.IMAGE_SIZE, 3))
-        return network.init(key, image, jnp.zeros((1, max_num_actions)))
-
-    def project(params: types.Params, images: jax.Array, length: int) -> jax.Array:
-        """`[N L, 64, 64, 3] -> [L, N, hidden]`, all images at once."""
-        projected = network.apply(params, images, method="project")
-        return projected.reshape(-1, length, projected.shape[-1]).swapaxes(0, 1)
-
-    def feature(params: types.Params, context: types.Context) -> jax.Array:
-        # No noise: what is measured must not depend on it, and that of a fixed key would tell a
-        # task which rows of its batch are positives.
-        images = preprocess(world_model.as_one_batch(context.frames), None)
-        projected = project(params, images, context.frames.shape[1])
-
-        def step(last, inputs):
-            action, of_frame, exists = inputs
-            latent, _ = network.apply(
-                params, last, action, of_frame, jnp.zeros_like(last.sample), method="observe"
-            )
-            keep = exists[:, None]
-            return jax.tree.map(lambda new, old: jnp.where(keep, new, old), latent, last), None
-
-        inputs = context.action.swapaxes(0, 1), projected, context.exists.T
-        last, _ = jax.lax.scan(step, network.init_latent(len(context.exists)), inputs)
-        return last.feature
-
-    def embed(params: types.Params, pairs: types.Pairs) -> jax.Array:
-        psi = feature(params, pairs.observation)
-        return control_training.join(params, psi, pairs.action)
-
+    encode = functools.partial(filter_context, network, preprocess)
     parts = task.AgentParts(
-        encode=feature,
-        encode_target=feature,
+        encode=encode,
+        encode_target=encode,
         join=control_training.join,
         augment=lambda key, observation: observation,
-        psi_size=feature_size,
-        phi_size=feature_size + max_num_actions,
+        psi_size=network.feature_size,
+        phi_size=network.feature_size + spec.max_num_actions,
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
@@ -172,81 +109,165 @@ def make_recurrent_model(
             "return_contrast.anchors: 'rl_batch' needs an agent that learns from transitions, this "
             "one learns from windows; choose 'as_transitions' or 'uniform'"
         )
+    return RecurrentModel(
+        config, spec.max_num_actions, network, preprocess, reward_scale, tasks, needs
+    )
 
-    def encode_images(params: types.Params, images: Any) -> Any:
-        """The features of the contexts in a tree, all filtered at once."""
-        contexts, structure = jax.tree.flatten(
-            images, is_leaf=lambda x: isinstance(x, types.Context)
-        )
-        if not contexts:
-            return images
+
+def init_model(world: RecurrentModel, key: chex.PRNGKey) -> types.Params:
+    """The initial parameters of the networks."""
+    image = jnp.zeros((1, world_models.IMAGE_SIZE, world_models.IMAGE_SIZE, 3))
+    return world.network.init(key, image, jnp.zeros((1, world.num_actions)))
+
+
+def init_memory(world: RecurrentModel, number: int) -> Memory:
+    """See `Agent.init_memory`."""
+    return Memory(world.network.init_latent(number), jnp.zeros((number, world.num_actions)))
+
+
+def filter_newest(
+    world: RecurrentModel,
+    params: types.Params,
+    memory: Memory,
+    observation: jax.Array,
+    key: chex.PRNGKey,
+) -> Latent:
+    """The latent `[N, ...]` of the newest frame of `observation [N, C, 64, 64, 3] uint8`."""
+    image_key, noise_key = jax.random.split(key)
+    images = world.preprocess(observation[:, -1], image_key)
+    projected = world.network.apply(params, images, method="project")
+    noise = jax.random.normal(noise_key, memory.latent.sample.shape)
+    return world.network.apply(
+        params, memory.latent, memory.action, projected, noise, method="observe"
+    )[0]
+
+
+def model_loss(
+    world: RecurrentModel,
+    params: types.Params,
+    auxiliary: Mapping[str, types.Params],
+    task_states: Mapping[str, types.Params],
+    run: types.RunSpec,
+    batch: types.Batch,
+    key: chex.PRNGKey,
+) -> ModelLoss:
+    """The model's loss on windows `[B, L, ...]`, with the losses of auxiliary tasks.
+
+    Args:
+      world: the model.
+      params: of the model.
+      auxiliary: parameters of the tasks, by name.
+      task_states: by name.
+      run: the run.
+      batch: windows, and contrastive samples.
+      key: of all noise.
+    """
+    config, network = world.config, world.network
+    image_key, noise_key, tasks_key = jax.random.split(key, 3)
+    windows: types.SequenceBatch = batch.transitions
+    chex.assert_rank([windows.observation, windows.action, windows.reward], [5, 3, 2])
+    size, length = windows.reward.shape
+    frames = world_models.as_one_batch(windows.observation)
+    # Without the barrier, XLA repeats the cast inside the loops of the products.
+    images = jax.lax.optimization_barrier(world.preprocess(frames, image_key))
+    noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
+    projected = _project(network, params, images, length)
+    latents, posterior = world_models.filter_window(
+        network, params, windows.action.swapaxes(0, 1), projected, noise
+    )
+    prior = network.apply(params, latents.deter, method="prior")
+    features = latents.feature.swapaxes(0, 1)  # [B, L, d]
+    flat = features.reshape(-1, network.feature_size)
+    decoded = network.apply(params, flat, method="decode")
+    log_image = world_models.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
+    reward = network.apply(params, features, method="reward")
+    log_reward = world_models.log_normal(windows.reward, reward)
+    divergence = world_models.kl_divergence(*posterior, *prior)
+    window_loss = -jnp.mean(log_image + world.reward_scale * log_reward, axis=1)
+    loss_divergence = losses.beyond_free_nats(
+        divergence, config.free_nats, in_each_step=config.free_nats_of == "step"
+    )
+    auxiliary_loss = _auxiliary_loss(
+        world, params, auxiliary, features, task_states, run, batch, tasks_key
+    )
+    metrics = {
+        "loss_image": -jnp.mean(log_image),
+        "loss_reward": -jnp.mean(log_reward),
+        "loss_divergence": loss_divergence,
+        "divergence": jnp.mean(divergence),
+    }
+    total = jnp.mean(window_loss) + loss_divergence + auxiliary_loss.total
+    metrics |= {"loss_model": total} | auxiliary_loss.metrics
+    return ModelLoss(total, latents, window_loss, metrics)
+
+
+def _auxiliary_loss(
+    world: RecurrentModel, params, auxiliary, features, task_states, run, batch, key
+) -> task.AuxiliaryLoss:
+    """The losses of the tasks; the contexts that all of them read are filtered at once."""
+    keys = [jax.random.fold_in(key, i) for i in range(len(world.tasks))]
+    view = task.UpdateView(params, params, features[:, -1], batch, batch)
+    images = task.images_of(world.tasks, batch, batch, keys)
+    contexts, structure = jax.tree.flatten(images, is_leaf=lambda x: isinstance(x, types.Context))
+    if contexts:
         together = jax.tree.map(lambda *each: jnp.concatenate(each), *contexts)
         ends = np.cumsum([len(context.exists) for context in contexts])
-        return jax.tree.unflatten(structure, jnp.split(feature(params, together), ends[:-1]))
+        features = filter_context(world.network, world.preprocess, params, together)
+        images = jax.tree.unflatten(structure, jnp.split(features, ends[:-1]))
+    return task.total_loss(world.tasks, auxiliary, view, images, task_states, run.constants, keys)
 
-    def loss(params, auxiliary, task_states, run, batch: types.Batch, key) -> ModelLoss:
-        image_key, noise_key, tasks_key = jax.random.split(key, 3)
-        windows: types.SequenceBatch = batch.transitions
-        chex.assert_rank([windows.observation, windows.action, windows.reward], [5, 3, 2])
-        size, length = windows.reward.shape
-        frames = world_model.as_one_batch(windows.observation)
-        # Without the barrier, XLA repeats the cast inside the loops of the products.
-        images = jax.lax.optimization_barrier(preprocess(frames, image_key))
-        noise = jax.random.normal(noise_key, (length, size, config.stoch_size))
-        projected = project(params, images, length)
-        latents, posterior = world_model.filter_window(
-            network, params, windows.action.swapaxes(0, 1), projected, noise
+
+def embed(world: RecurrentModel, params: types.Params, pairs: types.Pairs) -> jax.Array:
+    """phi(s, a) `[N, d + A]`: the feature of the filtered context, and the action."""
+    psi = filter_context(world.network, world.preprocess, params, pairs.observation)
+    return control_training.join(params, psi, pairs.action)
+
+
+def filter_context(
+    network: WorldModel, preprocess: Preprocess, params: types.Params, context: types.Context
+) -> jax.Array:
+    """The feature `[N, d]` of the last frame of each context, filtered from the start."""
+    # No noise: what is measured must not depend on it, and that of a fixed key would tell a
+    # task which rows of its batch are positives.
+    images = preprocess(world_models.as_one_batch(context.frames), None)
+    projected = _project(network, params, images, context.frames.shape[1])
+
+    def step(last, inputs):
+        action, frame, exists = inputs
+        latent, _ = network.apply(
+            params, last, action, frame, jnp.zeros_like(last.sample), method="observe"
         )
-        prior = network.apply(params, latents.deter, method="prior")
-        features = latents.feature.swapaxes(0, 1)  # [B, L, d]
-        decoded = network.apply(params, features.reshape(-1, feature_size), method="decode")
-        of_image = world_model.log_normal(images, decoded).sum((1, 2, 3)).reshape(size, length)
-        reward = network.apply(params, features, method="reward")
-        of_reward = world_model.log_normal(windows.reward, reward)
-        divergence = world_model.kl_divergence(*posterior, *prior)
-        window_loss = -jnp.mean(of_image + reward_scale * of_reward, axis=1)
-        loss_divergence = losses.beyond_free_nats(
-            divergence, config.free_nats, in_each_step=config.free_nats_of == "step"
-        )
+        keep = exists[:, None]
+        return jax.tree.map(lambda new, old: jnp.where(keep, new, old), latent, last), None
 
-        task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
-        view = task.UpdateView(params, params, features[:, -1], batch, batch)
-        images_of_tasks = task.images_of(tasks, batch, batch, task_keys)
-        of_tasks = task.total_loss(
-            tasks, auxiliary, view, encode_images(params, images_of_tasks), task_states,
-            run.constants, task_keys,
-        )  # fmt: skip
-        metrics = {
-            "loss_image": -jnp.mean(of_image),
-            "loss_reward": -jnp.mean(of_reward),
-            "loss_divergence": loss_divergence,
-            "divergence": jnp.mean(divergence),
-        }
-        total = jnp.mean(window_loss) + loss_divergence + of_tasks.total
-        return ModelLoss(total, latents, window_loss, metrics | of_tasks.metrics)
+    inputs = context.action.swapaxes(0, 1), projected, context.exists.T
+    last, _ = jax.lax.scan(step, network.init_latent(len(context.exists)), inputs)
+    return last.feature
 
-    def init_memory(number: int) -> Memory:
-        return Memory(network.init_latent(number), jnp.zeros((number, max_num_actions)))
 
-    def filter_(params, memory: Memory, observation, key) -> Latent:
-        image_key, noise_key = jax.random.split(key)
-        projected = network.apply(
-            params, preprocess(observation[:, -1], image_key), method="project"
-        )
-        noise = jax.random.normal(noise_key, memory.latent.sample.shape)
-        return network.apply(
-            params, memory.latent, memory.action, projected, noise, method="observe"
-        )[0]
+def _project(
+    network: WorldModel, params: types.Params, images: jax.Array, length: int
+) -> jax.Array:
+    """`[N L, 64, 64, 3] -> [L, N, hidden]`, all images at once."""
+    projected = network.apply(params, images, method="project")
+    return projected.reshape(-1, length, projected.shape[-1]).swapaxes(0, 1)
 
-    return RecurrentModel(
-        network,
-        init,
-        loss,
-        init_memory,
-        filter_,
-        embed,
-        tasks,
-        needs,
+
+def resources(world: RecurrentModel, *, behaviour: int = 0) -> Resources:
+    """Memory of an update: of all frames of windows, and of contexts.
+
+    Args:
+      world: the model.
+      behaviour: numbers that are kept for what learns in the model's imagination.
+    """
+    config = world.config
+    windows = config.batch_size * config.sequence_length
+    contexts = 3 * world.needs.contrast_rule.number * config.context
+    numbers = (windows + contexts) * world_models.NUMBERS_A_FRAME * config.filters // 32
+    return Resources(
+        batches_over_runs=False,
+        logs_frames=config.replay.resumed_frames == "stored",
+        activation_bytes=4 * (numbers + behaviour),
     )
 
 

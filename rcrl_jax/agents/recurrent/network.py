@@ -25,7 +25,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks.world_model import (
+from rcrl_jax.agents.world_models import (
     IMAGE_SIZE,
     Activation,
     Gaussian,
@@ -98,11 +98,11 @@ class KerasGru(nn.Module):
         kernel = self.param("kernel", _glorot, (x.shape[-1], gates))
         recurrent = self.param("recurrent", nn.initializers.orthogonal(), (self.size, gates))
         bias = self.param("bias", nn.initializers.zeros, (2, gates))
-        of_input = jnp.split(_affine(x, kernel, bias[0]), 3, axis=-1)
-        of_state = jnp.split(_affine(hidden, recurrent, bias[1]), 3, axis=-1)
-        keep = nn.sigmoid(of_input[0] + of_state[0])
-        reset = nn.sigmoid(of_input[1] + of_state[1])
-        candidate = jnp.tanh(of_input[2] + reset * of_state[2])
+        from_input = jnp.split(_affine(x, kernel, bias[0]), 3, axis=-1)
+        from_state = jnp.split(_affine(hidden, recurrent, bias[1]), 3, axis=-1)
+        keep = nn.sigmoid(from_input[0] + from_state[0])
+        reset = nn.sigmoid(from_input[1] + from_state[1])
+        candidate = jnp.tanh(from_input[2] + reset * from_state[2])
         return keep * hidden + (1.0 - keep) * candidate
 
 
@@ -169,6 +169,11 @@ class WorldModel(nn.Module):
     activation: Activation
     cell: type[nn.Module]
     joint_stats: bool
+
+    @property
+    def feature_size(self) -> int:
+        """d, width of `Latent.feature`."""
+        return self.stoch + self.deter
 
     def setup(self) -> None:
         """Makes the parts."""

@@ -1,7 +1,8 @@
 """PlaNet (Hafner et al., 2019), as pure functions of a run: a world model and a planner."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import chex
 import flax.linen as nn
@@ -10,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training
-from rcrl_jax.agents import world_model_training as training
-from rcrl_jax.agents.recurrent import cross_entropy_method
+from rcrl_jax.agents import agent, control_training, world_models
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import PlanetConfig
-from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
 from rcrl_jax.agents.recurrent.network import Latent
-from rcrl_jax.augmentation import quantise
 from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.observations import quantise
 from rcrl_jax.ops import adam, native
 from rcrl_jax.replay.settings import SequenceRule
 from rcrl_jax.tasks import task
@@ -26,118 +25,182 @@ from rcrl_jax.tasks import task
 _REWARD_LAYERS = 3
 
 
+class Parts(NamedTuple):
+    """What all functions of the agent read; none of it is an array."""
+
+    config: PlanetConfig
+    world: RecurrentModel
+    optimizer: adam.Optimizer
+    schedule: agent.Schedule
+
+
+def make_parts(
+    config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
+) -> Parts:
+    """Makes networks, tasks, optimiser and schedule; see `make_agent`."""
+    return Parts(
+        config=config,
+        world=recurrent_model.make_recurrent_model(
+            config, spec, makers, activation=nn.relu, reward_layers=_REWARD_LAYERS,
+            preprocess=quantise, reward_scale=config.reward_scale,
+        ),
+        optimizer=adam.make_tensorflow_adam(
+            config.model_learning_rate, eps=config.adam_epsilon, max_norm=config.max_gradient_norm
+        ),
+        schedule=world_models.schedule(config, spec.action_repeat, config.first_updates),
+    )  # fmt: skip
+
+
+def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+    """See `Agent.init`."""
+    del run  # the networks do not depend on the run
+    tasks = parts.world.tasks
+    keys = jax.random.split(key, 3)
+    model = recurrent_model.init_model(parts.world, keys[0])
+    params = types.TrainableParams(model, task.init_params(tasks, keys[1]))
+    opt_state = parts.optimizer.init((model, params.auxiliary))
+    return agent.first_state(tasks, params, (), opt_state, keys[2])
+
+
+def act(
+    parts: Parts, run, params: types.Params, observation, memory: Memory, key, policy_name, step
+):
+    """See `Agent.act`; the observation is `[N, C, 64, 64, 3] uint8`."""
+    num_actions = parts.world.num_actions
+    filter_key, plan_key, exploration_key = jax.random.split(key, 3)
+    mask = control_training.action_mask(run, num_actions)
+    latent = recurrent_model.filter_newest(parts.world, params, memory, observation, filter_key)
+    keys = jax.random.split(plan_key, len(observation))
+
+    def plan_each(latent: Latent) -> jax.Array:
+        in_each = jax.vmap(functools.partial(plan, parts), (None, 0, None, 0))
+        return in_each(params, latent, mask, keys)
+
+    if policy_name == agent.EVALUATION:
+        action = plan_each(latent)
+    else:
+        at_random = step < parts.schedule.first_step  # when a plan would be costly and is not used
+        action = jax.lax.cond(
+            at_random, lambda _: jnp.zeros((len(observation), num_actions)), plan_each, latent
+        )
+        action = recurrent_model.explore(
+            action, mask, exploration_key, std=parts.config.exploration_std, at_random=at_random
+        )
+    return action, Memory(latent, action)
+
+
+def plan(
+    parts: Parts, params: types.Params, latent: Latent, mask: jax.Array, key: chex.PRNGKey
+) -> jax.Array:
+    """The first action `[A]` of a planned sequence, from the latent of one environment."""
+    config, network = parts.config, parts.world.network
+
+    def predicted_return(actions: jax.Array, key) -> jax.Array:
+        """`[K, H, A] -> [K]`."""
+        candidates = len(actions)
+        start = jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), latent)
+        noise = jax.random.normal(key, (config.horizon, candidates, config.stoch_size))
+
+        def step(last, inputs):
+            following = network.apply(params, last, *inputs, method="imagine")
+            return following, following.feature
+
+        _, features = jax.lax.scan(step, start, (actions.swapaxes(0, 1), noise))
+        return network.apply(params, features, method="reward").sum(0)
+
+    return cross_entropy_method(
+        predicted_return, key, mask, horizon=config.horizon, iterations=config.iterations,
+        candidates=config.candidates, best=config.best_candidates,
+    )[0]  # fmt: skip
+
+
+def cross_entropy_method(
+    objective: Callable[[jax.Array, chex.PRNGKey], jax.Array],
+    key: chex.PRNGKey,
+    action_mask: jax.Array,
+    *,
+    horizon: int,
+    iterations: int,
+    candidates: int,
+    best: int,
+) -> jax.Array:
+    """A sequence of actions with a high objective, for one environment (algorithm 2).
+
+    Starts from a standard normal, draws candidates, clips them to [-1, 1] and fits a normal to the
+    best of them, again and again.
+
+    Args:
+      objective: `(actions [K, H, A], key) -> [K]`, to be maximised; the key draws its noise.
+      key: of all draws.
+      action_mask: `[A] bool`; other components stay zero.
+      horizon: H.
+      iterations: number of fits.
+      candidates: K, sequences drawn in each iteration.
+      best: how many of them are fitted.
+
+    Returns:
+      `[H, A]`, the mean of the last fit.
+    """
+    mask = jnp.broadcast_to(action_mask, (horizon, len(action_mask)))
+
+    def iterate(fitted, key):
+        mean, std = fitted
+        noise_key, objective_key = jax.random.split(key)
+        noise = jax.random.normal(noise_key, (candidates, *mean.shape))
+        actions = jnp.clip(mean[None] + std[None] * noise, -1.0, 1.0)
+        actions = jnp.where(mask[None], actions, 0.0)
+        _, top = jax.lax.top_k(objective(actions, objective_key), best)
+        chosen = actions[top]
+        return (jnp.mean(chosen, axis=0), jnp.sqrt(jnp.var(chosen, axis=0) + 1e-6)), None
+
+    start = jnp.zeros(mask.shape), jnp.ones(mask.shape)
+    (mean, _), _ = jax.lax.scan(iterate, start, jax.random.split(key, iterations))
+    return mean
+
+
+def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = 0):
+    """See `Agent.update`."""
+    del kind  # there is one
+    key, loss_key = jax.random.split(native.wrap_key(state.key))
+
+    def loss(params: types.TrainableParams):
+        model = recurrent_model.model_loss(
+            parts.world, *params, state.task_state, run, batch, loss_key
+        )
+        return model.total, (model.window_loss, model.metrics)
+
+    gradients, (window_loss, metrics) = jax.grad(loss, has_aux=True)(state.params)
+    params, opt_state, metrics["gradient_norm"] = parts.optimizer.step(
+        tuple(gradients), state.opt_state, tuple(state.params)
+    )
+    params = types.TrainableParams(*params)
+    state = agent.next_state(parts.world.tasks, state, params, opt_state, key)
+    return state, types.UpdateResult(window_loss, metrics)
+
+
 def make_agent(
     config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; see `dreamer.make_agent`."""
-    observations = training.observation_format(config, spec, config.context)
-    world = recurrent_model.make_recurrent_model(
-        config, spec, makers, activation=nn.relu, reward_layers=_REWARD_LAYERS,
-        preprocess=quantise, reward_scale=config.reward_scale,
-    )  # fmt: skip
-    network, num_actions = world.network, spec.max_num_actions
-    optimizer = adam.make_tensorflow_adam(
-        config.model_learning_rate, eps=config.adam_epsilon, max_norm=config.max_gradient_norm
-    )
-
-    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
-        del run  # the networks do not depend on the run
-        keys = jax.random.split(key, 3)
-        model = world.init(keys[0])
-        params = types.TrainableParams(
-            model,
-            task.init_params(world.tasks, keys[1]),
-        )
-        return types.LearnerState(
-            params=params,
-            target_params=(),
-            opt_state=optimizer.init((model, params.auxiliary)),
-            key=jax.random.key_data(keys[2]),
-            updates=jnp.zeros((), jnp.int32),
-            task_state=task.init_states(world.tasks, params.auxiliary, model),
-        )
-
-    def plan(params: types.Params, latent: Latent, mask: jax.Array, key) -> jax.Array:
-        """The first action `[A]` of a planned sequence, from the latent of one environment."""
-
-        def predicted_return(actions: jax.Array, key) -> jax.Array:
-            candidates = len(actions)
-            start = jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), latent)
-            noise = jax.random.normal(key, (config.horizon, candidates, config.stoch_size))
-
-            def step(last, inputs):
-                following = network.apply(params, last, *inputs, method="imagine")
-                return following, following.feature
-
-            _, features = jax.lax.scan(step, start, (actions.swapaxes(0, 1), noise))
-            return network.apply(params, features, method="reward").sum(0)
-
-        return cross_entropy_method.plan(
-            predicted_return, key, mask, horizon=config.horizon, iterations=config.iterations,
-            candidates=config.candidates, best=config.best_candidates,
-        )[0]  # fmt: skip
-
-    def act(run, params: types.Params, observation, memory: Memory, key, policy_name: str, step):
-        filter_key, plan_key, exploration_key = jax.random.split(key, 3)
-        mask = control_training.action_mask(run, num_actions)
-        latent = world.filter(params, memory, observation, filter_key)
-        keys = jax.random.split(plan_key, len(observation))
-
-        def plan_each(latent: Latent) -> jax.Array:
-            return jax.vmap(plan, (None, 0, None, 0))(params, latent, mask, keys)
-
-        if policy_name == agent.EVALUATION:
-            action = plan_each(latent)
-        else:
-            at_random = step < schedule.first_step  # when a plan would be costly and is not used
-            action = jax.lax.cond(
-                at_random, lambda _: jnp.zeros((len(observation), num_actions)), plan_each, latent
-            )
-            action = recurrent_model.explore(
-                action, mask, exploration_key, std=config.exploration_std, at_random=at_random
-            )
-        return action, Memory(latent, action)
-
-    def loss(params: types.TrainableParams, state, run, batch, key):
-        model = world.loss(params.agent, params.auxiliary, state.task_state, run, batch, key)
-        return model.total, (model.window_loss, model.metrics | {"loss_model": model.total})
-
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
-        del kind  # there is one
-        key, loss_key = jax.random.split(native.wrap_key(state.key))
-        g, (window_loss, metrics) = jax.grad(loss, has_aux=True)(
-            state.params, state, run, batch, loss_key
-        )
-        both, opt_state, metrics["gradient_norm"] = optimizer.step(
-            tuple(g), state.opt_state, tuple(state.params)
-        )
-        params = types.TrainableParams(*both)
-        state = types.LearnerState(
-            params=params,
-            target_params=(),
-            opt_state=opt_state,
-            key=jax.random.key_data(key),
-            updates=state.updates + 1,
-            task_state=task.next_states(world.tasks, state.task_state, params),
-        )
-        return state, types.UpdateResult(window_loss, metrics)
-
-    schedule = training.schedule(config, spec.action_repeat, config.first_updates)
+    observations = world_models.observation_format(config, spec, config.context)
+    parts = make_parts(config, spec, makers)
+    world = parts.world
+    embed = functools.partial(recurrent_model.embed, world)
     return agent.Agent(
-        init=init,
-        act=act,
-        update=update,
-        embed=world.embed,
-        compare=agent.make_compare(world.embed, world.tasks),
+        init=functools.partial(init, parts),
+        act=functools.partial(act, parts),
+        update=functools.partial(update, parts),
+        embed=embed,
+        compare=agent.make_compare(embed, world.tasks),
         run_constants=functools.partial(task.run_constants, world.tasks),
-        action=jax.ShapeDtypeStruct((num_actions,), np.float32),
+        action=jax.ShapeDtypeStruct((world.num_actions,), np.float32),
         observations=observations,
         protocol=control_training.environment_protocol(config.context),
         replay=control_training.replay_settings(
             config, world.needs.contrast_rule, SequenceRule(config.sequence_length, "leads")
         ),
-        schedule=schedule,
+        schedule=parts.schedule,
         evaluation=control_training.evaluation_settings(config, "planned, without noise"),
-        resources=world.resources(config),
-        init_memory=world.init_memory,
+        resources=recurrent_model.resources(world),
+        init_memory=functools.partial(recurrent_model.init_memory, world),
     )

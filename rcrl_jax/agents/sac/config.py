@@ -5,13 +5,6 @@ from typing import ClassVar
 
 from rcrl_jax.config import base, fields
 from rcrl_jax.config.fields import setting
-from rcrl_jax.config.groups import (
-    DRAWS_SAMPLES,
-    ControlReturnContrastConfig,
-    UniformReplayConfig,
-    check_anchors,
-    check_capacity,
-)
 
 _OF_PIXELS = fields.when("observation", "pixels")
 _DECODED = fields.with_task("reconstruction")
@@ -79,8 +72,8 @@ class SacConfig(base.AgentConfig):
     # Auxiliary tasks
     auxiliary: tuple[str, ...] = base.auxiliary_tasks("sac", "the critic's loss")
     auxiliary_weight: float = base.auxiliary_weight()
-    return_contrast: ControlReturnContrastConfig = fields.group(
-        ControlReturnContrastConfig(), DRAWS_SAMPLES
+    return_contrast: base.ControlReturnContrastConfig = fields.group(
+        base.ControlReturnContrastConfig(), base.DRAWS_SAMPLES
     )
     latent_penalty: float = setting(
         1e-6, "weight of |psi(s)|^2 / 2 in reconstruction", "AE", fields.not_negative, _DECODED
@@ -126,7 +119,7 @@ class SacConfig(base.AgentConfig):
         fields.at_least(3),
     )
     update_period: int = setting(1, "agent steps between updates", "CURL", fields.at_least(1))
-    replay: UniformReplayConfig = UniformReplayConfig()
+    replay: base.UniformReplayConfig = base.UniformReplayConfig()
 
     def __post_init__(self) -> None:
         """Checks every value, so that a bad one is reported before anything is built."""
@@ -140,8 +133,8 @@ class SacConfig(base.AgentConfig):
             raise ValueError(
                 f"crop_size: must be at most render_size = {self.render_size}; got {self.crop_size}"
             )
-        check_anchors(self.return_contrast, self.batch_size)
-        check_capacity(self, n_step=1)
+        base.check_anchors(self.return_contrast, self.batch_size)
+        base.check_capacity(self, n_step=1)
 
     @property
     def needs_large_blocks(self) -> bool:

@@ -17,7 +17,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rcrl_jax.networks import initializers
 from rcrl_jax.networks.policy import Policy
 from rcrl_jax.ops import convolution, device_convolutions
 
@@ -44,6 +43,23 @@ def as_channels(observation: jax.Array) -> jax.Array:
     return observation.transpose(0, 2, 3, 1, 4).reshape(n, height, width, frame_stack * colours)
 
 
+def delta_orthogonal(gain: float) -> jax.nn.initializers.Initializer:
+    """Convolution kernels `[h, w, in, out]`, h and w odd, that are zero outside the centre tap.
+
+    The centre tap is `gain` times a matrix with orthonormal rows or columns, whichever are fewer
+    (Xiao et al., 2018). `jax.nn.initializers.delta_orthogonal` rejects kernels with fewer outputs
+    than inputs.
+    """
+    orthogonal = jax.nn.initializers.orthogonal(gain)
+
+    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
+        height, width, *matrix = shape
+        centre = orthogonal(key, matrix, dtype)
+        return jnp.zeros(shape, dtype).at[height // 2, width // 2].set(centre)
+
+    return init
+
+
 def _dense(features: int, name: str | None = None, **fields) -> nn.Dense:
     return nn.Dense(features, kernel_init=nn.initializers.orthogonal(), name=name, **fields)
 
@@ -56,7 +72,7 @@ class _Convolution(nn.Module):
     @nn.compact
     def __call__(self, channels: int) -> tuple[jax.Array, jax.Array]:
         """Kernel `[3, 3, channels, filters]` and bias `[filters]`."""
-        init = initializers.delta_orthogonal(math.sqrt(2.0))
+        init = delta_orthogonal(math.sqrt(2.0))
         kernel = self.param("kernel", init, (3, 3, channels, self.filters))
         return kernel, self.param("bias", nn.initializers.zeros, (self.filters,))
 

@@ -1,14 +1,19 @@
-"""Training settings of SimPLe alone: when it learns, and memory."""
+"""Training settings of SimPLe: when it learns, its replay, evaluation and memory."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from rcrl_jax.agents.agent import Resources
+from rcrl_jax.agents.agent import EVALUATION, TRAINING, EvaluationSettings, Resources
 from rcrl_jax.agents.simple import network as networks
-from rcrl_jax.agents.simple.config import SimpleConfig
+from rcrl_jax.agents.simple.config import TEMPERATURES, SimpleConfig
+from rcrl_jax.replay.settings import ContrastRule, ReplaySettings, SequenceRule
 
 MODEL, REAL, IN_MODEL = range(3)  # kinds of updates
+
+_SCORED, *_OTHERS = TEMPERATURES
+POLICIES = {TRAINING: 1.0, EVALUATION: _SCORED} | {f"temperature_{t}": t for t in _OTHERS}
+"""The temperature of each policy."""
 
 
 class Rounds(NamedTuple):
@@ -57,6 +62,39 @@ class Rounds(NamedTuple):
         return tuple(
             np.sum([self._by_kind(step) for step in steps] or [(0, 0, 0)], axis=0).tolist()
         )
+
+
+def replay_settings(config: SimpleConfig) -> ReplaySettings:
+    """A replay of all data, and the windows of each kind of update."""
+    stack = config.frame_stack
+    return ReplaySettings(
+        # Of every round its steps and the final frames of games of 20 steps or more.
+        capacity=(config.rounds + 1) * (config.round_steps * 21 // 20 + 1) + stack,
+        discount=config.discount,
+        batch_size=config.model_batch_size,
+        contrast_rule=ContrastRule(),
+        sequences=(  # of MODEL, REAL, IN_MODEL
+            SequenceRule(stack + config.world.target_frames, "within", config.model_batch_size),
+            SequenceRule(config.real_rollout + stack - 1, "newest", 1),
+            SequenceRule(stack, "starts", config.model_agents),
+        ),
+        round_steps=config.round_steps,
+        all_final_frames=True,
+    )
+
+
+def evaluation_settings(config: SimpleConfig) -> EvaluationSettings:
+    """How SimPLe is evaluated: at each temperature; returns at the first are the scores."""
+    return EvaluationSettings(
+        config.evaluation_period,
+        config.periodic_episodes,
+        {
+            "policy": f"sampled at temperature {_SCORED}",
+            "clip_rewards": False,
+            "unfinished_episodes": "count with what they have at the frame limit",
+        },
+        tuple(name for name in POLICIES if name not in (TRAINING, EVALUATION)),
+    )
 
 
 def resources(config: SimpleConfig) -> Resources:

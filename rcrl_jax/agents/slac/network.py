@@ -1,4 +1,4 @@
-"""SLAC's latent variable model, actor and critics (Lee et al., 2020).
+"""SLAC's latent variable model and its loss, actor and critics (Lee et al., 2020).
 
 Two latents a frame, z1 and z2. Only z1 reads the frame; z2 has the same network in prior and
 posterior, so only z1 has a divergence.
@@ -24,14 +24,14 @@ import jax
 import jax.numpy as jnp
 
 from rcrl_jax import types
-from rcrl_jax.networks import world_model
+from rcrl_jax.agents import world_models
+from rcrl_jax.agents.world_models import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
 from rcrl_jax.networks.policy import Policy
-from rcrl_jax.networks.world_model import IMAGE_SIZE, Gaussian, Mlp, StridedKernel
 from rcrl_jax.ops.strided_convolution import convolve, convolve_transposed
 
 _KERNELS = (5, 3, 3, 3)  # of stride 2, 'SAME'; 64 -> 32 -> 16 -> 8 -> 4 pixels
 _LAST_SIDE = 4  # of the last convolution, which makes one vector
-_gaussian = functools.partial(world_model.gaussian, least_std=1e-5)
+_gaussian = functools.partial(world_models.gaussian, least_std=1e-5)
 
 
 def leaky_relu(x: jax.Array) -> jax.Array:
@@ -105,6 +105,16 @@ class LatentModel(nn.Module):
     z1_size: int
     z2_size: int
     hidden: int
+
+    @property
+    def feature_size(self) -> int:
+        """Width of an encoded frame."""
+        return 8 * self.filters
+
+    @property
+    def latent_size(self) -> int:
+        """Width of `Latents.joined`."""
+        return self.z1_size + self.z2_size
 
     def setup(self) -> None:
         """Makes the parts."""
@@ -210,6 +220,22 @@ def _where(rows: jax.Array, first: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(rows[..., None], a, b), first, other)
 
 
+class Filtered(NamedTuple):
+    """What a model makes of windows of L frames."""
+
+    latents: Latents  # [L, N, ...], draws from the posteriors
+    posterior: Gaussian  # [L, N, z1_size], of z1
+    prior: Gaussian  # likewise
+
+
+def encode_windows(
+    model: LatentModel, params: types.Params, images: jax.Array, length: int
+) -> jax.Array:
+    """All images at once: `[N L, 64, 64, 3] -> [N, L, 8 filters]`, L being the `length`."""
+    features = model.apply(params, images, method="encode")
+    return features.reshape(-1, length, features.shape[-1])
+
+
 def filter_window(
     model: LatentModel,
     params: types.Params,
@@ -217,29 +243,65 @@ def filter_window(
     features: jax.Array,
     is_first: jax.Array,
     noise: Latents,
-) -> tuple[Latents, Gaussian, Gaussian]:
+) -> Filtered:
     """Filters windows of consecutive frames, in one loop over time.
 
     Args:
       model: the networks.
       params: its parameters.
-      actions: `[L, B, A]`, the action that led to each frame; unread at first frames.
-      features: `[L, B, 8 filters]`, of the frames.
-      is_first: `[L, B] bool`; that of a window's first frame counts as True.
-      noise: standard normal, of the shape of latents `[L, B, ...]`.
-
-    Returns:
-      Latents, posteriors and priors of z1, `[L, B, ...]`.
+      actions: `[N, L, A]`, the action that led to each frame; unread at first frames.
+      features: `[N, L, 8 filters]`, of the frames.
+      is_first: `[N, L] bool`; that of a window's first frame counts as True.
+      noise: standard normal, of the shape of latents `[L, N, ...]`.
     """
+    actions, features, is_first = (x.swapaxes(0, 1) for x in (actions, features, is_first))
     is_first = is_first.at[0].set(True)
     # All at once, outside the loop.
     of_first = model.apply(params, features, noise, method="observe_first")
-    latents, posterior = world_model.filter_window(
+    latents, posterior = world_models.filter_window(
         model, params, actions, features, of_first, is_first, noise
     )
     last_z2 = jnp.pad(latents.z2[:-1], ((1, 0), (0, 0), (0, 0)))  # unread at the first frame
     prior = model.apply(params, last_z2, actions, is_first, method="prior")
-    return latents, posterior, prior
+    return Filtered(latents, posterior, prior)
+
+
+def model_loss(
+    model: LatentModel,
+    params: types.Params,
+    windows: types.SequenceBatch,
+    images: jax.Array,
+    filtered: Filtered,
+    pixel_variance: float,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The negative evidence lower bound of windows of L frames, `[]`, and its parts.
+
+    Args:
+      model: the networks.
+      params: its parameters.
+      windows: `[N, L, ...]`.
+      images: `[N L, 64, 64, 3]`, their frames, pixels in [0, 1].
+      filtered: what the model makes of them.
+      pixel_variance: of a pixel, given the latents.
+    """
+    joined = filtered.latents.joined.swapaxes(0, 1)  # [N, L, d]
+    decoded = model.apply(params, joined.reshape(-1, joined.shape[-1]), method="decode")
+    std = jnp.sqrt(jnp.float32(pixel_variance))
+    log_image = world_models.log_normal(images, decoded, std).reshape(len(joined), -1).sum(1)
+    divergence = world_models.kl_divergence(*filtered.posterior, *filtered.prior).sum(0)
+    reward = model.apply(
+        params, joined[:, :-1], windows.action[:, :-1], joined[:, 1:], method="reward"
+    )
+    log_reward = world_models.log_normal(windows.reward[:, :-1, None], *reward)[..., 0]
+    within = ~windows.is_first[:, 1:]  # no reward is received from an episode to the next
+    log_reward = jnp.where(within, log_reward, 0.0).sum(1)
+    metrics = {
+        "loss_image": -jnp.mean(log_image),
+        "loss_reward": -jnp.mean(log_reward),
+        "loss_divergence": jnp.mean(divergence),
+        "loss_model": jnp.mean(divergence - log_image - log_reward),
+    }
+    return metrics["loss_model"], metrics
 
 
 def from_first(

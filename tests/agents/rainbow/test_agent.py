@@ -387,7 +387,7 @@ def test_each_of_the_two_states_has_its_own_shift(preset, kind):
     (agent, _), key = agent_of(preset), jax.random.key(0)
     t = batch_of(0, preset).transitions
     t = t._replace(next_observation=t.observation)
-    read = rainbow._read_transitions(config_of(preset), agent.observations, t, key)
+    read = rainbow.read_transitions(rainbow.make_parts(config_of(preset), SPEC, {}), t, key)
     assert np.any(read.observation != read.next_observation)
     stacks = agent.observations.observation.unstack(t.observation)
     keys = jax.random.split(jax.random.fold_in(key, rainbow._SHIFT))

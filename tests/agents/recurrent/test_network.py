@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rcrl_jax.agents import world_models
 from rcrl_jax.agents.recurrent import network as rssm
-from rcrl_jax.networks import world_model
 from tests.ops import lax
 
 SMALL = {
@@ -108,7 +108,7 @@ def window(model, length=4, batch=2):
 def test_the_filter_equals_a_slow_reference():
     model, params = make()
     inputs = window(model)
-    latents, posteriors = jax.jit(functools.partial(world_model.filter_window, model))(
+    latents, posteriors = jax.jit(functools.partial(world_models.filter_window, model))(
         params, *inputs
     )
     priors = model.apply(params, latents.deter, method="prior")
@@ -126,7 +126,7 @@ def test_a_filter_step_by_step_equals_the_loop_bit_for_bit(cell):
     """At equal embeddings and noise, as acting and learning have them."""
     model, params = make(cell=cell)
     inputs = window(model)
-    loop, _ = jax.jit(functools.partial(world_model.filter_window, model))(params, *inputs)
+    loop, _ = jax.jit(functools.partial(world_models.filter_window, model))(params, *inputs)
     observe = jax.jit(functools.partial(model.apply, method="observe"))
     last = model.init_latent(2)
     for t in range(4):
@@ -182,7 +182,7 @@ def test_encoder_decoder_and_heads_equal_layers_of_lax():
         x = lax.convolve(x, mirrored, layer["bias"], 1, around, lhs_dilation=(2, 2))
         x = jax.nn.relu(x) if i < 3 else x
     np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
-    found, params = jax.jit(world_model.Mlp(4, 2, 3, nn.elu).init_with_output)(key, feature)
+    found, params = jax.jit(world_models.Mlp(4, 2, 3, nn.elu).init_with_output)(key, feature)
     x = feature
     for i in range(3):  # biases are zero
         x = x @ params["params"][f"Dense_{i}"]["kernel"]

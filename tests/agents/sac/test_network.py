@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rcrl_jax.agents.sac import network as sac
-from rcrl_jax.networks import initializers
 from tests.ops import lax
 
 SIZE, FRAME_STACK, FILTERS = 17, 2, 4
@@ -20,7 +19,7 @@ def images():
 
 @pytest.mark.parametrize("inputs, outputs", [(9, 32), (32, 32), (32, 9)])
 def test_a_delta_orthogonal_kernel_has_an_orthogonal_centre_and_is_zero_elsewhere(inputs, outputs):
-    init = initializers.delta_orthogonal(math.sqrt(2.0))
+    init = sac.delta_orthogonal(math.sqrt(2.0))
     kernel = np.array(init(jax.random.key(0), (3, 3, inputs, outputs)))
     centre = kernel[1, 1].copy()
     product = centre @ centre.T if inputs <= outputs else centre.T @ centre

@@ -52,9 +52,10 @@ def window():
     rng = np.random.default_rng(1)
     length, batch = 4, 2
     arrays = [rng.normal(size=(length, batch, n)).astype(np.float32) for n in (2, 8, 2, 3)]
-    is_first = np.zeros((length, batch), bool)
-    is_first[2, 1] = True  # an episode starts within the second window
-    return arrays[0], arrays[1], is_first, slac.Latents(*arrays[2:])
+    actions, features = (x.swapaxes(0, 1) for x in arrays[:2])
+    is_first = np.zeros((batch, length), bool)
+    is_first[1, 2] = True  # an episode starts within the second window
+    return actions, features, is_first, slac.Latents(*arrays[2:])
 
 
 def test_nothing_passes_from_an_episode_to_the_next():
@@ -64,8 +65,8 @@ def test_nothing_passes_from_an_episode_to_the_next():
     params = jax.jit(model.init)(jax.random.key(0), image, action)
     run = jax.jit(functools.partial(slac.filter_window, model))
     before = jax.block_until_ready(run(params, actions, features, is_first, noise))
-    actions[:3, 1] += 1.0  # up to what led to the first frame
-    features[:2, 1] -= 1.0
+    actions[1, :3] += 1.0  # up to what led to the first frame
+    features[1, :2] -= 1.0
     after = run(params, actions, features, is_first, noise)
     for x, y in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(x[:, 0], y[:, 0])

@@ -1,4 +1,4 @@
-"""Layers, Gaussians and the filter over a window, which all world models of DMControl share.
+"""What Dreamer, PlaNet and SLAC share: training settings, layers, Gaussians, the filter.
 
 Weights are Glorot uniform, biases zero.
 """
@@ -11,15 +11,48 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from rcrl_jax import types
+from rcrl_jax import observations, types
+from rcrl_jax.agents.agent import Schedule
+from rcrl_jax.config.world_models import WorldModelConfig
+from rcrl_jax.envs.protocol import EnvironmentSpec
+from rcrl_jax.observations import ObservationFormat
 
 IMAGE_SIZE = 64
 """Height and width of a frame [pixels]."""
 
+# Numbers of a frame that an update keeps for its gradients, at 32 filters: what all convolutions
+# read and write, once forwards and once backwards.
+NUMBERS_A_FRAME = 370_000
+
 _glorot = nn.initializers.glorot_uniform()
 
 Activation = Callable[[jax.Array], jax.Array]
+
+
+def observation_format(
+    config: WorldModelConfig, spec: EnvironmentSpec, frame_stack: int
+) -> ObservationFormat:
+    """Whole frames, the newest ones of an episode with the actions between them.
+
+    Raises:
+      Incompatible: the environment's frames do not fit the networks.
+    """
+    expected = (config.render_size, config.render_size, 3)
+    observations.check_frames(spec.frame, expected)
+    layout = observations.as_rendered(expected, np.uint8)
+    return ObservationFormat.uniform(frame_stack, layout)._replace(with_actions=True)
+
+
+def schedule(config: WorldModelConfig, action_repeat: int, first_updates: int) -> Schedule:
+    """The configuration's environment steps as agent steps."""
+    return Schedule(
+        config.agent_steps(config.learn_start, action_repeat),
+        config.agent_steps(config.update_period, action_repeat),
+        config.updates,
+        first_updates,
+    )
 
 
 def as_one_batch(frames: jax.Array) -> jax.Array:

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.agents.recurrent import cross_entropy_method
+from rcrl_jax.agents.recurrent.planet import cross_entropy_method
 
 SIZES = {"horizon": 3, "iterations": 10, "candidates": 500, "best": 50}
 TARGET = np.float32([[0.5, -0.3], [-0.7, 0.1], [0.0, 0.9]])
 
 
 def plan(objective, mask=(True, True), key=0, **changes):
-    make = functools.partial(cross_entropy_method.plan, objective, **(SIZES | changes))
+    make = functools.partial(cross_entropy_method, objective, **(SIZES | changes))
     return jax.jit(make)(jax.random.key(key), jnp.array(mask))
 
 
