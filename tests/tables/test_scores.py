@@ -89,16 +89,6 @@ def test_the_best_evaluation_stands_beside_chance_and_the_final_one(tmp_path, ep
     assert final == pytest.approx(100 / 29.6, abs=0.05)
 
 
-def test_the_page_of_results_has_the_numbers_of_the_committed_runs():
-    frame = runs.read(ROOT / "results" / "base", ROOT / "results" / "claim").frame
-    (note,) = [n for n in scores.table1(frame).notes if "by chance" in n]
-    text = (ROOT / "docs" / "results.md").read_text()
-    for arm, own in frame.groupby("arm"):
-        pattern = rf"\b{arm} ([\d.]+ %) \([^;]*; by chance ([\d.]+ %); final ([\d.]+ %)\)"
-        best, chance, final = re.search(pattern, note).groups()
-        assert f"| `{arm}`, {own.game.nunique()} games | {final} | {best} | {chance} |" in text
-
-
 def test_the_published_mean_is_over_the_games_that_are_there(tmp_path):
     write_run(tmp_path, "rcrl", "Pong", 0, -20.7)
     level = reference.human_normalised("Pong", reference.published("Pong", "RCRL"))
