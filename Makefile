@@ -4,6 +4,7 @@
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
 #   make test                           runs the linter and every test but make endurance's
+#   make docs                           builds the documents as a site with a search
 PYTHON ?= python3
 BIN := .venv/bin
 # Python compiles a module when it is first imported; few of the installed ones ever are.
@@ -46,7 +47,8 @@ COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
 # Two recipes may install system packages, one after the other.
 .NOTPARALLEL:
 
-.PHONY: $(OTHER_PYTHON) help trial watch atari dmc sweep test test-fast endurance compilers lock clean
+.PHONY: $(OTHER_PYTHON) help trial watch atari dmc sweep test test-fast docs endurance compilers lock \
+  clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -101,6 +103,11 @@ test: .venv/tested
 test-fast: .venv/tested
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# A warning is an error; nothing is read from afar. mkdocs.yml has the navigation.
+docs: .venv/tested
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 # Kills and damages trainings at random, watches one for leaks, and compares runs of optimised
 # programs, alone and in a fleet. For longer: KILLS=50 SOAK_MINUTES=120 make endurance.

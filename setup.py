@@ -14,6 +14,8 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+URL = ""  # of this repository, once it has one; nothing else names an address of it
+
 COMMANDS = re.findall('"(rcrl-.+)":', read("rcrl_jax/programs/commands.py"))
 VERSION = re.search(r'__version__ = "(.+)"', read("rcrl_jax/__init__.py"))[1]
 
