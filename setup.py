@@ -71,6 +71,7 @@ setup(
     long_description=read("README.md"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    project_urls={"Source": URL} if URL else {},
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["rcrl_jax*"]),
     entry_points={

