@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import base
-from benchmarks.tables import published, runs
 from rcrl_jax import reference
+from rcrl_jax.tables import published, runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "results"

@@ -145,7 +145,7 @@ def _file(config: MkDocsConfig, path: str, name: str) -> File:
     return File.generated(config, name, content=content)
 
 
-_PARTS = {"dmc_rendering", "local", "peer_process"}  # processes that programs start
+_PARTS = {"peer_process"}  # processes that programs start
 _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
@@ -224,7 +224,7 @@ def allowed(field: fields.NamedField) -> str:
 def programs() -> list[str]:
     """The modules that a user runs with `python -m`."""
     found = []
-    for top in ("rcrl_jax", "experiments", "benchmarks"):
+    for top in ("experiments", "benchmarks"):
         for path in sorted((ROOT / top).rglob("*.py")):
             if 'if __name__ == "__main__":' in path.read_text() and path.stem not in _PARTS:
                 parts = path.relative_to(ROOT).with_suffix("").parts

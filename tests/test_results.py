@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 
 from benchmarks import base
-from benchmarks.tables import published, registered, runs, scores
 from docs import figures
 from docs.figures import GAMES, LABELS, READINGS, THIRTEEN, hns, mean_hns, peers, throughput
 from rcrl_jax import reference
+from rcrl_jax.tables import published, registered, runs, scores
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "results"

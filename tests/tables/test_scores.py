@@ -8,7 +8,6 @@ import pytest
 
 from rcrl_jax import reference
 from rcrl_jax.tables import published, runs, scores
-from tests.programs.test_command_line import ROOT
 from tests.tables.synthetic import (
     edit,
     evaluation,
