@@ -24,7 +24,7 @@ API = ("train", "load", "Run", "Player")
 """Of `rcrl_jax.api`; then what a new agent or task is made of."""
 EXTENSION_POINTS = (
     "rcrl_jax.agents.agent.Agent",
-    "rcrl_jax.auxiliary.task.AuxiliaryTask",
+    "rcrl_jax.tasks.task.AuxiliaryTask",
     "rcrl_jax.envs.protocol.VectorEnvironment",
 )
 _COPIED = {".csv", ".gz", ".ipynb", ".json", ".npz", ".png", ".svg", ".xz", ".jsonl"}
