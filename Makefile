@@ -4,6 +4,7 @@
 #   make atari GAME=Pong SEED=0         trains RCRL on a game; the same command resumes
 #   make dmc TASK=cheetah_run SEED=0    trains RCRL on a DMControl task
 #   make test                           runs the linter and every test but make endurance's
+#   make docs                           builds the documents as a site with a search
 PYTHON ?= python3
 BIN := .venv/bin
 # Python compiles a module when it is first imported; few of the installed ones ever are.
@@ -46,7 +47,8 @@ COMPILER := $(if $(shell command -v c++ 2>/dev/null),$(wildcard $(shell \
 # Two recipes may install system packages, one after the other.
 .NOTPARALLEL:
 
-.PHONY: $(OTHER_PYTHON) help trial watch atari dmc sweep test test-fast endurance compilers lock clean
+.PHONY: $(OTHER_PYTHON) help trial watch atari dmc sweep test test-fast docs endurance release-check \
+  compilers lock clean
 
 atari: PRESET ?= rcrl
 dmc: PRESET ?= rcrl_sac
@@ -102,6 +104,30 @@ test-fast: .venv/tested
 	$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 	$(PYTEST) -m "not slow" $(ARGS)
 
+# A warning is an error; nothing is read from afar. mkdocs.yml has the navigation.
+docs: .venv/tested
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+# Builds the source archive, and from it the wheel; checks what an index would show of both; installs
+# the wheel in an empty environment; runs every command there, and trains a little.
+RELEASE := build/release
+EMPTY := env -i PATH=/usr/bin:/bin HOME=$(HOME)
+
+release-check: .venv/tested .compilers/release/installed
+	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	$(BIN)/python -c 'from setuptools import build_meta; build_meta.build_sdist("$(RELEASE)")' >/dev/null
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir=$(RELEASE) $(RELEASE)/*.tar.gz
+	PYTHONPATH=.compilers/release $(BIN)/python -m twine check --strict $(RELEASE)/*.tar.gz $(RELEASE)/*.whl
+	$(BIN)/python -m venv $(RELEASE)/env
+	$(RELEASE)/env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(RELEASE)/env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(RELEASE)/*.whl
+	cd $(RELEASE) && for command in env/bin/rcrl-*; do $(EMPTY) $$command --help >/dev/null || exit 1; done
+	cd $(RELEASE) && $(EMPTY) env/bin/rcrl-doctor
+	cd $(RELEASE) && $(EMPTY) env/bin/rcrl-minatar --game=Breakout --steps=200 --config.learn_start=100 \
+	  --eval_episodes=1 --workdir=run
+	@echo "$$(ls $(RELEASE)/*.whl) can be released"
+
 # Kills and damages trainings at random, watches one for leaks, and compares runs of optimised
 # programs, alone and in a fleet. For longer: KILLS=50 SOAK_MINUTES=120 make endurance.
 endurance: .venv/tested
@@ -146,7 +172,7 @@ compilers: .compilers/tpu/installed .compilers/cuda/installed
 	@touch $@
 
 # Writes the hashes of all files of the versions in requirements.txt and requirements-test.txt, and of
-# those that the other two files name, for every platform. Needs uv (pip install uv).
+# those that the other three files name, for every platform. Needs uv (pip install uv).
 UV_COMPILE := uv pip compile --quiet --no-deps --universal --generate-hashes --python-version=3.11 \
   --no-annotate
 
@@ -155,6 +181,7 @@ lock:
 	$(UV_COMPILE) --no-header --output-file=requirements-test.lock requirements-test.txt
 	$(UV_COMPILE) --no-header --output-file=requirements-tpu.lock requirements-tpu.lock
 	$(UV_COMPILE) --no-header --output-file=requirements-cuda.lock requirements-cuda.lock
+	$(UV_COMPILE) --no-header --output-file=requirements-release.lock requirements-release.lock
 
 # Checks whether a renderer works. If not, installs one where that is possible, else says what is
 # missing. Nothing is installed for a command that would be refused.

@@ -14,6 +14,8 @@ def read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+URL = ""  # of this repository, once it has one; nothing else names an address of it
+
 COMMANDS = re.findall('"(rcrl-.+)":', read("rcrl_jax/programs/commands.py"))
 VERSION = re.search(r'__version__ = "(.+)"', read("rcrl_jax/__init__.py"))[1]
 
@@ -69,6 +71,7 @@ setup(
     long_description=read("README.md"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    project_urls={"Source": URL} if URL else {},
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["rcrl_jax*"]),
     entry_points={

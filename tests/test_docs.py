@@ -25,7 +25,12 @@ from tests.tables import synthetic
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
 EXTENDING = ROOT / "docs" / "extending.md"
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "results").rglob("README.md")),
+    ROOT / "results" / "claim" / "instruments.md",
+]
 # Without what training writes.
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"runs"}
 TEST_NAME = re.compile(r"(?:(tests/[\w/]+\.py)::)?(test_\w+)")
@@ -38,7 +43,9 @@ FIELDS = {
 }
 GROUPS = {name.partition(".")[0] for name in FIELDS if "." in name}
 
-of_each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+of_each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
 
 
 def read(document: pathlib.Path) -> str:

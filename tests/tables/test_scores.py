@@ -8,7 +8,6 @@ import pytest
 
 from rcrl_jax import reference
 from rcrl_jax.tables import published, runs, scores
-from tests.programs.test_command_line import ROOT
 from tests.tables.synthetic import (
     edit,
     evaluation,
@@ -87,16 +86,6 @@ def test_the_best_evaluation_stands_beside_chance_and_the_final_one(tmp_path, ep
     assert best == pytest.approx(200 / 29.6, abs=0.05)
     assert chance == pytest.approx(by_chance / 29.6, abs=0.3)  # 1,000 draws: standard error 0.06
     assert final == pytest.approx(100 / 29.6, abs=0.05)
-
-
-def test_the_page_of_results_has_the_numbers_of_the_committed_runs():
-    frame = runs.read(ROOT / "results" / "base", ROOT / "results" / "claim").frame
-    (note,) = [n for n in scores.table1(frame).notes if "by chance" in n]
-    text = (ROOT / "docs" / "results.md").read_text()
-    for arm, own in frame.groupby("arm"):
-        pattern = rf"\b{arm} ([\d.]+ %) \([^;]*; by chance ([\d.]+ %); final ([\d.]+ %)\)"
-        best, chance, final = re.search(pattern, note).groups()
-        assert f"| `{arm}`, {own.game.nunique()} games | {final} | {best} | {chance} |" in text
 
 
 def test_the_published_mean_is_over_the_games_that_are_there(tmp_path):

@@ -1,6 +1,8 @@
 """The prediction of memory, disk space and time, and which fleets are refused."""
 
 import datetime
+import pathlib
+import re
 import resource
 import shutil
 import tracemalloc
@@ -17,12 +19,14 @@ from rcrl_jax.agents.agent import Schedule
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.simple.settings import Rounds
 from rcrl_jax.config import fields
-from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS
+from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, all_presets
 from rcrl_jax.envs import dmc
 from rcrl_jax.envs.protocol import control_spec, discrete_spec
 from rcrl_jax.return_contrast import instruments
 from rcrl_jax.training import prediction
+from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.plan import Plan, RunId
 from tests.training import toy, toy_simple
 
 
@@ -231,3 +235,25 @@ def test_accelerators_update_all_runs_at_once_except_from_pixels_of_control():
     }
     for preset, (presets, spec, at_once) in cases.items():
         assert make_agent(presets[preset], spec).resources.batches_over_runs == at_once, preset
+
+
+def test_the_guide_names_the_memory_that_is_predicted():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| (\w+) \|$", text, re.MULTILINE)
+    for preset, told, game in rows:
+        config = all_presets()[preset]
+        benchmark = environment_of(config, game)
+        steps = benchmark.steps(config) // benchmark.action_repeat(game, config)
+        plan = Plan(
+            preset=preset,
+            config=config,
+            runs=(RunId(game, 0),),
+            total_steps=steps,
+            workdir=pathlib.Path("nowhere"),
+            eval_episodes=1,
+            make_environment=None,
+        )
+        spec = benchmark.spec(config, (game,))
+        needed = prediction.predict_memory(prediction.fleet_of(plan, spec), spec, "host", steps)
+        assert f"{needed.host / 2**30:.1f}" == told, preset
+    assert len(rows) == 6
