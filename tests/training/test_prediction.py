@@ -172,9 +172,9 @@ def test_space_that_a_run_has_filled_is_not_needed_again(tmp_path, monkeypatch):
     toy.paths_of(plan).metrics.write_bytes(bytes(30_000))
     with pytest.raises(OSError, match="no space left"):
         prediction.check_resources(plan, spec)
-    left = toy.paths_of(plan).checkpoints / "7.partial"  # which the start deletes
-    left.mkdir(parents=True)
-    (left / "half").write_bytes(bytes(10_000))
+    left = toy.paths_of(plan).checkpoints / ".partial.12.7.ckpt"  # which the start deletes
+    left.parent.mkdir(parents=True)
+    left.write_bytes(bytes(10_000))
     prediction.check_resources(plan, spec)
 
 
