@@ -1,8 +1,8 @@
 """Games of one's own: any environment of gymnasium, or what a function of a module makes.
 
 An environment is written `gymnasium:CartPole-v1` or `mymodule:make`. The function returns one with
-gymnasium's interface; `render_mode` is its only argument, if it has any. Its module
-is looked for in the current folder, too.
+gymnasium's interface; `render_mode` is its only argument, if it has any. Its module is looked for
+in the current folder, too.
 """
 
 import contextlib
