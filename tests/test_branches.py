@@ -28,7 +28,6 @@ from rcrl_jax.agents.rainbow import noisy
 from rcrl_jax.agents.rainbow.config import RainbowConfig
 from rcrl_jax.agents.rainbow.encoders import data_efficient as encoders
 from rcrl_jax.agents.rainbow.encoders import impala, nature
-from rcrl_jax.agents.sac import model as sac_model
 from rcrl_jax.agents.sac import network as sac
 from rcrl_jax.agents.simple import model as simple_model
 from rcrl_jax.agents.simple import network as simple
@@ -138,7 +137,7 @@ def sac_encoding() -> Case:
     changes = {"filters": 8, "embedding_size": 5, "hidden_size": 4, "crop_size": 21}
     config = fields.replace(DMC_PRESETS["pixel_sac"], changes)
     formats = pytypes.SimpleNamespace(network_shape=(3, 21, 21, 3))
-    model = sac_model.make_model(config, formats, 2)
+    model = sac.make_model(config, formats, 2)
     features = sac.conv_sizes(21)[-1] ** 2 * 8
 
     def embedding(seed):
@@ -146,7 +145,7 @@ def sac_encoding() -> Case:
         norm = {"scale": 1 + draw(5, seed=seed) / 9, "bias": draw(5)}
         return {"params": {"Dense_0": dense, "LayerNorm_0": norm}}
 
-    critic = sac_model.CriticParams(sac_layers(9), embedding(7), {})
+    critic = sac.CriticParams(sac_layers(9), embedding(7), {})
 
     def embed(params, x):
         kernel, bias = of_layer(params, "Dense_0")
@@ -476,7 +475,7 @@ def table():
         ("ops/strided_convolution.py", "_for_platforms.backward", "cpu", strided_transposed),
         ("augmentation.py", "_crop", "tpu", crop),
         ("agents/simple/model.py", "loss_of_pixels", "tpu", simple_loss),
-        ("agents/sac/model.py", "make_model.encode", "cpu", sac_encoding),
+        ("agents/sac/network.py", "make_model.encode", "cpu", sac_encoding),
         ("ops/adam.py", "make_adam.step", "cpu", adam_steps),
         ("agents/rainbow/loss.py", "double_q_cross_entropy", "cpu", cross_entropy),
         *(

@@ -16,7 +16,7 @@ that use them; in the others the losses alone are, for the records.
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -24,15 +24,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rcrl_jax import augmentation, types
+from rcrl_jax import augmentation, observations, types
 from rcrl_jax.agents import agent, control_training
 from rcrl_jax.agents import soft_actor_critic as losses
-from rcrl_jax.agents.sac import model as sac_model
-from rcrl_jax.agents.sac import settings as sac_training
 from rcrl_jax.agents.sac.config import SacConfig
-from rcrl_jax.agents.sac.model import CriticParams, SacParams
+from rcrl_jax.agents.sac.network import (
+    ActorParams,
+    CriticParams,
+    SacModel,
+    SacParams,
+    conv_sizes,
+    make_model,
+)
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.networks.policy import mean_action, sample_action
+from rcrl_jax.observations import ObservationFormat
 from rcrl_jax.ops import adam, native
 from rcrl_jax.tasks import task
 
@@ -45,10 +51,47 @@ class OptimizerStates(NamedTuple):
     temperature: optax.OptState
 
 
+class Parts(NamedTuple):
+    """What the functions of an agent read, made once from its configuration."""
+
+    config: SacConfig
+    model: SacModel
+    optimizer: adam.Optimizer  # of critic and tasks, and of the actor
+    temperature_optimizer: adam.Optimizer
+    tasks: Mapping[str, task.AuxiliaryTask]  # by name
+    needs: task.Needs  # of these tasks
+    observations: ObservationFormat
+    max_num_actions: int  # A
+    schedule: agent.Schedule
+
+
 def make_agent(
     config: SacConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
-    """Makes the agent of a configuration for an environment.
+    """Makes the agent of a configuration for an environment; arguments as of `make_parts`."""
+    parts = make_parts(config, spec, makers)
+    embed_pairs = functools.partial(embed, parts)
+    return agent.Agent(
+        init=functools.partial(init, parts),
+        act=functools.partial(act, parts),
+        update=functools.partial(update, parts),
+        embed=embed_pairs,
+        compare=agent.make_compare(embed_pairs, parts.tasks),
+        run_constants=functools.partial(task.run_constants, parts.tasks),
+        action=jax.ShapeDtypeStruct((parts.max_num_actions,), np.float32),
+        observations=parts.observations,
+        protocol=control_training.environment_protocol(config.frame_stack),
+        replay=control_training.replay_settings(config, parts.needs.contrast_rule),
+        schedule=parts.schedule,
+        evaluation=control_training.evaluation_settings(config, "squashed mean"),
+        resources=resources(config, parts.needs),
+    )
+
+
+def make_parts(
+    config: SacConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
+) -> Parts:
+    """Makes networks, optimisers and tasks.
 
     Args:
       config: the configuration.
@@ -60,210 +103,282 @@ def make_agent(
     Raises:
       Incompatible: the environment's frames do not fit, or two tasks exclude each other.
     """
-    observations = sac_training.observation_format(config, spec)
-    pixels = config.observation == "pixels"
-    max_num_actions = spec.max_num_actions
-    model = sac_model.make_model(config, observations, max_num_actions)
-
-    def crop(key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
-        """Crops observations for an update, as configured."""
-        if not pixels:
-            return observation
-        if config.augmentation == "center_crop":
-            return augmentation.center_crop(observation, config.crop_size)
-        return augmentation.random_crop(key, observation, config.crop_size)
-
-    def encode(params: SacParams, observation: jax.Array) -> jax.Array:
-        return model.psi(params.critic, observation)
-
-    parts = task.AgentParts(
-        encode,
+    formats = observation_format(config, spec)
+    model = make_model(config, formats, spec.max_num_actions)
+    for_tasks = task.AgentParts(
+        lambda params, observation: model.psi(params.critic, observation),
         model.psi,
         control_training.join,
-        crop,
+        functools.partial(crop, config),
         psi_size=model.psi_size,
-        phi_size=model.psi_size + max_num_actions,
+        phi_size=model.psi_size + spec.max_num_actions,
         contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
-    tasks = {name: make(parts, config) for name, make in makers.items()}
-    needs = task.needs_of(tasks, parts)
-    optimizer = adam.make_adam(config.learning_rate)
-    temperature_optimizer = adam.make_adam(
-        config.temperature_learning_rate, b1=config.temperature_beta1
+    tasks = {name: make(for_tasks, config) for name, make in makers.items()}
+    return Parts(
+        config,
+        model,
+        adam.make_adam(config.learning_rate),
+        adam.make_adam(config.temperature_learning_rate, b1=config.temperature_beta1),
+        tasks,
+        task.needs_of(tasks, for_tasks),
+        formats,
+        spec.max_num_actions,
+        agent.Schedule(config.learn_start, config.update_period),
     )
 
-    def init(run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
-        del run  # the networks do not depend on the run
-        keys = jax.random.split(key, 7)
-        agent_params = model.init(keys[:5])
-        params = types.TrainableParams(
-            agent_params,
-            task.init_params(tasks, keys[5]),
-        )
-        opt_state = OptimizerStates(
-            optimizer.init((agent_params.critic, params.auxiliary)),
-            optimizer.init(agent_params.actor),
-            temperature_optimizer.init(agent_params.log_temperature),
-        )
-        return types.LearnerState(
-            params=params,
-            target_params=agent_params.critic,
-            opt_state=opt_state,
-            key=jax.random.key_data(keys[6]),
-            updates=jnp.zeros((), jnp.int32),
-            task_state=task.init_states(tasks, params.auxiliary, params.agent),
-        )
 
-    def act(run, params: SacParams, observation, memory, key, policy_name: str, step):
-        if pixels:
-            observation = augmentation.center_crop(observation, config.crop_size)
-        policy = model.policy(params.actor, model.features(params.critic, observation))
-        action_mask = control_training.action_mask(run, max_num_actions)
-        if policy_name == agent.EVALUATION:
-            return mean_action(policy, action_mask), memory
-        noise_key, random_key = jax.random.split(key)
-        noise = jax.random.normal(noise_key, policy.mean.shape)
-        sampled, _ = sample_action(policy, noise, action_mask)
-        # Uniform before learning: samples of an untrained policy hardly vary.
-        at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
-        return jnp.where(step < schedule.first_step, at_random, sampled), memory
+def observation_format(config: SacConfig, spec: EnvironmentSpec) -> ObservationFormat:
+    """Whole frames everywhere, since every observation is cropped.
 
-    def embed_center(params: SacParams, pairs: types.Pairs) -> jax.Array:
-        """phi(s, a) of centre crops, for use outside updates."""
-        observation = pairs.observation
-        if pixels:
-            observation = augmentation.center_crop(observation, config.crop_size)
-        return control_training.join(params, encode(params, observation), pairs.action)
+    Raises:
+      Incompatible: the environment's frames do not fit the configuration.
+    """
+    pixels = config.observation == "pixels"
+    size = config.render_size
+    shape = (size, size, 3) if pixels else tuple(spec.frame.shape[:1])
+    dtype = np.uint8 if pixels else np.float32
+    observations.check_frames(spec.frame, shape, dtype)
+    return ObservationFormat.uniform(config.frame_stack, observations.as_rendered(shape, dtype))
 
-    def loss(learned, state: types.LearnerState, run, batch, sampled, next_key, tasks_key):
-        """Of critic and auxiliary tasks, by their parameters."""
-        critic, auxiliary_params = learned
-        fixed, target = state.params.agent, state.target_params
-        temperature = jnp.exp(fixed.log_temperature)
-        action_mask = control_training.action_mask(run, max_num_actions)
-        t = batch.transitions
 
-        policy_t = model.policy(fixed.actor, model.features(fixed.critic, t.next_observation))
-        noise = jax.random.normal(next_key, policy_t.mean.shape)
-        a_t, log_density_t = sample_action(policy_t, noise, action_mask)
-        q_t = model.values(target, model.psi(target, t.next_observation), a_t)
-        v_t = losses.soft_value(q_t, log_density_t, temperature)
-        task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
-        wanted, structure = jax.tree.flatten(task.images_of(tasks, batch, sampled, task_keys))
-        psi_tm1, features_tm1, of_wanted = model.encode(critic, t.observation, *wanted)
-        q_tm1 = model.values(critic, psi_tm1, t.action)
-        squared_errors = losses.critic_loss(q_tm1, t.reward, t.discount, v_t)
-        loss_critic = jnp.mean(t.weight * squared_errors)
-        metrics = {
-            "loss_critic": loss_critic,
-            "temperature": temperature,
-            "q_mean": jnp.mean(q_tm1),
-        }
-        agent_params = fixed._replace(critic=critic)
-        view = task.UpdateView(agent_params, target, psi_tm1, batch, sampled)
-        images = jax.tree.unflatten(structure, of_wanted)
-        auxiliary = task.total_loss(
-            tasks, auxiliary_params, view, images, state.task_state, run.constants, task_keys
+def resources(config: SacConfig, needs: task.Needs) -> agent.Resources:
+    """Memory of an update's images: two per transition, three per anchor, and the tasks' own.
+
+    Pixels and outputs of all convolutions count twice: for the forward and the backward pass.
+    """
+    images = (2 + needs.encoded) * config.batch_size + 3 * needs.contrast_rule.number
+    if config.observation == "state":
+        activations = images * 8 * config.hidden_size * 4
+        return agent.Resources(
+            batches_over_runs=True, logs_frames=False, activation_bytes=activations
         )
-        transition_loss = squared_errors + auxiliary.in_priorities
-        metrics |= auxiliary.metrics
-        return loss_critic + auxiliary.total, (transition_loss, metrics, (psi_tm1, features_tm1))
+    pixels = config.crop_size**2 * 3 * config.frame_stack
+    outputs = sum(side**2 for side in conv_sizes(config.crop_size)) * config.filters
+    return agent.Resources(
+        batches_over_runs=False,
+        logs_frames=config.replay.resumed_frames == "stored",
+        activation_bytes=images * 4 * (2 * pixels + 2 * outputs),
+    )
 
-    def actor_loss(learned, critic: CriticParams, run, encoded, key):
-        """Of actor and temperature, by their parameters; `encoded` are psi and features."""
-        actor_params, log_temperature = learned
-        psi, features = encoded
-        policy = model.policy(actor_params, features)
-        noise = jax.random.normal(key, policy.mean.shape)
-        action_mask = control_training.action_mask(run, max_num_actions)
-        action, log_density = sample_action(policy, noise, action_mask)
-        q = model.values(critic, psi, action)
-        temperature = jnp.exp(log_temperature)
-        loss_actor = jnp.mean(losses.actor_loss(q, log_density, temperature))
-        loss_temperature = jnp.mean(
-            losses.temperature_loss(log_temperature, log_density, -run.num_valid_actions)
-        )
-        metrics = {
-            "loss_actor": loss_actor,
-            "loss_temperature": loss_temperature,
-            "entropy": -jnp.mean(log_density),
-        }
-        return loss_actor + loss_temperature, metrics
 
-    def cropped(batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
-        """Crops every observation of a batch, each at its own place."""
-        keys = jax.random.split(key, 5)
-        t = batch.transitions._replace(
-            observation=crop(keys[0], batch.transitions.observation),
-            next_observation=crop(keys[1], batch.transitions.next_observation),
-        )
-        contrast = batch.contrast
-        if contrast is not None:
-            contrast = types.ContrastBatch(
-                *(
-                    pairs._replace(observation=crop(pairs_key, pairs.observation))
-                    for pairs, pairs_key in zip(contrast, keys[2:], strict=True)
-                )
+def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+    """The state before the first update; see `Agent.init`."""
+    del run  # the networks do not depend on the run
+    keys = jax.random.split(key, 7)
+    agent_params = parts.model.init(keys[:5])
+    params = types.TrainableParams(agent_params, task.init_params(parts.tasks, keys[5]))
+    opt_state = OptimizerStates(
+        parts.optimizer.init((agent_params.critic, params.auxiliary)),
+        parts.optimizer.init(agent_params.actor),
+        parts.temperature_optimizer.init(agent_params.log_temperature),
+    )
+    return agent.first_state(parts.tasks, params, agent_params.critic, opt_state, keys[6])
+
+
+def act(
+    parts: Parts,
+    run: types.RunSpec,
+    params: SacParams,
+    observation: jax.Array,
+    memory: Any,
+    key: chex.PRNGKey,
+    policy_name: str,
+    step: jax.Array,
+) -> tuple[jax.Array, Any]:
+    """Actions `[N, A]` for observations `[N, *obs]`, and the memory unchanged.
+
+    Training samples the policy, evaluation takes its squashed mean; see `Agent.act`.
+    """
+    observation = center(parts.config, observation)
+    policy = parts.model.policy(params.actor, parts.model.features(params.critic, observation))
+    action_mask = control_training.action_mask(run, parts.max_num_actions)
+    if policy_name == agent.EVALUATION:
+        return mean_action(policy, action_mask), memory
+    noise_key, random_key = jax.random.split(key)
+    noise = jax.random.normal(noise_key, policy.mean.shape)
+    sampled, _ = sample_action(policy, noise, action_mask)
+    # Uniform before learning: samples of an untrained policy hardly vary.
+    at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
+    return jnp.where(step < parts.schedule.first_step, at_random, sampled), memory
+
+
+def update(
+    parts: Parts, run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0
+) -> tuple[types.LearnerState, types.UpdateResult]:
+    """One step of every optimiser that is due, on a batch as the replay returned it."""
+    del kind  # there is one
+    config, optimizer = parts.config, parts.optimizer
+    key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
+    next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
+    updates = state.updates + 1
+    actor_due = updates % config.actor_period == 0
+    target_due = updates % config.target_period == 0
+    p, o = state.params, state.opt_state
+
+    critic_params = p.agent.critic, p.auxiliary
+    gradients, (transition_loss, metrics, encoded) = jax.grad(critic_loss, has_aux=True)(
+        critic_params, parts, run, state, crop_batch(config, batch, crop_key), batch,
+        next_key, tasks_key,
+    )  # fmt: skip
+    loss_of_actor = functools.partial(actor_loss, parts)
+    actor_params = p.agent.actor, p.agent.log_temperature
+    (actor_gradient, temperature_gradient), actor_metrics = jax.lax.cond(
+        actor_due,
+        jax.grad(loss_of_actor, has_aux=True),
+        lambda own, *rest: (jax.tree.map(jnp.zeros_like, own), loss_of_actor(own, *rest)[1]),
+        actor_params, p.agent.critic, run, encoded, actor_key,
+    )  # fmt: skip
+    metrics |= actor_metrics
+
+    (critic, auxiliary), critic_opt, metrics["gradient_norm"] = optimizer.step(
+        gradients, o.critic, critic_params
+    )
+    actor, actor_opt, _ = optimizer.step(actor_gradient, o.actor, p.agent.actor, actor_due)
+    log_temperature, temperature_opt, _ = parts.temperature_optimizer.step(
+        temperature_gradient, o.temperature, p.agent.log_temperature, actor_due
+    )
+    params = types.TrainableParams(SacParams(critic, actor, log_temperature), auxiliary)
+    opt_state = OptimizerStates(critic_opt, actor_opt, temperature_opt)
+    encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
+    taus = CriticParams(encoder_tau, encoder_tau, critic_tau)
+    target = CriticParams(*map(optax.incremental_update, critic, state.target_params, taus))
+    state = agent.next_state(parts.tasks, state, params, opt_state, key)
+    return state._replace(target_params=target), types.UpdateResult(transition_loss, metrics)
+
+
+def critic_loss(
+    params: tuple[CriticParams, dict[str, types.Params]],
+    parts: Parts,
+    run: types.RunSpec,
+    state: types.LearnerState,
+    batch: types.Batch,
+    sampled: types.Batch,
+    next_key: chex.PRNGKey,
+    tasks_key: chex.PRNGKey,
+) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array], tuple[jax.Array, jax.Array]]]:
+    """The loss of critic and auxiliary tasks.
+
+    Args:
+      params: of the critic, and of the tasks by name; the gradient is taken of them.
+      parts: of the agent.
+      run: its actions and constants.
+      state: actor, temperature, targets, and the tasks' states.
+      batch: B transitions, cropped.
+      sampled: the same as the replay returned them.
+      next_key: of the actions after the transitions.
+      tasks_key: of the tasks.
+
+    Returns:
+      The loss `[]`; then, without a gradient, the loss of each transition for the priorities `[B]`,
+      the metrics, and psi `[B, d]` and features `[B, F]` of the observations.
+    """
+    model, tasks, t = parts.model, parts.tasks, batch.transitions
+    critic, auxiliary_params = params
+    fixed, target = state.params.agent, state.target_params
+    temperature = jnp.exp(fixed.log_temperature)
+    action_mask = control_training.action_mask(run, parts.max_num_actions)
+
+    policy_t = model.policy(fixed.actor, model.features(fixed.critic, t.next_observation))
+    noise = jax.random.normal(next_key, policy_t.mean.shape)
+    a_t, log_density_t = sample_action(policy_t, noise, action_mask)
+    q_t = model.values(target, model.psi(target, t.next_observation), a_t)
+    v_t = losses.soft_value(q_t, log_density_t, temperature)
+
+    task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
+    images, structure = jax.tree.flatten(task.images_of(tasks, batch, sampled, task_keys))
+    psi_tm1, features_tm1, psi_of_images = model.encode(critic, t.observation, *images)
+    psi_of_images = jax.tree.unflatten(structure, psi_of_images)
+    q_tm1 = model.values(critic, psi_tm1, t.action)
+    squared_errors = losses.critic_loss(q_tm1, t.reward, t.discount, v_t)
+    loss_critic = jnp.mean(t.weight * squared_errors)
+    metrics = {
+        "loss_critic": loss_critic,
+        "temperature": temperature,
+        "q_mean": jnp.mean(q_tm1),
+    }
+
+    view = task.UpdateView(fixed._replace(critic=critic), target, psi_tm1, batch, sampled)
+    auxiliary = task.total_loss(
+        tasks, auxiliary_params, view, psi_of_images, state.task_state, run.constants, task_keys
+    )
+    transition_loss = squared_errors + auxiliary.in_priorities
+    metrics |= auxiliary.metrics
+    return loss_critic + auxiliary.total, (transition_loss, metrics, (psi_tm1, features_tm1))
+
+
+def actor_loss(
+    parts: Parts,
+    params: tuple[ActorParams, jax.Array],
+    critic: CriticParams,
+    run: types.RunSpec,
+    encoded: tuple[jax.Array, jax.Array],
+    key: chex.PRNGKey,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The loss `[]` of actor and temperature, and its metrics.
+
+    Args:
+      parts: of the agent.
+      params: of the actor, and the log temperature `[]`; the gradient is taken of them.
+      critic: judges the actions.
+      run: its actions.
+      encoded: psi `[B, d]` and features `[B, F]` of the observations.
+      key: of the actions.
+    """
+    actor_params, log_temperature = params
+    psi, features = encoded
+    policy = parts.model.policy(actor_params, features)
+    noise = jax.random.normal(key, policy.mean.shape)
+    action_mask = control_training.action_mask(run, parts.max_num_actions)
+    action, log_density = sample_action(policy, noise, action_mask)
+    q = parts.model.values(critic, psi, action)
+    temperature = jnp.exp(log_temperature)
+    loss_actor = jnp.mean(losses.actor_loss(q, log_density, temperature))
+    loss_temperature = jnp.mean(
+        losses.temperature_loss(log_temperature, log_density, -run.num_valid_actions)
+    )
+    metrics = {
+        "loss_actor": loss_actor,
+        "loss_temperature": loss_temperature,
+        "entropy": -jnp.mean(log_density),
+    }
+    return loss_actor + loss_temperature, metrics
+
+
+def embed(parts: Parts, params: SacParams, pairs: types.Pairs) -> jax.Array:
+    """phi(s, a) `[N, d]` of centre crops, for use outside updates."""
+    psi = parts.model.psi(params.critic, center(parts.config, pairs.observation))
+    return control_training.join(params, psi, pairs.action)
+
+
+def center(config: SacConfig, observation: jax.Array) -> jax.Array:
+    """Centre crops of pixels, for use outside updates; state vectors unchanged."""
+    if config.observation == "state":
+        return observation
+    return augmentation.center_crop(observation, config.crop_size)
+
+
+def crop(config: SacConfig, key: chex.PRNGKey, observation: jax.Array) -> jax.Array:
+    """Crops observations for an update, as configured."""
+    if config.observation == "state" or config.augmentation == "center_crop":
+        return center(config, observation)
+    return augmentation.random_crop(key, observation, config.crop_size)
+
+
+def crop_batch(config: SacConfig, batch: types.Batch, key: chex.PRNGKey) -> types.Batch:
+    """Crops every observation of a batch, each at its own place."""
+    keys = jax.random.split(key, 5)
+    t = batch.transitions._replace(
+        observation=crop(config, keys[0], batch.transitions.observation),
+        next_observation=crop(config, keys[1], batch.transitions.next_observation),
+    )
+    contrast = batch.contrast
+    if contrast is not None:
+        contrast = types.ContrastBatch(
+            *(
+                pairs._replace(observation=crop(config, pairs_key, pairs.observation))
+                for pairs, pairs_key in zip(contrast, keys[2:], strict=True)
             )
-        return batch._replace(transitions=t, contrast=contrast)
-
-    def update(run: types.RunSpec, state: types.LearnerState, batch: types.Batch, kind: int = 0):
-        del kind  # there is one
-        key, crop_key, loss_key = jax.random.split(native.wrap_key(state.key), 3)
-        next_key, actor_key, tasks_key = jax.random.split(loss_key, 3)
-        updates = state.updates + 1
-        actor_due = updates % config.actor_period == 0
-        target_due = updates % config.target_period == 0
-        p, o = state.params, state.opt_state
-        learned = p.agent.critic, p.auxiliary
-        gradients, (transition_loss, metrics, encoded) = jax.grad(loss, has_aux=True)(
-            learned, state, run, cropped(batch, crop_key), batch, next_key, tasks_key
         )
-        of_actor = p.agent.actor, p.agent.log_temperature
-        (actor_gradient, temperature_gradient), actor_metrics = jax.lax.cond(
-            actor_due,
-            jax.grad(actor_loss, has_aux=True),
-            lambda own, *rest: (jax.tree.map(jnp.zeros_like, own), actor_loss(own, *rest)[1]),
-            of_actor, p.agent.critic, run, encoded, actor_key,
-        )  # fmt: skip
-        metrics |= actor_metrics
-        (critic, auxiliary), critic_opt, metrics["gradient_norm"] = optimizer.step(
-            gradients, o.critic, learned
-        )
-        actor_params, actor_opt, _ = optimizer.step(
-            actor_gradient, o.actor, p.agent.actor, actor_due
-        )
-        log_temperature, temperature_opt, _ = temperature_optimizer.step(
-            temperature_gradient, o.temperature, p.agent.log_temperature, actor_due
-        )
-        encoder_tau, critic_tau = config.encoder_tau * target_due, config.critic_tau * target_due
-        taus = CriticParams(encoder_tau, encoder_tau, critic_tau)
-        target = CriticParams(*map(optax.incremental_update, critic, state.target_params, taus))
-        params = types.TrainableParams(SacParams(critic, actor_params, log_temperature), auxiliary)
-        state = types.LearnerState(
-            params=params,
-            target_params=target,
-            opt_state=OptimizerStates(critic_opt, actor_opt, temperature_opt),
-            key=jax.random.key_data(key),
-            updates=updates,
-            task_state=task.next_states(tasks, state.task_state, params),
-        )
-        return state, types.UpdateResult(transition_loss, metrics)
-
-    schedule = agent.Schedule(config.learn_start, config.update_period)
-    return agent.Agent(
-        init=init,
-        act=act,
-        update=update,
-        embed=embed_center,
-        compare=agent.make_compare(embed_center, tasks),
-        run_constants=functools.partial(task.run_constants, tasks),
-        action=jax.ShapeDtypeStruct((max_num_actions,), np.float32),
-        observations=observations,
-        protocol=control_training.environment_protocol(config.frame_stack),
-        replay=control_training.replay_settings(config, needs.contrast_rule),
-        schedule=schedule,
-        evaluation=control_training.evaluation_settings(config, "squashed mean"),
-        resources=sac_training.resources(config, needs),
-    )
+    return batch._replace(transitions=t, contrast=contrast)
