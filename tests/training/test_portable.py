@@ -17,7 +17,7 @@ import pytest
 
 from rcrl_jax.agents import make_agent
 from rcrl_jax.agents import soft_actor_critic as sac_losses
-from rcrl_jax.agents.rainbow import loss as c51
+from rcrl_jax.agents.rainbow import agent as rainbow
 from rcrl_jax.agents.simple.settings import IN_MODEL, MODEL, REAL
 from rcrl_jax.agents.slac import agent as slac
 from rcrl_jax.config.presets import (
@@ -171,7 +171,7 @@ def with_wrong_loss(make_task):
 
 
 LOSSES = {
-    "c51": (c51, "double_q_cross_entropy"),
+    "c51": (rainbow, "double_q_cross_entropy"),
     "critic": (sac_losses, "critic_loss"),
     "actor": (sac_losses, "actor_loss"),
     "temperature": (sac_losses, "temperature_loss"),
