@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training, world_models
+from rcrl_jax.agents import control, world_models
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent import loss as losses
@@ -568,7 +568,7 @@ def test_slac_acts_by_its_policy_on_the_newest_frames_of_the_episode():
         for name, step in ((EVALUATION, 0), (EVALUATION, start), (TRAINING, start)):
             np.testing.assert_allclose(action_of(name, step)[0], expected, rtol=1e-4, atol=1e-6)
         action, memory = action_of(TRAINING, start - 1)
-        uniform = control_training.uniform_action(random_key, 1, OWN)
+        uniform = control.uniform_action(random_key, 1, OWN)
         np.testing.assert_array_equal(action, uniform)
         assert np.abs(action - expected).max() > 0.01
         taken.append(np.asarray(action[0]))
@@ -611,7 +611,7 @@ def test_actions_are_uniform_until_learning_starts_and_then_noisy(preset):
         memory = agent.init_memory(6)
         return act(run_of(agent), params, frames, memory, key, policy_name, np.int32(step))
 
-    uniform = control_training.uniform_action(random_key, 6, OWN)
+    uniform = control.uniform_action(random_key, 6, OWN)
     np.testing.assert_array_equal(taken(TRAINING, start - 1)[0], uniform)
     explored, memory = taken(TRAINING, start)
     if preset == "planet":

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.agents import make_agent
-from rcrl_jax.agents import soft_actor_critic as sac_losses
+from rcrl_jax.agents import control, make_agent
 from rcrl_jax.agents.rainbow import agent as rainbow
 from rcrl_jax.agents.simple.settings import IN_MODEL, MODEL, REAL
 from rcrl_jax.agents.slac import agent as slac
@@ -172,9 +171,9 @@ def with_wrong_loss(make_task):
 
 LOSSES = {
     "c51": (rainbow, "double_q_cross_entropy"),
-    "critic": (sac_losses, "critic_loss"),
-    "actor": (sac_losses, "actor_loss"),
-    "temperature": (sac_losses, "temperature_loss"),
+    "critic": (control, "critic_loss"),
+    "actor": (control, "actor_loss"),
+    "temperature": (control, "temperature_loss"),
 }
 MAKERS = {
     "return_contrast": (return_contrast, "make_return_contrast"),

@@ -25,7 +25,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training, world_models
+from rcrl_jax.agents import agent, control, world_models
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import DreamerConfig
@@ -129,7 +129,7 @@ def act(
     """See `Agent.act`; the observation is `[N, C, 64, 64, 3] uint8`."""
     config = parts.config
     filter_key, action_key, exploration_key = jax.random.split(key, 3)
-    mask = control_training.action_mask(run, parts.world.num_actions)
+    mask = control.action_mask(run, parts.world.num_actions)
     latent = recurrent_model.filter_newest(
         parts.world, params.model, memory, observation, filter_key
     )
@@ -209,7 +209,7 @@ def behaviour_loss(
     """
     config, fixed = parts.config, jax.lax.stop_gradient
     start = jax.tree.map(lambda x: fixed(x).reshape(-1, x.shape[-1]), latents)
-    mask = control_training.action_mask(run, parts.world.num_actions)
+    mask = control.action_mask(run, parts.world.num_actions)
     features, log_density = imagine(parts, params, start, mask, key)
     reward = parts.world.network.apply(fixed(params.model), features, method="reward")
     values = value_of(parts, fixed(params.value), features)
@@ -297,12 +297,12 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((world.num_actions,), np.float32),
         observations=observations,
-        protocol=control_training.environment_protocol(config.context),
-        replay=control_training.replay_settings(
+        protocol=control.environment_protocol(config.context),
+        replay=control.replay_settings(
             config, world.needs.contrast_rule, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=parts.schedule,
-        evaluation=control_training.evaluation_settings(
+        evaluation=control.evaluation_settings(
             config, f"the densest of {config.mode_samples} samples"
         ),
         resources=recurrent_model.resources(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents import control_training, world_models
+from rcrl_jax.agents import control, world_models
 from rcrl_jax.agents.agent import Resources
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import network as rssm
@@ -93,11 +93,11 @@ def make_recurrent_model(
     parts = task.AgentParts(
         encode=encode,
         encode_target=encode,
-        join=control_training.join,
+        join=control.join,
         augment=lambda key, observation: observation,
         psi_size=network.feature_size,
         phi_size=network.feature_size + spec.max_num_actions,
-        contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
+        contrast_rule=control.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
     tasks = {name: make(parts, config) for name, make in makers.items()}
@@ -220,7 +220,7 @@ def _auxiliary_loss(
 def embed(world: RecurrentModel, params: types.Params, pairs: types.Pairs) -> jax.Array:
     """phi(s, a) `[N, d + A]`: the feature of the filtered context, and the action."""
     psi = filter_context(world.network, world.preprocess, params, pairs.observation)
-    return control_training.join(params, psi, pairs.action)
+    return control.join(params, psi, pairs.action)
 
 
 def filter_context(
@@ -291,5 +291,5 @@ def explore(
     noise_key, random_key = jax.random.split(key)
     noisy = jnp.clip(action + std * jax.random.normal(noise_key, action.shape), -1.0, 1.0)
     valid = jnp.where(jnp.broadcast_to(mask, action.shape), noisy, 0.0)
-    uniform = control_training.uniform_action(random_key, len(action), mask)
+    uniform = control.uniform_action(random_key, len(action), mask)
     return jnp.where(at_random, uniform, valid)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training, world_models
+from rcrl_jax.agents import agent, control, world_models
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import PlanetConfig
 from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
@@ -68,7 +68,7 @@ def act(
     """See `Agent.act`; the observation is `[N, C, 64, 64, 3] uint8`."""
     num_actions = parts.world.num_actions
     filter_key, plan_key, exploration_key = jax.random.split(key, 3)
-    mask = control_training.action_mask(run, num_actions)
+    mask = control.action_mask(run, num_actions)
     latent = recurrent_model.filter_newest(parts.world, params, memory, observation, filter_key)
     keys = jax.random.split(plan_key, len(observation))
 
@@ -195,12 +195,12 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, world.tasks),
         action=jax.ShapeDtypeStruct((world.num_actions,), np.float32),
         observations=observations,
-        protocol=control_training.environment_protocol(config.context),
-        replay=control_training.replay_settings(
+        protocol=control.environment_protocol(config.context),
+        replay=control.replay_settings(
             config, world.needs.contrast_rule, SequenceRule(config.sequence_length, "leads")
         ),
         schedule=parts.schedule,
-        evaluation=control_training.evaluation_settings(config, "planned, without noise"),
+        evaluation=control.evaluation_settings(config, "planned, without noise"),
         resources=recurrent_model.resources(world),
         init_memory=functools.partial(recurrent_model.init_memory, world),
     )

@@ -25,8 +25,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import augmentation, observations, types
-from rcrl_jax.agents import agent, control_training
-from rcrl_jax.agents import soft_actor_critic as losses
+from rcrl_jax.agents import agent, control
 from rcrl_jax.agents.sac.config import SacConfig
 from rcrl_jax.agents.sac.network import (
     ActorParams,
@@ -80,10 +79,10 @@ def make_agent(
         run_constants=functools.partial(task.run_constants, parts.tasks),
         action=jax.ShapeDtypeStruct((parts.max_num_actions,), np.float32),
         observations=parts.observations,
-        protocol=control_training.environment_protocol(config.frame_stack),
-        replay=control_training.replay_settings(config, parts.needs.contrast_rule),
+        protocol=control.environment_protocol(config.frame_stack),
+        replay=control.replay_settings(config, parts.needs.contrast_rule),
         schedule=parts.schedule,
-        evaluation=control_training.evaluation_settings(config, "squashed mean"),
+        evaluation=control.evaluation_settings(config, "squashed mean"),
         resources=resources(config, parts.needs),
     )
 
@@ -108,11 +107,11 @@ def make_parts(
     for_tasks = task.AgentParts(
         lambda params, observation: model.psi(params.critic, observation),
         model.psi,
-        control_training.join,
+        control.join,
         functools.partial(crop, config),
         psi_size=model.psi_size,
         phi_size=model.psi_size + spec.max_num_actions,
-        contrast_rule=control_training.contrast_rule(config, spec.action_repeat),
+        contrast_rule=control.contrast_rule(config, spec.action_repeat),
         batch_size=config.batch_size,
     )
     tasks = {name: make(for_tasks, config) for name, make in makers.items()}
@@ -193,14 +192,14 @@ def act(
     """
     observation = center(parts.config, observation)
     policy = parts.model.policy(params.actor, parts.model.features(params.critic, observation))
-    action_mask = control_training.action_mask(run, parts.max_num_actions)
+    action_mask = control.action_mask(run, parts.max_num_actions)
     if policy_name == agent.EVALUATION:
         return mean_action(policy, action_mask), memory
     noise_key, random_key = jax.random.split(key)
     noise = jax.random.normal(noise_key, policy.mean.shape)
     sampled, _ = sample_action(policy, noise, action_mask)
     # Uniform before learning: samples of an untrained policy hardly vary.
-    at_random = control_training.uniform_action(random_key, len(sampled), action_mask)
+    at_random = control.uniform_action(random_key, len(sampled), action_mask)
     return jnp.where(step < parts.schedule.first_step, at_random, sampled), memory
 
 
@@ -278,20 +277,20 @@ def critic_loss(
     critic, auxiliary_params = params
     fixed, target = state.params.agent, state.target_params
     temperature = jnp.exp(fixed.log_temperature)
-    action_mask = control_training.action_mask(run, parts.max_num_actions)
+    action_mask = control.action_mask(run, parts.max_num_actions)
 
     policy_t = model.policy(fixed.actor, model.features(fixed.critic, t.next_observation))
     noise = jax.random.normal(next_key, policy_t.mean.shape)
     a_t, log_density_t = sample_action(policy_t, noise, action_mask)
     q_t = model.values(target, model.psi(target, t.next_observation), a_t)
-    v_t = losses.soft_value(q_t, log_density_t, temperature)
+    v_t = control.soft_value(q_t, log_density_t, temperature)
 
     task_keys = [jax.random.fold_in(tasks_key, i) for i in range(len(tasks))]
     images, structure = jax.tree.flatten(task.images_of(tasks, batch, sampled, task_keys))
     psi_tm1, features_tm1, psi_of_images = model.encode(critic, t.observation, *images)
     psi_of_images = jax.tree.unflatten(structure, psi_of_images)
     q_tm1 = model.values(critic, psi_tm1, t.action)
-    squared_errors = losses.critic_loss(q_tm1, t.reward, t.discount, v_t)
+    squared_errors = control.critic_loss(q_tm1, t.reward, t.discount, v_t)
     loss_critic = jnp.mean(t.weight * squared_errors)
     metrics = {
         "loss_critic": loss_critic,
@@ -330,13 +329,13 @@ def actor_loss(
     psi, features = encoded
     policy = parts.model.policy(actor_params, features)
     noise = jax.random.normal(key, policy.mean.shape)
-    action_mask = control_training.action_mask(run, parts.max_num_actions)
+    action_mask = control.action_mask(run, parts.max_num_actions)
     action, log_density = sample_action(policy, noise, action_mask)
     q = parts.model.values(critic, psi, action)
     temperature = jnp.exp(log_temperature)
-    loss_actor = jnp.mean(losses.actor_loss(q, log_density, temperature))
+    loss_actor = jnp.mean(control.actor_loss(q, log_density, temperature))
     loss_temperature = jnp.mean(
-        losses.temperature_loss(log_temperature, log_density, -run.num_valid_actions)
+        control.temperature_loss(log_temperature, log_density, -run.num_valid_actions)
     )
     metrics = {
         "loss_actor": loss_actor,
@@ -349,7 +348,7 @@ def actor_loss(
 def embed(parts: Parts, params: SacParams, pairs: types.Pairs) -> jax.Array:
     """phi(s, a) `[N, d]` of centre crops, for use outside updates."""
     psi = parts.model.psi(params.critic, center(parts.config, pairs.observation))
-    return control_training.join(params, psi, pairs.action)
+    return control.join(params, psi, pairs.action)
 
 
 def center(config: SacConfig, observation: jax.Array) -> jax.Array:

@@ -31,8 +31,7 @@ import numpy as np
 import optax
 
 from rcrl_jax import types
-from rcrl_jax.agents import agent, control_training, world_models
-from rcrl_jax.agents import soft_actor_critic as sac_losses
+from rcrl_jax.agents import agent, control, world_models
 from rcrl_jax.agents.slac import network as networks
 from rcrl_jax.agents.slac.config import SlacConfig
 from rcrl_jax.agents.slac.network import Latents
@@ -158,7 +157,7 @@ def init_memory(parts: Parts, number: int) -> Memory:
 def act(parts: Parts, run, params: SlacParams, observation, memory: Memory, key, policy_name, step):
     """See `Agent.act`; the observation is `[N, L, 64, 64, 3] uint8`."""
     noise_key, random_key = jax.random.split(key)
-    mask = control_training.action_mask(run, parts.num_actions)
+    mask = control.action_mask(run, parts.num_actions)
     is_first = jnp.arange(parts.length)[None] == parts.length - 1 - memory.age[:, None]
     features = encode(parts, params.model, observation)
     policy = policy_of(parts, params.actor, features, memory.action, is_first)
@@ -167,7 +166,7 @@ def act(parts: Parts, run, params: SlacParams, observation, memory: Memory, key,
     if policy_name == agent.EVALUATION:  # the published curves are of the sampled policy, too
         action = sampled
     else:
-        at_random = control_training.uniform_action(random_key, len(sampled), mask)
+        at_random = control.uniform_action(random_key, len(sampled), mask)
         action = jnp.where(step < parts.schedule.first_step, at_random, sampled)
     actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
     return action, Memory(actions, memory.age + 1)
@@ -270,7 +269,7 @@ def behaviour_loss(
     """
     fixed, critics = jax.lax.stop_gradient, parts.critics
     next_key, actor_key = jax.random.split(key)
-    mask = control_training.action_mask(run, parts.num_actions)
+    mask = control.action_mask(run, parts.num_actions)
     temperature = fixed(jnp.exp(params.log_temperature))
     before, after = latents.joined[-2], latents.joined[-1]
 
@@ -282,18 +281,18 @@ def behaviour_loss(
     noise = jax.random.normal(next_key, policy_t.mean.shape)
     a_t, log_density_t = sample_action(policy_t, noise, mask)
     q_t = critics.apply(target_critics, after, a_t)
-    v_t = sac_losses.soft_value(q_t, log_density_t, temperature)
+    v_t = control.soft_value(q_t, log_density_t, temperature)
     last = -2  # the step before the last frame
     q_tm1 = critics.apply(params.critics, before, windows.action[:, last])
     discount = parts.config.discount * windows.discount[:, last]
-    errors = sac_losses.critic_loss(q_tm1, windows.reward[:, last], discount, v_t)
+    errors = control.critic_loss(q_tm1, windows.reward[:, last], discount, v_t)
     loss_critic = 0.5 * jnp.mean(errors)
 
     policy = policy_at(params.actor, slice(None, -1), slice(None, last))
     noise = jax.random.normal(actor_key, policy.mean.shape)
     action, log_density = sample_action(policy, noise, mask)
     q = critics.apply(fixed(params.critics), before, action)
-    loss_actor = jnp.mean(sac_losses.actor_loss(q, log_density, temperature))
+    loss_actor = jnp.mean(control.actor_loss(q, log_density, temperature))
     excess = fixed(-log_density + run.num_valid_actions)
     loss_temperature = params.log_temperature * jnp.mean(excess)
     metrics = {
@@ -348,7 +347,7 @@ def make_agent(
         raise types.Incompatible(f"SLAC has no auxiliary tasks: {', '.join(makers)}")
     observations = world_models.observation_format(config, spec, config.sequence_length)
     parts = make_parts(config, spec)
-    rule = control_training.contrast_rule(config, spec.action_repeat)._replace(number=0)
+    rule = control.contrast_rule(config, spec.action_repeat)._replace(number=0)
     phi = functools.partial(embed, parts)
     return agent.Agent(
         init=functools.partial(init, parts),
@@ -359,15 +358,15 @@ def make_agent(
         run_constants=lambda game: {},
         action=jax.ShapeDtypeStruct((parts.num_actions,), np.float32),
         observations=observations,
-        protocol=control_training.environment_protocol(parts.length),
-        replay=control_training.replay_settings(
+        protocol=control.environment_protocol(parts.length),
+        replay=control.replay_settings(
             config,
             rule,
             SequenceRule(config.window_frames, "follows"),
             SequenceRule(config.window_frames, "follows", config.model_batch_size),
         ),
         schedule=parts.schedule,
-        evaluation=control_training.evaluation_settings(config, "sampled"),
+        evaluation=control.evaluation_settings(config, "sampled"),
         resources=_resources(config),
         init_memory=functools.partial(init_memory, parts),
     )

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from rcrl_jax import augmentation, types
-from rcrl_jax.agents import control_training
+from rcrl_jax.agents import control
 from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.sac import network as networks
@@ -367,7 +367,7 @@ def test_pairs_are_embedded_from_their_middle_and_compared():
 
 def test_uniform_actions_are_uniform():
     mask = jnp.array([True, False, True])
-    drawn = np.asarray(control_training.uniform_action(jax.random.key(0), 4000, mask))
+    drawn = np.asarray(control.uniform_action(jax.random.key(0), 4000, mask))
     assert not drawn[:, 1].any()
     for component in (0, 2):
         assert stats.kstest(drawn[:, component], "uniform", args=(-1, 2)).pvalue > 1e-3

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rcrl_jax.agents import soft_actor_critic as sac
+from rcrl_jax.agents import control as sac
 
 # By hand: soft value min(3, 2) - 0.5 (-4) = 4; targets 1 + 0.9 * 4 = 4.6 and, terminal, 1.
 R_T, DISCOUNT_T = jnp.array([1.0, 1.0]), jnp.array([0.9, 0.0])
