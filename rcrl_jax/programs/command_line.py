@@ -82,6 +82,8 @@ def define_config(presets: Mapping[str, Config], default: str, argv: list[str]) 
     flags.DEFINE_enum(
         "preset", default, list(presets), "which agent; docs/contents.md describes each"
     )
+    # `--help` lists it, whichever module has called this.
+    flags.FLAGS.register_key_flag_for_module(argv[0], flags.FLAGS["preset"])
     # The preset must be known before its fields can be flags.
     ahead = flags.FlagValues()
     flags.DEFINE_string("preset", default, "", flag_values=ahead)

@@ -231,7 +231,7 @@ LISTS = {
     MINATAR: ("games",),
     REPRESENTATION: ("presets", "games"),
     EVALUATE: ("games",),
-    SWEEP: ("presets", "games"),
+    SWEEP: ("presets", "games", "environment"),
     THROUGHPUT: ("runs",),
     "benchmarks.host": ("runs", "cores"),
     "benchmarks.compiled": ("devices", "presets", "runs", "programs"),
@@ -469,5 +469,5 @@ def test_simple_plans_all_its_rounds_in_colour(tmp_path, monkeypatch, arguments,
     made = []
     monkeypatch.setattr(atari, "make_games", lambda *described: made.append(described))
     plan.make_environment(np.zeros((1, 1), int))
-    assert made[0][0] == ("Freeway",) and made[0][-1] == ((105, 80, 3), 32)
+    assert made[0][0] == ("Freeway",) and made[0][-1] == atari.Screen((105, 80, 3), 32)
     assert accepted(ATARI, "--game=Pong", directory=tmp_path).total_steps == 100_000

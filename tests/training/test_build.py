@@ -46,4 +46,4 @@ def test_atari_environments_are_made_run_by_run(monkeypatch):
         build.environment_maker(config, runs_of("Pong", "Alien"), "ale")(SEEDS)
         how = {"backend": "ale", "screen": atari.Screen(config.frame_shape, config.most_noops)}
         assert made == [("Pong", [0, 1, 2, 3], how), ("Alien", [4, 5, 6, 7], how)]
-    assert how["screen"] == ((105, 80, 3), 32)
+    assert how["screen"] == atari.Screen((105, 80, 3), 32)

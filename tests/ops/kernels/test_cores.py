@@ -14,11 +14,9 @@ import os, sys
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(sys.argv[1])])
 import hashlib
 import jax, numpy as np
-from rcrl_jax.networks import convolution
-from rcrl_jax.ops import adam
+from rcrl_jax.ops import adam, convolution
 from tests.ops.kernels import test_encoder
-from tests.networks import test_convolution
-from tests.ops import test_adam
+from tests.ops import test_adam, test_convolution
 
 pixels, weights, gradient = test_encoder.whole_numbers(70, 100)
 weights = [w * np.float32(0.37) for w in weights]
