@@ -24,7 +24,7 @@ from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
-EXTENDING = ROOT / "docs" / "extending.md"
+EXTENDING = [ROOT / "docs" / f"{name}.md" for name in ("extending", "newtask", "own")]
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -277,8 +277,12 @@ def test_the_guide_to_extending_shows_an_encoder_and_its_entry():
     assert entry in (ROOT / "rcrl_jax" / "config" / "choices.py").read_text()
 
 
+def text_of_the_guide() -> str:
+    return "\n".join(page.read_text() for page in EXTENDING)
+
+
 def blocks_of_the_guide() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", EXTENDING.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```python\n(.*?)^```", text_of_the_guide(), re.MULTILINE | re.DOTALL)
 
 
 def test_an_agent_of_the_guide_trains_the_task_of_the_guide(capsys):
@@ -305,7 +309,7 @@ def test_the_game_of_the_guide_is_trained_interrupted_resumed_and_told_of(tmp_pa
     (tmp_path / "mygame.py").write_text(game)
     train, evaluate, other, compare, report = (
         line.removeprefix("python -m ").split()
-        for line in re.findall(r"^python -m .*runs/mygame.*$", EXTENDING.read_text(), re.M)
+        for line in re.findall(r"^python -m .*runs/mygame.*$", text_of_the_guide(), re.M)
     )
     small = "--steps=80 --config.learn_start=40 --config.hidden_size=8 --eval_episodes=2".split()
     save = checkpoints.CheckpointStore.save

@@ -19,15 +19,15 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-LONG = {"decisions.md", "extending.md", "preregistration.md", "theory.md"}
+LONG = {"decisions.md", "preregistration.md", "theory.md"}
 MADE = {"api.md", "fields.md", "presets.md", "programs.md"}
 
 QUESTIONS = {
     "Where do I clone it from, and under which licence?": ("README.md", "Apache 2.0"),
     "Which Python runs the snippet?": ("README.md", "Run this with `.venv/bin/python`"),
     "Which Debian packages make it fast?": ("docs/install.md", "python3-venv g++ python3-dev"),
-    "How do I train on my own game?": ("docs/extending.md", "## A game of your own"),
-    "How do I change the network?": ("docs/extending.md", "an encoder of Rainbow"),
+    "How do I train on my own game?": ("docs/own.md", "## A game of your own"),
+    "How do I change the network?": ("docs/own.md", "## A network of your own"),
     "Where are the scores of all seeds of one arm?": (
         "docs/tables.md",
         "## All scores as one table",
@@ -129,7 +129,7 @@ def test_the_search_finds_how_to_train_a_game_in_a_page_without_a_server(site):
         box = driver.find_element("css selector", "[data-md-component=search-query]")
         box.click()
         box.send_keys("own game")
-        first = [f".md-search-result__item:nth-child({n}) a[href*=extending]" for n in (1, 2, 3)]
+        first = [f".md-search-result__item:nth-child({n}) a[href*=own]" for n in (1, 2, 3)]
         WebDriverWait(driver, 60).until(
             lambda page: page.find_elements("css selector", ", ".join(first))
         )

@@ -6,7 +6,7 @@ r"""Trains on a game of your own: an environment of gymnasium, or what a functio
 
 `make` returns an environment with gymnasium's interface; its module is looked for in the current
 folder, too. Presets of Rainbow play discrete actions, those of SAC continuous ones.
-docs/extending.md says which observations agents read, and how. The same command in the same work
+docs/own.md says which observations agents read, and how. The same command in the same work
 directory resumes. Every hyperparameter of the preset is a flag, --config.batch_size=64.
 """
 

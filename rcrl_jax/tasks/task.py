@@ -1,6 +1,6 @@
 """The contract of auxiliary tasks: their functions, what their losses read, how losses are added.
 
-All agents that take tasks use the same contract. `docs/extending.md` shows a complete task.
+All agents that take tasks use the same contract. `docs/newtask.md` shows a complete task.
 """
 
 import dataclasses

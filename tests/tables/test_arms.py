@@ -83,7 +83,7 @@ def test_a_field_without_effect_makes_no_arm(preset, game, changes, name):
 
 
 def test_a_task_of_one_s_own_tells_runs_apart_by_its_samples(monkeypatch):
-    """The entry of docs/extending.md is all that tables need."""
+    """The entry of docs/newtask.md is all that tables need."""
     monkeypatch.setitem(TASKS, "step_gap", Task("tasks.step_gap.make", ("rainbow",), True))
     changes = {"auxiliary": ("step_gap",), "return_contrast.anchors": "uniform"}
     found = arm("erainbow_sa", "Pong", fields.replace(ATARI["erainbow_sa"], changes))

@@ -1,4 +1,4 @@
-"""A task from outside the package trains with Rainbow and SAC; `docs/extending.md` explains it."""
+"""A task from outside the package trains with Rainbow and SAC; `docs/newtask.md` explains it."""
 
 import sys
 import types as types_of_python
@@ -164,7 +164,7 @@ ENTRY = {
 
 
 def select(monkeypatch) -> None:
-    """Adds the entry of `docs/extending.md`, as if its module were there."""
+    """Adds the entry of `docs/newtask.md`, as if its module were there."""
     module = types_of_python.SimpleNamespace(make_step_gap=make_step_gap)
     monkeypatch.setitem(sys.modules, "rcrl_jax.tasks.step_gap", module)
     monkeypatch.setitem(choices.TASKS, "step_gap", ENTRY["step_gap"])
