@@ -153,7 +153,7 @@ import sys
 import jax, numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from rcrl_jax.networks import precision
+from rcrl_jax.ops import precision
 
 topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
 mesh = Mesh(np.array(topology.devices[:1]), "x")
