@@ -180,6 +180,8 @@ def _open(session: Session) -> "_Saves":
         say(f"warning: {slower}")
     kind = jax.devices()[0].device_kind
     say(f"compiling for {session.fleet.num_devices} x {kind}, up to a minute")
+    if faster := _faster_batching(session):
+        say(faster)
 
     store = CheckpointStore(plan.paths[0].checkpoints, say)
     session.callback(store.close)
@@ -192,6 +194,21 @@ def _open(session: Session) -> "_Saves":
     if session.state.step == 0:
         session.observe_if_due()
     return saves
+
+
+def _faster_batching(session: Session) -> str | None:
+    """A line about `vmap`, for fleets on a CPU that gain by it and were not told how to compute.
+
+    SAC gains nothing from states, and computes longer from pixels.
+    """
+    plan, fleet = session.plan, session.fleet
+    follow_one_another = jax.default_backend() == "cpu" and fleet.num_runs > fleet.num_devices
+    if plan.batching != "auto" or plan.config.family != "rainbow" or not follow_one_another:
+        return None
+    return (
+        "on a CPU runs are computed one after the other, bit for bit as alone; updates by "
+        "--batching=vmap were 1.04 to 1.3 times as fast, rounded otherwise"
+    )
 
 
 def _start_or_resume(session: Session, store: CheckpointStore) -> records.RecordState | None:

@@ -48,8 +48,8 @@ class Fleet:
           agent: the functions of one run.
           seeds: `[R]`, one per run.
           runs: what differs between the runs; every array has the leading axis R.
-          batching: 'map' or 'vmap'; 'auto' takes 'map' on the CPU, where batched products cost more
-            than a loop over runs, and otherwise what `Resources.batches_over_runs` says.
+          batching: 'map' or 'vmap'; 'auto' takes 'map' on the CPU, where a run then equals the run
+            alone bit for bit, and otherwise what `Resources.batches_over_runs` says.
           devices: the devices that share the runs; None means only the first one. A single one
             must be JAX's default device.
 

@@ -13,7 +13,7 @@ import pytest
 
 from rcrl_jax.runs import checkpoints, manifest, records
 from rcrl_jax.training import assessment, build, experiment, loop, prediction, recording, session
-from tests.training import toy
+from tests.training import toy, toy_control
 from tests.training.toy import Interruption, run
 
 
@@ -80,6 +80,22 @@ def test_an_observer_sees_the_last_step_once(tmp_path, monkeypatch):
     run(toy.make_plan(tmp_path, total_steps=20, **observe))
     assert seen == [0, 8, 16, 20]
     assert asked == [{"ends_after_s": 3.0}]  # a second signal ends a run that hangs
+
+
+@pytest.mark.parametrize(
+    "plan, named",
+    [
+        (toy.make_plan("", seeds=(3, 5)), True),
+        (toy.make_plan("", seeds=(3,)), False),
+        (toy.make_plan("", seeds=(3, 5), batching="map"), False),
+        (toy_control.make_plan("", "state_sac", own=(2, 2), seeds=(3, 5)), False),
+    ],
+    ids=["fleet", "one run", "chosen", "sac"],
+)
+def test_a_fleet_on_a_cpu_names_the_faster_batching_where_there_is_one(plan, named):
+    with session.Session(plan) as opened:
+        line = experiment._faster_batching(opened)
+    assert ("--batching=vmap" in line) if named else line is None
 
 
 @pytest.mark.usefixtures("undrawn_curves")
