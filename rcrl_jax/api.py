@@ -18,7 +18,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -44,6 +44,9 @@ from rcrl_jax.training.environments import ENVIRONMENTS, OWN, Environment, envir
 from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Columns = dict[str, np.ndarray]
 """Arrays of equal length by name, as `pandas.DataFrame` takes them."""
@@ -164,7 +167,7 @@ def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns
       ValueError: one is no directory.
       ImportError: the extra is not installed.
     """
-    return {name: column.to_numpy() for name, column in _finished(directories, steps)[0].items()}
+    return {name: column.to_numpy() for name, column in _finished(directories, steps).items()}
 
 
 def score_matrices(
@@ -174,10 +177,13 @@ def score_matrices(
 
     Games are those that all arms have, in the paper's order; a row is a seed that has all of them.
     """
-    return _finished(directories, steps)[1]
+    found = _finished(directories, steps)
+    from rcrl_jax.tables import runs  # after the check that it can be imported
+
+    return runs.matrices(found)
 
 
-def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> tuple[Any, Any]:
+def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> "pd.DataFrame":
     for name in ("jinja2", "pandas"):  # without them, importing the tables ends the program
         if importlib.util.find_spec(name) is None:
             raise ImportError(f"no {name}: pip install 'rcrl-jax[tables]'")
@@ -188,8 +194,7 @@ def _finished(directories: Sequence[str | os.PathLike], steps: int | None) -> tu
         words.say(f"warning: {line}")
     if steps is not None:
         frame = frame[frame.agent_steps == steps]
-    found = runs.scores(frame)
-    return found, runs.matrices(found)
+    return runs.scores(frame)
 
 
 def make_plan(
