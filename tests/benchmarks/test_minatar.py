@@ -12,6 +12,7 @@ from benchmarks import minatar
 from benchmarks.minatar import BASE, QUESTION, RCRL, SETTINGS
 from rcrl_jax import files, reference
 from rcrl_jax.config import fields
+from rcrl_jax.config.presets import MINATAR_PRESETS
 from rcrl_jax.envs.minatar import make_minatar
 from rcrl_jax.programs.sweeps import spec as specs
 from rcrl_jax.tables import statistics
@@ -23,12 +24,13 @@ from tests.tables.synthetic import edit, write_lines, write_run
 
 def finish(results, arm, game="Breakout", seed=100, value=1.0, listed=SETTINGS):
     """Writes a finished run of a list whose value is `value`; returns its directory."""
-    spec = specs.read_spec(ROOT / "campaigns" / LISTS[listed.directory])
-    (unit,) = (u for u in spec.units if (u.arm.name, u.game, u.seed) == (arm, game, seed))
     root = results / listed.directory
+    preset = arm if arm in MINATAR_PRESETS else RCRL if listed is QUESTION else BASE
+    values = listed.values[arm].items()
     directory = write_run(
-        root / arm if unit.arm.overrides else root, unit.arm.preset, game, seed, 7.0,
-        steps=listed.steps, episodes=20, changes=dict(unit.arm.overrides), backend="minatar",
+        root if arm == preset else root / arm, preset, game, seed, 7.0, steps=listed.steps,
+        episodes=20, backend="minatar",
+        changes={name: tuple(x) if isinstance(x, list) else x for name, x in values},
     )  # fmt: skip
     played = [(999, 50.0), (1000, 60.0), (1001, value - 1), (listed.steps, value + 1)]
     write_episodes(directory, played)
@@ -42,9 +44,6 @@ def write_episodes(directory, played):
         directory / "metrics.jsonl",
         [{"agent_steps": step, "wall_s": unique, "episode_return": own} for step, own in played],
     )
-
-
-LISTS = {"settings": "minatar_settings.toml", "question": "minatar.toml"}
 
 
 def frame_of(listed, value):
@@ -195,12 +194,12 @@ def test_a_game_stays_three_standard_errors_above_its_best_null():
     assert not minatar.stays(np.array([0.4, 0.6]), nulls)["stays"]
 
 
-def finish_winner(results, game, gain, values=None):
+def finish_winner(results, game, gain):
     """Writes the five finished runs of the winner on a game, whose last fifth has 2, 3, ..., 6."""
     for seed in range(100, 105):
         directory = write_run(
             results / "winner", BASE, game, seed, 7.0, steps=30_000, episodes=100,
-            changes=values or {}, backend="minatar",
+            changes=SETTINGS.values[BASE], backend="minatar",
         )  # fmt: skip
         played = [(24_000, 90.0), (24_001, seed - 98.0), (30_000, seed - 98.0)]
         write_episodes(directory, played)
@@ -249,6 +248,9 @@ def test_the_question_begins_with_the_games_that_stay(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="games that do not stay"):
         minatar.read_page(tmp_path)
     finish_winner(tmp_path, SETTINGS.games[3], 1.0)
+    with pytest.raises(ValueError, match=r"games that do not stay: set\(\), not \('Asterix',\)"):
+        minatar.read_page(tmp_path)
+    monkeypatch.setattr(minatar, "NOT_STAYING", ())
     minatar.read_page(tmp_path)
     monkeypatch.setattr(minatar, "NOT_STAYING", ("Seaquest",))
     with pytest.raises(ValueError, match="games that do not stay"):
@@ -266,12 +268,12 @@ def test_no_question_is_asked_before_all_runs_of_its_arms(monkeypatch):
     frame, first = frame_of(QUESTION, noise()), frame_of(SETTINGS, noise())[:-1]
     text = minatar.page(first, frame[frame.seed < 20])
     assert text.count("not yet asked") == 4 and not asked
-    assert "`minatar_rcrl` against `minatar_erainbow_sa`: not yet asked, 200 of 600 runs" in text
+    assert "`minatar_rcrl` against `minatar_erainbow_sa`: not yet asked, 160 of 480 runs" in text
     # Freeway is in no test, but its runs are on the list.
     lacks = (frame.arm == RCRL) & (frame.game == "Freeway") & (frame.seed == 59)
     text = minatar.page(first, frame[~lacks])
     assert text.count("not yet asked") == 2 and asked == [(30, 60), (30, 60)]
-    assert "`equal_return` against `minatar_rcrl`: not yet asked, 449 of 450 runs" in text
+    assert "`equal_return` against `minatar_rcrl`: not yet asked, 359 of 360 runs" in text
     assert "p =" not in text.partition("## Secondary")[0]
 
 
@@ -300,19 +302,19 @@ def test_a_question_is_judged_as_registered():
     arms = [
         [
             frame.score[(frame.arm == arm) & (frame.game == game)].to_numpy()
-            for game in SETTINGS.games
+            for game in minatar.GAMES
         ]
         for arm in ("equal_return", RCRL)
     ]
     test = statistics.stratified_rank_test(*arms, np.random.default_rng(0), permutations=100_000)
     text = minatar.question(frame, "equal_return", RCRL)
     assert (
-        f"(450 of 450 runs finished; stratified rank test, two-sided p = {test.p_value:.5f},"
+        f"(360 of 360 runs finished; stratified rank test, two-sided p = {test.p_value:.5f},"
         in text
     )
     rng = np.random.default_rng(0)
     drawn = [[x[rng.integers(len(x), size=(50_000, len(x)))] for x in arm] for arm in arms]
-    for game, x, y, first, second in zip(SETTINGS.games, *arms, *drawn, strict=True):
+    for game, x, y, first, second in zip(minatar.GAMES, *arms, *drawn, strict=True):
         low, high = np.percentile(first.mean(axis=1) - second.mean(axis=1), (2.5, 97.5))
         assert f"| {game} | {x.mean() - y.mean():+.3f} | {low:+.3f} to {high:+.3f} |" in text
 
@@ -340,8 +342,8 @@ def test_power_is_that_of_the_normal_approximation_and_the_level_without_an_effe
     pool = np.random.default_rng(3).normal(size=4000)
     pool = (pool - pool.mean()) / pool.std()
     assert minatar.power(pool, 0.0, 30, 4000) == pytest.approx(0.005, abs=0.004)
-    # docs/preregistration.md: 0.9 for 0.50; a rank test of normal values has 3 / pi of the size.
-    assert minatar.power(pool, 0.5, 30, 2000) == pytest.approx(0.885, abs=0.03)
+    # docs/preregistration.md: 0.9 for 0.58; a rank test of normal values has 3 / pi of the size.
+    assert minatar.power(pool, 0.575, 30, 2000) == pytest.approx(0.885, abs=0.03)
     assert minatar.power(pool, -0.5, 30, 100) == 0.0
 
 
@@ -381,21 +383,26 @@ def test_the_command_writes_a_page_and_a_figure_and_refuses_in_one_line(tmp_path
     assert (tmp_path / "README.md").read_text() == page
 
 
-def test_the_lists_are_those_of_the_campaigns():
-    for listed in (SETTINGS, QUESTION):
-        spec = specs.read_spec(ROOT / "campaigns" / LISTS[listed.directory])
-        assert (spec.steps, spec.eval_episodes) == (listed.steps, listed.episodes)
-        assert spec.results.as_posix() == f"results/minatar/{listed.directory}"
-        assert sorted((unit.arm.name, unit.game, unit.seed) for unit in spec.units) == sorted(
-            (arm, game, seed)
-            for arm, seeds in listed.seeds.items() for game in listed.games for seed in seeds
-        )  # fmt: skip
-        for unit in spec.units:
-            values = fields.values(spec.make_config(unit)) | dict(unit.arm.overrides)
-            for name in unit.arm.overrides if listed is SETTINGS else listed.values[unit.arm.name]:
-                name = name if isinstance(name, str) else name[0]
-                wanted = listed.values[unit.arm.name][name]
-                assert values[name] == (tuple(wanted) if isinstance(wanted, list) else wanted)
+def test_the_question_is_the_list_of_the_campaign():
+    spec = specs.read_spec(ROOT / "campaigns" / "minatar.toml")
+    assert (spec.steps, spec.eval_episodes) == (QUESTION.steps, QUESTION.episodes)
+    assert spec.results.as_posix() == f"results/minatar/{QUESTION.directory}"
+    assert sorted((unit.arm.name, unit.game, unit.seed) for unit in spec.units) == sorted(
+        (arm, game, seed)
+        for arm, seeds in QUESTION.seeds.items() for game in QUESTION.games for seed in seeds
+    )  # fmt: skip
+    for unit in spec.units:
+        values = fields.values(spec.make_config(unit))
+        for name, wanted in QUESTION.values[unit.arm.name].items():
+            assert values[name] == (tuple(wanted) if isinstance(wanted, list) else wanted)
+
+
+def test_presets_have_the_values_of_the_winner():
+    first = minatar.read(ROOT / "results" / "minatar", SETTINGS)
+    for preset in (BASE, RCRL, "minatar_erainbow"):
+        values = fields.values(MINATAR_PRESETS[preset])
+        wanted = SETTINGS.values[minatar.winner(first)]
+        assert {name: values[name] for name in wanted} == wanted
 
 
 def test_the_command_follows_the_preregistration():
