@@ -69,6 +69,7 @@ _MINATAR = MinAtarConfig(
     target_period=500,
     n_step=5,
     learn_start=1000,
+    evaluation_period=6000,
     warmup="uniform",
     frame_stack=1,
     max_episode_steps=5000,

@@ -241,7 +241,7 @@ def test_a_run_must_reach_its_first_update():
             {
                 "encoder", "hidden_size", "return_contrast.discriminator_hidden", "learning_rate",
                 "n_step", "learn_start", "warmup", "frame_stack", "max_episode_steps",
-                "target_period", "curl.reduced_games",
+                "target_period", "evaluation_period", "curl.reduced_games",
             },
         ),
         ("pixel_sac", "sac_aug", {"augmentation"}),
@@ -316,6 +316,7 @@ def test_settings_of_the_small_agents():
         "encoder": "minatar", "hidden_size": 128, "return_contrast.discriminator_hidden": 128,
         "learning_rate": 5e-4, "n_step": 5, "batch_size": 32, "update_period": 1,
         "learn_start": 1000, "warmup": "uniform", "frame_stack": 1, "max_episode_steps": 5000,
+        "evaluation_period": 6000,
         "target_period": 500, "replay.capacity": 100_000, "exploration": "noise",
     }  # fmt: skip
     for preset in MINATAR_PRESETS:
