@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from scipy import stats
 
+from benchmarks import minatar_instruments
 from rcrl_jax import files
 from rcrl_jax.config import fields
 from rcrl_jax.programs import markdown
@@ -121,6 +122,8 @@ QUESTION = Listed(
     },
 )
 """`campaigns/minatar.toml`."""
+LEARNING = (RCRL, "equal_return")
+"""Arms with the return-contrastive task."""
 QUESTIONS = (
     (RCRL, BASE),
     ("equal_return", BASE),
@@ -541,7 +544,11 @@ def read_page(results: pathlib.Path) -> tuple[str, pd.DataFrame, pd.DataFrame]:
         left = {game for game, row in learned.iterrows() if not row["stays"]}
         if len(second) and (len(learned) < len(listed.games) or left != {*NOT_STAYING}):
             raise ValueError(f"{results}: games that do not stay: {left}, not {NOT_STAYING}")
-    return page(first, second, winning), first, second
+    text = page(first, second, winning)
+    if second.arm.isin(LEARNING).any():
+        told = minatar_instruments.section(second, LEARNING, GAMES)
+        text = f"{text}\n\n## What the discriminator tells apart\n\n{told}"
+    return text, first, second
 
 
 def judge(results: pathlib.Path) -> str:
