@@ -295,8 +295,8 @@ def carry_out(
     game = plan.runs[0].game
     if not environment_of(plan.config, game).repeats(game):
         say(
-            f"warning: {game} is not the same game with equal seeds and actions: a run that is "
-            "interrupted cannot be resumed, and no run can be repeated exactly"
+            f"warning: {game} is not the same game with equal seeds and actions: no run can be "
+            "repeated or resumed exactly; a resumed one begins new episodes"
         )
     if not plan.has_scores():
         check(plan, spec)

@@ -1,4 +1,4 @@
-"""A log of the frames that environments have shown, for simulators that render slowly.
+"""Logs of what environments have shown: for simulators that render slowly or do not repeat.
 
 A resumed run plays its actions again, which brings the simulators back to where they were. Its
 frames come from the log: reading one takes less than a hundredth of the time of rendering it.
@@ -8,12 +8,16 @@ zlib-compressed content. The header holds the length and the CRC-32 of the compr
 content is all rewards, then the differences of the new frames from the last ones of the same
 environments, modulo 256. Differences compress far better than frames. On resuming, the rewards, and
 the last record's frames, which are rendered again, are compared with the log.
+
+Environments that do not show the same again are not played again: see `StepLog`.
 """
 
 import os
 import pathlib
 import struct
 import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -183,3 +187,77 @@ class LoggedEnvironment(VectorEnvironment):
         """Ends the environments and closes the log."""
         self._environment.close()
         self._log.close()
+
+
+class LoggedStep(NamedTuple):
+    """One step of R environments, as the replay takes it."""
+
+    observation: np.ndarray  # [R, *frame_shape], the newest frame that was acted on
+    reward: np.ndarray  # [R] float32
+    terminated: np.ndarray  # [R] bool
+    truncated: np.ndarray  # [R] bool
+    frame: np.ndarray  # [R, *frame_shape], the frame that followed
+
+
+class StepLog:
+    """All steps of environments that do not repeat: a resumed run reads them, and plays on.
+
+    A record of starts holds the first frames of all environments. A record of a step holds reward,
+    ends and frames, then the first frames of the next episodes where one has ended. Starts that
+    follow a step cut all episodes: a run was resumed there.
+    """
+
+    def __init__(self, log: FrameLog, frames: np.ndarray) -> None:
+        """Takes an open log, and `frames [R, *frame_shape]` that tell shape and type."""
+        self._log, self._size = log, frames.nbytes
+        self._shape, self._dtype = frames.shape, frames.dtype
+
+    def add_starts(self, frames: np.ndarray) -> None:
+        """Adds the first frames `[R, *frame_shape]` of new episodes in all environments."""
+        self._log.append(_octets(frames))
+
+    def add(self, step: LoggedStep, newest: np.ndarray) -> None:
+        """Adds a step, and the `newest [R, *frame_shape]` frames to act on next."""
+        ended = step.terminated | step.truncated
+        parts = (step.reward, step.terminated, step.truncated, step.frame, newest[ended])
+        self._log.append(np.concatenate([_octets(part) for part in parts]))
+
+    def read(self) -> Iterator[LoggedStep]:
+        """Yields all steps; the last one, and each before starts, ends all episodes."""
+        newest, step = None, None
+        while self._log.unread:
+            content = self._log.read()
+            starts = content.size == self._size
+            if step is not None:
+                yield _cut(step) if starts else step
+            step = None
+            if starts:
+                newest = self._frames(content)
+                continue
+            step, newest = self._step(content, newest)
+        if step is not None:
+            yield _cut(step)
+
+    def _step(self, content: np.ndarray, newest: np.ndarray) -> tuple[LoggedStep, np.ndarray]:
+        runs = self._shape[0]
+        reward, terminated, truncated, frame, first = np.split(
+            content, np.cumsum([4 * runs, runs, runs, self._size])
+        )
+        frame, terminated, truncated = (
+            self._frames(frame), terminated.view(bool), truncated.view(bool)
+        )  # fmt: skip
+        step = LoggedStep(newest, reward.view(np.float32), terminated, truncated, frame)
+        newest = frame.copy()
+        newest[terminated | truncated] = self._frames(first)
+        return step, newest
+
+    def _frames(self, content: np.ndarray) -> np.ndarray:
+        return content.view(self._dtype).reshape(-1, *self._shape[1:])
+
+
+def _cut(step: LoggedStep) -> LoggedStep:
+    return step._replace(truncated=~step.terminated)
+
+
+def _octets(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

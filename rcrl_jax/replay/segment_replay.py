@@ -275,8 +275,14 @@ class SegmentReplay:
         )
 
     def restore(self, state: ReplayState) -> None:
-        """Sets priorities and random counters, after the transitions were added again."""
-        self._priorities.leaves = state.priorities
+        """Sets priorities and random counters, after the transitions were added again.
+
+        If their last episodes are cut there, as they were not then, more windows are complete, and
+        final frames have taken slots. Else exactly the same windows have a priority.
+        """
+        ready = self._priorities.leaves > 0
+        priorities = np.where(state.priorities > 0, state.priorities, state.max_priority[:, None])
+        self._priorities.leaves = np.where(ready, priorities, 0.0)
         self._max_priority = state.max_priority.copy()
         self._streams.counters = state.draws.copy()
 

@@ -40,6 +40,10 @@ ALL = "*/*/seed_*/manifest.json"
 _GONE = {"return_contrast.discriminator_norm": "none"}
 """Fields that no longer exist, each with the value that describes the agents of today."""
 
+NEW_EPISODES = "new_episodes_at"
+"""In the section `run`: agent steps at which a run was resumed whose environment does not repeat,
+so that new episodes began there; absent in all other runs."""
+
 CHANGES_NO_RESULT = "replay.resumed_frames"
 """Field of a configuration that may change when a run is resumed."""
 
@@ -102,9 +106,13 @@ def config_values(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def without_removed_fields(run: Mapping[str, Any]) -> dict[str, Any]:
-    """A section `run` without those fields of its configuration that are gone and did nothing."""
-    return {**run, "config": _without_gone(run.get("config", {}))}
+def as_asked_for(run: Mapping[str, Any]) -> dict[str, Any]:
+    """A section `run` as a user asks for it: without `NEW_EPISODES`.
+
+    Also without those fields of the configuration that are gone and did nothing.
+    """
+    asked = {name: value for name, value in run.items() if name != NEW_EPISODES}
+    return {**asked, "config": _without_gone(run.get("config", {}))}
 
 
 def _without_gone(config: Any, group: str = "") -> Any:
@@ -274,6 +282,28 @@ def record_resumption(paths: Sequence[RunPaths], manifests: Sequence[dict[str, A
             files.write_json_atomically(own.manifest, {**old, "launch": launch})
 
 
+def repeats_exactly(paths: RunPaths) -> bool:
+    """Whether a run's environments showed the same twice when the run began.
+
+    Raises:
+        Damaged, OSError: as of `read`.
+    """
+    return read(paths.manifest)["environment"].get("repeats_exactly", True)
+
+
+def record_new_episodes(paths: Sequence[RunPaths], step: int) -> None:
+    """Adds to `NEW_EPISODES` that new episodes begin at a step; later ones are forgotten.
+
+    Raises:
+        OSError: a manifest cannot be written.
+    """
+    for own in paths:
+        old = read(own.manifest)
+        steps = [before for before in old["run"].get(NEW_EPISODES, []) if before < step]
+        run = {**old["run"], NEW_EPISODES: [*steps, step]}
+        files.write_json_atomically(own.manifest, {**old, "run": run})
+
+
 def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str | None:
     """Checks that the manifest at `path`, if there is one, describes the same run as `manifest`.
 
@@ -304,7 +334,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
     differing = [
         difference
         for difference in _differences(
-            without_removed_fields(old["run"]), files.to_json_value(manifest["run"])
+            as_asked_for(old["run"]), files.to_json_value(manifest["run"])
         )
         if not difference.startswith(tuple(may_differ))
     ]

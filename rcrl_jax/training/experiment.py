@@ -16,7 +16,7 @@ from rcrl_jax.agents.agent import Agent
 from rcrl_jax.config import fields
 from rcrl_jax.config.presets import all_presets, control_presets
 from rcrl_jax.envs import pools
-from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated
+from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated, StepLog
 from rcrl_jax.ops import native
 from rcrl_jax.runs import manifest, recorder, records
 from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore, kept_steps
@@ -229,7 +229,13 @@ def _start_or_resume(session: Session, store: CheckpointStore) -> records.Record
         learner = fleet.to_devices(saved.learner)
         session.state = LoopState(saved.step, learner, None, None, None, saved.early_updates)
         return saved.records
-    if fleet.agent.resources.logs_frames:
+    # As was found when the run began: a rare draw shows itself in one trial, not in another.
+    is_repeated = manifest.repeats_exactly(plan.paths[0])
+    if not is_repeated:
+        session.frame_log = _open_step_log(plan.workdir / FRAME_LOG, saved)
+        session.callback(session.frame_log.close)
+        session.step_log = StepLog(session.frame_log, _frames_like(session))
+    elif fleet.agent.resources.logs_frames:
         session.frame_log = _open_frame_log(plan.workdir / FRAME_LOG, saved, say)
         session.environment.log_frames(session.frame_log)
     if saved is None:
@@ -248,7 +254,10 @@ def _start_or_resume(session: Session, store: CheckpointStore) -> records.Record
         )
     session.replay.restore(saved.replay)
     memory = fleet.init_memory(1)
-    if saved.memory:
+    if not is_repeated:
+        manifest.record_new_episodes(plan.paths, saved.step)
+        say(f"new episodes begin at step {saved.step}: the environment does not repeat")
+    elif saved.memory:
         kept = jax.tree.unflatten(jax.tree.structure(memory), saved.memory)
         memory = kept._replace(state=fleet.to_devices(kept.state))
     session.state = LoopState(
@@ -273,6 +282,25 @@ def _open_frame_log(path: pathlib.Path, saved: Checkpoint | None, say: Say) -> F
         why = error if path.exists() else f"{path} is gone"
         say(f"warning: {why}: all frames are rendered again")
         return FrameLog(path, 0)
+
+
+def _open_step_log(path: pathlib.Path, saved: Checkpoint | None) -> FrameLog:
+    """The log as it was at a checkpoint.
+
+    Raises:
+      NotReproduced: it is damaged.
+    """
+    try:
+        return FrameLog(path, 0 if saved is None else saved.frame_log or 0)
+    except files.Damaged as error:
+        raise NotReproduced(
+            f"{error}, and the environment does not repeat its steps: start in another --workdir"
+        ) from error
+
+
+def _frames_like(session: Session) -> np.ndarray:
+    frame = session.environment.spec.frame
+    return np.zeros((session.environment.num_envs, *frame.shape), frame.dtype)
 
 
 def _make_progress(session: Session) -> Progress:

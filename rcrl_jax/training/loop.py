@@ -28,15 +28,23 @@ import numpy as np
 from rcrl_jax import types
 from rcrl_jax.agents.agent import Agent
 from rcrl_jax.envs.agent_view import AgentStep
+from rcrl_jax.envs.frame_log import LoggedStep
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training.session import LoopState, Session
 
 
 def start(session: Session) -> None:
     """Starts new runs; resets the environment."""
-    fleet = session.fleet
-    observation, memory = session.environment.reset(), fleet.init_memory(1)
-    session.state = LoopState(0, fleet.init(), observation, None, memory)
+    fleet, observation = session.fleet, begin_episodes(session)
+    session.state = LoopState(0, fleet.init(), observation, None, fleet.init_memory(1))
+
+
+def begin_episodes(session: Session) -> np.ndarray:
+    """Resets the environment; returns the observation to act on, `[R, C, *frame_shape]`."""
+    observation = session.environment.reset()
+    if session.step_log is not None:
+        session.step_log.add_starts(observation[:, -1])
+    return observation
 
 
 class Step(NamedTuple):
@@ -145,20 +153,25 @@ def not_finite(arrays: Iterable[np.ndarray]) -> list[int]:
 def store_step(
     session: Session, observation: np.ndarray, actions: np.ndarray, outcome: AgentStep
 ) -> None:
-    """Adds one step of all runs to the replay and to the history."""
-    session.replay.add(
-        observation[:, -1],
-        actions,
-        outcome.reward,
-        outcome.terminated,
-        outcome.truncated,
-        outcome.frame,
+    """Adds one step of all runs to the replay, to the history and to the log of steps."""
+    step = LoggedStep(
+        observation[:, -1], outcome.reward, outcome.terminated, outcome.truncated, outcome.frame
     )
-    session.history.add(actions, outcome.frame)
+    _add(session, actions, step)
+    if session.step_log is not None:
+        session.step_log.add(step, outcome.observation[:, -1])
+
+
+def _add(session: Session, actions: np.ndarray, step: LoggedStep) -> None:
+    observation, *others = step
+    session.replay.add(observation, actions, *others)
+    session.history.add(actions, step.frame)
 
 
 def rebuild(session: Session, actions: np.ndarray) -> np.ndarray:
     """Plays logged actions again, which brings back the emulators and the replay's transitions.
+
+    Where environments do not repeat, reads the log of their steps, and begins new episodes.
 
     Args:
       session: of new runs.
@@ -171,9 +184,15 @@ def rebuild(session: Session, actions: np.ndarray) -> np.ndarray:
       NotRepeated: rewards, or frames that are rendered again, differ from the log of frames.
       SimulatorFailed: a simulator has ended or hangs.
     """
-    observation = session.environment.reset()
     if actions.dtype == np.uint8:  # discrete actions, kept in a byte each
         actions = actions.astype(np.int32)
+    if session.step_log is not None:
+        logged = session.step_log.read()
+        # The checksum tells if the log lacks some.
+        for own_actions, step in zip(actions.swapaxes(0, 1), logged, strict=False):
+            _add(session, own_actions, step)
+        return begin_episodes(session)
+    observation = session.environment.reset()
     for step_actions in actions.swapaxes(0, 1):
         outcome = session.environment.step(step_actions)
         store_step(session, observation, step_actions, outcome)

@@ -24,6 +24,7 @@ from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.return_contrast import instruments
 from rcrl_jax.runs import checkpoints
 from rcrl_jax.training import build, evaluation
+from rcrl_jax.training.environments import environment_of
 from rcrl_jax.training.fleet import Fleet
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.session import Session
@@ -147,7 +148,10 @@ def check_resources(plan: Plan, spec: EnvironmentSpec) -> None:
       OSError: too little space on the disk.
     """
     fleet = fleet_of(plan, spec)
-    files.check_space(plan.workdir, predict_disk(fleet, plan.total_steps) - _on_disk(plan))
+    game = plan.runs[0].game
+    repeats = environment_of(plan.config, game).repeats(game)
+    needed = predict_disk(fleet, plan.total_steps, logs_steps=not repeats)
+    files.check_space(plan.workdir, needed - _on_disk(plan))
     check(predict_memory(fleet, spec, plan.frame_store, plan.total_steps), fleet.num_runs)
 
 
@@ -173,7 +177,7 @@ def updates_to_go(schedule: Schedule, step: int, made: int, total_steps: int) ->
     return counts
 
 
-def predict_disk(fleet: Fleet, total_steps: int) -> int:
+def predict_disk(fleet: Fleet, total_steps: int, *, logs_steps: bool = False) -> int:
     """Bytes that a fleet's work directory needs: checkpoints, records and the log of frames.
 
     While a checkpoint is written, the last two are still there.
@@ -181,11 +185,12 @@ def predict_disk(fleet: Fleet, total_steps: int) -> int:
     Args:
       fleet: the runs.
       total_steps: agent steps of each.
+      logs_steps: whether the environments do not repeat, so that their frames are kept.
     """
     progress = total_steps * (_bytes(fleet.agent.action) + _PRIORITY_BYTES)
     learner = _bytes(jax.eval_shape(fleet.init))
     of_a_run = 3 * progress + _RECORD_BYTES_A_RUN
-    if fleet.agent.resources.logs_frames:
+    if fleet.agent.resources.logs_frames or logs_steps:
         layout = fleet.agent.observations.stored
         of_a_run += int(total_steps * math.prod(layout.stored_shape) * _COMPRESSED)
     return 3 * learner + fleet.num_runs * of_a_run

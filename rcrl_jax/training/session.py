@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rcrl_jax import types, words
-from rcrl_jax.envs.frame_log import FrameLog
+from rcrl_jax.envs.frame_log import FrameLog, StepLog
 from rcrl_jax.replay.segment_replay import SegmentReplay
 from rcrl_jax.training import build
 from rcrl_jax.training.history import History
@@ -36,6 +36,7 @@ class Session(contextlib.ExitStack):
       fleet: the agents of all runs.
       history: the actions so far.
       frame_log: where the environments keep their frames; None if the agent does not want it.
+      step_log: the steps in `frame_log`, of environments that do not repeat; else None.
       state: where the loop stands; None before the start.
     """
 
@@ -52,6 +53,7 @@ class Session(contextlib.ExitStack):
         self.callback(self.environment.close)
         self.history = History(len(plan.runs), plan.total_steps, self.fleet.agent.action.shape)
         self.frame_log: FrameLog | None = None
+        self.step_log: StepLog | None = None
         self.state: LoopState | None = None
 
     @functools.cached_property

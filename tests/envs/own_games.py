@@ -1,5 +1,7 @@
 """Small games with gymnasium's interface, for tests of games of one's own."""
 
+import os
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -53,6 +55,33 @@ class Drifting(Corridor):
         Drifting.started += 1
         self.at = Drifting.started % 9
         return self._show(), {}
+
+
+def draw_byte():
+    """A number from the operating system, which follows no seed."""
+    return os.urandom(1)[0]
+
+
+class Entropic(Corridor):
+    """A corridor whose starts and slips follow no seed; cut at some of its steps."""
+
+    cut_at = ()
+
+    def __init__(self):
+        """Has made no step."""
+        super().__init__()
+        self.steps = 0
+
+    def reset(self, seed=None, options=None):
+        """Begins at one of the columns 0 to 4."""
+        self.at = draw_byte() % 5
+        return self._show(), {}
+
+    def step(self, action):
+        """Moves by one column, or slips back by two."""
+        self.steps += 1
+        shown, reward, done, _, about = super().step(3 if draw_byte() < 20 else action)
+        return shown, reward, done, self.steps in self.cut_at, about
 
 
 class Picture(Corridor):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rcrl_jax import files
-from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment, NotRepeated
+from rcrl_jax.envs.frame_log import FrameLog, LoggedEnvironment, LoggedStep, NotRepeated, StepLog
 from tests.training import toy_control
 
 contents = st.lists(st.binary(max_size=40), min_size=1, max_size=8)
@@ -175,3 +175,48 @@ def test_another_simulator_is_noticed_by_rewards_the_last_frames_and_ends(tmp_pa
     with pytest.raises(NotRepeated):
         play(environment, 9)
     environment.close()
+
+
+@pytest.mark.parametrize("frame_shape, dtype", [((4,), np.float32), ((3, 2), np.uint8)])
+def test_logged_steps_come_back_and_are_cut_where_starts_follow(tmp_path, frame_shape, dtype):
+    random = np.random.default_rng(0)
+
+    def frames():
+        return (100 * random.random((2, *frame_shape))).astype(dtype)
+
+    def add(log, number, ends):
+        """Adds starts and steps, of which some end; returns the steps as they are."""
+        newest, steps = frames(), []
+        log.add_starts(newest)
+        for step in range(number):
+            terminated, truncated = ends.get(step, ([False, False], [False, False]))
+            own = LoggedStep(
+                newest,
+                random.random(2).astype(np.float32),
+                np.array(terminated),
+                np.array(truncated),
+                frames(),
+            )
+            newest = own.frame.copy()
+            ended = own.terminated | own.truncated
+            newest[ended] = frames()[ended]
+            log.add(own, newest)
+            steps.append(own)
+        return steps
+
+    path = tmp_path / "frames.log"
+    file = FrameLog(path, 0)
+    log = StepLog(file, frames())
+    ends = {1: ([True, False], [False, False]), 2: ([False, False], [True, False])}
+    expected = add(log, 5, ends)
+    expected[-1] = expected[-1]._replace(truncated=np.array([True, True]))
+    add(log, 0, {})  # a process that was killed at once
+    expected += add(log, 3, {2: ([False, True], [False, False])})
+    expected[-1] = expected[-1]._replace(truncated=np.array([True, False]))
+    size = file.sync()
+    file.close()
+    found = list(StepLog(FrameLog(path, size), frames()).read())
+    for one, other in zip(found, expected, strict=True):
+        for name, own, wanted in zip(one._fields, one, other, strict=True):
+            np.testing.assert_array_equal(own, wanted, err_msg=name)
+            assert own.dtype == wanted.dtype

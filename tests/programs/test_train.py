@@ -137,18 +137,39 @@ def test_pictures_are_read_by_the_usual_encoder(folder):
     assert run["environment"]["frame_shape"] == [84, 84]
 
 
-def test_a_game_that_follows_no_seed_is_said_to_and_cannot_be_resumed(folder, monkeypatch):
+def test_a_game_that_follows_no_seed_is_said_to_and_goes_on_with_new_episodes(folder, monkeypatch):
     place, module = folder
     command = arguments(place / "run", f"{module}:Drifting", *RAINBOW)
     with monkeypatch.context() as patch:
         stopping_at(patch, 50)
         stopped = programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
     assert stopped.returncode == 128 + signal.SIGTERM, stopped.stderr
-    assert "Drifting is not the same game with equal seeds" in stopped.stdout
-    run = manifest_of(directory_of(place / "run", "rcrl", f"{module}.Drifting"))
-    assert run["environment"]["repeats_exactly"] is False
+    (line,) = [line for line in stopped.stdout.splitlines() if "equal seeds" in line]
+    assert "Drifting is not the same game" in line and "a resumed one begins new episodes" in line
+    directory = directory_of(place / "run", "rcrl", f"{module}.Drifting")
+    run = manifest_of(directory)
+    assert run["environment"]["repeats_exactly"] is False and "new_episodes_at" not in run["run"]
     resumed = programs.call(PROGRAM, *command, directory=place)
-    assert resumed.returncode == 2 and "did not repeat the frames" in resumed.stderr
+    assert resumed.returncode == 0, resumed.stderr
+    (step,) = manifest_of(directory)["run"]["new_episodes_at"]
+    assert f"new episodes begin at step {step}" in resumed.stdout and 50 <= step <= 51
+    again = programs.call(PROGRAM, *command, directory=place)
+    assert again.returncode == 0 and "finished already" in again.stdout, again.stderr
+
+
+def test_a_damaged_log_of_a_game_that_follows_no_seed_is_refused(folder, monkeypatch):
+    place, module = folder
+    command = arguments(place / "run", f"{module}:Drifting", *RAINBOW)
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 50)
+        programs.call(PROGRAM, *command, directory=place, checkpoint_period=50)
+    log = place / "run" / "frames.log"
+    content = log.read_bytes()
+    log.write_bytes(content[:300] + b"?" + content[301:])
+    refused = programs.call(PROGRAM, *command, directory=place)
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+    assert "frames.log is damaged" in refused.stderr and "another --workdir" in refused.stderr
+    assert len(log.read_bytes()) == len(content)
 
 
 @pytest.mark.parametrize(

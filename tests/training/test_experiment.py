@@ -1,6 +1,7 @@
 """Experiments end, stop, resume and refuse as documented; resuming is exact, bit for bit."""
 
 import ast
+import dataclasses
 import inspect
 import json
 import shutil
@@ -11,8 +12,11 @@ import jax
 import numpy as np
 import pytest
 
-from rcrl_jax.runs import checkpoints, manifest, records
+from rcrl_jax.config import fields, presets
+from rcrl_jax.envs import gymnasium_games
+from rcrl_jax.runs import checkpoints, manifest, records, storage
 from rcrl_jax.training import assessment, build, experiment, loop, prediction, recording, session
+from tests.envs import own_games
 from tests.training import toy, toy_control
 from tests.training.toy import Interruption, run
 
@@ -332,3 +336,65 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_state(tmp_path):
     with pytest.raises(experiment.Diverged):  # the same command does the same again
         run(plan)
     assert list(kept.parent.iterdir()) == [kept] and kept.stat().st_mtime_ns == written
+
+
+# --- environments that do not repeat ----------------------------------------------------------
+
+
+def trained_on_entropy(monkeypatch, workdir, *, cut_at=(), stop_at=()):
+    """Arrays of the last checkpoint, metrics and manifest of a run on 'Entropic'.
+
+    All runs draw the same bytes, one after the other, also after they are resumed.
+    """
+    game = gymnasium_games.name_of("tests.envs.own_games:Entropic")
+    gymnasium_games.probe(game)  # with bytes of the operating system
+    save_if_due, stops = experiment._Saves.save_if_due, list(stop_at)
+
+    def save_or_stop(saves):
+        if stops and saves.session.state.step == stops[0]:
+            stops.pop(0)
+            saves.received.append(signal.SIGTERM)
+        save_if_due(saves)
+
+    changes = {**toy.SMALL, "max_episode_steps": 15, "replay.capacity": 70}
+    changes |= {"encoder": "minatar", "frame_stack": 1, "evaluation_period": 1000}
+    config = fields.replace(presets.OWN_PRESETS["rcrl"], changes)
+    plan = toy.plan_of(workdir, "rcrl", config, game, (3, 5), total_steps=130, eval_episodes=1,
+                       backend="gymnasium", make_environment=None)  # fmt: skip
+    maker = build.environment_maker(config, plan.runs, "gymnasium")
+    plan = dataclasses.replace(plan, make_environment=maker)
+    with monkeypatch.context() as patch:
+        octets = iter(np.random.default_rng(0).bytes(10_000))
+        patch.setattr(own_games, "draw_byte", lambda: next(octets))
+        patch.setattr(own_games.Entropic, "cut_at", cut_at)
+        patch.setattr(experiment._Saves, "save_if_due", save_or_stop)
+        for step in stop_at:
+            with pytest.raises(experiment.Interrupted, match=f"saved at step {step}"):
+                run(plan)
+        run(plan)
+    _, arrays = storage.read(checkpoints.path_of(plan.paths[0].checkpoints, 130))
+    arrays = {name: own for name, own in arrays.items() if name.split("/")[0] not in (
+        "records", "frame_log")}  # fmt: skip
+    metrics = [
+        {name: value for name, value in line.items() if name not in records.WALL_CLOCK_KEYS}
+        for line in records.read_metrics(plan.paths[1].metrics)
+    ]
+    return arrays, metrics, manifest.read(plan.paths[1].manifest)["run"]
+
+
+def test_a_resumed_run_that_does_not_repeat_is_the_run_whose_episodes_end_there(
+    tmp_path, monkeypatch
+):
+    """Bit for bit, priorities and frames in the ring included, after two interruptions."""
+    cuts = (50, 93)
+    expected, metrics, whole = trained_on_entropy(monkeypatch, tmp_path / "one", cut_at=cuts)
+    found, own_metrics, resumed = trained_on_entropy(monkeypatch, tmp_path / "two", stop_at=cuts)
+    assert found.keys() == expected.keys()
+    for name, own in found.items():
+        np.testing.assert_array_equal(own, expected[name], err_msg=name)
+    ended = [line for line in metrics if "episode_return" in line]
+    assert [line for line in ended if line["agent_steps"] in cuts]  # which nothing recorded
+    assert own_metrics == [
+        line for line in metrics if "episode_return" not in line or line["agent_steps"] not in cuts
+    ]
+    assert resumed.pop(manifest.NEW_EPISODES) == list(cuts) and resumed == whole

@@ -152,6 +152,8 @@ def test_the_disk_holds_logged_frames_only_where_they_are_stored():
         config = fields.replace(DMC_PRESETS["sac_aug"], {"replay.resumed_frames": source})
         agent = make_agent(config, control_spec((100, 100, 3), 6))
         needed[source] = prediction.predict_disk(fleet_of(agent, 2), 1000)
+        logged = prediction.predict_disk(fleet_of(agent, 2), 1000, logs_steps=True)
+        assert logged == needed["stored"]
     assert needed["stored"] - needed["rendered"] == 2 * 1000 * 100 * 100 * 3 * 3 // 10
 
 

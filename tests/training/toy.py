@@ -107,7 +107,9 @@ def played(environment, fleet, steps: int = 60) -> SegmentReplay:
     else:
         actions = rng.integers(0, 3, shape, np.uint8)
     replay, history = build.make_replay(fleet, "host"), History(fleet.num_runs, steps, spec.shape)
-    session = types.SimpleNamespace(environment=environment, replay=replay, history=history)
+    session = types.SimpleNamespace(
+        environment=environment, replay=replay, history=history, step_log=None
+    )
     loop.rebuild(session, actions)
     return replay
 
