@@ -10,14 +10,17 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 
 import imageio_ffmpeg
 import numpy as np
 import pytest
 
+import rcrl_jax
 from rcrl_jax.config.fields import named_fields
 from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRESETS
 from rcrl_jax.ops import native
+from rcrl_jax.programs.sweeps.spec import make_spec
 from rcrl_jax.runs import checkpoints
 from tests.programs import programs
 from tests.tables import synthetic
@@ -374,3 +377,24 @@ def test_the_notebook_draws_runs(tmp_path, monkeypatch):
     assert len(names["frame"]) == 2
     (panel,) = names["panels"][0]
     assert panel.get_title() == "Pong" and len(panel.lines) == 3  # two seeds and their mean
+
+
+def test_the_search_of_the_guide_is_read_and_its_tuner_goes_on(tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "sweeps.md").read_text()
+    (listed,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert len(make_spec(tomllib.loads(listed)).units) == 60
+    (program,) = re.findall(r"```python\n(import optuna.*?)```", text, re.DOTALL)
+    assert len([line for line in program.splitlines() if line]) <= 20
+    settings = "eval_episodes=1, learn_start=20, hidden_size=8, max_episode_steps=50"
+    for old, new in (
+        ("20_000", f"40, {settings}"), ("range(100, 103)", "[100]"), ("n_trials=20", "n_trials=1"),
+    ):  # fmt: skip
+        assert old in program
+        program = program.replace(old, new)
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        tuned = {}
+        exec(program, tuned)
+        run = rcrl_jax.load(f"runs/search/{number}")
+        assert tuned["study"].trials[number].value == run.scores()["score"].mean()
+        assert tuned["study"].trials[number].params["n_step"] == run.config.n_step

@@ -18,6 +18,9 @@ A spec is a TOML file:
     runs_per_fleet = 20           # optional: as --max_runs_per_fleet
     games_per_fleet = 1           # optional: games with more actions slow the others of a fleet
 
+    [config]                      # optional: changed fields of all presets and arms; a list
+    learning_rate = [1e-4, 2e-4]  # makes an arm a value, named rcrl-learning_rate=0.0001
+
     [arms.uniform]                # optional: a preset with changed fields, under a name
     preset = "rcrl"
     config = { return_contrast = { anchors = "uniform" } }

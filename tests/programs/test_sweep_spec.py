@@ -68,6 +68,47 @@ def test_the_presets_of_simple_train_for_as_many_steps_as_their_rounds_have():
         make_spec({**table, "steps": 25_601, "blocks": [block]})
 
 
+def test_a_list_of_values_makes_an_arm_a_value_named_by_field_and_value(read, tmp_path):
+    spec = read(
+        "hidden_size = 16", "hidden_size = [16, 32]",
+        more='\n[config]\nlearning_rate = [1e-4, 2e-4]\nreplay.capacity = 5000\n',
+    )  # fmt: skip
+    rates = ("learning_rate=0.0001", "learning_rate=0.0002")
+    arms = [
+        *(f"{preset}-{rate}" for preset in ("erainbow_sa", "rcrl") for rate in rates),
+        *(f"small-{rate}-hidden_size={size}" for rate in rates for size in (16, 32)),
+    ]
+    assert [unit.arm.name for unit in spec.units] == arms * 4
+    config = spec.make_config(spec.units[5])
+    assert (config.learning_rate, config.hidden_size, config.replay.capacity) == (1e-4, 32, 5000)
+    assert str(spec.result_paths(spec.units[2]).directory).endswith(
+        "rcrl-learning_rate=0.0001/rcrl/Pong/seed_0"
+    )
+    command = spec.make_command(alone(spec.units[3]), tmp_path)
+    assert "--config.learning_rate=0.0002" in command and "--preset=rcrl" in command
+    lists = read("hidden_size = 16", 'auxiliary = [["curl"], ["curl", "return_contrast"]]')
+    assert [unit.arm.name for unit in lists.units[2:4]] == [
+        "small-auxiliary=curl", "small-auxiliary=curl+return_contrast"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "more, says",
+    [
+        ("learning_rate = []", "config.learning_rate: the list of values is empty"),
+        ("learning_rate = [1e-4, 'a']", "config.learning_rate: expected a number, got 'a'"),
+        ("learning_rate = [1e-4, -1]", "config: learning_rate: must be "),
+        ("learning_rate = [1e-4, 1e-4]", "learning_rate=0.0001-Pong-0 twice"),
+        ("lerning_rate = 1e-4", "did you mean learning_rate"),
+        ("epsilon = [0.5, 0.6]", "erainbow_sa-epsilon=0.5 on Pong: config.epsilon: has no effect"),
+    ],
+)
+def test_wrong_fields_of_all_arms_are_refused(read, more, says):
+    with pytest.raises(SweepError) as raised:
+        read(more=f"\n[config]\n{more}\n")
+    assert says in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "old, new, says",
     [

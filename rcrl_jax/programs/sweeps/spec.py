@@ -2,13 +2,14 @@
 
 import dataclasses
 import hashlib
+import itertools
 import os
 import pathlib
 import re
 import sys
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rcrl_jax import files, words
@@ -190,7 +191,7 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     limits = ("runs_per_fleet", "games_per_fleet")
     if "experiment" in table:  # before keys that are missing: it may be a spec of another program
         _one_of("experiment", table["experiment"], EXPERIMENTS)
-    _check_keys("", table, required, optional=("arms", *limits))
+    _check_keys("", table, required, optional=("arms", "config", *limits))
     if what == "environment":
         experiment, games = TRAIN, _read_environments(table[what])
     else:
@@ -203,12 +204,15 @@ def make_spec(table: Mapping[str, Any]) -> Spec:
     if not isinstance(table["results"], str) or not table["results"]:
         raise ValueError(f"results: expected a directory, got {table['results']!r}")
     by_name = experiment.environment.presets
-    arms = table.get("arms", {})
+    arms, shared = table.get("arms", {}), table.get("config", {})
     _check_keys("arms: ", arms, (), optional=arms)
-    known = {
-        "presets": {name: Arm(name, name) for name in by_name},
-        "arms": {name: _read_arm(f"arms.{name}: ", name, arms[name], by_name) for name in arms},
-        "games": games,
+    made = {
+        name: _read_arm(f"arms.{name}: ", name, own, shared, by_name) for name, own in arms.items()
+    }
+    known: _Known = {
+        "presets": (by_name, lambda name: _make_arms("", name, by_name[name], name, shared)),
+        "arms": (made, made.__getitem__),
+        "games": (games, lambda name: [games[name]]),
     }
     if not isinstance(table["blocks"], list) or not table["blocks"]:
         raise ValueError("blocks: expected [[blocks]] tables")
@@ -254,7 +258,9 @@ def _read_environments(value: Any) -> dict[str, str]:
     return games
 
 
-def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) -> Arm:
+def _read_arm(
+    where: str, name: str, table: Any, shared: Any, by_name: Mapping[str, Config]
+) -> list[Arm]:
     if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in by_name:
         raise ValueError(
             f"{where}an arm's name must not be a preset's, and may hold letters, digits, `_`, `.` "
@@ -262,19 +268,56 @@ def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) 
         )
     _check_keys(where, table, ("preset", "config"))
     preset = _one_of(f"{where}preset", table["preset"], by_name)
-    types = {field.name: field.type for field in fields.named_fields(by_name[preset])}
     if not isinstance(table["config"], dict) or not table["config"]:
         raise ValueError(f"{where}config: expected changed fields, got {table['config']!r}")
-    config = fields.flatten(table["config"])
-    _check_keys(f"{where}config: ", config, (), optional=types)
-    overrides = {
-        key: _value_of(f"{where}config.{key}", value, types[key]) for key, value in config.items()
-    }
-    try:
-        fields.replace(by_name[preset], overrides)
-    except ValueError as error:
-        raise ValueError(f"{where}config: {error}") from None
-    return Arm(name, preset, tuple(overrides.items()))
+    return _make_arms(where, preset, by_name[preset], name, shared, table["config"])
+
+
+def _make_arms(where: str, preset: str, usual: Config, name: str, *changes: Any) -> list[Arm]:
+    """The arms of a preset with changed fields: one, or one for each value of a list of values.
+
+    Args:
+        where: begins the message of an error.
+        preset: its name.
+        usual: its configuration.
+        name: of the arm, to which fields with several values add theirs.
+        *changes: tables of fields, of which later ones come first.
+    """
+    types = {field.name: field.type for field in fields.named_fields(usual)}
+    options: dict[str, list[tuple[str, Any]]] = {}
+    for table in changes:
+        if not isinstance(table, dict):
+            raise ValueError(f"{where}config: expected changed fields, got {table!r}")
+        config = fields.flatten(table)
+        _check_keys(f"{where}config: ", config, (), optional=types)
+        for key, value in config.items():
+            options[key] = _options(f"{where}config.{key}", key, value, types[key])
+    arms = []
+    for chosen in itertools.product(*options.values()):
+        overrides = dict(zip(options, (value for _, value in chosen), strict=True))
+        try:
+            fields.replace(usual, overrides)
+        except ValueError as error:
+            raise ValueError(f"{where}config: {error}") from None
+        named = "-".join([name, *(label for label, _ in chosen if label)])
+        arms.append(Arm(named, preset, tuple(overrides.items())))
+    return arms
+
+
+def _options(where: str, key: str, value: Any, kind: Any) -> list[tuple[str, Any]]:
+    """The values of a field, each with what it adds to the name of its arm: '' for a single one.
+
+    A list has a value each; of a field whose values are lists, a list of lists.
+    """
+    is_list = (typing.get_origin(kind) or kind) is tuple
+    several = isinstance(value, list) and (not is_list or any(isinstance(x, list) for x in value))
+    if not several:
+        return [("", _value_of(where, value, kind))]
+    if not value:
+        raise ValueError(f"{where}: the list of values is empty")
+    found = [_value_of(where, one, kind) for one in value]
+    texts = ["+".join(map(str, one)) if is_list else str(one) for one in found]
+    return [(f"{key}={text}", one) for text, one in zip(texts, found, strict=True)]
 
 
 def _value_of(where: str, value: Any, kind: Any, check: fields.Check | None = None) -> Any:
@@ -294,14 +337,20 @@ def _value_of(where: str, value: Any, kind: Any, check: fields.Check | None = No
     return value
 
 
-def _read_block(where: str, block: Any, known: Mapping[str, Mapping[str, Any]]) -> Iterable[Unit]:
+_Known = Mapping[str, tuple[Iterable[str], Callable[[str], list[Any]]]]
+"""Key of a block -> the names that it may hold, and what one stands for."""
+
+
+def _read_block(where: str, block: Any, known: _Known) -> Iterable[Unit]:
     _check_keys(where, block, ("games", "seeds"), optional=("presets", "arms"))
     named: dict[str, list[Any]] = {}
-    for key in known:
+    for key, (allowed, meant) in known.items():
         names = block.get(key, [])
         if not isinstance(names, list) or (key in block and not names):
             raise ValueError(f"{where}{key}: expected a list of names, got {names!r}")
-        named[key] = [known[key][_one_of(f"{where}{key}", name, known[key])] for name in names]
+        named[key] = [
+            one for name in names for one in meant(_one_of(f"{where}{key}", name, allowed))
+        ]
     arms = named["presets"] + named["arms"]
     if not arms:
         raise ValueError(f"{where}presets or arms are missing")
