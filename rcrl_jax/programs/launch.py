@@ -37,6 +37,11 @@ _SEEDS = flags.DEFINE_string(
 WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
+_FROM = flags.DEFINE_string(
+    "from", None,
+    "manifest.json of a run that is trained again, alone, into runs/<preset>-<game>-<seed>-again "
+    "or --workdir; it says what is trained, and no other flag may",
+)  # fmt: skip
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
@@ -117,21 +122,71 @@ def start(program: Program) -> None:
     def main(argv: list[str]) -> None:
         del argv
         try:
-            games, seeds = read_games(program), read_seeds()
-            settings = _read_settings(program, games)
-            host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
-            program.check_fleet(games, settings)
-            is_whole = len(games) > 1 and len(games) == len(program.benchmark.games)
-            preset = flags.FLAGS.preset
-            place = workdir(f"{preset}-{_ALL if is_whole else '+'.join(games)}")
-            plan = make_plan(program, preset, settings, games, seeds, place)
-            check_effects(plan)
-        except (ValueError, SimulatorFailed) as error:
+            plan = _plan_again(program, _FROM.value) if _FROM.present else _plan_of_flags(program)
+        except (ValueError, OSError, SimulatorFailed) as error:
             command_line.refuse(str(error))
+        games = list(dict.fromkeys(run.game for run in plan.runs))
         with ending_cleanly():
-            run(plan, program.benchmark.spec(settings, games))
+            run(plan, program.benchmark.spec(plan.config, games))
 
     app.run(main, flags_parser=command_line.parse)
+
+
+def _plan_of_flags(program: Program) -> "Plan":
+    games, seeds = read_games(program), read_seeds()
+    settings = _read_settings(program, games)
+    host_memory.keep_freed_memory(large_blocks=settings.needs_large_blocks)
+    program.check_fleet(games, settings)
+    is_whole = len(games) > 1 and len(games) == len(program.benchmark.games)
+    preset = flags.FLAGS.preset
+    place = workdir(f"{preset}-{_ALL if is_whole else '+'.join(games)}")
+    plan = make_plan(program, preset, settings, games, seeds, place)
+    check_effects(plan)
+    return plan
+
+
+def _plan_again(program: Program, path: str) -> "Plan":
+    """The plan of the run that a manifest describes; says what was different when it trained.
+
+    Raises:
+      ValueError: another flag says what is trained, or this program does not train such runs.
+      OSError: the manifest cannot be read.
+    """
+    from rcrl_jax import api  # late, as in `make_plan`
+    from rcrl_jax.runs import manifest, workdir
+    from rcrl_jax.training.environments import ENVIRONMENTS, environment_of
+
+    kind, given = program.kind, flags.FLAGS
+    said = ("preset", kind, f"{kind}s", "seed", "seeds", "steps", "eval_episodes", "backend")
+    fields_set = [f"config.{name}" for name in command_line.changed_fields()]
+    beside = [*(name for name in said if name in given and given[name].present), *fields_set]
+    if beside:
+        raise ValueError(f"--from beside --{beside[0]}: the manifest says it")
+    described = manifest.read(path)
+    with files.reading(path, passing=workdir.Unusable):
+        was, config = described["run"], workdir.read_config(path, described["run"])
+        preset, game, seed, steps = (was[name] for name in ("preset", "game", "seed", "steps"))
+        episodes, algorithm = described["protocol"]["final_episodes"], was.get("algorithm")
+    host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)
+    benchmark = environment_of(config, game)
+    if benchmark is not program.benchmark:
+        names = {id(one): name for name, one in ENVIRONMENTS.items()}
+        other = names.get(id(benchmark), "train")
+        raise ValueError(f"--from: {path} is of {game}: experiments.{other} trains it")
+    if algorithm != (ours := manifest.algorithm(preset)):
+        raise ValueError(
+            f"--from: {path} has algorithm number {algorithm}, this code {ours}: use its commit, "
+            f"{described['versions'].get('git_commit')}"
+        )
+    options = fleet_options()
+    now = manifest.circumstances()["versions"]
+    if changes := manifest.describe_differences(described["versions"], now):
+        words.say(f"warning: other versions than then: {changes}")
+    place = pathlib.Path(WORKDIR.value or f"runs/{preset}-{game}-{seed}-again")
+    return api.make_plan(
+        preset, config, (game,), (seed,), steps, episodes, was["backend"], place,
+        film=VIDEO.value, **options,
+    )  # fmt: skip
 
 
 def read_games(program: Program) -> tuple[str, ...]:

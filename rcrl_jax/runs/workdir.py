@@ -1,5 +1,6 @@
 """What a work directory holds: its runs, their configuration, their checkpoints. Writes nothing."""
 
+import os
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -100,7 +101,7 @@ def _read(workdir: pathlib.Path) -> Trained:
     return Trained(
         workdir,
         run["preset"],
-        _read_config(workdir, run),
+        read_config(workdir, run),
         runs,
         tuple(RunId(game, runs[0].seed) for game in others),  # the seed means nothing
         run["steps"],
@@ -171,7 +172,12 @@ def _in_order(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str, Any]]) -
     return runs
 
 
-def _read_config(workdir: pathlib.Path, run: Mapping[str, Any]) -> Config:
+def read_config(where: str | os.PathLike, run: Mapping[str, Any]) -> Config:
+    """The configuration of a manifest's section `run`; `where` begins the message of an error.
+
+    Raises:
+      Unusable: it has fields that this version does not know.
+    """
     values, known = manifest.config_values(run["config"]), presets.all_presets()
     own = [known[run["preset"]]] if run["preset"] in known else []
     for base in (*own, *known.values()):
@@ -179,7 +185,7 @@ def _read_config(workdir: pathlib.Path, run: Mapping[str, Any]) -> Config:
         if values.keys() <= fields.values(base).keys():
             return fields.replace(base, values)
     raise Unusable(
-        f"{workdir} has other hyperparameters than this version of the program: play it at the "
+        f"{where} has other hyperparameters than this version of the program: play it at the "
         "commit in its manifest.json"
     )
 

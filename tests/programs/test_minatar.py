@@ -91,3 +91,35 @@ def test_one_game_of_a_mixed_fleet_is_scored_and_filmed_with_the_frames_of_the_f
         if place == workdir:
             assert own["returns"] == files_of(workdir, "Breakout", 0)[1]
             assert own["nulls"]["constant_action"] in (0, 1, 2) and own["video"]
+
+
+def test_from_a_manifest_the_same_run_is_trained_again(tmp_path):
+    """Alone, although it was one of a fleet; in a directory of its own."""
+    fleet, again = tmp_path / "fleet", tmp_path / "again"
+    done = programs.call(PROGRAM, *arguments(fleet, "--game=Breakout", "--seeds=4,7"))
+    assert done.returncode == 0, done.stderr
+    told = fleet / "minatar_rcrl" / "Breakout" / "seed_7" / "manifest.json"
+    before = told.read_bytes()
+    done = programs.call(PROGRAM, f"--from={told}", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    own = tmp_path / "runs" / "minatar_rcrl-Breakout-7-again"
+    assert_same(files_of(own, "Breakout", 7), files_of(fleet, "Breakout", 7))
+    assert told.read_bytes() == before
+    run = json.loads((own / "minatar_rcrl/Breakout/seed_7/manifest.json").read_text())["run"]
+    assert run == json.loads(before)["run"]
+    older = json.loads(before)
+    older["run"]["algorithm"] = 1
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    for flags, says in (
+        (["--seed=7"], "--from beside --seed: the manifest says it"),
+        (["--config.n_step=3"], "--from beside --config.n_step: the manifest says it"),
+        (["--from=older.json"], "has algorithm number 1, this code 2"),
+        (["--from=nowhere.json"], "nowhere.json"),
+    ):
+        ended = programs.call(
+            PROGRAM, f"--from={told}", *flags, f"--workdir={again}", directory=tmp_path
+        )
+        assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
+        assert says in ended.stderr and not again.exists()
+    ended = programs.call("experiments.dmc", f"--from={told}", directory=tmp_path)
+    assert ended.returncode == 2 and "experiments.minatar trains it" in ended.stderr
