@@ -1,6 +1,7 @@
 """The training program. Those of Atari, DMControl and MinAtar differ by benchmark and defaults."""
 
 import contextlib
+import dataclasses
 import errno
 import pathlib
 import sys
@@ -43,6 +44,7 @@ _FROM = flags.DEFINE_string(
     "or --workdir; it says what is trained, and no other flag may",
 )  # fmt: skip
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
+_TRACK = flags.DEFINE_bool("track", False, "send records to Weights & Biases")
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
     "in the end play without learning, too: uniform actions, the best constant one, the untrained "
@@ -316,7 +318,11 @@ def _check_one_of(
 def run(plan: "Plan", spec: EnvironmentSpec) -> None:
     """Carries out a plan, if it fits; see `api.check`. A dry run says that it fits, and ends."""
     from rcrl_jax import api
+    from rcrl_jax.runs import tracking
 
+    if _TRACK.value:
+        tracking.check_installed()
+        plan = dataclasses.replace(plan, track=True)
     if _DRY_RUN.value:
         api.check(plan, spec)
         end_dry_run([plan], plan.workdir)
@@ -347,7 +353,7 @@ def ending_cleanly() -> Iterator[None]:
     import jax  # late: DMControl's workers do without
 
     from rcrl_jax import types
-    from rcrl_jax.runs import checkpoints, manifest
+    from rcrl_jax.runs import checkpoints, manifest, tracking
     from rcrl_jax.training import experiment, prediction, video
 
     try:
@@ -364,6 +370,7 @@ def ending_cleanly() -> Iterator[None]:
         prediction.DoesNotFit,
         types.Incompatible,
         experiment.NotReproduced,
+        tracking.NotTracked,
         video.VideoFailed,
         ImportError,
     ) as error:

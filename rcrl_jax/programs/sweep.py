@@ -82,7 +82,7 @@ from rcrl_jax.programs.sweeps.spec import (
     make_spec,
     read_spec,
 )
-from rcrl_jax.runs import records
+from rcrl_jax.runs import records, tracking
 
 _RUNS_ON_ACCELERATOR = 130  # 26 games x 5 seeds, the paper's table for one preset
 
@@ -118,6 +118,7 @@ _MAX_RUNS = flags.DEFINE_integer(
     f"{_RUNS_ON_ACCELERATOR} on an accelerator; a GPU of 80 GB holds 65 of rcrl]",
     lower_bound=1,
 )  # fmt: skip
+_TRACK = flags.DEFINE_bool("track", False, "send records of all runs to Weights & Biases")
 _NICENESS = flags.DEFINE_integer(
     "niceness", 19, "added to this process's niceness for fleets; 19 is the lowest priority",
     lower_bound=0, upper_bound=19,
@@ -136,6 +137,8 @@ def main(argv: list[str]) -> None:
     del argv
     try:
         spec = _read_flags()
+        if _TRACK.value:
+            tracking.check_installed()
         name = os.path.basename(os.path.abspath(spec.results))  # also of --results=. and ..
         directory = pathlib.Path(_WORKDIR.value) / name
         accelerated = _has_accelerator()
@@ -156,10 +159,10 @@ def main(argv: list[str]) -> None:
                 directory,
                 start=start,
                 workers=_workers(accelerated),
-                make_command=spec.make_command,
+                make_command=lambda *of: [*spec.make_command(*of), *["--track"] * _TRACK.value],
                 say=words.say,
             ).run()
-    except (SweepError, files.InUse, files.Damaged, OSError) as error:
+    except (SweepError, tracking.NotTracked, files.InUse, files.Damaged, OSError) as error:
         command_line.refuse(str(error))
     _exit(summary)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import pathlib
 import signal
 import time
@@ -18,7 +19,7 @@ from rcrl_jax.config.presets import all_presets, control_presets
 from rcrl_jax.envs import pools
 from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated, StepLog
 from rcrl_jax.ops import native
-from rcrl_jax.runs import manifest, recorder, records
+from rcrl_jax.runs import manifest, recorder, records, tracking
 from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore, kept_steps
 from rcrl_jax.runs.paths import RunId
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
@@ -63,11 +64,14 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       Interrupted, SimulatorFailed: the same call resumes.
       Diverged, NotReproduced: training cannot go on.
       VideoFailed: there is no ffmpeg, or it failed; the scores are written.
+      NotTracked: W&B is asked for and cannot be used.
       OSError: too little space, or a file cannot be written.
     """
     if plan.has_scores():
         manifest.check(plan.paths, [{"run": _describe_run(plan, run)} for run in plan.runs])
         say("this run is finished already: nothing to do")
+        with _tracked(plan, say) as publish:
+            publish(math.inf)
         return _report(plan, say)
     with Session(plan, say) as session:
         saves = _open(session)
@@ -84,6 +88,7 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
             saves.save()
         saves.recording.write_parameters()
         films = assessor.assess_finally().films
+        saves.publish(math.inf)
     for film in films:
         video.write_video(plan.paths[0].video, film)
     return _report(plan, say)
@@ -189,11 +194,19 @@ def _open(session: Session) -> "_Saves":
     say(prediction.forecast(session))
     recording = session.enter_context(Recording(session, written))
     received = session.enter_context(stop_signals(ends_after_s=SAME_STOP_S))
-    saves = _Saves(session, recording, store, check_lock, received)
+    publish = session.enter_context(_tracked(plan, say))
+    saves = _Saves(session, recording, store, check_lock, received, publish)
     session.enter_context(saves.keeping_diverged())
     if session.state.step == 0:
         session.observe_if_due()
     return saves
+
+
+def _tracked(plan: Plan, say: Say) -> contextlib.AbstractContextManager[tracking.Publish]:
+    """What sends the records of a plan's runs; sends nothing unless the plan wants it."""
+    if plan.track:
+        return tracking.tracked(plan.paths, say)
+    return contextlib.nullcontext(lambda before: None)
 
 
 def _faster_batching(session: Session) -> str | None:
@@ -319,6 +332,7 @@ class _Saves:
     store: CheckpointStore
     check_lock: Callable[[], None]
     received: Sequence[int]  # stop signals
+    publish: tracking.Publish  # sends records up to a step
     saved_s: float = dataclasses.field(default_factory=lambda: time.monotonic())
 
     def _snapshot(self) -> Checkpoint:
@@ -353,11 +367,13 @@ class _Saves:
         if at_period or overdue:
             self.store.save(self._snapshot())
             self.saved_s = time.monotonic()
+            self.publish(state.step)
 
     def save(self) -> None:
         """Saves, unless this state is saved already, and waits until it is on disk."""
         self.store.save(self._snapshot())
         self.store.wait()
+        self.publish(self.session.state.step)
 
     def stop_if_told(self) -> None:
         """Saves and raises Interrupted once a stop signal has come."""

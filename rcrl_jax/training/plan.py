@@ -39,6 +39,7 @@ class Plan:
       record_period: agent steps between lines of metrics.
       checkpoint_period: agent steps between checkpoints.
       checkpoint_minutes: the longest time between checkpoints.
+      track: whether to send records to Weights & Biases.
       film: whether to write a video of the first run's first evaluation episode.
       batching: how the fleet computes, see `Fleet`.
       num_devices: how many devices share the runs.
@@ -60,6 +61,7 @@ class Plan:
     record_period: int = 200
     checkpoint_period: int = 10_000
     checkpoint_minutes: float = 10.0
+    track: bool = False
     film: bool = False
     batching: str = "auto"
     num_devices: int = 1

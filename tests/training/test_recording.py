@@ -96,7 +96,7 @@ def test_the_runs_that_diverge_are_named(plan, session, monkeypatch):
     store = python_types.SimpleNamespace(save=kept.append, close=lambda: None)
     monkeypatch.setattr(experiment, "CheckpointStore", lambda directory, say: store)
     monkeypatch.setattr(experiment._Saves, "_snapshot", lambda self: self.session.state)
-    saves = experiment._Saves(session, *[None] * 4)
+    saves = experiment._Saves(session, *[None] * 5)
 
     def message(runs) -> str:
         with pytest.raises(experiment.Diverged) as stop, saves.keeping_diverged():

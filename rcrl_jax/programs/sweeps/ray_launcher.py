@@ -26,7 +26,7 @@ _POLL_S = 0.2
 _CONNECT_S = 10.0
 _MOST_LOST_NODES = 10  # for each attempt; a fleet that takes its nodes down must end sometime
 _LOCAL_STORE_BYTES = 100 * 2**20  # only exit codes go through Ray
-_PASSED_ON = ("JAX_", "XLA_", "PYTHON", "MUJOCO_", "PYOPENGL_")
+_PASSED_ON = ("JAX_", "XLA_", "PYTHON", "MUJOCO_", "PYOPENGL_", "WANDB_")
 
 
 @contextlib.contextmanager
