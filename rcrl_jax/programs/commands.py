@@ -16,6 +16,7 @@ PROGRAMS = {
     "rcrl-train": "experiments.train",
     "rcrl-sweep": "experiments.sweep",
     "rcrl-evaluate": "experiments.evaluate",
+    "rcrl-share": "experiments.share",
     "rcrl-doctor": "experiments.doctor",
     "rcrl-report": "benchmarks.report",
     "rcrl-compare": "benchmarks.compare",
