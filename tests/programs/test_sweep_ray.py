@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import sys
 import types
@@ -73,13 +74,20 @@ def test_a_sweep_survives_the_death_of_a_node(tmp_path, cluster, second_node):
     sweep = start(tmp_path, cluster)
     wait_until(sweep, lambda: all(step(tmp_path, fleet) > 12 for fleet in planned[:2]))
     cluster.remove_node(second_node, allow_graceful=False)
-    assert finish(sweep) == 0
+    said = sweep.communicate(timeout=120)[0]
+    assert sweep.returncode == 0, said
     assert len(toy_sweep.scores(spec)) == 6
+    lines = said.splitlines()
+    assert "state-dump" not in said and len(lines) < 20, said  # Ray's, of the dead node
+    (again,) = [line.split()[2] for line in lines if line.startswith("start again ")]
+    waiting = next(i for i, line in enumerate(lines) if line.startswith(f"start {planned[2].name}"))
+    assert any(line.startswith("finished ") for line in lines[:waiting]), said
     begun = [
         [line for line in history(tmp_path, fleet) if line.startswith("begin")] for fleet in planned
     ]
     assert not any("overlap" in history(tmp_path, fleet) for fleet in planned)
     assert sorted(map(len, begun)) == [1, 1, 2]  # the fleet of the lost node
+    assert again == f"{planned[[len(own) for own in begun].index(2)].name},"
     assert int(max(begun, key=len)[1].split()[1]) >= 10  # goes on from its checkpoint
 
 
@@ -150,3 +158,12 @@ def test_without_ray_one_line_says_how_to_install_it(monkeypatch):
     with pytest.raises(SweepError, match=r"pip install 'rcrl-jax\[ray\]'"):
         with ray_launcher.connected("auto", cpus=1, gpus=0, niceness=0):
             pass
+
+
+def test_the_guide_names_options_of_ray_start():
+    guide = pathlib.Path(__file__).parents[2] / "docs" / "sweeps.md"
+    named = set(re.findall(r"^ray start .*?(--\w+)", guide.read_text(), re.M))
+    from ray.scripts.scripts import start
+
+    assert named == {"--head", "--address"}
+    assert named <= {option for own in start.params for option in own.opts}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rcrl_jax import files, words
 from rcrl_jax.programs import command_line
-from rcrl_jax.programs.sweeps import work
+from rcrl_jax.programs.sweeps import local, work
 from rcrl_jax.programs.sweeps.spec import Fleet, Spec, SweepError
 from rcrl_jax.runs import records
 from rcrl_jax.signals import STOP_SIGNALS, stop_signals
@@ -65,6 +65,8 @@ class Sweep:
         self._jobs: dict[Fleet, Any] = {}
         self._failed: list[Fleet] = []
         self._attempts: Counter[Fleet] = Counter()
+        self._read: dict[Fleet, int] = {}  # bytes of the log in which starts were counted
+        self._starts: Counter[Fleet] = Counter()  # of processes, in this attempt
         self._no_start_until = 0.0
 
     def run(self) -> Summary:
@@ -84,6 +86,7 @@ class Sweep:
                         job.terminate()
                 for fleet, job in tuple(self._jobs.items()):
                     ending = job.poll()
+                    self._say_starts(fleet)
                     # A signal to the process group may reach a fleet before this process.
                     if ending in _STOPPED and not received:
                         time.sleep(_SIGNAL_LAG_S)
@@ -130,6 +133,7 @@ class Sweep:
     def _start(self, fleet: Fleet) -> None:
         self._attempts[fleet] += 1
         command, log = self._make_command(fleet, self._directory / fleet.name), self._log(fleet)
+        self._read[fleet], self._starts[fleet] = files.bytes_in(log), 0
         try:
             self._jobs[fleet] = self._start_job(command, log)
         except (files.Damaged, OSError) as error:
@@ -137,8 +141,16 @@ class Sweep:
             if again:
                 self._no_start_until = time.monotonic() + _RETRY_S
             self._fail(fleet, f"it cannot start: {error}", again=again)
-        else:
-            self._say(f"start {fleet.name}, log {log}")
+
+    def _say_starts(self, fleet: Fleet) -> None:
+        """Says when a process of a fleet has begun; on Ray it may wait, or begin again."""
+        begun, self._read[fleet] = local.read_starts(self._log(fleet), self._read[fleet])
+        for _ in range(begun):
+            self._starts[fleet] += 1
+            again = self._starts[fleet] > 1
+            lost = "; its node or its worker was lost, and it goes on from its last checkpoint"
+            what = "start again" if again else "start"
+            self._say(f"{what} {fleet.name}, log {self._log(fleet)}{lost * again}")
 
     def _end(self, fleet: Fleet, ending: int | str, *, stopping: bool) -> None:
         """Collects the runs of a command that has ended, or lets the fleet wait for another try."""

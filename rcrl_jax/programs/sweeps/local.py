@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import os
 import pathlib
+import re
 import signal
 import socket
 import stat
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 
 from rcrl_jax import files
 
+_STARTED = re.compile(rb"^process \d+ on ", re.M)  # begins the line that says where it runs
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 _ROOT = pathlib.Path(__file__).parents[3]  # of the package
 
@@ -58,6 +60,21 @@ def start_process(
                 "PYTHONPATH": path,
             },
         )
+
+
+def read_starts(log: pathlib.Path, position: int) -> tuple[int, int]:
+    """How many processes have begun to write into a log after its first `position` bytes.
+
+    Returns:
+        Their number, and how many bytes were read so far.
+    """
+    try:
+        with open(log, "rb") as file:
+            file.seek(position)
+            whole = b"".join(line for line in file if line.endswith(b"\n"))
+    except OSError:  # no process yet; or the next try reads it
+        return 0, position
+    return len(_STARTED.findall(whole)), position + len(whole)
 
 
 def main(arguments: list[str]) -> None:

@@ -50,6 +50,8 @@ def connected(
         SweepError: Ray is not installed, or there is no such cluster.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # When a node dies, Ray shows its last log lines twice. The sweep names what starts again.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^Raylet is terminated|^Task _run_on_node")
     try:
         import ray
     except ImportError:
