@@ -151,7 +151,7 @@ def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str,
             f"{workdir} holds results without checkpoints, so there is no agent to play: train "
             f"again (the command was: {described['launch']['command']})"
         )
-    written = described["run"].get("format", 1)
+    written = described["run"].get("format")
     if written != manifest.FORMAT:
         raise Unusable(
             f"{workdir} was written in format {written} by another version of this program, which "

@@ -111,7 +111,7 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     ):
         raise ValueError(f"{path}: launch.resumed is no list of circumstances; {_RESTORE}")
     numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
-    numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}
+    numbers |= {name: (run.get(name), 0) for name in ("algorithm", "format")}
     numbers["action_repeat"] = (_action_repeat(described), 1)
     for name, (value, least) in numbers.items():
         if type(value) is not int or value < least:

@@ -259,7 +259,7 @@ def _check_run(spec: Spec, unit: Unit, path: pathlib.Path) -> None:
         spec.agent_steps(unit),
         found.get("backend"),  # not in the spec: the training program chooses it
     )
-    if differences := manifest.describe_differences(manifest.without_removed_fields(found), wanted):
+    if differences := manifest.describe_differences(found, wanted):
         raise SweepError(
             f"{path.parent} holds another run than {unit.name}: {differences}; {_ELSEWHERE}"
         )
