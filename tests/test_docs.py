@@ -3,7 +3,6 @@
 import ast
 import collections
 import graphlib
-import json
 import os
 import pathlib
 import re
@@ -20,7 +19,6 @@ from rcrl_jax.config.presets import ATARI_PRESETS, DMC_PRESETS, WORLD_MODEL_PRES
 from rcrl_jax.ops import native
 from rcrl_jax.runs import checkpoints
 from tests.programs import programs
-from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"
@@ -360,17 +358,3 @@ def test_fields_of_the_decisions_exist():
     assert len(named) > 10
     unknown = named - FIELDS
     assert not unknown
-
-
-def test_the_notebook_draws_runs(tmp_path, monkeypatch):
-    for seed in range(2):
-        synthetic.write_run(tmp_path / "runs", "rcrl", "Pong", seed)
-    monkeypatch.chdir(tmp_path)
-    cells = json.loads((ROOT / "docs" / "runs.ipynb").read_text())["cells"]
-    names = {}
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-    assert len(names["frame"]) == 2
-    (panel,) = names["panels"][0]
-    assert panel.get_title() == "Pong" and len(panel.lines) == 3  # two seeds and their mean
