@@ -93,7 +93,7 @@ class Agent:
     """An agent of one run. Its functions are pure and never see the fleet axis.
 
     Attributes:
-      init: `(run, key) -> LearnerState`.
+      init: `(run, key, initial) -> LearnerState`; see `begin_with` for `initial`, None if left out.
       act: `(run, params, observation [N, *obs], memory, key, policy_name, step) -> (action
         [N, *act], memory)`. `policy_name` is static: `TRAINING`, `EVALUATION`, or one of
         `EvaluationSettings.others`; `step []` is the number of agent steps so far.
@@ -116,7 +116,7 @@ class Agent:
         act on the observation alone.
     """
 
-    init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
+    init: Callable[..., types.LearnerState]
     act: Callable[
         [types.RunSpec, types.Params, chex.Array, Any, chex.PRNGKey, str, jax.Array],
         tuple[jax.Array, Any],
@@ -136,6 +136,26 @@ class Agent:
     evaluation: EvaluationSettings
     resources: Resources
     init_memory: Callable[[int], Any] = lambda number: ()
+
+
+def begin_with(params: types.Params, initial: Mapping[str, jax.Array] | None) -> types.Params:
+    """Agent parameters of which `initial` replaces some or all; their targets are made from these.
+
+    Args:
+      params: as they are drawn.
+      initial: by their paths, such as `params/encoder/conv1_kernel`; or None.
+    """
+    if initial is None:
+        return params
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: initial.get(jax.tree_util.keystr(path, simple=True, separator="/"), x),
+        params,
+    )
+
+
+def is_of_encoder(name: str) -> bool:
+    """Whether parameters of this path are of an agent's encoder: a module of one of these names."""
+    return not {"encoder", "convolutions"}.isdisjoint(name.split("/"))
 
 
 def first_state(

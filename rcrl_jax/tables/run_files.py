@@ -62,7 +62,9 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     score, returns, diverged = _read_result(directory, game, preset)
     try:
         kind = described["environment"].get("observation", {}).get("read_as", "image")
-        arm = arms.arm_of(preset, game, run["config"], kind)
+        source = {n: v for n, v in run.get("init_from", {}).items() if n != "sha256"}
+        config = run["config"] | ({"init_from": source} if source else {})
+        arm = arms.arm_of(preset, game, config, kind)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)

@@ -36,7 +36,7 @@ def start(session: Session) -> None:
     """Starts new runs; resets the environment."""
     fleet = session.fleet
     observation, memory = session.environment.reset(), fleet.init_memory(1)
-    session.state = LoopState(0, fleet.init(), observation, None, memory)
+    session.state = LoopState(0, fleet.init(session.initial), observation, None, memory)
 
 
 class Step(NamedTuple):

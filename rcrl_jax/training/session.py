@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ class Session(contextlib.ExitStack):
       fleet: the agents of all runs.
       history: the actions so far.
       frame_log: where the environments keep their frames; None if the agent does not want it.
+      initial: parameters of other runs that new runs start from; None if there are none.
       state: where the loop stands; None before the start.
     """
 
@@ -52,6 +53,7 @@ class Session(contextlib.ExitStack):
         self.callback(self.environment.close)
         self.history = History(len(plan.runs), plan.total_steps, self.fleet.agent.action.shape)
         self.frame_log: FrameLog | None = None
+        self.initial: Mapping[str, np.ndarray] | None = None
         self.state: LoopState | None = None
 
     @functools.cached_property

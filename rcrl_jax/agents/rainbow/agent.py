@@ -114,12 +114,18 @@ def make_parts(
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """The state before the first update; see `Agent.init`."""
     network_key, tasks_key, state_key = jax.random.split(key, 3)
     formats = parts.observations
     observation = jnp.zeros((1, *formats.network_shape), formats.network.dtype)
-    agent_params = parts.network.init(network_key, observation, run.num_valid_actions)
+    drawn = parts.network.init(network_key, observation, run.num_valid_actions)
+    agent_params = agent.begin_with(drawn, initial)
     params = types.TrainableParams(agent_params, task.init_params(parts.tasks, tasks_key))
     return agent.first_state(
         parts.tasks, params, agent_params, parts.optimizer.init(params), state_key

@@ -97,17 +97,23 @@ def make_parts(
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     tasks = parts.world.tasks
     keys = jax.random.split(key, 5)
     feature = jnp.zeros((1, parts.world.network.feature_size))
-    params = DreamerParams(
+    drawn = DreamerParams(
         recurrent_model.init_model(parts.world, keys[0]),
         parts.actor.init(keys[1], feature),
         parts.critic.init(keys[2], feature),
     )
+    params = agent.begin_with(drawn, initial)
     auxiliary = task.init_params(tasks, keys[3])
     return types.LearnerState(
         params=types.TrainableParams(params, auxiliary),

@@ -51,12 +51,17 @@ def make_parts(
     )  # fmt: skip
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     tasks = parts.world.tasks
     keys = jax.random.split(key, 3)
-    model = recurrent_model.init_model(parts.world, keys[0])
+    model = agent.begin_with(recurrent_model.init_model(parts.world, keys[0]), initial)
     params = types.TrainableParams(model, task.init_params(tasks, keys[1]))
     opt_state = parts.optimizer.init((model, params.auxiliary))
     return agent.first_state(tasks, params, (), opt_state, keys[2])

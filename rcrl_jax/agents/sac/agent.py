@@ -162,11 +162,16 @@ def resources(config: SacConfig, needs: task.Needs) -> agent.Resources:
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """The state before the first update; see `Agent.init`."""
     del run  # the networks do not depend on the run
     keys = jax.random.split(key, 7)
-    agent_params = parts.model.init(keys[:5])
+    agent_params = agent.begin_with(parts.model.init(keys[:5]), initial)
     params = types.TrainableParams(agent_params, task.init_params(parts.tasks, keys[5]))
     opt_state = OptimizerStates(
         parts.optimizer.init((agent_params.critic, params.auxiliary)),

@@ -108,12 +108,18 @@ def make_parts(config: SimpleConfig, spec: EnvironmentSpec) -> Parts:
     )  # fmt: skip
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     keys = jax.random.split(key, 3)
     frames = jnp.zeros((1, parts.stack, *parts.config.frame_shape))
-    params = SimpleParams(parts.world.init(keys[0]), parts.policy.init(keys[1], frames))
+    drawn = SimpleParams(parts.world.init(keys[0]), parts.policy.init(keys[1], frames))
+    params = agent.begin_with(drawn, initial)
     opt_state = OptimizerStates(
         parts.model_optimizer.init(params.model), parts.policy_optimizer.init(params.policy)
     )

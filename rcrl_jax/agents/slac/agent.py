@@ -125,7 +125,12 @@ def make_parts(config: SlacConfig, spec: EnvironmentSpec) -> Parts:
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     network = parts.network
@@ -133,12 +138,13 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
     image = jnp.zeros((1, world_models.IMAGE_SIZE, world_models.IMAGE_SIZE, 3))
     action = jnp.zeros((1, parts.num_actions))
     features = jnp.zeros((1, parts.length, network.feature_size))
-    params = SlacParams(
+    drawn = SlacParams(
         network.init(keys[0], image, action),
         parts.actor.init(keys[1], features, jnp.zeros((1, parts.length - 1, parts.num_actions))),
         parts.critics.init(keys[2], jnp.zeros((1, network.latent_size)), action),
         jnp.log(jnp.float32(parts.config.initial_temperature)),
     )
+    params = agent.begin_with(drawn, initial)
     opt_state = OptimizerStates(
         parts.model_optimizer.init(params.model),
         *(parts.optimizer.init(part) for part in params[1:]),
