@@ -12,6 +12,7 @@ line.
 """
 
 import errno
+import functools
 import importlib.util
 import itertools
 import math
@@ -124,7 +125,11 @@ def train(
     for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
         if value is not None and (wanted := fields.at_least(1)(value)):
             raise ValueError(f"{name}: must be {wanted}, got {value}")
-    host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)
+    if _prepare_memory(config.needs_large_blocks):
+        say(
+            "JAX was used before: settings of the host's memory come too late, which can cost "
+            "speed on a CPU; start with this training in a fresh process"
+        )
     if steps is None:
         steps = benchmark.steps(config) // benchmark.action_repeat(games[0], config)
     name = f"{preset}-{'+'.join(games)}-{','.join(map(str, seeds))}"
@@ -556,6 +561,14 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
         if name not in benchmark.games:
             raise ValueError(f"unknown game {name!r}: {protocol.nearest(name, benchmark.games)}")
     return benchmark
+
+
+@functools.cache  # as the first call finds it: its training starts JAX
+def _prepare_memory(large_blocks: bool) -> bool:
+    """Sets up the host's memory; returns whether JAX was used before, which makes it vain."""
+    is_late = host_memory.is_late()
+    host_memory.keep_freed_memory(large_blocks=large_blocks)
+    return is_late
 
 
 def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
