@@ -5,6 +5,7 @@ configuration; `docs/extending.md` shows how to add a family.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -200,6 +201,36 @@ def next_state(
         updates=state.updates + 1,
         task_state=task.next_states(tasks, state.task_state, params),
     )
+
+
+def bind(
+    parts: Any,
+    tasks: Mapping[str, task.AuxiliaryTask],
+    *,
+    init: Callable,
+    act: Callable,
+    update: Callable,
+    embed: Callable,
+) -> dict[str, Callable]:
+    """The functions of `Agent` but `init_memory`, from those of a module.
+
+    Args:
+      parts: first argument of each function.
+      tasks: of the agent.
+      init: the functions, as `Agent` describes them after `parts`.
+      act: likewise.
+      update: likewise.
+      embed: likewise.
+    """
+    phi = functools.partial(embed, parts)
+    return {
+        "init": functools.partial(init, parts),
+        "act": functools.partial(act, parts),
+        "update": functools.partial(update, parts),
+        "embed": phi,
+        "compare": make_compare(phi, tasks),
+        "run_constants": functools.partial(task.run_constants, tasks),
+    }
 
 
 def make_compare(

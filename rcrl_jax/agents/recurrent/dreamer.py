@@ -29,7 +29,7 @@ from rcrl_jax.agents import agent, control, world_models
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import DreamerConfig
-from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
+from rcrl_jax.agents.recurrent.model import Filtered, RecurrentModel
 from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.networks.policy import Policy, sample_action
@@ -130,7 +130,7 @@ def init(
 
 
 def act(
-    parts: Parts, run, params: DreamerParams, observation, memory: Memory, key, policy_name, step
+    parts: Parts, run, params: DreamerParams, observation, memory: Filtered, key, policy_name, step
 ):
     """See `Agent.act`; the observation is `[N, C, 64, 64, 3] uint8`."""
     config = parts.config
@@ -150,7 +150,7 @@ def act(
             sampled, mask, exploration_key, std=config.exploration_std,
             at_random=step < parts.schedule.first_step,
         )  # fmt: skip
-    return action, Memory(latent, action)
+    return action, Filtered(latent, action)
 
 
 def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = 0):
@@ -292,15 +292,10 @@ def make_agent(
     """
     observations = world_models.observation_format(config, spec, config.context)
     parts = make_parts(config, spec, makers)
-    world, phi = parts.world, functools.partial(embed, parts)
+    world = parts.world
     imagined = config.batch_size * config.sequence_length * config.horizon
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=phi,
-        compare=agent.make_compare(phi, world.tasks),
-        run_constants=functools.partial(task.run_constants, world.tasks),
+        **agent.bind(parts, world.tasks, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((world.num_actions,), np.float32),
         observations=observations,
         protocol=control.environment_protocol(config.context),

@@ -69,14 +69,8 @@ def make_agent(
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; arguments as of `make_parts`."""
     parts = make_parts(config, spec, makers)
-    embed_pairs = functools.partial(embed, parts)
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=embed_pairs,
-        compare=agent.make_compare(embed_pairs, parts.tasks),
-        run_constants=functools.partial(task.run_constants, parts.tasks),
+        **agent.bind(parts, parts.tasks, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((parts.max_num_actions,), np.float32),
         observations=parts.observations,
         protocol=control.environment_protocol(config.frame_stack),
