@@ -5,9 +5,9 @@
 
 A run's scores hold digests of its records, but those of older runs have none, and scores can be
 edited, too. So each file has the digest of its first commit, also if it was moved since, and the
-tables refuse a run with a file that has another. Two commits have renamed fields in manifests on
-purpose; they count in place of the first one. Comments in the file name these manifests. A file
-that differs from its digest today is named on standard error, and the exit code is then 1.
+tables refuse a run with a file that has another. One commit has rewritten manifests on purpose and
+counts in place of the first one. A comment in the file says of how many. A file that differs from
+its digest today is named on standard error, and the exit code is then 1.
 
 The second form adds files as they lie there; `campaigns/collected` calls it. It first packs new
 runs of MinAtar, which are many and have thousands of episodes: it compresses their metrics and
@@ -34,11 +34,8 @@ from rcrl_jax.runs.paths import PARAMETERS
 flags.DEFINE_list("runs", [], "directories of recorded runs, to add them; all runs without it")
 
 ROOT = pathlib.Path(__file__).parents[1]
-RENAMED_FIELDS = (
-    "dcfbf39d",  # to those of format 2
-    "0d180513",  # to those of today
-)
-"""Commits that rewrote manifests on purpose."""
+REWRITING = "Convert old manifests to today's fields; retire runs that decide nothing"
+"""Subject of the commit that rewrote manifests on purpose."""
 _OF_TEXT = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "pb": 0}]
 
 
@@ -72,7 +69,7 @@ def from_history(root: pathlib.Path) -> tuple[dict[str, str], list[str]]:
         root: of the repository.
 
     Returns:
-        Path below results -> SHA-256; and a comment for each file whose digest is that of a later
+        Path below results -> SHA-256; and a comment on the files whose digest is that of a later
         commit.
 
     Raises:
@@ -87,14 +84,14 @@ def from_history(root: pathlib.Path) -> tuple[dict[str, str], list[str]]:
             raise OSError(f"git {arguments[0]}: {error.stderr.decode().strip()}") from None
 
     first: dict[str, str] = {}  # path -> blob
-    renamed: dict[str, str] = {}  # path -> the commit that rewrote it
+    rewritten = set()
     history = git(
         "log", "--reverse", "--topo-order", "--full-history", "--raw", "--no-abbrev",
-        "--find-renames=100%", "-l0", "--format=commit %H", "--", "results",
+        "--find-renames=100%", "-l0", "--format=commit %s", "--", "results",
     )  # fmt: skip
     for line in history.decode().splitlines():
         if line.startswith("commit "):
-            commit = line.removeprefix("commit ")
+            subject = line.removeprefix("commit ")
         if not line.startswith(":"):
             continue
         change, *paths = line.split("\t")
@@ -107,8 +104,9 @@ def from_history(root: pathlib.Path) -> tuple[dict[str, str], list[str]]:
             before = first.pop(paths[0], blob)
             # An unfinished run's files grow from commit to commit.
             first[paths[1]] = blob if "/unfinished/" in paths[0] else before
-        elif commit.startswith(RENAMED_FIELDS) and paths[0].endswith("/manifest.json"):
-            first[paths[0]], renamed[paths[0]] = blob, commit[:8]
+        elif subject == REWRITING and paths[0].endswith("/manifest.json"):
+            first[paths[0]] = blob
+            rewritten.add(paths[0])
     tracked = git("ls-files", "-z", "results").decode().split("\0")[:-1]
     runs = {str(pathlib.PurePath(p).parent) for p in tracked if p.endswith("/manifest.json")}
     own = [
@@ -120,12 +118,8 @@ def from_history(root: pathlib.Path) -> tuple[dict[str, str], list[str]]:
     for path in own:
         content = git("cat-file", "blob", first[str(path)])
         digests[str(path.relative_to("results"))] = hashlib.sha256(content).hexdigest()
-    comments = [
-        f"{path.relative_to('results')}: of commit {renamed[str(path)]}, which renamed its fields"
-        for path in own
-        if str(path) in renamed
-    ]
-    return digests, comments
+    number = len(rewritten & {*map(str, own)})
+    return digests, [f"{number} manifests: of commit '{REWRITING}'"] if number else []
 
 
 def with_runs(path: pathlib.Path, runs: Sequence[str]) -> tuple[dict[str, str], list[str]]:

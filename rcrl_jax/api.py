@@ -12,6 +12,7 @@ line.
 """
 
 import errno
+import functools
 import importlib.util
 import itertools
 import math
@@ -36,6 +37,7 @@ from rcrl_jax.training import (
     experiment,
     gain,
     host_memory,
+    initial,
     prediction,
     scoring,
     video,
@@ -68,6 +70,8 @@ def train(
     batching: str = "auto",
     devices: int | None = None,
     frame_store: str = "auto",
+    init_from: "Run | str | os.PathLike | None" = None,
+    init_part: str = "all",
     say: Callable[[str], None] = words.say,
     **fields_of_config: Any,
 ) -> "Run":
@@ -90,6 +94,10 @@ def train(
       batching: 'map', 'vmap' or 'auto'; see `Fleet`.
       devices: how many devices share the runs; by default all, at most one for each run.
       frame_store: 'host', 'device' or 'auto': where the replay keeps frames.
+      init_from: the agents of another training, whose newest parameters these start from. A single
+        run starts all; of several, each run starts from that of its game and seed.
+      init_part: 'all' parameters of these agents, or those of their 'encoder'. Auxiliary tasks
+        always start anew.
       say: prints a line for the user.
       **fields_of_config: fields without a group, such as `learning_rate=2e-4`.
 
@@ -117,7 +125,11 @@ def train(
     for name, value in (("steps", steps), ("eval_episodes", eval_episodes)):
         if value is not None and (wanted := fields.at_least(1)(value)):
             raise ValueError(f"{name}: must be {wanted}, got {value}")
-    host_memory.keep_freed_memory(large_blocks=config.needs_large_blocks)
+    if _prepare_memory(config.needs_large_blocks):
+        say(
+            "JAX was used before: settings of the host's memory come too late, which can cost "
+            "speed on a CPU; start with this training in a fresh process"
+        )
     if steps is None:
         steps = benchmark.steps(config) // benchmark.action_repeat(games[0], config)
     name = f"{preset}-{'+'.join(games)}-{','.join(map(str, seeds))}"
@@ -134,6 +146,8 @@ def train(
         batching=batching,
         devices=devices,
         frame_store=frame_store,
+        init_from=init_from.directory if isinstance(init_from, Run) else init_from,
+        init_part=init_part,
     )
     check_effects(plan, changes)
     carry_out(plan, benchmark.spec(config, games), say, nulls=nulls)
@@ -212,6 +226,8 @@ def make_plan(
     devices: int | None = None,
     frame_store: str = "auto",
     make_environment: EnvironmentMaker | None = None,
+    init_from: str | os.PathLike | None = None,
+    init_part: str = "all",
 ) -> Plan:
     """The plan of one preset on every game with every seed; arguments as of `train`.
 
@@ -229,10 +245,17 @@ def make_plan(
       devices: how many share the runs.
       frame_store: where frames are kept.
       make_environment: for games that are no benchmark's.
+      init_from: a directory whose agents they start from.
+      init_part: which part of these.
 
     Raises:
       ValueError: a value is out of range.
     """
+    if init_part not in initial.PARTS:
+        raise ValueError(f"init_part: expected {' or '.join(initial.PARTS)}, got {init_part!r}")
+    if init_part != initial.PARTS[0] and init_from is None:
+        raise ValueError("init_part: has no effect without init_from")
+    source = None if init_from is None else initial.Source(pathlib.Path(init_from), init_part)
     benchmark = environment_of(config, games[0])
     base.check_run(config, steps, benchmark.games, benchmark.action_repeat(games[0], config))
     runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
@@ -249,6 +272,7 @@ def make_plan(
         batching=batching,
         num_devices=_devices_of(len(runs), devices),
         frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
+        init_from=source,
     )
 
 
@@ -281,6 +305,8 @@ def check(plan: Plan, spec: protocol.EnvironmentSpec) -> None:
     """
     if plan.film:
         video.check(plan.config, plan.runs[0].game)
+    if plan.init_from is not None and not plan.paths[0].manifest.exists():
+        initial.find(plan.init_from, plan.config, plan.runs)
     prediction.check_resources(plan, spec)
 
 
@@ -535,6 +561,14 @@ def _benchmark_of(preset: str, games: Sequence[str]) -> Environment:
         if name not in benchmark.games:
             raise ValueError(f"unknown game {name!r}: {protocol.nearest(name, benchmark.games)}")
     return benchmark
+
+
+@functools.cache  # as the first call finds it: its training starts JAX
+def _prepare_memory(large_blocks: bool) -> bool:
+    """Sets up the host's memory; returns whether JAX was used before, which makes it vain."""
+    is_late = host_memory.is_late()
+    host_memory.keep_freed_memory(large_blocks=large_blocks)
+    return is_late
 
 
 def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:

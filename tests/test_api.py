@@ -15,7 +15,7 @@ import pytest
 import rcrl_jax
 from rcrl_jax import api
 from rcrl_jax.runs import manifest, workdir
-from rcrl_jax.training import scoring
+from rcrl_jax.training import host_memory, scoring
 
 ROOT = pathlib.Path(__file__).parents[1]
 SMALL = {"learn_start": 20, "evaluation_period": 60, "periodic_episodes": 2, "replay.capacity": 100}
@@ -165,6 +165,20 @@ def test_a_game_of_one_s_own_trains_from_python(tmp_path):
 def test_a_directory_without_runs_is_refused(tmp_path):
     with pytest.raises(workdir.Unusable, match="is no work directory"):
         rcrl_jax.load(tmp_path)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_training_after_jax_has_started_says_that_settings_of_memory_are_late(
+    is_late, run, monkeypatch
+):
+    """The second training of a process is not late: the first one has made the settings."""
+    monkeypatch.setattr(host_memory, "is_late", lambda: is_late)
+    api._prepare_memory.cache_clear()
+    lines = []
+    train(run.directory, learning_rate=2e-4, say=lines.append)
+    monkeypatch.setattr(host_memory, "is_late", lambda: True)
+    train(run.directory, learning_rate=2e-4, say=lines.append)
+    assert sum(line.startswith("JAX was used before") for line in lines) == 2 * is_late
 
 
 def test_the_package_imports_no_jax():

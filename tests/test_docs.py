@@ -3,7 +3,6 @@
 import ast
 import collections
 import graphlib
-import json
 import os
 import pathlib
 import re
@@ -23,7 +22,6 @@ from rcrl_jax.ops import native
 from rcrl_jax.programs.sweeps.spec import make_spec
 from rcrl_jax.runs import checkpoints
 from tests.programs import programs
-from tests.tables import synthetic
 
 ROOT = pathlib.Path(__file__).parents[1]
 DECISIONS = ROOT / "docs" / "decisions.md"

@@ -14,7 +14,7 @@ _CORES = (4, 16, 64)
 _COLUMN_RUNS, _COLUMN_STEPS = 26 * 5, 100_000
 
 
-class Step(NamedTuple):
+class StepTime(NamedTuple):
     """Milliseconds of the parts of an agent step of a whole fleet."""
 
     thread: float
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 def step_of(
     host: Mapping[str, float], cores: int, runs: int, moved: float, device_s: float, link: float
-) -> Step:
+) -> StepTime:
     """A step from its parts.
 
     Args:
@@ -51,7 +51,7 @@ def step_of(
         link: bytes/s between the host and each device.
     """
     emulators = (host["process"] - host["thread"]) / min(cores, runs)
-    return Step(host["thread"], emulators, 1e3 * moved / link, 1e3 * device_s)
+    return StepTime(host["thread"], emulators, 1e3 * moved / link, 1e3 * device_s)
 
 
 def tables(device: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,6 +5,7 @@ configuration; `docs/extending.md` shows how to add a family.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -93,7 +94,7 @@ class Agent:
     """An agent of one run. Its functions are pure and never see the fleet axis.
 
     Attributes:
-      init: `(run, key) -> LearnerState`.
+      init: `(run, key, initial) -> LearnerState`; see `begin_with` for `initial`, None if left out.
       act: `(run, params, observation [N, *obs], memory, key, policy_name, step) -> (action
         [N, *act], memory)`. `policy_name` is static: `TRAINING`, `EVALUATION`, or one of
         `EvaluationSettings.others`; `step []` is the number of agent steps so far.
@@ -116,7 +117,7 @@ class Agent:
         act on the observation alone.
     """
 
-    init: Callable[[types.RunSpec, chex.PRNGKey], types.LearnerState]
+    init: Callable[..., types.LearnerState]
     act: Callable[
         [types.RunSpec, types.Params, chex.Array, Any, chex.PRNGKey, str, jax.Array],
         tuple[jax.Array, Any],
@@ -136,6 +137,26 @@ class Agent:
     evaluation: EvaluationSettings
     resources: Resources
     init_memory: Callable[[int], Any] = lambda number: ()
+
+
+def begin_with(params: types.Params, initial: Mapping[str, jax.Array] | None) -> types.Params:
+    """Agent parameters of which `initial` replaces some or all; their targets are made from these.
+
+    Args:
+      params: as they are drawn.
+      initial: by their paths, such as `params/encoder/conv1_kernel`; or None.
+    """
+    if initial is None:
+        return params
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: initial.get(jax.tree_util.keystr(path, simple=True, separator="/"), x),
+        params,
+    )
+
+
+def is_of_encoder(name: str) -> bool:
+    """Whether parameters of this path are of an agent's encoder: a module of one of these names."""
+    return not {"encoder", "convolutions"}.isdisjoint(name.split("/"))
 
 
 def first_state(
@@ -180,6 +201,36 @@ def next_state(
         updates=state.updates + 1,
         task_state=task.next_states(tasks, state.task_state, params),
     )
+
+
+def bind(
+    parts: Any,
+    tasks: Mapping[str, task.AuxiliaryTask],
+    *,
+    init: Callable,
+    act: Callable,
+    update: Callable,
+    embed: Callable,
+) -> dict[str, Callable]:
+    """The functions of `Agent` but `init_memory`, from those of a module.
+
+    Args:
+      parts: first argument of each function.
+      tasks: of the agent.
+      init: the functions, as `Agent` describes them after `parts`.
+      act: likewise.
+      update: likewise.
+      embed: likewise.
+    """
+    phi = functools.partial(embed, parts)
+    return {
+        "init": functools.partial(init, parts),
+        "act": functools.partial(act, parts),
+        "update": functools.partial(update, parts),
+        "embed": phi,
+        "compare": make_compare(phi, tasks),
+        "run_constants": functools.partial(task.run_constants, tasks),
+    }
 
 
 def make_compare(

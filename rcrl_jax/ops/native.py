@@ -32,7 +32,7 @@ def load(name: str) -> types.ModuleType | None:
     """A module of the folder, if it was compiled when the package was installed."""
     try:
         return importlib.import_module(f"rcrl_jax.ops.kernels.{name}")
-    except (ImportError, RuntimeError):  # not compiled, or for another version of JAX
+    except (ImportError, RuntimeError):  # not compiled, or for another version of JAX or libc
         return None
 
 
@@ -52,22 +52,38 @@ def describe() -> dict[str, str]:
 
 
 def advice() -> str | None:
-    """What to do about kernels that were not compiled, in a line.
+    """What to do about kernels that were not compiled, or do not load, in a line.
 
-    None if all were, or if the folder is gone: then nobody wants them.
+    None if all load, or if the folder is gone: then nobody wants them.
     """
     missing = [name for name in KERNELS if load(name) is None]
     if not missing or not FOLDER.exists():
         return None
+    broken = {name: _error(name) for name in missing if any(FOLDER.glob(f"*{name}.*so"))}
+    absent = ", ".join(name for name in missing if name not in broken)
+    problems = [f"{absent} not compiled"] if absent else []
+    problems += [f"{name} does not load ({error})" for name, error in broken.items()]
+    compiler = (
+        "install a C++ compiler and Python's headers (Debian, Ubuntu: apt install g++ "
+        "python3-dev), then "
+    )
     root = FOLDER.parents[2]
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     source = f"-e {shlex.quote(str(root))}" if (root / "setup.py").exists() else "<its sources>"
     return (
-        f"{', '.join(missing)} not compiled, so training is slower: install a C++ compiler and "
-        "Python's headers (Debian, Ubuntu: apt install g++ python3-dev), then run "
+        f"{', '.join(problems)}, so training is slower: {compiler if absent else ''}run "
         f"{pip} 'setuptools>=70.1' && {pip} --no-build-isolation --no-deps --force-reinstall "
         f"{source}"
     )
+
+
+def _error(name: str) -> str:
+    """Why a kernel does not load, in a line."""
+    try:
+        importlib.import_module(f"rcrl_jax.ops.kernels.{name}")
+    except (ImportError, RuntimeError) as error:
+        return str(error).partition("\n")[0]
+    return "it does now"
 
 
 def key_data(seed: int) -> jax.Array:

@@ -65,6 +65,12 @@ _FRAME_STORE = flags.DEFINE_enum(
     "frame_store", "auto", ["auto", "host", "device"],
     "where the replay stores frames; auto: host on a CPU and for states, else device",
 )  # fmt: skip
+_INIT_FROM = flags.DEFINE_string(
+    "init_from", None, "a training's directory: its agents' parameters in place of random ones"
+)
+_INIT_PART = flags.DEFINE_enum(
+    "init_part", "all", ["all", "encoder"], "which of these parameters; tasks always start anew"
+)
 
 
 class Program(NamedTuple):
@@ -283,6 +289,8 @@ def make_plan(
         directory,
         film=VIDEO.value,
         make_environment=make_environment,
+        init_from=_INIT_FROM.value,
+        init_part=_INIT_PART.value,
         **fleet_options(),
     )
 

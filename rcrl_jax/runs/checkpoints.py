@@ -28,6 +28,7 @@ from rcrl_jax.runs.records import RecordState
 KEPT = 2
 """Checkpoints that are kept: if the newest is damaged, a run goes on from the one before."""
 
+_AGENTS = "learner/params/agent/"
 _NAME = re.compile(r"(0|[1-9]\d*)\.ckpt", re.ASCII)
 _LEFTOVER = re.compile(rf"\.partial\.\d+\.{_NAME.pattern}", re.ASCII)
 # Errors in reading that stay: files are gone or of another kind, or a disk has bad sectors.
@@ -258,6 +259,12 @@ def read_checkpoint(path: pathlib.Path, like: Checkpoint) -> Checkpoint:
         )
 
 
+def read_agent_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """The agents' parameters of a checkpoint by their paths, leading axis R; see `read_agents`."""
+    with _reading(path):
+        return _below(_read(path, _AGENTS), _AGENTS)
+
+
 def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types.Params:
     """Reads only the agents' parameters of a checkpoint; changes nothing on the disk.
 
@@ -274,10 +281,10 @@ def read_agents(directory: pathlib.Path, step: int, like: types.Params) -> types
       Damaged: it holds other parameters, or they have changed since they were saved.
       OSError: it cannot be read now.
     """
-    path, prefix = path_of(directory, step), "learner/params/agent/"
+    path = path_of(directory, step)
     try:
         with _reading(path):
-            return _take(_read(path, prefix), prefix, like)
+            return _take(_read(path, _AGENTS), _AGENTS, like)
     except files.Damaged:
         if path.exists():
             raise

@@ -24,21 +24,23 @@ _ALGORITHMS = {
 """Versions of the algorithm, of presets that are not named `_ALGORITHM`.
 
 Raise the number of every preset whose runs compute something else than before, except by rounding.
-1 stands for all runs from before manifests had the number.
 """
 
 FORMAT = 2
 """Version of the format of manifests and records. Checkpoints have a version in `storage`.
 
-Raise it with every change to those. A work directory of another format is refused. 1 stands for all
-work directories from before manifests had the number.
+Raise it with every change to those. A work directory of another format is refused.
 """
 
 ALL = "*/*/seed_*/manifest.json"
 """Pattern of all manifests of a work directory."""
 
-_GONE = {"return_contrast.discriminator_norm": "none"}
-"""Fields that no longer exist, each with the value that describes the agents of today."""
+_GONE = "discriminator_norm"
+"""A field of `return_contrast` that did nothing, in manifests of results/claim and results/base.
+
+The code that `campaigns/commit` names writes it: when its two lists, claim and base, have ended,
+their manifests can be rewritten, and this goes.
+"""
 
 NEW_EPISODES = "new_episodes_at"
 """In the section `run`: agent steps at which a run was resumed whose environment does not repeat,
@@ -96,33 +98,16 @@ def describe_run(
 
 
 def config_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a manifest's `config` by dotted name, as `config.fields.replace` takes them.
-
-    Leaves out fields that are gone, where they changed nothing.
-    """
+    """The values of a manifest's `config` by dotted name, as `config.fields.replace` takes them."""
     return {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in fields.flatten(_without_gone(config)).items()
+        for name, value in fields.flatten(config).items()
     }
 
 
 def as_asked_for(run: Mapping[str, Any]) -> dict[str, Any]:
-    """A section `run` as a user asks for it: without `NEW_EPISODES`.
-
-    Also without those fields of the configuration that are gone and did nothing.
-    """
-    asked = {name: value for name, value in run.items() if name != NEW_EPISODES}
-    return {**asked, "config": _without_gone(run.get("config", {}))}
-
-
-def _without_gone(config: Any, group: str = "") -> Any:
-    if not isinstance(config, Mapping):
-        return config
-    return {
-        name: _without_gone(value, f"{group}{name}.")
-        for name, value in config.items()
-        if (group + name, value) not in _GONE.items()
-    }
+    """A section `run` as a user asks for it: without `NEW_EPISODES`."""
+    return {name: value for name, value in run.items() if name != NEW_EPISODES}
 
 
 def circumstances() -> dict[str, Any]:
@@ -160,8 +145,12 @@ SECTIONS = ("run", *_CIRCUMSTANCES, "launch")
 """What a manifest holds; `protocol` says how scores are taken."""
 
 
-def read(path: str | os.PathLike) -> dict[str, Any]:
+def read(path: str | os.PathLike, *, as_written: bool = False) -> dict[str, Any]:
     """Reads a manifest: its `SECTIONS`, each a dictionary.
+
+    Args:
+        path: the manifest.
+        as_written: whether to keep the field that is gone, as digests need it.
 
     Raises:
         Damaged: it is not a manifest of this program.
@@ -174,6 +163,9 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
                 raise ValueError(f"its section {name!r} is no object")
         if not isinstance(described["run"].get("config"), dict):
             raise ValueError("its section 'run' has no configuration")
+        contrast = described["run"]["config"].get("return_contrast")
+        if not as_written and isinstance(contrast, dict) and contrast.get(_GONE) == "none":
+            del contrast[_GONE]
         return described
 
     return files.read_json(path, check)
@@ -187,7 +179,7 @@ def how_computed(described: Mapping[str, Any]) -> dict[str, Any]:
     Equal runs under equal circumstances have an equal one, interrupted or not.
 
     Args:
-        described: as `read` returns it.
+        described: as it was written.
     """
     resumed = described["launch"].get("resumed", [])
     config = fields.flatten(described["run"]["config"])
@@ -327,7 +319,7 @@ def check_same_run(path: str | os.PathLike, manifest: Mapping[str, Any]) -> str 
         old = read(path)
     except files.Damaged as error:
         raise WorkdirMismatch(f"{error}; restore it, or choose another --workdir") from error
-    old_format = old["run"].get("format", 1)
+    old_format = old["run"].get("format")
     may_differ = [f"config.{CHANGES_NO_RESULT} "]
     if manifest["run"]["backend"] is None:
         may_differ.append("backend ")

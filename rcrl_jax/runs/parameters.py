@@ -15,6 +15,13 @@ def by_name(params: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
+def read_agent(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """The final parameters of a run's agent by their paths, leading axis 1; see `read`."""
+    prefix = "agent/"
+    with files.reading(path), np.load(path) as file:
+        return {n.removeprefix(prefix): file[n][None] for n in file if n.startswith(prefix)}
+
+
 def read(path: pathlib.Path, like: types.TrainableParams) -> types.TrainableParams:
     """The final parameters of a run, rounded to half precision when they were written.
 

@@ -194,7 +194,7 @@ def _read_run(directory: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a run's manifest says of how it was computed, and what its scores must therefore say."""
     path = directory / "manifest.json"
     try:
-        described = manifest.read(path)
+        described = manifest.read(path, as_written=True)
     except FileNotFoundError:
         raise files.Damaged(directory, f"{path.name} is missing") from None
     with files.reading(path):

@@ -88,7 +88,8 @@ def _read(workdir: pathlib.Path) -> Trained:
         runs = _in_order(workdir, found)
     manifests = tuple(found[run] for run in runs)
     run = manifests[0]["run"]
-    if any(m["run"] | {"game": "", "seed": 0} != run | {"game": "", "seed": 0} for m in manifests):
+    own: dict[str, Any] = {"game": "", "seed": 0, "init_from": None}  # what differs between runs
+    if any(m["run"] | own != run | own for m in manifests):
         raise Unusable(f"{workdir} holds runs of several experiments: move all but one away")
     final_episodes = manifests[0]["protocol"]["final_episodes"]
     if type(final_episodes) is not int or final_episodes < 1:
@@ -152,7 +153,7 @@ def _check_checkpoints(workdir: pathlib.Path, found: Mapping[RunId, Mapping[str,
             f"{workdir} holds results without checkpoints, so there is no agent to play: train "
             f"again (the command was: {described['launch']['command']})"
         )
-    written = described["run"].get("format", 1)
+    written = described["run"].get("format")
     if written != manifest.FORMAT:
         raise Unusable(
             f"{workdir} was written in format {written} by another version of this program, which "

@@ -33,9 +33,6 @@ _OF_THE_MACHINE = ("renderer", "camera")
 _NOT_CONDITIONS = {*_OF_THE_GAME, *_OF_THE_ARM, *_OF_THE_MACHINE, "backend"}
 """Entries of a manifest's `environment` that two runs of a pool may differ in."""
 
-# A closed study's control, `rcrl` with permuted returns, whose runs are in `results/returns`.
-_CLOSED = {"rcrl_permuted": presets.ATARI_PRESETS["rcrl"]}
-
 
 def presets_of(game: str) -> Mapping[str, presets.Config]:
     """The presets that can train on a game or task of this name; none if no benchmark has it.
@@ -46,7 +43,7 @@ def presets_of(game: str) -> Mapping[str, presets.Config]:
         return presets.OWN_PRESETS
     if game in reference.tasks():
         return presets.control_presets(game)
-    of_atari = presets.atari_presets() | _CLOSED if game in reference.games() else {}
+    of_atari = presets.atari_presets() if game in reference.games() else {}
     return of_atari | (presets.MINATAR_PRESETS if game in minatar.MINATAR_GAMES else {})
 
 
@@ -120,9 +117,7 @@ def conditions_of(
         final_episodes: episodes of the final evaluation.
 
     Returns:
-        Scalars by name; lists as JSON. `algorithm` is the algorithm number; a manifest without it
-        gets the commit instead, because nothing else tells which code the run was made with. What
-        changed at a resumption is `joined`.
+        Scalars by name; lists as JSON. What changed at a resumption is `joined`.
     """
     each = [_conditions_of(own, env_steps, final_episodes) for own in stretches(described)]
     names = dict.fromkeys(itertools.chain(*each))
@@ -133,12 +128,8 @@ def _conditions_of(
     described: Mapping[str, Any], env_steps: int, final_episodes: int | None
 ) -> dict[str, Any]:
     run, config = described["run"], described["run"]["config"]
-    algorithm = run.get("algorithm")
-    if algorithm is None:
-        commit = described["versions"].get("git_commit") or "unknown"
-        algorithm = f"none (commit {str(commit)[:7]})"
     conditions = {
-        "algorithm": algorithm,
+        "algorithm": run["algorithm"],
         "env_steps": env_steps,
         "final_episodes": final_episodes,
         "backend": run.get("backend"),

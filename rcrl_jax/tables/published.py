@@ -26,11 +26,6 @@ def atari_budgets() -> pd.DataFrame:
     return _read("atari1p5m_scores.csv")
 
 
-def curl_seeds() -> pd.DataFrame:
-    """CURL's 20 seeds on each of the 26 games, from Tables 6 and 7 of its paper."""
-    return _read("curl_atari100k_20seeds.csv")
-
-
 def atari_runs() -> pd.DataFrame:
     """14,066 runs on Atari-100k, `agent, game, seed, score`: 17 agents, 5 to 100 runs a game."""
     return _read("atari100k_raw_seeds.csv.gz")

@@ -62,7 +62,9 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     score, returns, diverged = _read_result(directory, game, preset)
     try:
         kind = described["environment"].get("observation", {}).get("read_as", "image")
-        arm = arms.arm_of(preset, game, run["config"], kind)
+        source = {n: v for n, v in run.get("init_from", {}).items() if n != "sha256"}
+        config = run["config"] | ({"init_from": source} if source else {})
+        arm = arms.arm_of(preset, game, config, kind)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)
@@ -111,7 +113,7 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
     ):
         raise ValueError(f"{path}: launch.resumed is no list of circumstances; {_RESTORE}")
     numbers = {"seed": (run.get("seed"), 0), "steps": (run.get("steps"), 1)}
-    numbers |= {name: (run[name], 0) for name in ("algorithm", "format") if name in run}
+    numbers |= {name: (run.get(name), 0) for name in ("algorithm", "format")}
     numbers["action_repeat"] = (_action_repeat(described), 1)
     for name, (value, least) in numbers.items():
         if type(value) is not int or value < least:

@@ -6,7 +6,7 @@ import math
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,9 +21,8 @@ from rcrl_jax.envs.frame_log import FRAME_LOG, FrameLog, NotRepeated, StepLog
 from rcrl_jax.ops import native
 from rcrl_jax.runs import manifest, recorder, records, tracking
 from rcrl_jax.runs.checkpoints import Checkpoint, CheckpointStore, kept_steps
-from rcrl_jax.runs.paths import RunId
 from rcrl_jax.signals import SAME_STOP_S, stop_signals
-from rcrl_jax.training import curves, loop, prediction, video
+from rcrl_jax.training import curves, initial, loop, prediction, video
 from rcrl_jax.training.assessment import Assessor
 from rcrl_jax.training.plan import Plan
 from rcrl_jax.training.progress import Progress
@@ -68,7 +67,8 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
       OSError: too little space, or a file cannot be written.
     """
     if plan.has_scores():
-        manifest.check(plan.paths, [{"run": _describe_run(plan, run)} for run in plan.runs])
+        rows = range(len(plan.runs))
+        manifest.check(plan.paths, [{"run": _describe_run(plan, row)} for row in rows])
         say("this run is finished already: nothing to do")
         with _tracked(plan, say) as publish:
             publish(math.inf)
@@ -94,9 +94,16 @@ def run(plan: Plan, say: Say = words.say) -> list[float]:
     return _report(plan, say)
 
 
-def _describe_run(plan: Plan, run: RunId) -> dict[str, Any]:
-    """The section `run` of a manifest."""
-    return manifest.describe_run(plan.preset, plan.config, *run, plan.total_steps, plan.backend)
+def _describe_run(
+    plan: Plan, row: int, read: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Any]:
+    """The section `run` of a manifest; `read` is `Session.initial`."""
+    config, run = plan.config, plan.runs[row]
+    section = manifest.describe_run(plan.preset, config, *run, plan.total_steps, plan.backend)
+    if plan.init_from is not None:
+        path = plan.paths[row].manifest
+        section["init_from"] = initial.describe(plan.init_from, read, row, path)
+    return section
 
 
 def _describe_runs(session: Session) -> list[dict[str, Any]]:
@@ -104,7 +111,7 @@ def _describe_runs(session: Session) -> list[dict[str, Any]]:
     plan, fleet, evaluation = session.plan, session.fleet, session.fleet.agent.evaluation
     described, here = [], manifest.circumstances()
     here["device"] |= {"used": fleet.num_devices, "batching": fleet.batching}
-    for row, run in enumerate(plan.runs):
+    for row in range(len(plan.runs)):
         own = pools.describe_one(session.environment.description, row)
         protocol = {
             "score": "the agent at the last step",
@@ -113,7 +120,7 @@ def _describe_runs(session: Session) -> list[dict[str, Any]]:
             **evaluation.protocol,
             "environment_seeds": "own seeds, from (seed, purpose, agent_steps)",
         }
-        run_section = {**_describe_run(plan, run), "backend": own["backend"]}
+        run_section = {**_describe_run(plan, row, session.initial), "backend": own["backend"]}
         sections = {"run": run_section, "environment": own, "protocol": protocol, **here}
         described.append(files.to_json_value(sections))
     return described
@@ -175,6 +182,9 @@ def _changed_fields(plan: Plan, game: str) -> str:
 def _open(session: Session) -> "_Saves":
     """Claims the work directory and starts, or goes on from the last checkpoint."""
     plan, say = session.plan, session.say
+    if plan.init_from is not None and not kept_steps(plan.paths[0].checkpoints):
+        shapes = jax.eval_shape(session.fleet.init).params.agent
+        session.initial = initial.read(plan.init_from, plan.config, plan.runs, shapes)
     check_lock = session.enter_context(files.locked(plan.workdir, "program"))
     described = _describe_runs(session)
     for change in manifest.claim(plan.paths, described):

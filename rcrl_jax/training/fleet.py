@@ -80,9 +80,14 @@ class Fleet:
         self._runs = self.place(runs)
         self._runs_here = np.int32((self.num_runs + self._copies) // len(devices))
 
-    def init(self) -> types.LearnerState:
-        """The learner states of all runs at the start."""
-        return self.programs.init(self._runs_here, self._runs, self._keys)
+    def init(self, initial: Mapping[str, np.ndarray] | None = None) -> types.LearnerState:
+        """The learner states of all runs at the start.
+
+        Args:
+          initial: agent parameters of other runs by their paths, leading axis R, in place of drawn
+            ones; see `agent.begin_with`.
+        """
+        return self.programs.init(self._runs_here, self._runs, self._keys, self.place(initial))
 
     def act(
         self,
@@ -230,8 +235,9 @@ def _programs(agent: Agent, batching: str, mesh: jax.sharding.Mesh) -> Programs:
     """Cached, so that fleets of one agent share what is compiled, as training and analysis do."""
     over_runs = functools.partial(_over_runs, batching=batching, mesh=mesh)
 
-    def init(run, key_data):
-        return agent.init(run, _key(key_data, _INIT))
+    def init(run, key_data, initial):
+        key = _key(key_data, _INIT)
+        return agent.init(run, key) if initial is None else agent.init(run, key, initial)
 
     def act(run, params, frames, key_data, counters, memory, *, policy_name):
         key, observation = _key(key_data, _ACT, *counters), agent.observations.network.stack(frames)

@@ -8,6 +8,15 @@ _LARGEST = 2**31 - 1  # mallopt takes an int
 _HEAP = 2**26  # bytes; an arena that is not the main one consists of heaps of this size
 
 
+def is_late() -> bool:
+    """Whether JAX has started its threads, as it does at the first array or query of devices.
+
+    Importing JAX starts none.
+    """
+    bridge = sys.modules.get("jax._src.xla_bridge")  # JAX says this nowhere else
+    return bridge is not None and bridge.backends_are_initialized()
+
+
 def keep_freed_memory(*, large_blocks: bool) -> None:
     """Makes glibc keep freed memory instead of returning it to the operating system.
 
@@ -33,8 +42,8 @@ def keep_freed_memory(*, large_blocks: bool) -> None:
     to the system, too. So trimming is off: the largest threshold is 2 GiB, and updates of `slac`
     free more.
 
-    Call this function before JAX starts its threads, that is before the first array and the first
-    query of devices; importing JAX starts none. Except on Linux with glibc it does nothing.
+    Call this function before JAX starts its threads (`is_late`). Except on Linux with glibc it does
+    nothing.
 
     Args:
       large_blocks: whether an update allocates blocks above 64 MB.

@@ -36,7 +36,8 @@ from rcrl_jax.training.session import LoopState, Session
 def start(session: Session) -> None:
     """Starts new runs; resets the environment."""
     fleet, observation = session.fleet, begin_episodes(session)
-    session.state = LoopState(0, fleet.init(), observation, None, fleet.init_memory(1))
+    learner, memory = fleet.init(session.initial), fleet.init_memory(1)
+    session.state = LoopState(0, learner, observation, None, memory)
 
 
 def begin_episodes(session: Session) -> np.ndarray:

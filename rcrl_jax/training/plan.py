@@ -12,6 +12,7 @@ from rcrl_jax.runs import records
 from rcrl_jax.runs.paths import RunId, RunPaths
 from rcrl_jax.training.evaluation import EnvironmentMaker
 from rcrl_jax.training.fleet import Fleet
+from rcrl_jax.training.initial import Source
 
 
 class Moment(NamedTuple):
@@ -49,6 +50,7 @@ class Plan:
         one. A resumed run may call it again for the same step.
       observe_period: agent steps.
       backend: what simulates, as manifests name it; None if only the environments know.
+      init_from: whose parameters the runs start from; None means random ones.
     """
 
     preset: str
@@ -69,6 +71,7 @@ class Plan:
     observe: Callable[[Moment], None] | None = None
     observe_period: int = 10_000
     backend: str | None = None
+    init_from: Source | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:

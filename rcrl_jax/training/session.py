@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ class Session(contextlib.ExitStack):
       history: the actions so far.
       frame_log: where the environments keep their frames; None if the agent does not want it.
       step_log: the steps in `frame_log`, of environments that do not repeat; else None.
+      initial: parameters of other runs that new runs start from; None if there are none.
       state: where the loop stands; None before the start.
     """
 
@@ -54,6 +55,7 @@ class Session(contextlib.ExitStack):
         self.history = History(len(plan.runs), plan.total_steps, self.fleet.agent.action.shape)
         self.frame_log: FrameLog | None = None
         self.step_log: StepLog | None = None
+        self.initial: Mapping[str, np.ndarray] | None = None
         self.state: LoopState | None = None
 
     @functools.cached_property

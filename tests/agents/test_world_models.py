@@ -16,7 +16,7 @@ from rcrl_jax.agents.agent import EVALUATION, TRAINING
 from rcrl_jax.agents.make_agent import make_agent
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import network as rssm
-from rcrl_jax.agents.recurrent.model import Memory
+from rcrl_jax.agents.recurrent.model import Filtered
 from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.agents.slac import agent as slac
 from rcrl_jax.agents.slac import network as slac_networks
@@ -509,7 +509,7 @@ def test_a_plan_of_planet_equals_slow_loops():
     config, agent, params = config_of("planet"), agent_of("planet"), state_of("planet").params.agent
     network = model_of("planet")
     rng, key = np.random.default_rng(0), jax.random.key(3)
-    before = Memory(
+    before = Filtered(
         Latent(*(rng.normal(size=(1, size)).astype(np.float32) for size in (3, 6))),
         np.float32([[0.3, -0.8, 0.0, 0.0, 0.0, 0.0]]),
     )

@@ -9,7 +9,7 @@ project's requirements. The file was made from the repository's root with Python
 
 rliable ignores the `random_state` of its functions and draws from NumPy's global generator, which
 is seeded here. The tables of the two synthetic algorithms are part of the file; CURL's 20 seeds are
-those of `rcrl_jax.tables.published`, human-normalised.
+those of Tables 6 and 7 of its paper, human-normalised.
 """
 
 import importlib.metadata
@@ -18,9 +18,9 @@ import pathlib
 import re
 
 import numpy as np
+import pandas as pd
 
 from rcrl_jax import reference
-from rcrl_jax.tables import published
 
 FILE = pathlib.Path(__file__).with_name("rliable_figures.json")
 PAIRS = [("first_20", "second_20"), ("first_20", "second_5"), ("first_5", "second_5")]
@@ -43,7 +43,8 @@ def synthetic_scores() -> dict[str, np.ndarray]:
 
 def curl_scores() -> np.ndarray:
     """`[20, 26]`, human-normalised scores of CURL's published seeds."""
-    scores = published.curl_seeds().pivot(index="seed_row", columns="game", values="score")
+    seeds = pd.read_csv(FILE.with_name("curl_atari100k_20seeds.csv"))
+    scores = seeds.pivot(index="seed_row", columns="game", values="score")
     return np.array([reference.human_normalised(g, scores[g]) for g in reference.games()]).T
 
 

@@ -57,6 +57,26 @@ def test_a_kernel_that_this_processor_cannot_run_is_left_alone(monkeypatch):
     assert native.describe() == native.KERNELS | {"convolution": "Avx2", "stacks": "compiled"}
 
 
+def test_a_compiled_kernel_that_does_not_load_is_not_said_to_be_missing(monkeypatch, tmp_path):
+    folder = tmp_path / "rcrl_jax" / "ops" / "kernels"
+    folder.mkdir(parents=True)
+    (folder / "_adam.abi3.so").write_bytes(b"of another machine")
+    monkeypatch.setattr(native, "FOLDER", folder)
+    monkeypatch.setattr(native, "load", lambda name: None if name == "adam" else types)
+
+    def fail(name):
+        raise ImportError(f"{name}: GLIBCXX_9 not found\nsecond line")
+
+    monkeypatch.setattr(native.importlib, "import_module", fail)
+    advice = native.advice()
+    assert advice.startswith(
+        "adam does not load (rcrl_jax.ops.kernels.adam: GLIBCXX_9 not found), so training is slower"
+    )
+    assert "compiler" not in advice and "\n" not in advice
+    monkeypatch.setattr(native, "load", lambda name: None)
+    assert native.advice().startswith("convolution, encoder, sum_tree, stacks not compiled, adam ")
+
+
 def test_advice_reinstalls_as_it_was_installed(monkeypatch, tmp_path):
     """Not an editable installation where pip has copied the package."""
     (tmp_path / "rcrl_jax" / "ops" / "kernels").mkdir(parents=True)

@@ -105,6 +105,7 @@ def test_a_field_that_is_gone_makes_another_run_only_where_it_changed_the_agent(
     old = _make()
     old["run"]["config"]["return_contrast"] = {"discriminator_norm": value}
     files.write_json_atomically(stored, old)
+    assert manifest.read(stored, as_written=True) == old
     new = _make()
     new["run"]["config"]["return_contrast"] = {}
     if value == "none":
@@ -163,9 +164,8 @@ def test_another_run_is_refused_in_one_line(stored, change, message):
 
 
 def test_a_work_directory_of_another_format_is_refused_in_one_line(stored):
-    """Before format 2, manifests had no format number and other names of fields."""
     old = json.loads(stored.read_text())
-    del old["run"]["format"]
+    old["run"]["format"] = 1
     old["run"]["config"] = {"contrast_batch_size": 64}
     files.write_json_atomically(stored, old)
     with pytest.raises(manifest.WorkdirMismatch) as raised:

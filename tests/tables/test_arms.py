@@ -90,14 +90,6 @@ def test_a_task_of_one_s_own_tells_runs_apart_by_its_samples(monkeypatch):
     assert found == "erainbow_sa(auxiliary=step_gap, return_contrast.anchors=uniform)"
 
 
-@pytest.mark.parametrize("norm, name", [("none", "rcrl"), ("unit", "rcrl({}=unit)")])
-def test_a_field_that_is_gone_counts_only_where_it_changed_the_agent(norm, name):
-    config = manifest.describe_run("rcrl", ATARI["rcrl"], "Pong", 0, 1, "envpool")["config"]
-    config["return_contrast"]["discriminator_norm"] = norm
-    found = arms.arm_of("rcrl", "Pong", config)
-    assert found == name.format("return_contrast.discriminator_norm")
-
-
 def test_an_unknown_field_is_part_of_the_name_in_one_line():
     config = {"auxiliary": [], "a\nb": "\x1b[31mred"}
     assert arms.arm_of("erainbow", "Pong", config) == r"erainbow(a b=\x1b[31mred)"
@@ -148,12 +140,3 @@ def test_what_changes_a_score_is_a_condition(changed):
 )
 def test_game_agent_and_machine_are_no_conditions(changed):
     assert conditions(**changed) == conditions()
-
-
-def test_without_an_algorithm_number_the_commit_tells_runs_apart():
-    old = {"algorithm": None, "format": None}
-    first = conditions(run=old)
-    assert first["algorithm"] == "none (commit abcdefg)"
-    assert first != conditions(run=old, versions={"git_commit": "other"})
-    unknown = conditions(run=old, versions={"git_commit": None})
-    assert unknown["algorithm"] == "none (commit unknown)"

@@ -76,10 +76,9 @@ def test_before_its_last_pair_a_claim_is_undecided_and_has_no_p_value():
 
 
 def test_equal_arms_are_decided_in_at_most_five_percent_of_looks(monkeypatch):
-    """Before and after the deciding pair; equal arms, scores drawn from CURL's published seeds."""
-    table = published.curl_seeds()
+    """Before and after the deciding pair; equal arms, scores drawn from published runs of CURL."""
     tasks = reference.tasks()
-    population = [table.score[table.game == game].to_numpy() for game in GAMES[:6]]
+    population = [published.curl_runs()[game] for game in GAMES[:6]]
     monkeypatch.setattr(claims, "_RESAMPLES", 200)
     monkeypatch.setattr(claims, "_PERMUTATIONS", 999)
     claim, rng, decided = claim_of("rcrl_sac > curl_sac"), np.random.default_rng(0), 0

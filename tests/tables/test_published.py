@@ -102,13 +102,3 @@ def test_the_short_table_repeats_the_long_one_at_100k():
     assert len(at_100k) == 10
     for row in at_100k.itertuples():
         assert row.score == reference.published(row.game, row.agent)
-
-
-def test_curl_seeds_average_to_curls_column():
-    means = published.curl_seeds().groupby("game").score.agg(["size", "mean"])
-    assert set(means["size"]) == {20}
-    for game in reference.games():
-        # The seeds are printed with fewer digits than the mean.
-        assert means["mean"][game] == pytest.approx(
-            reference.published(game, "CURL"), rel=2e-4, abs=0.06
-        )

@@ -98,13 +98,12 @@ def test_old_runs_of_the_repository_have_the_arm_that_they_are_today():
     frame = runs.read(RESULTS).frame
     frame.index = frame.directory.map(lambda directory: str(directory.relative_to(RESULTS)))
     arms = frame.arm
-    assert arms["atari100k/rcrl/RoadRunner/seed_0"] == "rcrl_normal"
-    assert arms["atari100k/erainbow/Qbert/seed_0"] == "erainbow"
+    assert arms["representation/Alien/rcrl/seed_0"] == "rcrl_normal"
     assert arms["mechanism/first/normal_concatenation/rcrl/Alien/seed_0"] == "rcrl_normal"
     assert arms["mechanism/first/ones_difference_product/rcrl/Alien/seed_0"] == "rcrl"
     assert (arms["mechanism/first/uniform_difference_product/rcrl/Alien/seed_0"]
             == "rcrl(embedding_init=uniform)")  # fmt: skip
-    assert arms["dmc/rcrl_sac/cartpole_swingup/seed_0"] == "rcrl_sac(batch_size=32)"
+    assert arms["dmc/state_sac/cartpole_swingup/seed_0"] == "state_sac"
     assert arms["claim/erainbow_sa/Hero/seed_0"] == "erainbow_sa"
 
 
@@ -203,6 +202,8 @@ DAMAGE = {
     "seed": (change("manifest.json", "run", seed="0"), "seed is '0'"),
     "no steps": (change("manifest.json", "run", steps=None), "steps is None"),
     "algorithm": (change("manifest.json", "run", algorithm="two"), "algorithm is 'two'"),
+    "no algorithm": (change("manifest.json", "run", algorithm=None), "algorithm is None"),
+    "no format": (change("manifest.json", "run", format=None), "format is None"),
     "repeat": (change("manifest.json", "environment", action_repeat=0), "action_repeat is 0"),
     "half scores": (put("scores.json", b'{"mean": 1'), "scores.json is damaged"),
     "no returns": (change("scores.json", returns=[]), "it has no returns"),
@@ -229,8 +230,6 @@ DAMAGE = {
         "agent_steps is 2000"),
     "no metrics": (remove("metrics.jsonl"), "metrics.jsonl, to which it belongs, is missing"),
     "no evaluations": (remove("evaluations.jsonl"), "evaluations.jsonl, to which it belongs, is"),
-    "no metrics, old": (both(remove("metrics.jsonl"), change("manifest.json", "run", format=None)),
-                        "metrics.jsonl, to which it belongs, is missing"),
     "digests": (change("scores.json", record_digests={}), "record_digests is not a digest of each"),
     "digest": (change("scores.json", record_digests=5), "record_digests is not a digest of each"),
     "both": (put("diverged.json", b'{"attempts": 2}'), "both scores.json and diverged.json"),

@@ -41,6 +41,22 @@ def test_without_glibc_nothing_is_set(monkeypatch):
     host_memory.keep_freed_memory(large_blocks=True)
 
 
+LATE = """
+import sys
+from rcrl_jax.training import host_memory
+found = [host_memory.is_late()]
+import jax
+found.append(host_memory.is_late())
+jax.devices()
+print(found + [host_memory.is_late()])
+"""
+
+
+def test_settings_are_late_once_jax_has_started_and_not_once_it_is_imported():
+    done = subprocess.run([sys.executable, "-c", LATE], check=True, capture_output=True, text=True)
+    assert done.stdout == "[False, False, True]\n"
+
+
 # Allocates two blocks of 40 MB in a thread, fills and frees them, three times; prints the page
 # faults of each time. An arena's heap has 64 MB, so that the second block begins a new one.
 FAULTS = """

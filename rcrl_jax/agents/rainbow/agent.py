@@ -44,14 +44,8 @@ def make_agent(
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; arguments as of `make_parts`."""
     parts = make_parts(config, spec, makers)
-    embed_pairs = functools.partial(embed, parts)
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=embed_pairs,
-        compare=agent.make_compare(embed_pairs, parts.tasks),
-        run_constants=functools.partial(task.run_constants, parts.tasks),
+        **agent.bind(parts, parts.tasks, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((), jnp.int32),
         observations=parts.observations,
         protocol=settings.environment_protocol(config),
@@ -114,12 +108,18 @@ def make_parts(
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """The state before the first update; see `Agent.init`."""
     network_key, tasks_key, state_key = jax.random.split(key, 3)
     formats = parts.observations
     observation = jnp.zeros((1, *formats.network_shape), formats.network.dtype)
-    agent_params = parts.network.init(network_key, observation, run.num_valid_actions)
+    drawn = parts.network.init(network_key, observation, run.num_valid_actions)
+    agent_params = agent.begin_with(drawn, initial)
     params = types.TrainableParams(agent_params, task.init_params(parts.tasks, tasks_key))
     return agent.first_state(
         parts.tasks, params, agent_params, parts.optimizer.init(params), state_key

@@ -29,7 +29,7 @@ from rcrl_jax.agents import agent, control, world_models
 from rcrl_jax.agents.recurrent import loss as losses
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import DreamerConfig
-from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
+from rcrl_jax.agents.recurrent.model import Filtered, RecurrentModel
 from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.networks.policy import Policy, sample_action
@@ -97,17 +97,23 @@ def make_parts(
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     tasks = parts.world.tasks
     keys = jax.random.split(key, 5)
     feature = jnp.zeros((1, parts.world.network.feature_size))
-    params = DreamerParams(
+    drawn = DreamerParams(
         recurrent_model.init_model(parts.world, keys[0]),
         parts.actor.init(keys[1], feature),
         parts.critic.init(keys[2], feature),
     )
+    params = agent.begin_with(drawn, initial)
     auxiliary = task.init_params(tasks, keys[3])
     return types.LearnerState(
         params=types.TrainableParams(params, auxiliary),
@@ -124,7 +130,7 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
 
 
 def act(
-    parts: Parts, run, params: DreamerParams, observation, memory: Memory, key, policy_name, step
+    parts: Parts, run, params: DreamerParams, observation, memory: Filtered, key, policy_name, step
 ):
     """See `Agent.act`; the observation is `[N, C, 64, 64, 3] uint8`."""
     config = parts.config
@@ -144,7 +150,7 @@ def act(
             sampled, mask, exploration_key, std=config.exploration_std,
             at_random=step < parts.schedule.first_step,
         )  # fmt: skip
-    return action, Memory(latent, action)
+    return action, Filtered(latent, action)
 
 
 def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = 0):
@@ -286,15 +292,10 @@ def make_agent(
     """
     observations = world_models.observation_format(config, spec, config.context)
     parts = make_parts(config, spec, makers)
-    world, phi = parts.world, functools.partial(embed, parts)
+    world = parts.world
     imagined = config.batch_size * config.sequence_length * config.horizon
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=phi,
-        compare=agent.make_compare(phi, world.tasks),
-        run_constants=functools.partial(task.run_constants, world.tasks),
+        **agent.bind(parts, world.tasks, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((world.num_actions,), np.float32),
         observations=observations,
         protocol=control.environment_protocol(config.context),

@@ -26,7 +26,7 @@ Preprocess = Callable[[jax.Array, chex.PRNGKey | None], jax.Array]
 """`(frames [..., 64, 64, 3] uint8, key) -> float32` around zero, of the same shape."""
 
 
-class Memory(NamedTuple):
+class Filtered(NamedTuple):
     """What acting carries from step to step."""
 
     latent: Latent  # a draw from the posterior of the last frame
@@ -120,15 +120,15 @@ def init_model(world: RecurrentModel, key: chex.PRNGKey) -> types.Params:
     return world.network.init(key, image, jnp.zeros((1, world.num_actions)))
 
 
-def init_memory(world: RecurrentModel, number: int) -> Memory:
+def init_memory(world: RecurrentModel, number: int) -> Filtered:
     """See `Agent.init_memory`."""
-    return Memory(world.network.init_latent(number), jnp.zeros((number, world.num_actions)))
+    return Filtered(world.network.init_latent(number), jnp.zeros((number, world.num_actions)))
 
 
 def filter_newest(
     world: RecurrentModel,
     params: types.Params,
-    memory: Memory,
+    memory: Filtered,
     observation: jax.Array,
     key: chex.PRNGKey,
 ) -> Latent:

@@ -14,7 +14,7 @@ from rcrl_jax import types
 from rcrl_jax.agents import agent, control, world_models
 from rcrl_jax.agents.recurrent import model as recurrent_model
 from rcrl_jax.agents.recurrent.config import PlanetConfig
-from rcrl_jax.agents.recurrent.model import Memory, RecurrentModel
+from rcrl_jax.agents.recurrent.model import Filtered, RecurrentModel
 from rcrl_jax.agents.recurrent.network import Latent
 from rcrl_jax.envs.protocol import EnvironmentSpec
 from rcrl_jax.observations import quantise
@@ -51,19 +51,24 @@ def make_parts(
     )  # fmt: skip
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     tasks = parts.world.tasks
     keys = jax.random.split(key, 3)
-    model = recurrent_model.init_model(parts.world, keys[0])
+    model = agent.begin_with(recurrent_model.init_model(parts.world, keys[0]), initial)
     params = types.TrainableParams(model, task.init_params(tasks, keys[1]))
     opt_state = parts.optimizer.init((model, params.auxiliary))
     return agent.first_state(tasks, params, (), opt_state, keys[2])
 
 
 def act(
-    parts: Parts, run, params: types.Params, observation, memory: Memory, key, policy_name, step
+    parts: Parts, run, params: types.Params, observation, memory: Filtered, key, policy_name, step
 ):
     """See `Agent.act`; the observation is `[N, C, 64, 64, 3] uint8`."""
     num_actions = parts.world.num_actions
@@ -86,7 +91,7 @@ def act(
         action = recurrent_model.explore(
             action, mask, exploration_key, std=parts.config.exploration_std, at_random=at_random
         )
-    return action, Memory(latent, action)
+    return action, Filtered(latent, action)
 
 
 def plan(
@@ -178,6 +183,11 @@ def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kin
     return state, types.UpdateResult(window_loss, metrics)
 
 
+def embed(parts: Parts, params: types.Params, pairs: types.Pairs) -> jax.Array:
+    """See `Agent.embed`."""
+    return recurrent_model.embed(parts.world, params, pairs)
+
+
 def make_agent(
     config: PlanetConfig, spec: EnvironmentSpec, makers: Mapping[str, task.TaskMaker]
 ) -> agent.Agent:
@@ -185,14 +195,8 @@ def make_agent(
     observations = world_models.observation_format(config, spec, config.context)
     parts = make_parts(config, spec, makers)
     world = parts.world
-    embed = functools.partial(recurrent_model.embed, world)
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=embed,
-        compare=agent.make_compare(embed, world.tasks),
-        run_constants=functools.partial(task.run_constants, world.tasks),
+        **agent.bind(parts, world.tasks, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((world.num_actions,), np.float32),
         observations=observations,
         protocol=control.environment_protocol(config.context),

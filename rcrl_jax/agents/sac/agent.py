@@ -69,14 +69,8 @@ def make_agent(
 ) -> agent.Agent:
     """Makes the agent of a configuration for an environment; arguments as of `make_parts`."""
     parts = make_parts(config, spec, makers)
-    embed_pairs = functools.partial(embed, parts)
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=embed_pairs,
-        compare=agent.make_compare(embed_pairs, parts.tasks),
-        run_constants=functools.partial(task.run_constants, parts.tasks),
+        **agent.bind(parts, parts.tasks, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((parts.max_num_actions,), np.float32),
         observations=parts.observations,
         protocol=control.environment_protocol(config.frame_stack),
@@ -162,11 +156,16 @@ def resources(config: SacConfig, needs: task.Needs) -> agent.Resources:
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """The state before the first update; see `Agent.init`."""
     del run  # the networks do not depend on the run
     keys = jax.random.split(key, 7)
-    agent_params = parts.model.init(keys[:5])
+    agent_params = agent.begin_with(parts.model.init(keys[:5]), initial)
     params = types.TrainableParams(agent_params, task.init_params(parts.tasks, keys[5]))
     opt_state = OptimizerStates(
         parts.optimizer.init((agent_params.critic, params.auxiliary)),

@@ -16,7 +16,6 @@ Updates of one kind in a row are a phase: Adam's count of steps and the means of
 All updates come before the next action, so that r learns from the actions of one policy.
 """
 
-import functools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -108,12 +107,18 @@ def make_parts(config: SimpleConfig, spec: EnvironmentSpec) -> Parts:
     )  # fmt: skip
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     keys = jax.random.split(key, 3)
     frames = jnp.zeros((1, parts.stack, *parts.config.frame_shape))
-    params = SimpleParams(parts.world.init(keys[0]), parts.policy.init(keys[1], frames))
+    drawn = SimpleParams(parts.world.init(keys[0]), parts.policy.init(keys[1], frames))
+    params = agent.begin_with(drawn, initial)
     opt_state = OptimizerStates(
         parts.model_optimizer.init(params.model), parts.policy_optimizer.init(params.policy)
     )
@@ -346,15 +351,9 @@ def make_agent(
         raise types.Incompatible(f"SimPLe has no auxiliary tasks: {', '.join(makers)}")
     observations.check_frames(spec.frame, config.frame_shape)
     parts = make_parts(config, spec)
-    phi = functools.partial(embed, parts)
     layout = observations.as_rendered(config.frame_shape, np.uint8)
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=phi,
-        compare=agent.make_compare(phi, {}),
-        run_constants=lambda game: {},
+        **agent.bind(parts, {}, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((), np.int32),
         observations=ObservationFormat.uniform(parts.stack, layout)._replace(with_actions=True),
         protocol=EnvironmentProtocol(

@@ -77,7 +77,7 @@ class OptimizerStates(NamedTuple):
     temperature: optax.OptState
 
 
-class Memory(NamedTuple):
+class LastActions(NamedTuple):
     """What acting carries from step to step; the frames come with the observation."""
 
     action: jax.Array  # [N, L - 1, A], the last ones; zero before the episode
@@ -125,7 +125,12 @@ def make_parts(config: SlacConfig, spec: EnvironmentSpec) -> Parts:
     )
 
 
-def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerState:
+def init(
+    parts: Parts,
+    run: types.RunSpec,
+    key: chex.PRNGKey,
+    initial: Mapping[str, jax.Array] | None = None,
+) -> types.LearnerState:
     """See `Agent.init`."""
     del run  # the networks do not depend on the run
     network = parts.network
@@ -133,12 +138,13 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
     image = jnp.zeros((1, world_models.IMAGE_SIZE, world_models.IMAGE_SIZE, 3))
     action = jnp.zeros((1, parts.num_actions))
     features = jnp.zeros((1, parts.length, network.feature_size))
-    params = SlacParams(
+    drawn = SlacParams(
         network.init(keys[0], image, action),
         parts.actor.init(keys[1], features, jnp.zeros((1, parts.length - 1, parts.num_actions))),
         parts.critics.init(keys[2], jnp.zeros((1, network.latent_size)), action),
         jnp.log(jnp.float32(parts.config.initial_temperature)),
     )
+    params = agent.begin_with(drawn, initial)
     opt_state = OptimizerStates(
         parts.model_optimizer.init(params.model),
         *(parts.optimizer.init(part) for part in params[1:]),
@@ -147,14 +153,16 @@ def init(parts: Parts, run: types.RunSpec, key: chex.PRNGKey) -> types.LearnerSt
     return agent.first_state({}, trainable, params.critics, opt_state, keys[3])
 
 
-def init_memory(parts: Parts, number: int) -> Memory:
+def init_memory(parts: Parts, number: int) -> LastActions:
     """See `Agent.init_memory`."""
-    return Memory(
+    return LastActions(
         jnp.zeros((number, parts.length - 1, parts.num_actions)), jnp.zeros(number, jnp.int32)
     )
 
 
-def act(parts: Parts, run, params: SlacParams, observation, memory: Memory, key, policy_name, step):
+def act(
+    parts: Parts, run, params: SlacParams, observation, memory: LastActions, key, policy_name, step
+):
     """See `Agent.act`; the observation is `[N, L, 64, 64, 3] uint8`."""
     noise_key, random_key = jax.random.split(key)
     mask = control.action_mask(run, parts.num_actions)
@@ -169,7 +177,7 @@ def act(parts: Parts, run, params: SlacParams, observation, memory: Memory, key,
         at_random = control.uniform_action(random_key, len(sampled), mask)
         action = jnp.where(step < parts.schedule.first_step, at_random, sampled)
     actions = jnp.concatenate([memory.action, action[:, None]], axis=1)[:, 1:]
-    return action, Memory(actions, memory.age + 1)
+    return action, LastActions(actions, memory.age + 1)
 
 
 def update(parts: Parts, run, state: types.LearnerState, batch: types.Batch, kind: int = JOINT):
@@ -348,14 +356,8 @@ def make_agent(
     observations = world_models.observation_format(config, spec, config.sequence_length)
     parts = make_parts(config, spec)
     rule = control.contrast_rule(config, spec.action_repeat)._replace(number=0)
-    phi = functools.partial(embed, parts)
     return agent.Agent(
-        init=functools.partial(init, parts),
-        act=functools.partial(act, parts),
-        update=functools.partial(update, parts),
-        embed=phi,
-        compare=agent.make_compare(phi, {}),
-        run_constants=lambda game: {},
+        **agent.bind(parts, {}, init=init, act=act, update=update, embed=embed),
         action=jax.ShapeDtypeStruct((parts.num_actions,), np.float32),
         observations=observations,
         protocol=control.environment_protocol(parts.length),
