@@ -25,7 +25,7 @@ import numpy as np
 
 from rcrl_jax import compilation, types, words
 from rcrl_jax.agents.agent import EVALUATION
-from rcrl_jax.config import base, fields
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import gymnasium_games, protocol
 from rcrl_jax.runs import records, workdir
@@ -68,6 +68,7 @@ def train(
     batching: str = "auto",
     devices: int | None = None,
     frame_store: str = "auto",
+    arm: str | None = None,
     say: Callable[[str], None] = words.say,
     **fields_of_config: Any,
 ) -> "Run":
@@ -90,6 +91,7 @@ def train(
       batching: 'map', 'vmap' or 'auto'; see `Fleet`.
       devices: how many devices share the runs; by default all, at most one for each run.
       frame_store: 'host', 'device' or 'auto': where the replay keeps frames.
+      arm: what tables call these runs; by default the preset with the changed fields.
       say: prints a line for the user.
       **fields_of_config: fields without a group, such as `learning_rate=2e-4`.
 
@@ -134,6 +136,7 @@ def train(
         batching=batching,
         devices=devices,
         frame_store=frame_store,
+        arm=arm,
     )
     check_effects(plan, changes)
     carry_out(plan, benchmark.spec(config, games), say, nulls=nulls)
@@ -160,8 +163,8 @@ def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns
       steps: agent steps; runs of other lengths are left out.
 
     Returns:
-      `arm` (the preset, with the fields in which a run differs from it), `game`, `seed`,
-      `agent_steps` and `score`, the mean return.
+      `arm` (the name that the run was given, else the preset with the fields in which it differs),
+      `game`, `seed`, `agent_steps` and `score`, the mean return.
 
     Raises:
       ValueError: one is no directory.
@@ -211,6 +214,7 @@ def make_plan(
     batching: str = "auto",
     devices: int | None = None,
     frame_store: str = "auto",
+    arm: str | None = None,
     make_environment: EnvironmentMaker | None = None,
 ) -> Plan:
     """The plan of one preset on every game with every seed; arguments as of `train`.
@@ -228,11 +232,14 @@ def make_plan(
       batching: how the fleet computes.
       devices: how many share the runs.
       frame_store: where frames are kept.
+      arm: what tables call these runs.
       make_environment: for games that are no benchmark's.
 
     Raises:
       ValueError: a value is out of range.
     """
+    if arm is not None and not presets.is_arm_name(arm):
+        raise ValueError(f"arm {arm!r}: {presets.ARM_NAMES}")
     benchmark = environment_of(config, games[0])
     base.check_run(config, steps, benchmark.games, benchmark.action_repeat(games[0], config))
     runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
@@ -249,6 +256,7 @@ def make_plan(
         batching=batching,
         num_devices=_devices_of(len(runs), devices),
         frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
+        arm=arm,
     )
 
 

@@ -1,12 +1,14 @@
 r"""Compares two arms of your runs on the games that both have, with 95 % intervals.
 
     python -m benchmarks.compare --results=results/mine --first=rcrl --second=erainbow_sa
+    python -m benchmarks.compare --results=results/search --first=small_batch --second=rcrl
     python -m benchmarks.compare --results=runs --first='rcrl(n_step=5)' --second=rcrl
     python -m benchmarks.compare --results=runs --csv=scores.csv
 
-An arm is a preset, yours too, or one with the fields that a run changes. Runs of both arms that
-share game, seed and conditions form pairs, and only pairs count. Prints a table, with a line for
-each game and estimates over all of them, and writes it as `compare.{csv,md,tex,html}`.
+An arm is a preset, or one with changed fields, called as your sweep or --arm named it, else by
+these fields. Runs of both arms that share game, seed and conditions form pairs, and only pairs
+count. Prints a table, with a line for each game and estimates over all of them, and writes it as
+`compare.{csv,md,tex,html}`.
 
 Exploratory: there is no test here, since a test repeated at every added pair decides too often. The
 paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
@@ -22,7 +24,7 @@ from absl import flags
 
 from rcrl_jax import files, words
 from rcrl_jax.programs import command_line
-from rcrl_jax.tables import claims, pools, registered, runs, statistics, table
+from rcrl_jax.tables import arms, claims, pools, registered, runs, statistics, table
 from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell
 
 if TYPE_CHECKING:
@@ -109,6 +111,7 @@ def to_table(
         "Mean of the final scores ± standard deviation over runs; in brackets the number of pairs. "
         f"{unit}: over {words.count('game', len(games))}"
         + (", with 95 % bootstrap intervals." * has_intervals or "."),
+        *arms.notes(frame),
     ]
     if not has_scale:
         notes.append("These games have no reference scores: nothing is normalised.")

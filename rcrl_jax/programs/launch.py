@@ -38,6 +38,9 @@ WORKDIR = flags.DEFINE_string(
     "workdir", None, "where everything is written [default: runs/<preset>-<games>-<seeds>]"
 )
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
+_ARM = flags.DEFINE_string(
+    "arm", None, "what tables call these runs [default: the preset with the changed fields]"
+)
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
     "in the end play without learning, too: uniform actions, the best constant one, the untrained "
@@ -225,6 +228,7 @@ def make_plan(
         given.backend if "backend" in given else benchmark.backends[0],
         directory,
         film=VIDEO.value,
+        arm=_ARM.value,
         make_environment=make_environment,
         **fleet_options(),
     )

@@ -74,7 +74,7 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     free, others = dict(_OURS), itertools.cycle(_OTHERS)
     of_panel = dict(zip(reference.tasks(), panels.flat, strict=True))
     for arm, own in evaluated.groupby("arm", sort=False):
-        preset = arms.preset_of(arm)
+        preset = arms.preset_of(own.settings.iloc[0])
         color, label = free.pop(preset, None) or next(others), _label(arm, own)
         for task, of_task in own.groupby("game"):
             curve = average(points[points.run.isin(of_task.index)])

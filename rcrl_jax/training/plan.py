@@ -48,6 +48,7 @@ class Plan:
         one. A resumed run may call it again for the same step.
       observe_period: agent steps.
       backend: what simulates, as manifests name it; None if only the environments know.
+      arm: what tables call these runs; None for the preset and the fields in which they differ.
     """
 
     preset: str
@@ -67,6 +68,7 @@ class Plan:
     observe: Callable[[Moment], None] | None = None
     observe_period: int = 10_000
     backend: str | None = None
+    arm: str | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-import re
 import sys
 import tomllib
 import typing
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rcrl_jax import files, words
-from rcrl_jax.config import base, fields
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import protocol
 from rcrl_jax.programs import command_line
@@ -156,6 +155,7 @@ class Spec:
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
             f"--workdir={workdir}",
+            *([f"--arm={fleet.arm.name}"] if fleet.arm.overrides else []),
             # A tuple is written as a Python literal, which its flag accepts.
             *(f"--config.{name}={value}" for name, value in fleet.arm.overrides),
         ]  # fmt: skip
@@ -255,11 +255,8 @@ def _read_environments(value: Any) -> dict[str, str]:
 
 
 def _read_arm(where: str, name: str, table: Any, by_name: Mapping[str, Config]) -> Arm:
-    if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in by_name:
-        raise ValueError(
-            f"{where}an arm's name must not be a preset's, and may hold letters, digits, `_`, `.` "
-            "and `-`"
-        )
+    if not presets.is_arm_name(name):
+        raise ValueError(f"{where}{presets.ARM_NAMES}")
     _check_keys(where, table, ("preset", "config"))
     preset = _one_of(f"{where}preset", table["preset"], by_name)
     types = {field.name: field.type for field in fields.named_fields(by_name[preset])}
