@@ -19,12 +19,11 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
 from absl import flags
 
 from rcrl_jax import files, words
 from rcrl_jax.programs import command_line
-from rcrl_jax.tables import arms, claims, pools, registered, runs, statistics, table
+from rcrl_jax.tables import arms, claims, pools, registered, runs, statistics, summary, table
 from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell
 
 if TYPE_CHECKING:
@@ -97,13 +96,18 @@ def to_table(
     games = sorted({*frame.game}, key=runs.game_order)
     raw = pools.paired_scores(frame, first, second, games)
     family = frame.family.iloc[0]
-    has_scale = family in ("atari", "dmc")
+    has_scale = family in summary.UNITS
     normalised = pools.paired_scores(frame, first, second, games, normalised=has_scale)
-    rows = [Row(game, [mean_cell(own[number]) for own in raw]) for number, game in enumerate(games)]
+    rows = [
+        Row(game, [mean_cell(of_arm[number]) for of_arm in raw])
+        for number, game in enumerate(games)
+    ]
     fewest = min(map(len, raw[0]))
     has_intervals = with_intervals and fewest >= statistics.FEWEST_FOR_INTERVAL
-    unit = {"atari": "HNS", "dmc": "return / 1000"}.get(family, "return")
-    estimated = [_estimates(own, has_intervals) for own in normalised]
+    unit = summary.UNITS.get(family, "return")
+    estimated = [
+        summary.estimate_texts(_AGGREGATES, scores, has_intervals) for scores in normalised
+    ]
     for name in _AGGREGATES:
         cells = [Cell(of_arm[name]) for of_arm in estimated]
         rows.append(Row(f"{name} {unit}", cells, separated=name == "mean"))
@@ -132,16 +136,6 @@ def to_table(
     steps = frame.env_steps.iloc[0]
     title = f"{first} and {second} after {steps:,} environment steps"
     return Table(title, "game", [Column(first), Column(second)], rows, notes)
-
-
-def _estimates(scores: statistics.Scores, has_intervals: bool) -> dict[str, str]:
-    """The aggregates of an arm in words, by name."""
-    if not has_intervals:
-        return {name: f"{of(scores).item():.3f}" for name, of in _AGGREGATES.items()}
-    found = statistics.bootstrap_intervals(_AGGREGATES, [scores], np.random.default_rng(0))
-    return {
-        name: f"{one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]" for name, one in found.items()
-    }
 
 
 def run(given: flags.FlagValues) -> None:

@@ -99,7 +99,7 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
         handles |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     order = sorted(handles, key=lambda label: label.endswith(", published"))
     figure.legend(
-        [handles[label] for label in order], order, loc="outside right upper", fontsize=8,
+        [handles[label] for label in order], order, loc="outside right upper", fontsize=10,
         frameon=False,
     )  # fmt: skip
     return figure

@@ -68,6 +68,11 @@ LARGER = Experiment(reference.games(), range(100, 126))
 """What could decide the mean published difference."""
 
 
+def holds_any(frame: pd.DataFrame) -> bool:
+    """Whether one of the runs is judged once, by its own program, and has no interval elsewhere."""
+    return bool((CLAIM.holds(frame) | LARGER.holds(frame)).any())
+
+
 def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
     """Reads every finished run of the presets below `<results>/<preset>`.
 
