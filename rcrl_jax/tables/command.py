@@ -175,12 +175,10 @@ def _other_budgets(wanted: pd.DataFrame, budgets: Sequence[int]) -> list[str]:
 
 
 def _unfinished(begun: pd.DataFrame, drawn: pd.DataFrame) -> list[str]:
-    where = [
-        "only the figure shows it" if i in drawn.index else "it is left out" for i in begun.index
-    ]
+    where = {True: "only the figure shows it", False: "it is left out"}
     return [
-        f"{directory} is not finished: {what}"
-        for directory, what in zip(begun.directory, where, strict=True)
+        f"{run.directory} is not finished: {where[run.Index in drawn.index]}"
+        for run in begun.itertuples()
     ]
 
 

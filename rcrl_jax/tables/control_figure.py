@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import textwrap
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -99,7 +100,9 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
         handles |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     order = sorted(handles, key=lambda label: label.endswith(", published"))
     figure.legend(
-        [handles[label] for label in order], order, loc="outside right upper", fontsize=10,
+        [handles[label] for label in order],
+        [textwrap.fill(label, 30) for label in order],
+        loc="outside right upper", fontsize=10,
         frameon=False,
     )  # fmt: skip
     return figure

@@ -157,16 +157,13 @@ def efficiency(
     """
     points = runs.evaluations(frame[frame.returns.notna() & frame.game.isin(comparison.games)])
     points = points[points.arm.isin(comparison.scores)]
-    points = points.assign(
-        score=[*map(reference.normalised, points.game, points.score)], step=points.agent_steps
-    )
-    table = points.pivot(index=["arm", "game", "run"], columns="step", values="score").dropna(
-        axis=1
-    )
+    points = points.assign(score=[*map(reference.normalised, points.game, points.score)])
+    places = ["arm", "game", "run"]
+    table = points.pivot(index=places, columns="env_steps", values="score").dropna(axis=1)
     if table.empty:
         return None
-    figure, axes = _panel("agent steps", f"interquartile mean, {comparison.unit}")
-    for arm in comparison.scores:
+    figure, axes = _panel("environment steps", f"interquartile mean, {comparison.unit}")
+    for arm in table.index.unique("arm"):
         games = [game.to_numpy() for _, game in table.loc[arm].groupby("game")]  # [n_g, steps]
         _draw_estimate(
             axes, table.columns, _iqm_by_step, games, looks[arm], comparison.has_intervals

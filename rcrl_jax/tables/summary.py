@@ -62,8 +62,8 @@ def score_table(frame: pd.DataFrame) -> Table:
     notes = ["Mean of the final scores ± standard deviation over seeds; in brackets the seeds."]
     for name, arm in frame.groupby("arm", sort=False):
         counts = {
-            "unfinished, in the curves alone": arm.score.isna().sum(),
-            "diverged, counted as random play": arm.diverged.sum(),
+            "unfinished, in the curves alone": int(arm.score.isna().sum()),
+            "diverged, counted as random play": int(arm.diverged.sum()),
         }
         texts = [
             f"{words.count('run', number)} {state}" for state, number in counts.items() if number
