@@ -99,10 +99,11 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     for panel in panels.flat:
         handles |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     order = sorted(handles, key=lambda label: label.endswith(", published"))
+    labels = [textwrap.fill(label, 36) for label in order]
+    # The legend's lines need 0.22 inches each.
+    figure.set_figheight(max(6.4, 0.22 * sum(label.count("\n") + 1 for label in labels)))
     figure.legend(
-        [handles[label] for label in order],
-        [textwrap.fill(label, 30) for label in order],
-        loc="outside right upper", fontsize=10,
+        [handles[label] for label in order], labels, loc="outside right upper", fontsize=10,
         frameon=False,
     )  # fmt: skip
     return figure
