@@ -26,7 +26,7 @@ import numpy as np
 
 from rcrl_jax import compilation, types, words
 from rcrl_jax.agents.agent import EVALUATION
-from rcrl_jax.config import base, fields
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import gymnasium_games, protocol
 from rcrl_jax.runs import records, workdir
@@ -72,6 +72,7 @@ def train(
     frame_store: str = "auto",
     init_from: "Run | str | os.PathLike | None" = None,
     init_part: str = "all",
+    arm: str | None = None,
     say: Callable[[str], None] = words.say,
     **fields_of_config: Any,
 ) -> "Run":
@@ -98,6 +99,7 @@ def train(
         run starts all; of several, each run starts from that of its game and seed.
       init_part: 'all' parameters of these agents, or those of their 'encoder'. Auxiliary tasks
         always start anew.
+      arm: what tables call these runs; by default the preset with the changed fields.
       say: prints a line for the user.
       **fields_of_config: fields without a group, such as `learning_rate=2e-4`.
 
@@ -148,6 +150,7 @@ def train(
         frame_store=frame_store,
         init_from=init_from.directory if isinstance(init_from, Run) else init_from,
         init_part=init_part,
+        arm=arm,
     )
     check_effects(plan, changes)
     carry_out(plan, benchmark.spec(config, games), say, nulls=nulls)
@@ -174,8 +177,8 @@ def scores(*directories: str | os.PathLike, steps: int | None = None) -> Columns
       steps: agent steps; runs of other lengths are left out.
 
     Returns:
-      `arm` (the preset, with the fields in which a run differs from it), `game`, `seed`,
-      `agent_steps` and `score`, the mean return.
+      `arm` (the name that the run was given, else the preset with the fields in which it differs),
+      `game`, `seed`, `agent_steps` and `score`, the mean return.
 
     Raises:
       ValueError: one is no directory.
@@ -225,6 +228,7 @@ def make_plan(
     batching: str = "auto",
     devices: int | None = None,
     frame_store: str = "auto",
+    arm: str | None = None,
     make_environment: EnvironmentMaker | None = None,
     init_from: str | os.PathLike | None = None,
     init_part: str = "all",
@@ -244,6 +248,7 @@ def make_plan(
       batching: how the fleet computes.
       devices: how many share the runs.
       frame_store: where frames are kept.
+      arm: what tables call these runs.
       make_environment: for games that are no benchmark's.
       init_from: a directory whose agents they start from.
       init_part: which part of these.
@@ -256,6 +261,8 @@ def make_plan(
     if init_part != initial.PARTS[0] and init_from is None:
         raise ValueError("init_part: has no effect without init_from")
     source = None if init_from is None else initial.Source(pathlib.Path(init_from), init_part)
+    if arm is not None and not presets.is_arm_name(arm):
+        raise ValueError(f"arm {arm!r}: {presets.ARM_NAMES}")
     benchmark = environment_of(config, games[0])
     base.check_run(config, steps, benchmark.games, benchmark.action_repeat(games[0], config))
     runs = tuple(RunId(*run) for run in itertools.product(games, seeds))
@@ -273,6 +280,7 @@ def make_plan(
         num_devices=_devices_of(len(runs), devices),
         frame_store=build.choose_frame_store(frame_store, pixels=config.observation == "pixels"),
         init_from=source,
+        arm=arm,
     )
 
 

@@ -28,7 +28,7 @@ def train(directory, **changes):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("api") / "first", learning_rate=2e-4)
+    return train(tmp_path_factory.mktemp("api") / "first", learning_rate=2e-4, arm="fast")
 
 
 def test_a_training_gives_what_lies_on_the_disk(run):
@@ -45,6 +45,7 @@ def test_a_training_gives_what_lies_on_the_disk(run):
     assert set(returns.seed) == {0, 1} and returns.agent_steps.max() <= 100
     with pytest.raises(ValueError, match="no metric 'episode_retur': did you mean episode_r"):
         loaded.metrics("episode_retur")
+    assert [*rcrl_jax.scores(run.directory)["arm"]] == ["fast", "fast"]
 
 
 def test_games_that_are_played_again_are_those_of_the_final_evaluation(run):
@@ -100,6 +101,7 @@ def test_the_same_call_says_that_the_run_is_finished_and_another_is_refused(run,
         ({"seeds": []}, "seeds: expected different seeds"),
         ({"seeds": [1, 1]}, "seeds: expected different seeds"),
         ({"steps": 0}, "steps: must be at least 1"),
+        ({"arm": "curl"}, "arm 'curl': an arm's name must not be a preset's"),
         ({"eval_episodes": 0}, "eval_episodes: must be at least 1"),
     ],
 )

@@ -363,20 +363,6 @@ def test_fields_of_the_decisions_exist():
     assert not unknown
 
 
-def test_the_notebook_draws_runs(tmp_path, monkeypatch):
-    for seed in range(2):
-        synthetic.write_run(tmp_path / "runs", "rcrl", "Pong", seed)
-    monkeypatch.chdir(tmp_path)
-    cells = json.loads((ROOT / "docs" / "runs.ipynb").read_text())["cells"]
-    names = {}
-    for cell in cells:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-    assert len(names["frame"]) == 2
-    (panel,) = names["panels"][0]
-    assert panel.get_title() == "Pong" and len(panel.lines) == 3  # two seeds and their mean
-
-
 def test_the_search_of_the_guide_is_read_and_its_tuner_goes_on(tmp_path, monkeypatch):
     text = (ROOT / "docs" / "sweeps.md").read_text()
     (listed,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)

@@ -1,5 +1,6 @@
 """The rows of the paper's tables as configurations."""
 
+import re
 from typing import Any
 
 from rcrl_jax.agents.rainbow.config import MinAtarConfig, RainbowConfig
@@ -180,3 +181,12 @@ def fields_of_own(config: RainbowConfig | SacConfig, kind: str) -> dict[str, Any
 def all_presets() -> dict[str, Config]:
     """All presets."""
     return {**atari_presets(), **MINATAR_PRESETS, **control_presets()}
+
+
+ARM_NAMES = "an arm's name must not be a preset's; it may hold letters, digits and any of `_.=+-`"
+"""What `is_arm_name` asks for."""
+
+
+def is_arm_name(name: str) -> bool:
+    """Whether a preset with changed fields may be called so."""
+    return bool(re.fullmatch(r"\w[\w.=+-]*", name, re.ASCII)) and name not in all_presets()

@@ -1,12 +1,14 @@
 r"""Compares two arms of your runs on the games that both have, with 95 % intervals.
 
     python -m benchmarks.compare --results=results/mine --first=rcrl --second=erainbow_sa
+    python -m benchmarks.compare --results=results/search --first=small_batch --second=rcrl
     python -m benchmarks.compare --results=runs --first='rcrl(n_step=5)' --second=rcrl
     python -m benchmarks.compare --results=runs --csv=scores.csv
 
-An arm is a preset, yours too, or one with the fields that a run changes. Runs of both arms that
-share game, seed and conditions form pairs, and only pairs count. Prints a table, with a line for
-each game and estimates over all of them, and writes it as `compare.{csv,md,tex,html}`.
+An arm is a preset, or one with changed fields, called as your sweep or --arm named it, else by
+these fields. Runs of both arms that share game, seed and conditions form pairs, and only pairs
+count. Prints a table, with a line for each game and estimates over all of them, and writes it as
+`compare.{csv,md,tex,html}`.
 
 Exploratory: there is no test here, since a test repeated at every added pair decides too often. The
 paper's claims are judged by `benchmarks.table1` and `benchmarks.claim`.
@@ -17,12 +19,11 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
 from absl import flags
 
 from rcrl_jax import files, words
 from rcrl_jax.programs import command_line
-from rcrl_jax.tables import claims, pools, registered, runs, statistics, table
+from rcrl_jax.tables import arms, claims, pools, registered, runs, statistics, summary, table
 from rcrl_jax.tables.table import Cell, Column, Row, Table, mean_cell
 
 if TYPE_CHECKING:
@@ -95,13 +96,18 @@ def to_table(
     games = sorted({*frame.game}, key=runs.game_order)
     raw = pools.paired_scores(frame, first, second, games)
     family = frame.family.iloc[0]
-    has_scale = family in ("atari", "dmc")
+    has_scale = family in summary.UNITS
     normalised = pools.paired_scores(frame, first, second, games, normalised=has_scale)
-    rows = [Row(game, [mean_cell(own[number]) for own in raw]) for number, game in enumerate(games)]
+    rows = [
+        Row(game, [mean_cell(of_arm[number]) for of_arm in raw])
+        for number, game in enumerate(games)
+    ]
     fewest = min(map(len, raw[0]))
     has_intervals = with_intervals and fewest >= statistics.FEWEST_FOR_INTERVAL
-    unit = {"atari": "HNS", "dmc": "return / 1000"}.get(family, "return")
-    estimated = [_estimates(own, has_intervals) for own in normalised]
+    unit = summary.UNITS.get(family, "return")
+    estimated = [
+        summary.estimate_texts(_AGGREGATES, scores, has_intervals) for scores in normalised
+    ]
     for name in _AGGREGATES:
         cells = [Cell(of_arm[name]) for of_arm in estimated]
         rows.append(Row(f"{name} {unit}", cells, separated=name == "mean"))
@@ -109,6 +115,7 @@ def to_table(
         "Mean of the final scores ± standard deviation over runs; in brackets the number of pairs. "
         f"{unit}: over {words.count('game', len(games))}"
         + (", with 95 % bootstrap intervals." * has_intervals or "."),
+        *arms.notes(frame),
     ]
     if not has_scale:
         notes.append("These games have no reference scores: nothing is normalised.")
@@ -129,16 +136,6 @@ def to_table(
     steps = frame.env_steps.iloc[0]
     title = f"{first} and {second} after {steps:,} environment steps"
     return Table(title, "game", [Column(first), Column(second)], rows, notes)
-
-
-def _estimates(scores: statistics.Scores, has_intervals: bool) -> dict[str, str]:
-    """The aggregates of an arm in words, by name."""
-    if not has_intervals:
-        return {name: f"{of(scores).item():.3f}" for name, of in _AGGREGATES.items()}
-    found = statistics.bootstrap_intervals(_AGGREGATES, [scores], np.random.default_rng(0))
-    return {
-        name: f"{one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]" for name, one in found.items()
-    }
 
 
 def run(given: flags.FlagValues) -> None:

@@ -45,6 +45,9 @@ _FROM = flags.DEFINE_string(
 )  # fmt: skip
 VIDEO = flags.DEFINE_bool("video", False, "write an MP4 of one final evaluation episode")
 _TRACK = flags.DEFINE_bool("track", False, "send records to Weights & Biases")
+_ARM = flags.DEFINE_string(
+    "arm", None, "what tables call these runs [default: the preset with the changed fields]"
+)
 _NULLS = flags.DEFINE_bool(
     "nulls", False,
     "in the end play without learning, too: uniform actions, the best constant one, the untrained "
@@ -288,6 +291,7 @@ def make_plan(
         given.backend if "backend" in given else benchmark.backends[0],
         directory,
         film=VIDEO.value,
+        arm=_ARM.value,
         make_environment=make_environment,
         init_from=_INIT_FROM.value,
         init_part=_INIT_PART.value,

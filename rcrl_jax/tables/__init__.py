@@ -4,6 +4,7 @@ runs.py         every run below some directories as one data frame; run_files.py
 arms.py         which agent a run trained, and under which conditions
 pools.py        which runs may be pooled
 statistics.py   intervals, the stratified rank test, aggregates
+summary.py      one's own arms by games, and estimates over the games
 published.py    published runs and curves; `rcrl_jax.reference` has the published scores
 scores.py       the paper's score tables with ours beside; control_figure.py its learning curves
 claims.py       the paper's claims, and the rule that judges them

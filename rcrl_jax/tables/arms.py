@@ -3,14 +3,19 @@
 The arm is what a study compares, the agent. The conditions are what must be equal for two runs to
 be pooled: code, budget, evaluation, environment, device. Every entry of a manifest belongs to one
 of them, or to neither because it depends on the game or on the machine.
+
+An arm is called as its sweep named it (`launch.arm` of the manifest), else by its settings: the
+preset with the fields in which it differs.
 """
 
 import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import pandas as pd
 
 from rcrl_jax import reference, words
 from rcrl_jax.agents.rainbow.config import RainbowConfig
@@ -66,9 +71,7 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], kind: str = "image
         ValueError: `auxiliary` is not a list of names.
     """
     candidates = _values_of_presets(game, kind)
-    found = manifest.config_values(config)
-    # A field that the manifest lacks is newer than the run, and its default changed nothing.
-    values = {**candidates[preset], **found}
+    values = _values(candidates[preset], config)
     if not isinstance(values.get("auxiliary", ()), tuple):
         raise ValueError(f"config.auxiliary is {values['auxiliary']!r}, expected a list of names")
     own = presets_of(game)[preset]
@@ -82,14 +85,39 @@ def arm_of(preset: str, game: str, config: Mapping[str, Any], kind: str = "image
     return words.one_line(f"{preset}({differing})", 100_000)  # a name is never cut
 
 
-def preset_of(arm: str) -> str:
-    """The preset of an arm, whatever fields differ: `rcrl` of `rcrl(n_step=5)`."""
-    return arm.partition("(")[0]
+def are_one_agent(described: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether manifests, maybe of several games, are of one preset with the same changed fields."""
+    usual = [_values_of_presets(own["run"]["game"], kind_of(own)) for own in described]
+    presets_of_runs = [own["run"]["preset"] for own in described]
+    pairs = [
+        (of_game[preset], _values(of_game[preset], own["run"]["config"]))
+        for of_game, preset, own in zip(usual, presets_of_runs, described, strict=True)
+    ]
+    changed = {name for preset, values in pairs for name in _differences(values, preset)}
+    # Presets may differ between games. A field that a run changes has one value in all of them.
+    found = {repr([values.get(name) for name in sorted(changed)]) for _, values in pairs}
+    return len(found) == len({*presets_of_runs}) == 1
 
 
-def changes_of(arm: str) -> str:
-    """The fields in which an arm differs from its preset: `(n_step=5)`, or nothing."""
-    return arm.removeprefix(preset_of(arm))
+def kind_of(described: Mapping[str, Any]) -> str:
+    """How the observations of a manifest's game are read, as `arm_of` takes it."""
+    return described["environment"].get("observation", {}).get("read_as", "image")
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """For each arm with a name of its own, the settings that it stands for, in a sentence."""
+    named = frame[frame.arm != frame.settings].groupby("arm", sort=False).settings.unique()
+    return [f"{arm}: {' or '.join(settings)}." for arm, settings in named.items()]
+
+
+def preset_of(settings: str) -> str:
+    """The preset of settings, whatever fields differ: `rcrl` of `rcrl(n_step=5)`."""
+    return settings.partition("(")[0]
+
+
+def changes_of(settings: str) -> str:
+    """The fields in which settings differ from their preset: `(n_step=5)`, or nothing."""
+    return settings.removeprefix(preset_of(settings))
 
 
 def stretches(described: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -166,6 +194,14 @@ def _conditions(family: type[presets.Config]) -> dict[str, tuple[fields.UsedIf, 
     groups = {field.name: field.metadata.get("used_if") for field in dataclasses.fields(family)}
     of_groups = {name: (used_if,) for name, used_if in groups.items() if used_if is not None}
     return of_groups | {field.name: field.conditions for field in fields.named_fields(family())}
+
+
+def _values(preset: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest's `config` by dotted name.
+
+    A field that it lacks is newer than the run, and its default changed nothing.
+    """
+    return {**preset, **manifest.config_values(config)}
 
 
 def _differences(values: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:

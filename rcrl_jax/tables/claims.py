@@ -245,8 +245,8 @@ def judge(claim: Claim, frame: pd.DataFrame) -> Verdict:
     own = own.assign(
         listed=registered.CLAIM.holds(own),
         larger=registered.LARGER.holds(own),
-        arm=own.arm.map(arms.preset_of),
-        changed=own.arm.map(arms.changes_of),
+        arm=own.settings.map(arms.preset_of),
+        changed=own.settings.map(arms.changes_of),
     )
     own = own[own.arm.isin([claim.first, claim.second])]
     is_complete = registered.CLAIM.is_finished(frame)

@@ -117,52 +117,69 @@ def fill(
             each arm has its own conditions, it then has its own budget, and claims are judged at
             that of the arms which they compare.
     """
+    own = frame[frame.family == kind.family]
+    finished = own[own.score.notna()]
     is_free = not budgets and kind.within == "arm"
-    own = frame[(frame.family == kind.family) & frame.score.notna()]
-    preset = own.arm.map(arms.preset_of)
-    if not budgets:
-        compared = preset.isin({*(c.first for c in kind.claims), *(c.second for c in kind.claims)})
-        of_claims = own[compared] if is_free and compared.any() else own
-        budgets = kind.budgets or (pools.budget(of_claims, kind.family),)
-    chosen = preset.isin(presets or kind.presets)
-    of_budget = own.env_steps.isin(budgets) | is_free
-    lines = []
-    others = own.arm[~chosen].value_counts(sort=False)
-    if len(others):
-        counts = ", ".join(f"{arm} ({count})" for arm, count in others.items())
-        lines.append(f"not shown here, runs of {counts}")
-    others = own.env_steps[chosen & ~of_budget].value_counts().sort_index()
-    if len(others):
-        counts = ", ".join(f"{count} of {steps:,}" for steps, count in others.items())
-        steps = others.idxmax()
-        shows = [steps, *budgets[1:]] if steps < budgets[0] else [*budgets[:-1], steps]
-        flag = f"--steps={','.join(map(str, shows))}"
-        lines.append(
-            f"runs of other budgets left out, {counts} steps; for example {flag} shows them"
-        )
-    own = own[chosen & of_budget]
-    found = {*preset[own.index]}
-    steps = "" if is_free else " has these steps"
-    lines += [f"no finished run of {name}{steps}" for name in presets if name not in found]
-    sets = [own] if is_free else [own[own.env_steps == steps] for steps in budgets]
-    shown = [pools.largest(runs_of, kind.within) for runs_of in sets]
-    lines += [line for pool in shown for line in pool.left_out]
-    drawn = runs_shown = pd.concat([pool.runs for pool in shown])
+    budgets = budgets or kind.budgets or (_usual_budget(kind, finished),)
+    is_wanted = finished.settings.map(arms.preset_of).isin(presets or kind.presets)
+    wanted = finished[is_wanted]
+    sets = [wanted] if is_free else [wanted[wanted.env_steps == steps] for steps in budgets]
+    found = [pools.largest(runs_of, kind.within) for runs_of in sets]
+    shown = drawn = pd.concat([pool.runs for pool in found])
+    lines = _other_presets(finished[~is_wanted])
+    if not is_free:
+        lines += _other_budgets(wanted, budgets)
+    there = {arms.preset_of(settings) for runs_of in sets for settings in runs_of.settings}
+    has_steps = "" if is_free else " has these steps"
+    lines += [f"no finished run of {name}{has_steps}" for name in presets if name not in there]
+    lines += [line for pool in found for line in pool.left_out]
     if kind.draw:
-        begun = frame[(frame.family == kind.family) & frame.score.isna() & ~frame.diverged]
-        begun = begun[begun.arm.map(arms.preset_of).isin(presets or kind.presets)]
-        is_new = ~begun.arm.isin(runs_shown.arm) & (begun.evaluations.map(len) > 0)
+        begun = own[own.score.isna() & ~own.diverged]
+        begun = begun[begun.settings.map(arms.preset_of).isin(presets or kind.presets)]
+        is_new = ~begun.arm.isin(shown.arm) & (begun.evaluations.map(len) > 0)
         so_far = pools.largest(begun[is_new], kind.within).runs
-        drawn = pd.concat([runs_shown, so_far])
-        for run in begun.itertuples():
-            where = "only the figure shows it" if run.Index in so_far.index else "it is left out"
-            lines.append(f"{run.directory} is not finished: {where}")
+        drawn = pd.concat([shown, so_far])
+        lines += _unfinished(begun, so_far)
     judged = [
         claims.judge(claim._replace(env_steps=budgets[-1]), frame)
         for claim in kind.claims
         if not presets or {claim.first, claim.second} <= {*presets}
     ]
-    return Shown(kind.make(runs_shown, budgets), judged, runs_shown, drawn, budgets, tuple(lines))
+    return Shown(kind.make(shown, budgets), judged, shown, drawn, budgets, tuple(lines))
+
+
+def _usual_budget(kind: Kind, finished: pd.DataFrame) -> int:
+    """That of the runs, where each arm has its own conditions of those that claims compare."""
+    compared = {preset for claim in kind.claims for preset in (claim.first, claim.second)}
+    is_compared = finished.settings.map(arms.preset_of).isin(compared)
+    of_arms = kind.within == "arm" and is_compared.any()
+    return pools.budget(finished[is_compared] if of_arms else finished, kind.family)
+
+
+def _other_presets(others: pd.DataFrame) -> list[str]:
+    counts = others.arm.value_counts(sort=False)
+    texts = ", ".join(f"{arm} ({count})" for arm, count in counts.items())
+    return [f"not shown here, runs of {texts}"] if texts else []
+
+
+def _other_budgets(wanted: pd.DataFrame, budgets: Sequence[int]) -> list[str]:
+    """A line on the runs that have none of these budgets, with the flag that shows most of them."""
+    counts = wanted.env_steps[~wanted.env_steps.isin(budgets)].value_counts().sort_index()
+    if counts.empty:
+        return []
+    texts = ", ".join(f"{count} of {steps:,}" for steps, count in counts.items())
+    most = counts.idxmax()
+    shows = [most, *budgets[1:]] if most < budgets[0] else [*budgets[:-1], most]
+    flag = f"--steps={','.join(map(str, shows))}"
+    return [f"runs of other budgets left out, {texts} steps; for example {flag} shows them"]
+
+
+def _unfinished(begun: pd.DataFrame, drawn: pd.DataFrame) -> list[str]:
+    where = {True: "only the figure shows it", False: "it is left out"}
+    return [
+        f"{run.directory} is not finished: {where[run.Index in drawn.index]}"
+        for run in begun.itertuples()
+    ]
 
 
 def run(

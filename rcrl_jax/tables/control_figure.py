@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import textwrap
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -74,7 +75,7 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     free, others = dict(_OURS), itertools.cycle(_OTHERS)
     of_panel = dict(zip(reference.tasks(), panels.flat, strict=True))
     for arm, own in evaluated.groupby("arm", sort=False):
-        preset = arms.preset_of(arm)
+        preset = arms.preset_of(own.settings.iloc[0])
         color, label = free.pop(preset, None) or next(others), _label(arm, own)
         for task, of_task in own.groupby("game"):
             curve = average(points[points.run.isin(of_task.index)])
@@ -98,8 +99,11 @@ def draw(frame: pd.DataFrame, end: int) -> Figure:
     for panel in panels.flat:
         handles |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     order = sorted(handles, key=lambda label: label.endswith(", published"))
+    labels = [textwrap.fill(label, 36) for label in order]
+    # The legend's lines need 0.22 inches each.
+    figure.set_figheight(max(6.4, 0.22 * sum(label.count("\n") + 1 for label in labels)))
     figure.legend(
-        [handles[label] for label in order], order, loc="outside right upper", fontsize=8,
+        [handles[label] for label in order], labels, loc="outside right upper", fontsize=10,
         frameon=False,
     )  # fmt: skip
     return figure

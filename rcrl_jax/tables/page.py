@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import markupsafe
@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 
 import rcrl_jax
 from rcrl_jax import reference, words
-from rcrl_jax.tables import command, panels, pools, runs, statistics
-from rcrl_jax.tables.table import render
+from rcrl_jax.tables import command, panels, pools, runs, statistics, summary
+from rcrl_jax.tables.table import Table, render
 
 _FAMILIES = {
     "atari": "Atari",
@@ -57,10 +57,11 @@ class Panel(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Panels that unfold under a title."""
+    """Tables and panels that unfold under a title."""
 
     title: str
-    panels: Sequence[Panel]
+    tables: Sequence[Table] = ()
+    panels: Sequence[Panel] = ()
 
 
 def build(
@@ -84,23 +85,50 @@ def build(
     control = shown["figure_dmc"]
     looks = panels.styles(frame.arm.unique())
 
-    def curves(game: str, own: pd.DataFrame) -> Iterable[tuple[str, Figure]]:
-        is_atari = own.family.iloc[0] == "atari"
-        random = reference.published(game, "Random") if is_atari else None
-        yield "learning curves", panels.learning_curves(own, looks, random)
+    def scores(own_runs: pd.DataFrame) -> tuple[list[Table], list[Panel]]:
+        tables, figures = [summary.score_table(own_runs)], []
+        if found := summary.compare(own_runs):
+            tables += [summary.estimates(found)] if found.unit else []
+            tables.append(summary.improvements(found))
+        if found and found.unit:
+            drawn = {
+                "Performance profiles": panels.profiles(found, looks),
+                "Sample efficiency": panels.efficiency(own_runs, found, looks),
+            }
+            figures = [_panel(title, figure) for title, figure in drawn.items() if figure]
+        return tables, figures
 
-    def measures(_: str, own: pd.DataFrame) -> Iterable[tuple[str, Figure]]:
-        return panels.measures(points[points.run.isin(own.index)], looks)
+    def curves(own_runs: pd.DataFrame) -> list[Panel]:
+        is_atari = own_runs.family.iloc[0] == "atari"
+        return [
+            _panel(
+                game,
+                panels.learning_curves(
+                    seeds, looks, reference.published(game, "Random") if is_atari else None
+                ),
+                f"learning curves on {game}: {panels.describe(seeds)}",
+            )
+            for game, seeds in _by_game(own_runs)
+        ]
+
+    def measures(own_runs: pd.DataFrame) -> list[Panel]:
+        return [
+            _panel(game, figure, f"{title} on {game}")
+            for game, seeds in _by_game(own_runs)
+            for title, figure in panels.measures(points[points.run.isin(seeds.index)], looks)
+        ]
 
     with panels.drawing():
         figure = command.PAPER["figure_dmc"].draw(control.drawn, control.budgets[-1])
         drawn = {
             "figure": _panel("DMControl: ours over published curves", figure),
+            "scores": _blocks(frame, scores),
             "curves": _blocks(
-                frame[(frame.evaluations.map(len) > 0) & ~frame.index.isin(control.drawn.index)],
-                curves,
+                frame[frame.evaluations.map(len) > 0], lambda own_runs: ([], curves(own_runs))
             ),
-            "measures": _blocks(frame[frame.index.isin(points.run)], measures),
+            "measures": _blocks(
+                frame[frame.index.isin(points.run)], lambda own_runs: ([], measures(own_runs))
+            ),
         }
     files = importlib.resources.files("rcrl_jax.tables") / "templates"
     style, script = (
@@ -118,10 +146,11 @@ def build(
         script=script,
         facts=_facts(frame, date=date, commit=commit),
         problems=problems,
+        arms=_legend(frame, looks),
         verdicts=[verdict for one in shown.values() for verdict in one.judged],
-        paper_tables=[
-            one.table._replace(notes=[*one.table.notes, *one.left_out]) for one in shown.values()
-        ],
+        paper_tables=[_ours_first(one) for one in shown.values() if len(one.runs)],
+        published_tables=[_ours_first(one) for one in shown.values() if not len(one.runs)],
+        draws_ours=len(control.drawn) > 0,
         rows=_rows(frame, output.absolute().parent),
         fewest_for_interval=statistics.FEWEST_FOR_INTERVAL,
         **drawn,
@@ -152,21 +181,42 @@ def pool_labels(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _blocks(
-    frame: pd.DataFrame, draw: Callable[[str, pd.DataFrame], Iterable[tuple[str, Figure]]]
+    frame: pd.DataFrame,
+    show: Callable[[pd.DataFrame], tuple[Sequence[Table], Sequence[Panel]]],
 ) -> list[Block]:
-    """A block a pool with the panels of its games; `draw` gives what they say, and figures."""
+    """A block a pool, with the tables and panels of its runs."""
     blocks = []
-    for label, own in pool_labels(frame):
-        games = sorted(own.groupby("game"), key=lambda group: runs.game_order(group[0]))
-        found = [
-            _panel(game, figure, f"{said} on {game}")
-            for game, of_game in games
-            for said, figure in draw(game, of_game)
-        ]
-        counts = {"run": len(own), "arm": own.arm.nunique(), "game": own.game.nunique()}
-        extent = ", ".join(words.count(noun, number) for noun, number in counts.items())
-        blocks.append(Block(f"{label}: {extent}", found))
+    for label, of_pool in pool_labels(frame):
+        counts = {name: of_pool[name].nunique() for name in ("arm", "game")}
+        extent = ", ".join(
+            words.count(noun, number) for noun, number in {"run": len(of_pool), **counts}.items()
+        )
+        blocks.append(Block(f"{label}: {extent}", *show(of_pool)))
     return blocks
+
+
+def _by_game(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    return sorted(frame.groupby("game"), key=lambda group: runs.game_order(group[0]))
+
+
+def _ours_first(shown: command.Shown) -> Table:
+    """The table with our columns first, and with what is left out among its notes."""
+    table = shown.table
+    order = sorted(range(len(table.columns)), key=lambda i: table.columns[i].source != "ours")
+    return table._replace(
+        columns=[table.columns[i] for i in order],
+        rows=[row._replace(cells=[row.cells[i] for i in order]) for row in table.rows],
+        notes=[*table.notes, *shown.left_out],
+    )
+
+
+def _legend(frame: pd.DataFrame, looks: Mapping[str, panels.Style]) -> list[dict[str, Any]]:
+    """Each arm with its look, and the settings of those with a name of their own."""
+    settings = frame.groupby("arm", sort=False).settings.unique()
+    return [
+        {"name": arm, "look": looks[arm], "settings": " or ".join(set(own_settings) - {arm})}
+        for arm, own_settings in settings.items()
+    ]
 
 
 def _panel(title: str, figure: Figure, said: str = "") -> Panel:

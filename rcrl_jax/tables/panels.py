@@ -8,7 +8,7 @@ import base64
 import contextlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -16,18 +16,19 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.lines import Line2D
 
-from rcrl_jax.tables import registered, runs, statistics
+from rcrl_jax import reference
+from rcrl_jax.tables import registered, runs, statistics, summary
 
-_RESAMPLES = 2_000
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "page",  # else identifiers are random
     "text.parse_math": False,  # names may hold dollars
     "axes.formatter.use_mathtext": False,
-    "font.size": 9,
-    "legend.fontsize": 7,
+    # Readable on the page: 11 pixels or more where a panel is 300 wide.
+    "font.size": 11,
+    "legend.fontsize": 11,
     "legend.frameon": False,
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -76,6 +77,11 @@ class Style(NamedTuple):
     color: str
     dash: str = "solid"
 
+    @property
+    def dasharray(self) -> str:
+        """The dash in SVG, for a line three wide."""
+        return {"dashed": "9 4", "dotted": "3 3", "dashdot": "9 3 3 3"}.get(self.dash, "none")
+
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
@@ -91,7 +97,8 @@ def styles(arms: Sequence[str]) -> dict[str, Style]:
     """
     arms = [*(arm for arm in _FIRST if arm in arms), *(arm for arm in arms if arm not in _FIRST)]
     dashes = ("solid", "dashed", "dotted", "dashdot")
-    looks = itertools.product(dashes, matplotlib.color_sequences["petroff10"])
+    colors = map(matplotlib.colors.to_hex, matplotlib.color_sequences["petroff10"])
+    looks = itertools.product(dashes, colors)
     return {
         arm: Style(color, dash)
         for arm, (dash, color) in zip(arms, itertools.cycle(looks), strict=False)
@@ -102,7 +109,7 @@ def to_uri(figure: Figure) -> str:
     """The figure as an image that is part of the page: equal figures give equal text."""
     file = io.BytesIO()
     empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(file, format="svg", metadata=empty, bbox_inches="tight", pad_inches=0.05)
+    figure.savefig(file, format="svg", metadata=empty)
     return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
@@ -115,13 +122,58 @@ def learning_curves(
     play, is a level.
     """
     figure, axes = _panel("agent steps", "score")
-    for arm, own in frame.groupby("arm", sort=False):
-        _draw_arm(axes, own, looks[arm], f"{arm}, {_count(own)}")
+    for arm, of_arm in frame.groupby("arm", sort=False):
+        _draw_arm(axes, of_arm, looks[arm])
     if random is not None:
-        axes.axhline(random, color=_GRAY, linestyle="dotted", linewidth=1,
-                     label=f"random play, published: {random:g}")  # fmt: skip
-    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    return _finish(figure, axes)
+        axes.axhline(random, color=_GRAY, linestyle="dotted", linewidth=1)
+    axes.yaxis.set_major_formatter(_short)
+    return figure
+
+
+def profiles(comparison: summary.Comparison, looks: Mapping[str, Style]) -> Figure:
+    """The share of an arm's runs above each score: higher is better."""
+    figure, axes = _panel(f"score, {comparison.unit}", "share of runs above")
+    every = np.concatenate([game for arm in comparison.scores.values() for game in arm])
+    levels = np.linspace(every.min(), every.max(), 200)
+    estimator = statistics.performance_profile(levels)
+    for arm, scores in comparison.scores.items():
+        _draw_estimate(axes, levels, estimator, scores, looks[arm], comparison.has_intervals)
+    axes.set_ylim(0, 1.02)
+    return figure
+
+
+def efficiency(
+    frame: pd.DataFrame, comparison: summary.Comparison, looks: Mapping[str, Style]
+) -> Figure | None:
+    """The interquartile mean of an arm's runs at the steps at which all runs were evaluated.
+
+    Args:
+        frame: runs of one pool.
+        comparison: of it.
+        looks: as of `styles`.
+
+    Returns:
+        None without such a step.
+    """
+    points = runs.evaluations(frame[frame.returns.notna() & frame.game.isin(comparison.games)])
+    points = points[points.arm.isin(comparison.scores)]
+    points = points.assign(score=[*map(reference.normalised, points.game, points.score)])
+    places = ["arm", "game", "run"]
+    table = points.pivot(index=places, columns="env_steps", values="score").dropna(axis=1)
+    if table.empty:
+        return None
+    figure, axes = _panel("environment steps", f"interquartile mean, {comparison.unit}")
+    for arm in table.index.unique("arm"):
+        games = [game.to_numpy() for _, game in table.loc[arm].groupby("game")]  # [n_g, steps]
+        _draw_estimate(
+            axes, table.columns, _iqm_by_step, games, looks[arm], comparison.has_intervals
+        )
+    return figure
+
+
+def describe(frame: pd.DataFrame) -> str:
+    """How many seeds of each arm are drawn, and which of them are no whole run."""
+    return "; ".join(f"{arm}, {_count(seeds)}" for arm, seeds in frame.groupby("arm", sort=False))
 
 
 def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple[str, Figure]]:
@@ -132,20 +184,23 @@ def measures(points: pd.DataFrame, looks: Mapping[str, Style]) -> Iterator[tuple
     """
     for title, lines in _MEASURES.items():
         figure, axes = _panel("agent steps", title)
-        for arm, own in points.groupby("arm", sort=False):
-            for name, (dash, words) in lines.items():
-                if name in own and len(values := _of_runs(own, name)):
+        meanings = {}
+        for arm, of_arm in points.groupby("arm", sort=False):
+            for name, (dash, meaning) in lines.items():
+                if name in of_arm and len(values := _of_runs(of_arm, name)):
                     mean = values.mean(axis=1)
                     shown = mean.iloc[:: -(-len(mean) // 200)]  # a panel has no more pixels
                     axes.plot(
                         shown.index, shown, color=looks[arm].color, linestyle=dash, linewidth=1.2,
                         marker="o" if len(mean) < 15 else None, markersize=2.5,
-                        label=f"{arm} ({values.shape[1]}), {words}",
+                        label=f"{arm} ({values.shape[1]}), {meaning}",
                     )  # fmt: skip
+                    meanings[meaning] = Line2D([], [], color=_GRAY, linestyle=dash, label=meaning)
         if axes.lines:
             if "AUC" in title:
                 axes.axhline(0.5, color=_GRAY, linewidth=0.8)
-            yield title, _finish(figure, axes)
+            figure.legend(handles=[*meanings.values()], loc="outside lower left")
+            yield title, figure
 
 
 def _of_runs(points: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -155,7 +210,7 @@ def _of_runs(points: pd.DataFrame, measure: str) -> pd.DataFrame:
     return runs.at_common_steps(own, "agent_steps", measure)
 
 
-def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None:
+def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style) -> None:
     """Every seed as a thin line; of two finished seeds the mean, of three an interval too.
 
     Means and intervals are taken at the steps at which all finished seeds have an evaluation. A
@@ -168,26 +223,44 @@ def _draw_arm(axes: Axes, frame: pd.DataFrame, style: Style, label: str) -> None
         look |= {"linewidth": 1.3, "markersize": 3, "markerfacecolor": "white"}
     else:
         look |= {"linewidth": 0.6, "markersize": 1.5, "alpha": 0.55}
-    for _, own in points.groupby("run"):
-        axes.plot(own.agent_steps, own.score, **look, label=label)
-        label = "_"  # one entry an arm
+    for _, of_run in points.groupby("run"):
+        axes.plot(of_run.agent_steps, of_run.score, **look)
     whole = frame.index[frame.returns.notna()]
     scores = runs.at_common_steps(points[points.run.isin(whole)], "agent_steps", "score")
     if scores.shape[1] < 2 or scores.empty:
         return
-    look |= {"linewidth": 2, "markersize": 3, "alpha": 1}
-    axes.plot(scores.index, scores.mean(axis=1), **look)
-    is_listed = registered.CLAIM.holds(frame) | registered.LARGER.holds(frame)
-    if scores.shape[1] >= statistics.FEWEST_FOR_INTERVAL and not is_listed.any():
-        interval = statistics.bootstrap_intervals(
-            {"mean": lambda drawn: np.stack([x.mean(axis=-1) for x in drawn], axis=-1)},
-            [list(scores.to_numpy(np.float64))],
-            np.random.default_rng(0),
-            resamples=_RESAMPLES,
-        )["mean"]
-        axes.fill_between(
-            scores.index, interval.low, interval.high, color=style.color, alpha=0.18, linewidth=0
-        )
+    seeds = scores.to_numpy(np.float64).T  # [n, steps]
+    has_interval = len(seeds) >= statistics.FEWEST_FOR_INTERVAL and not registered.holds_any(frame)
+    _draw_estimate(axes, scores.index, _mean_by_step, [seeds], style, has_interval)
+
+
+def _draw_estimate(
+    axes: Axes,
+    x: Sequence[float],
+    estimator: Callable[[statistics.Scores], np.ndarray],
+    scores: statistics.Scores,
+    style: Style,
+    has_interval: bool,
+) -> None:
+    """A thick line, with a band for the interval."""
+    found = summary.estimate({"": estimator}, [scores], has_interval)[""]
+    marker = "o" if len(x) < 30 else None
+    axes.plot(
+        x, found.estimate, color=style.color, linestyle=style.dash, linewidth=2,
+        marker=marker, markersize=3,
+    )  # fmt: skip
+    if has_interval:
+        axes.fill_between(x, found.low, found.high, color=style.color, alpha=0.18, linewidth=0)
+
+
+def _mean_by_step(scores: statistics.Scores) -> np.ndarray:
+    """Of the runs `[..., n, steps]` of one game."""
+    return scores[0].mean(axis=-2)
+
+
+def _iqm_by_step(scores: statistics.Scores) -> np.ndarray:
+    """Of runs `[..., n_g, steps]` of each game."""
+    return statistics.interquartile_mean([np.swapaxes(game, -2, -1) for game in scores])
 
 
 def _count(frame: pd.DataFrame) -> str:
@@ -197,15 +270,19 @@ def _count(frame: pd.DataFrame) -> str:
     return ", ".join(words + [f"{count} {name}" for name, count in counts.items() if count])
 
 
-def _panel(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(4.2, 2.7))
+def _panel(x: str, title: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.2, 2.9), layout="constrained")
+    figure.suptitle(title, x=0.01, horizontalalignment="left", fontsize="medium")
     axes = figure.add_subplot()
     axes.set_xlabel(x)
-    axes.set_title(y, loc="left", fontsize=9)
+    axes.xaxis.set_major_formatter(_short)
     return figure, axes
 
 
-def _finish(figure: Figure, axes: Axes) -> Figure:
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
-    return figure
+def _short(value: float, position: int | None = None) -> str:
+    """A number at a tick: 0.5, 20, 1.5k, 2M."""
+    del position
+    for scale, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:g}{unit}"
+    return f"{value:g}"

@@ -41,7 +41,7 @@ class Experiment(NamedTuple):
 
     def holds(self, frame: pd.DataFrame) -> pd.Series:
         """Which runs belong to it, wherever they lie: equal runs are equal."""
-        is_arm = frame.arm.isin(PRESETS) & (frame.env_steps == STEPS)
+        is_arm = frame.settings.isin(PRESETS) & (frame.env_steps == STEPS)
         return is_arm & frame.game.isin(self.games) & frame.seed.isin(self.seeds)
 
     def paired_scores(self, frame: pd.DataFrame) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -66,6 +66,11 @@ CLAIM = Experiment(("Hero", "UpNDown", "Asterix", "MsPacman"), range(9))
 """The list of the claim."""
 LARGER = Experiment(reference.games(), range(100, 126))
 """What could decide the mean published difference."""
+
+
+def holds_any(frame: pd.DataFrame) -> bool:
+    """Whether one of the runs is judged once, by its own program, and has no interval elsewhere."""
+    return bool((CLAIM.holds(frame) | LARGER.holds(frame)).any())
 
 
 def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
@@ -98,7 +103,7 @@ def read_runs(results: pathlib.Path, presets: Sequence[str]) -> pd.DataFrame:
 
 
 def read_finished(*roots: pathlib.Path) -> pd.DataFrame:
-    """Reads every finished run below those of the directories that exist.
+    """Reads every finished run below those of the directories that exist; arms by their settings.
 
     Raises:
         ValueError: a run is damaged, or contradicts another one.
@@ -106,7 +111,7 @@ def read_finished(*roots: pathlib.Path) -> pd.DataFrame:
     frame, problems = runs.read(*filter(pathlib.Path.is_dir, roots), unfinished=True)
     if problems:
         raise ValueError(problems[0])
-    return frame[frame.score.notna()]
+    return frame[frame.score.notna()].assign(arm=frame.settings)
 
 
 def refuse_differing(frame: pd.DataFrame, name: str) -> None:

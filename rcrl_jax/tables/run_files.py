@@ -35,7 +35,8 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
             directory    where its files lie
             family       `atari`, `dmc`, `minatar`, or `own` of a game of one's own
             preset       name that it was started with
-            arm          the agent: a preset of today, or one with the fields that differ
+            arm          what the agent is called, see `arms`; None where no name is kept
+            settings     the agent: a preset of today, or one with the fields that differ
             game, seed   game or task, and the run's seed
             agent_steps  actions that the run is planned for
             score        mean return of the final evaluation; None if unfinished. A diverged run, of
@@ -61,10 +62,9 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     repeat = _action_repeat(described)
     score, returns, diverged = _read_result(directory, game, preset)
     try:
-        kind = described["environment"].get("observation", {}).get("read_as", "image")
         source = {n: v for n, v in run.get("init_from", {}).items() if n != "sha256"}
         config = run["config"] | ({"init_from": source} if source else {})
-        arm = arms.arm_of(preset, game, config, kind)
+        settings = arms.arm_of(preset, game, config, arms.kind_of(described))
     except ValueError as error:
         raise ValueError(f"{path}: {error}; {_RESTORE}") from None
     evaluations = _read_evaluations(directory / "evaluations.jsonl", steps, repeat)
@@ -72,7 +72,8 @@ def read_run(directory: pathlib.Path) -> dict[str, Any]:
     return {
         "directory": directory,
         "family": reference.family_of(game, preset),
-        "arm": arm,
+        "arm": described["launch"].get("arm"),
+        "settings": settings,
         "preset": preset,
         "game": game,
         "seed": seed,
@@ -105,6 +106,9 @@ def _read_manifest(path: pathlib.Path) -> dict[str, Any]:
             f"{path}: preset is {preset!r}, none of config/presets.py for {game}; read it with the "
             "code that has this preset, or move the run away"
         )
+    arm = described["launch"].get("arm")
+    if not isinstance(arm, str | None):
+        raise ValueError(f"{path}: launch.arm is {arm!r}, expected a name; {_RESTORE}")
     resumed = described["launch"].get("resumed", [])
     if not isinstance(resumed, list) or not all(
         isinstance(own, Mapping)

@@ -24,13 +24,14 @@ import numpy as np
 import pandas as pd
 
 from rcrl_jax import reference, words
+from rcrl_jax.config import presets
 from rcrl_jax.envs import minatar
 from rcrl_jax.runs import records
 from rcrl_jax.tables import arms, run_files
 
 COLUMNS = (
-    "directory", "family", "preset", "arm", "game", "seed", "agent_steps", "score", "returns",
-    "evaluations", "diverged", "metrics", "commit", "manifest", "pool",
+    "directory", "family", "preset", "arm", "settings", "game", "seed", "agent_steps", "score",
+    "returns", "evaluations", "diverged", "metrics", "commit", "manifest", "pool",
 )  # fmt: skip
 """Of the data frame; every other column is a condition."""
 
@@ -82,6 +83,7 @@ def read(*roots: str | os.PathLike, unfinished: bool = False) -> Reading:
             )
             continue
         found.append(run)
+    _name_arms(found, problems)
     frame = _frame(found)
     frame = _without_contradictions(frame, problems)
     return Reading(frame.reset_index(drop=True), tuple(map(words.one_line, problems)))
@@ -169,6 +171,23 @@ def at_common_steps(points: pd.DataFrame, step: str, value: str) -> pd.DataFrame
     return points.pivot(index=step, columns="run", values=value).dropna()
 
 
+def _name_arms(found: Sequence[dict[str, Any]], problems: list[str]) -> None:
+    """Calls runs by the name that they keep if it stands for one agent, else by their settings."""
+    of_name = collections.defaultdict(list)
+    for run in found:
+        of_name[run["arm"]].append(run)
+    for name, own in of_name.items():
+        settings = dict.fromkeys(run["settings"] for run in own)
+        keeps = name is not None and presets.is_arm_name(name)
+        if keeps and len(settings) > 1:
+            keeps = arms.are_one_agent([run["manifest"] for run in own])
+        if not keeps and name is not None:
+            which = " and ".join(settings)
+            problems.append(f"{name!r} names {which}: these runs are called by their settings")
+        for run in own:
+            run["arm"] = name if keeps else run["settings"]
+
+
 def _frame(found: Sequence[dict[str, Any]]) -> pd.DataFrame:
     rows = [
         {name: value for name, value in run.items() if name != "conditions"} | run["conditions"]
@@ -184,10 +203,10 @@ def _frame(found: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _order(run: dict[str, Any]) -> tuple:
-    presets = list(arms.presets_of(run["game"]))
+    known = list(arms.presets_of(run["game"]))
     arm = run["arm"]
     # Presets of today before arms with changed fields.
-    rank = presets.index(arm) if arm in presets else len(presets)
+    rank = known.index(arm) if arm in known else len(known)
     return (run["family"], rank, arm, game_order(run["game"]), run["seed"], str(run["directory"]))
 
 

@@ -12,7 +12,7 @@ otherwise.
 import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,12 +60,13 @@ class _Filled(NamedTuple):
     """A column with its cells.
 
     The columns among which the best of a row is marked have `contest` in common; a column that does
-    not compete has none.
+    not compete has none. `peer` is the published system that an arm of ours is like.
     """
 
     column: Column
     cells: Sequence[Cell]
     contest: str = ""
+    peer: str = ""
 
 
 def read_others(paths: Sequence[str | os.PathLike]) -> pd.DataFrame:
@@ -115,7 +116,7 @@ def table1(
     games = reference.games()
     filled = [_published_atari(agent, games, contest="") for agent in ("Human", "Random")]
     filled += _beside_published(
-        frame.arm.unique(),
+        frame,
         reference.PAPER_COLUMN,
         lambda agent: _published_atari(agent, games),
         lambda arm: _Filled(Column(arm, "ours"), _means(frame, arm, games), "ours"),
@@ -132,11 +133,12 @@ def table1(
     notes = [
         "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
         f"runs. {_OURS_NOTE}",
+        *arms.notes(frame),
         _aggregate_note(len(games)),
         *_median_notes(filled, games),
         *_incomplete_notes(filled, games),
         *_best_notes(frame),
-        *([] if "simple" in map(arms.preset_of, frame.arm) else [_NO_SIMPLE_NOTE]),
+        *([] if "simple" in map(arms.preset_of, frame.settings) else [_NO_SIMPLE_NOTE]),
         *_protocol_notes("atari", filled),
         *_warnings(frame, env_steps, 100_000),
         *([_SINGLE_NOTE] if is_single else []),
@@ -166,6 +168,7 @@ def table2(frame: pd.DataFrame, budgets: Sequence[int]) -> Table:
     notes = [
         "Ours: mean over runs of the final evaluation's mean return; in brackets the number of "
         f"runs. Published figures of 1.5M: 3 seeds of 10 episodes each (inferred). {_OURS_NOTE}",
+        *arms.notes(frame),
         _aggregate_note(len(games)),
     ]
     for budget, steps in zip(sorted(printed.index.unique(1)), budgets, strict=True):
@@ -180,7 +183,7 @@ def table2(frame: pd.DataFrame, budgets: Sequence[int]) -> Table:
             column = Column(f"{arm}\n{short_steps(steps)}", "ours")
             return _Filled(column, _means(own, arm, games), f"ours {steps}")
 
-        filled += _beside_published(own.arm.unique(), BUDGET_SYSTEMS, theirs, ours)
+        filled += _beside_published(own, BUDGET_SYSTEMS, theirs, ours)
         notes += _warnings(own, steps, budget)
     title = _title("Atari", sorted(printed.index.unique(1)), budgets)
     rows = [*_rows(filled, games), *_aggregate_rows(filled, games)]
@@ -210,17 +213,18 @@ def control_table(frame: pd.DataFrame) -> Table:
     def ours(arm: str) -> _Filled:
         own = dict(list(points[points.arm == arm].groupby(["env_steps", "game"]).score))
         cells = [mean_cell(own.get(place, ())) for place in places]
-        reads_state = arms.preset_of(arm) == "state_sac"
+        reads_state = "state_sac" in map(arms.preset_of, frame.settings[frame.arm == arm])
         return _Filled(Column(arm, "ours"), cells, "ours" * (not reads_state))
 
     filled = [theirs(agent) for agent in DMC_OTHERS]
-    filled += _beside_published(frame.arm.unique(), reference.CONTROL_COLUMN, theirs, ours)
+    filled += _beside_published(frame, reference.CONTROL_COLUMN, theirs, ours)
     labels = [f"{task}, {short_steps(steps)}" for steps, task in places]
     unseen = sorted({*frame.arm} - {*points.arm[points.env_steps.isin(budgets)]})
     notes = [
         "Mean return ± standard deviation over runs; in brackets the number of ours. At a step "
         "before their end, runs are scored by their evaluation there, which has fewer episodes.",
         f"{_OURS_NOTE} Agents that read the state do not compete.",
+        *arms.notes(frame),
         "The paper prints no figure of RCRL on DMControl, only curves.",
         *([f"Not evaluated at these steps: {', '.join(unseen)}."] if unseen else []),
         *_protocol_notes("dmc", filled),
@@ -238,20 +242,21 @@ def control_table(frame: pd.DataFrame) -> Table:
 
 
 def _beside_published(
-    ours_of: Iterable[str],
+    frame: pd.DataFrame,
     peers: Mapping[str, str],
     theirs: Callable[[str], _Filled],
     ours: Callable[[str], _Filled],
 ) -> list[_Filled]:
-    """Each published system followed by the arms of its presets, then the other arms.
+    """Each published system followed by the arms of `frame` that are like it, then the others.
 
     `peers` says which published system a preset is; `theirs` and `ours` make columns.
     """
-    peer_of = {arm: peers.get(arms.preset_of(arm)) for arm in ours_of}
+    settings = dict(zip(frame.arm, frame.settings, strict=True))
+    peer_of = {arm: peers.get(arms.preset_of(own)) for arm, own in settings.items()}
     filled = []
     for agent in dict.fromkeys(peers.values()):
         filled.append(theirs(agent))
-        filled += [ours(arm) for arm, peer in peer_of.items() if peer == agent]
+        filled += [ours(arm)._replace(peer=agent) for arm, p in peer_of.items() if p == agent]
     return filled + [ours(arm) for arm, peer in peer_of.items() if peer is None]
 
 
@@ -358,9 +363,9 @@ def _incomplete_notes(filled: Sequence[_Filled], games: Sequence[str]) -> list[s
         means = {
             column.column.source: statistics.mean_of_game_means(_normalised(column, games)).item()
         }
-        agent = reference.PAPER_COLUMN.get(arms.preset_of(name))
-        if agent in theirs:
-            shared = theirs[agent]._replace(cells=[theirs[agent].cells[n] for n in present])
+        if column.peer:
+            peer = theirs[column.peer]
+            shared = peer._replace(cells=[peer.cells[n] for n in present])
             own = _normalised(shared, [games[n] for n in present])
             means["published"] = statistics.mean_of_game_means(own).item()
         texts = ", ".join(f"{name} {100 * mean:.1f} %" for name, mean in means.items())

@@ -123,6 +123,16 @@ def interquartile_mean(scores: Scores) -> np.ndarray:
     return stats.trim_mean(np.concatenate(scores, axis=-1), 0.25, axis=-1)
 
 
+def optimality_gap(scores: Scores) -> np.ndarray:
+    """Mean over all runs of what they lack to 1, `[...]`; those above lack nothing."""
+    return np.maximum(1 - np.concatenate(scores, axis=-1), 0).mean(axis=-1)
+
+
+def performance_profile(levels: np.ndarray) -> Callable[[Scores], np.ndarray]:
+    """Makes an estimator of the share of all runs above each level, `[..., levels]`."""
+    return lambda scores: (np.concatenate(scores, axis=-1)[..., None, :] > levels[:, None]).mean(-1)
+
+
 def difference(estimator: Callable[[Scores], np.ndarray]) -> Callable[[Scores, Scores], np.ndarray]:
     """Makes an estimator of two arms: that of the first arm minus that of the second."""
     return lambda first, second: estimator(first) - estimator(second)

@@ -111,6 +111,7 @@ def _describe_runs(session: Session) -> list[dict[str, Any]]:
     plan, fleet, evaluation = session.plan, session.fleet, session.fleet.agent.evaluation
     described, here = [], manifest.circumstances()
     here["device"] |= {"used": fleet.num_devices, "batching": fleet.batching}
+    here["launch"] |= {"arm": plan.arm} if plan.arm else {}
     for row in range(len(plan.runs)):
         own = pools.describe_one(session.environment.description, row)
         protocol = {

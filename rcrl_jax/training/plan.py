@@ -51,6 +51,7 @@ class Plan:
       observe_period: agent steps.
       backend: what simulates, as manifests name it; None if only the environments know.
       init_from: whose parameters the runs start from; None means random ones.
+      arm: what tables call these runs; None for the preset and the fields in which they differ.
     """
 
     preset: str
@@ -72,6 +73,7 @@ class Plan:
     observe_period: int = 10_000
     backend: str | None = None
     init_from: Source | None = None
+    arm: str | None = None
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -100,6 +100,23 @@ def test_the_larger_experiment_has_no_intervals(tmp_path):
     assert "belong to a pre-registered experiment" in text and "[" not in text
 
 
+def test_the_name_of_an_arm_is_its_name_everywhere(tmp_path):
+    """In the table, in CSV and in Python; its settings stand once, below the table."""
+    changes = {"return_contrast.batch_size": 8, "batch_size": 8}
+    for seed in range(2):
+        write_run(tmp_path / "results", "rcrl", "Pong", seed, 1.0)
+        root = tmp_path / "results" / "short"
+        write_run(root, "rcrl", "Pong", seed, 2.0, changes=changes, arm="short")
+    result = compare(tmp_path, "--first=short", "--second=rcrl", f"--csv={tmp_path}/scores.csv")
+    assert result.returncode == 0, result.stderr
+    settings = "rcrl(return_contrast.batch_size=8, batch_size=8)"
+    text = " ".join(result.stdout.split())
+    assert "short and rcrl after 1,000" in text and text.count("short: " + settings) == 1
+    assert text.count(settings) == 1
+    assert [*pd.read_csv(tmp_path / "scores.csv").arm] == ["rcrl", "rcrl", "short", "short"]
+    assert {*rcrl_jax.scores(tmp_path / "results")["arm"]} == {"rcrl", "short"}
+
+
 def test_scores_of_all_runs_are_data(tmp_path, monkeypatch):
     for arm, game, seed, score in (
         ("rcrl", "Pong", 0, 1.0), ("rcrl", "Alien", 0, 2.0), ("rcrl", "Pong", 1, 3.0),

@@ -22,7 +22,7 @@ def test_the_page_is_written_and_what_is_left_out_is_named(tmp_path):
     assert result.stdout == f"{output}: runs: 1, left out: 1\n"
     text = output.read_text(encoding="utf-8")
     assert 'href="../results/sac_aug/walker_walk/seed_0/"' in text
-    assert "No run outside the figure of DMControl has an evaluation yet." in text
+    assert "Claims without pairs of runs: 9" in text
 
 
 def test_a_missing_directory_is_refused_and_an_old_page_stays(tmp_path):

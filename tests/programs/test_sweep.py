@@ -76,7 +76,9 @@ def test_a_real_fleet_from_start_to_results(spec, tmp_path):
     for game in ("Pong", "Alien"):
         paths = RunPaths(tmp_path / "results" / "toy" / "small", "curl", game, 1)
         assert len(json.loads(paths.scores.read_text())["returns"]) == 2
-        run = json.loads(paths.manifest.read_text())["run"]
+        described = json.loads(paths.manifest.read_text())
+        run = described["run"]
+        assert described["launch"]["arm"] == "small"
         assert run["algorithm"] == 2 and run["steps"] == 60
         values = manifest.config_values(run["config"]) | {"curl.reduced_games": ["Pong", "Boxing"]}
         assert {name: values[name] for name in FIELDS} == FIELDS

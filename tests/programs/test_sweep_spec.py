@@ -39,7 +39,8 @@ def test_command_and_paths_of_a_preset_and_of_an_arm(read, tmp_path):
     command = spec.make_command(alone(preset), tmp_path)
     assert command[1:] == ["-m", "rcrl_jax.programs.atari100k", *common, f"--workdir={tmp_path}"]
     assert spec.make_command(alone(arm), tmp_path)[len(command) :] == [
-        "--config.hidden_size=16", "--config.auxiliary=('curl',)", "--config.learning_rate=1.0"
+        "--arm=small", "--config.hidden_size=16",
+        "--config.auxiliary=('curl',)", "--config.learning_rate=1.0"
     ]  # fmt: skip
     assert spec.make_config(arm).auxiliary == ("curl",)
     assert read("steps = 2000", "steps = 1e5").steps == 100_000
@@ -126,6 +127,7 @@ def test_wrong_fields_of_all_arms_are_refused(read, more, says):
         ('"results/toy"', "3", "results: expected a directory, got 3"),
         ("[[blocks]]", "[blocks]", "blocks: expected [[blocks]] tables"),
         ("[arms.small]", '[arms."a/b"]', "arms.a/b: an arm's name"),
+        ("[arms.small]", "[arms.minatar_rcrl]", "arms.minatar_rcrl: an arm's name"),
         ('preset = "rcrl"', 'preset = "rcl"', "arms.small: preset: unknown 'rcl': did you mean"),
         ("{ hidden_size = 16 }", "3", "arms.small: config: expected changed fields, got 3"),
         ("hidden_size = 16", "hiden_size = 16", "did you mean hidden_size"),

@@ -24,6 +24,7 @@ def write_run(
     steps: int = 1000,
     episodes: int = 10,
     changes: dict[str, Any] | None = None,
+    arm: str | None = None,
     **run: Any,
 ) -> pathlib.Path:
     """Writes a run with evaluations at half and at all of its steps; returns its directory.
@@ -37,6 +38,7 @@ def write_run(
         steps: agent steps.
         episodes: how many final returns there are, an even number.
         changes: fields of the preset that the run changes.
+        arm: the name that its sweep gave it.
         run: entries of the manifest's section `run` that the run changes.
     """
     directory = root / preset / game / f"seed_{seed}"
@@ -52,7 +54,7 @@ def write_run(
             "protocol": {"final_episodes": episodes, "periodic_episodes": 2},
             "versions": {"git_commit": "0123456789"},
             "device": {"platform": "cpu"},
-            "launch": {},
+            "launch": {"arm": arm} if arm else {},
         },
     )
     final = [score - 1.0, score + 1.0] * (episodes // 2) if score is not None else None

@@ -95,6 +95,45 @@ def test_an_unknown_field_is_part_of_the_name_in_one_line():
     assert arms.arm_of("erainbow", "Pong", config) == r"erainbow(a b=\x1b[31mred)"
 
 
+def agents(*runs):
+    """Manifests of runs `(preset, game, changes)`."""
+    return [
+        {
+            "run": manifest.describe_run(
+                preset, fields.replace(arms.presets_of(game)[preset], changes), game, 0, 1, None
+            ),
+            "environment": {},
+        }
+        for preset, game, changes in runs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_one"),
+    [
+        ([("rcrl", "Pong", {"n_step": 5}), ("rcrl", "Alien", {"n_step": 5})], True),
+        ([("rcrl", "Pong", {"n_step": 5}), ("rcrl", "Alien", {"n_step": 3})], False),
+        ([("rcrl", "Pong", {"n_step": 5}), ("rcrl", "Alien", {})], False),
+        ([("rcrl", "Pong", {"n_step": 5}), ("curl", "Pong", {"n_step": 5})], False),
+        # 2e-4 is the rate of the preset on cheetah_run alone.
+        (
+            [
+                ("rcrl_sac", game, {"learning_rate": 2e-4})
+                for game in ("cheetah_run", "walker_walk")
+            ],
+            True,
+        ),
+        ([("rcrl_sac", game, {"filters": 4}) for game in ("cheetah_run", "walker_walk")], True),
+        (
+            [("rcrl_sac", "cheetah_run", {}), ("rcrl_sac", "walker_walk", {"learning_rate": 1e-4})],
+            False,
+        ),
+    ],
+)
+def test_a_changed_field_has_one_value_in_all_runs_of_an_agent(runs, is_one):
+    assert arms.are_one_agent(agents(*runs)) == is_one
+
+
 def conditions(run=(), environment=(), protocol=(), versions=(), device=(), **planned):
     described = {
         "run": {"algorithm": 2, "format": 2, "backend": "envpool", "config": {}, **dict(run)},

@@ -40,7 +40,7 @@ def write(root, rows, **run):
 def frame_of(rows, steps=STEPS, family="atari") -> pd.DataFrame:
     """Such runs under equal conditions as if they had been read."""
     frame = pd.DataFrame(rows, columns=["arm", "game", "seed", "score"])
-    return frame.assign(family=family, env_steps=steps, pool=0, algorithm=2)
+    return frame.assign(settings=frame.arm, family=family, env_steps=steps, pool=0, algorithm=2)
 
 
 def judge(root, claim):

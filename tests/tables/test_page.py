@@ -85,7 +85,8 @@ def test_unfinished_runs_are_shown_as_such_and_have_no_score(built):
     (row,) = (row for row in rows if "unfinished, evaluated at 50,000" in row)
     assert row.count("missing") == 2  # score and episodes
     assert not built.problems  # it is shown, so it is not left out
-    assert any("4 seeds, 1 unfinished" in figure for figure in figures(built.html))
+    assert "rcrl, 4 seeds, 1 unfinished" in section(built.html, "Learning curves")
+    assert "rcrl: 1 run unfinished, in the curves alone." in section(built.html, "Scores")
 
 
 def test_hostile_names_stay_text(built, parsed):
@@ -98,8 +99,6 @@ def test_hostile_names_stay_text(built, parsed):
     assert f"curl(augmentation={pages.SHOWN})" in shown
     assert pages.SHOWN in parsed.texts  # a cell: the backend
     built.html.encode("utf-8")  # no half of a surrogate pair
-    drawn = [own for own in figures(built.html) if "augmentation=" in own]
-    assert drawn and all("$\\frac{1}{2}$" in own for own in drawn)  # no formula
 
 
 def test_the_page_asks_for_nothing(built, parsed):
@@ -158,19 +157,74 @@ def test_arms_of_dmcontrol_have_their_own_conditions_and_verdicts_the_budget_of_
     assert of_budget.left_out[0].startswith("runs of other budgets left out, ")
 
 
-def test_a_run_is_drawn_in_one_figure(tmp_path):
-    """The figure of DMControl draws the finished ones."""
-    root = tmp_path / "results"
-    for seed, score in ((0, 5.0), (1, None)):
-        synthetic.write_run(root, "sac_aug", "walker_walk", seed, score, steps=25_000)
-    text = section(pages.build(root).html, "Learning curves")
-    assert "1 run, 1 arm, 1 game" in text
+NAMED = {
+    "short": {"batch_size": 8, "return_contrast.batch_size": 8},
+    "long_windows": {"n_step": 7},
+    "small": {"hidden_size": 16, "return_contrast.discriminator_hidden": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A page of three named arms on two small games, three seeds each."""
+    root = tmp_path_factory.mktemp("own") / "results"
+    for number, (arm, changes) in enumerate(NAMED.items()):
+        for game in ("Breakout", "Asterix"):
+            for seed in range(3):
+                of_run = {"steps": 6000, "changes": changes, "arm": arm}
+                score = 100.0 * number + 13 * seed
+                synthetic.write_run(root / arm, "minatar_rcrl", game, seed, score, **of_run)
+    return pages.build(root)
+
+
+def test_own_runs_come_first_and_what_has_none_is_folded(own, built):
+    """Claims without pairs and tables without runs lie in two closed blocks."""
+    titles = re.findall(r'<h2 id="[^"]+">(.*?) <a', own.html)
+    assert titles[:2] == ["Scores", "Learning curves"]
+    shown = re.sub(r"<details>.*?</details>", "", own.html, flags=re.DOTALL)
+    for words in ("undecided", "Atari", "DMControl", "published</small>"):
+        assert words not in shown
+    paper = section(own.html, "Claims and tables of the paper")
+    folded = re.findall(r"<details><summary>(.*?)</summary>", paper)
+    assert folded == ["Claims without pairs of runs: 9", "Published tables without runs: 3"]
+    # The other page has pairs of one claim, and runs for two of the tables.
+    paper, _, rest = section(built.html, "Claims and tables of the paper").partition("<details>")
+    assert paper.count("<li>") == 1 and "rcrl &gt; erainbow_sa" in paper
+    assert paper.count("<table") + rest.count("<table") == 3 and paper.count("<img") == 1
+    (head,) = re.findall("Atari-100k.*?</thead>", paper, re.DOTALL)
+    sources = re.findall(r"<small>(\w*)</small>", head)
+    assert sources[:2] == ["ours"] * 2 and "ours" not in sources[2:]
+
+
+def test_arms_have_one_legend_with_the_settings_of_each(own):
+    legend = re.search(r'<ul class="legend">.*?</ul>', own.html, re.DOTALL)[0]
+    names = re.findall("<strong>(.*?)</strong> (.*?)<", legend)
+    assert {name for name, _ in names} == {*NAMED}
+    colors = re.findall('stroke="(#[0-9a-f]{6})"', legend)
+    assert len({*colors}) == 3
+    for _, settings in names:
+        assert own.html.count(settings) == 1
+    texts = [text for own in figures(own.html) for text in re.findall(r"<text[^>]*>(.*?)<", own)]
+    assert texts and not [text for text in texts if "short" in text]
+
+
+def test_scores_of_three_arms_on_games_without_references(own):
+    text = re.sub("<[^>]+>", " ", section(own.html, "Scores"))
+    assert "113.0 ± 13.0 (3)" in " ".join(text.split())  # of the second arm
+    assert "These games have no reference scores: nothing is normalised." in text
+    assert "Probability of improvement" in text and "HNS" not in text
+
+
+def test_estimates_over_games_are_tables_and_figures(built):
+    text = section(built.html, "Scores")
+    for title in ("Over 2 games, in HNS", "Performance profiles", "Sample efficiency"):
+        assert text.count(f"<figcaption>{title}<") == 1
 
 
 def test_sections_without_runs_say_so(tmp_path):
     (tmp_path / "results").mkdir()
     text = pages.build(tmp_path / "results").html
-    for title in ("Learning curves", "Segments, similarities, AUCs", "All runs"):
+    for title in ("Scores", "Learning curves", "Segments, similarities, AUCs", "All runs"):
         (line,) = re.findall(r'<p class="empty">(.*?)</p>', section(text, title))
         assert "yet" in line
     assert "Nothing is left out." in text
@@ -230,8 +284,7 @@ def test_the_mean_is_of_finished_seeds_and_three_have_an_interval(tmp_path):
     ends = path.vertices[path.vertices[:, 0] == 1000, 1]
     # Means of three draws out of 10, 11, 12: 1 of 27 is the lowest, more than 2.5 %.
     assert (ends.min(), ends.max()) == (10, 12)
-    (text,) = axes.get_legend().get_texts()
-    assert text.get_text() == "rcrl, 4 seeds, 1 unfinished"
+    assert panels.describe(read(tmp_path)) == "rcrl, 4 seeds, 1 unfinished"
 
 
 def test_a_diverged_seed_is_drawn_and_not_in_the_mean(tmp_path):
@@ -240,7 +293,7 @@ def test_a_diverged_seed_is_drawn_and_not_in_the_mean(tmp_path):
     axes = curves(tmp_path, range(2))
     *seeds, mean = axes.lines
     assert len(seeds) == 3 and mean.get_xydata().tolist() == [[500, 2.0], [1000, 10.5]]
-    assert axes.get_legend().get_texts()[0].get_text() == "rcrl, 3 seeds, 1 diverged"
+    assert panels.describe(read(tmp_path)) == "rcrl, 3 seeds, 1 diverged"
 
 
 def test_one_seed_has_hollow_points_and_two_have_no_interval(tmp_path):
@@ -396,6 +449,30 @@ def test_the_page_itself_does_not_scroll_sideways(browser, width):
     )
     assert wide
     emulate(browser)
+
+
+SIZES = """[...document.querySelectorAll('.panels img')].map(i => {
+  const svg = atob(i.src.split(',')[1]);
+  const sizes = [...svg.matchAll(/<text[^>]*font(?:-size)?: (?:[\\d]+ )?([\\d.]+)px/g)];
+  return Math.min(...sizes.map(s => s[1])) * i.width / svg.match(/viewBox="0 0 ([\\d.]+)/)[1];
+})"""
+OUTSIDE = """[...document.querySelectorAll('body *')].filter(
+  e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth).length"""
+CUT = "[...document.querySelectorAll('.own .scroll')].filter(b => b.scrollWidth > b.clientWidth)"
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_own_runs_fit_the_screen_and_their_figures_are_read(browser, own, tmp_path, width):
+    before = browser.current_url
+    path = tmp_path / "own.html"
+    path.write_text(own.html, encoding="utf-8")
+    emulate(browser, width=width)
+    browser.get(path.as_uri())
+    assert script(browser, OUTSIDE) == 0 and script(browser, f"{CUT}.length") == 0
+    sizes = script(browser, SIZES)
+    assert len(sizes) >= 4 and min(sizes) >= 11
+    emulate(browser)
+    browser.get(before)
 
 
 def test_the_page_prints_everything_but_manifests(browser):

@@ -11,7 +11,7 @@ import pytest
 from rcrl_jax import reference
 from rcrl_jax.config import presets
 from rcrl_jax.runs import records, workdir
-from rcrl_jax.tables import runs
+from rcrl_jax.tables import arms, runs
 from tests.tables.synthetic import edit, evaluation, write_json, write_lines, write_run
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
@@ -77,6 +77,40 @@ def test_order_is_family_preset_arm_game_seed(tmp_path):
         ("erainbow(n_step=3)", "Pong", 0),
         ("rcrl_sac", "cartpole_swingup", 0),
     ]
+
+
+def test_an_arm_is_called_as_its_sweep_named_it_and_others_by_their_settings(tmp_path):
+    small = {"return_contrast.batch_size": 8, "batch_size": 8}
+    for game in ("Pong", "Alien"):
+        write_run(tmp_path / "short", game=game, changes=small, arm="short")
+    write_run(tmp_path, changes=small, seed=1)  # before names were kept
+    write_run(tmp_path, seed=2)
+    reading = runs.read(tmp_path)
+    assert not reading.problems
+    settings = "rcrl(return_contrast.batch_size=8, batch_size=8)"
+    assert [*reading.frame.arm] == ["rcrl", settings, "short", "short"]
+    assert [*reading.frame.settings] == ["rcrl", settings, settings, settings]
+    assert arms.notes(reading.frame) == [f"short: {settings}."]
+    assert [*runs.matrices(reading.frame)] == ["rcrl", settings, "short"]
+
+
+def test_a_name_of_two_settings_gives_way_to_both_in_one_line(tmp_path):
+    for batch_size in (8, 16):
+        root = tmp_path / f"batch_{batch_size}"
+        write_run(root, changes={"batch_size": batch_size}, arm="short")
+        write_run(root, "curl", changes={"n_step": 5}, arm="other")
+    (line,) = (reading := runs.read(tmp_path)).problems[:1]
+    both = ["rcrl(batch_size=16)", "rcrl(batch_size=8)"]
+    assert line == f"'short' names {both[0]} and {both[1]}: these runs are called by their settings"
+    assert sorted({*reading.frame.arm} - {"other"}) == both
+
+
+@pytest.mark.parametrize("name", ["curl", "rcrl(n_step=3)", ""])
+def test_a_name_that_means_another_arm_is_not_taken(tmp_path, name):
+    path = write_run(tmp_path, changes={"n_step": 5}) / "manifest.json"
+    edit(path, "launch", arm=name)
+    reading = runs.read(tmp_path)
+    assert [*reading.frame.arm] == ["rcrl(n_step=5)"] and len(reading.problems) == 1
 
 
 def test_every_finished_run_of_the_repository_is_read():

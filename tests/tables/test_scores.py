@@ -162,6 +162,16 @@ def test_arms_stand_beside_the_published_system_of_their_preset(tmp_path):
     ]  # fmt: skip
 
 
+def test_an_arm_with_a_name_stands_beside_its_preset_s_system_and_is_explained_once(tmp_path):
+    write_run(tmp_path, "rcrl", "Pong", changes={"n_step": 5}, arm="long_steps", steps=100_000)
+    table = scores.table1(runs_of(tmp_path))
+    names = [column.name for column in table.columns]
+    assert names[names.index("RCRL") + 1] == "long_steps"
+    assert [note for note in table.notes if "n_step" in note] == ["long_steps: rcrl(n_step=5)."]
+    (note,) = (note for note in table.notes if "1 of 26 games" in note)
+    assert "published" in note
+
+
 def test_table_1_says_whether_a_run_of_simple_stands_beside_it(tmp_path):
     write_run(tmp_path, "rcrl", "Alien")
     write_run(tmp_path, "simple_small", "Alien")

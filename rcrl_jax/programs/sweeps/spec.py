@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import os
 import pathlib
-import re
 import sys
 import tomllib
 import typing
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rcrl_jax import files, words
-from rcrl_jax.config import base, fields
+from rcrl_jax.config import base, fields, presets
 from rcrl_jax.config.presets import Config
 from rcrl_jax.envs import protocol
 from rcrl_jax.programs import command_line
@@ -157,6 +156,7 @@ class Spec:
             f"--steps={self.steps}",
             f"--eval_episodes={self.eval_episodes}",
             f"--workdir={workdir}",
+            *([f"--arm={fleet.arm.name}"] if presets.is_arm_name(fleet.arm.name) else []),
             # A tuple is written as a Python literal, which its flag accepts.
             *(f"--config.{name}={value}" for name, value in fleet.arm.overrides),
         ]  # fmt: skip
@@ -261,11 +261,8 @@ def _read_environments(value: Any) -> dict[str, str]:
 def _read_arm(
     where: str, name: str, table: Any, shared: Any, by_name: Mapping[str, Config]
 ) -> list[Arm]:
-    if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or name in by_name:
-        raise ValueError(
-            f"{where}an arm's name must not be a preset's, and may hold letters, digits, `_`, `.` "
-            "and `-`"
-        )
+    if not presets.is_arm_name(name):
+        raise ValueError(f"{where}{presets.ARM_NAMES}")
     _check_keys(where, table, ("preset", "config"))
     preset = _one_of(f"{where}preset", table["preset"], by_name)
     if not isinstance(table["config"], dict) or not table["config"]:
