@@ -24,8 +24,9 @@ class RainbowConfig(base.AgentConfig):
     # Network
     encoder: str = setting(
         "data_efficient",
-        " or ".join(
-            f"'{name}' ({encoder.meaning}, psi of {encoder.psi_size})"
+        "network that computes psi(s): "
+        + " or ".join(
+            f"'{name}' ({encoder.meaning}; psi has {encoder.psi_size} components)"
             for name, encoder in ENCODERS.items()
         ),
         "K",
