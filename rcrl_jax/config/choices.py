@@ -1,4 +1,4 @@
-"""What a configuration selects by name, one entry each. Importing this does not import JAX."""
+"""Encoders and tasks that a configuration selects by name. This module does not import JAX."""
 
 import importlib
 from collections.abc import Mapping

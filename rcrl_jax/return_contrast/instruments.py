@@ -275,8 +275,8 @@ def sharing_a_group(
 def _another_of(group: np.ndarray, anchor: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A uniform draw from the other steps of each anchor's group.
 
-    If a group has no other step, as where `sharing_a_group` found no anchor, the result is
-    arbitrary: no pair uses it.
+    If a group has no other step, the result is arbitrary. That happens only if `sharing_a_group`
+    found no anchor, and then no pair uses the result.
     """
     order = np.argsort(group, kind="stable")
     place = np.empty_like(order)

@@ -8,8 +8,8 @@ from rcrl_jax import counter_random
 from rcrl_jax.replay.ring import TransitionRing
 from rcrl_jax.replay.settings import ContrastRule
 
-# Streams of random numbers; the RL batch draws from stream 0. Negatives come last: redraws take
-# the streams after the first, which must be free.
+# Streams of random numbers; the RL batch draws from stream 0. Redraws of negatives take the streams
+# after `_NEGATIVES`, so it must be the last.
 _ANCHORS, _POSITIVES, _NEGATIVES = 1, 2, 3
 _UNIFORM_ANCHORS = 1 << 16
 _EQUAL_RETURNS = 1 << 17

@@ -19,7 +19,7 @@ from rcrl_jax.runs.paths import RunPaths
 _MEAN, _EVALUATION, _RANGE, _TRAINING = "#0b5394", "#7ba6d0", "#e3ecf5", "#c3c6ca"
 _REFERENCES = {"random": "#666666", "human": "#741b47", "paper": "#cc0000"}
 _BINS = 20
-"""Parts of a training over each of which a mean curve averages episodes."""
+"""Number of equal parts of a training; each part is one point of a mean curve."""
 
 
 def draw_learning_curve(paths: RunPaths) -> None:
@@ -110,7 +110,7 @@ def draw_mean_curve(
 def mean_returns(
     episodes: Sequence[Sequence[tuple[int, float]]], total_steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means of the episodes that end in each twentieth of a training.
+    """Mean returns of the episodes that end in each twentieth of a training.
 
     Args:
         episodes: `[R]`, for each run: the step at which each episode ended, from 1 on, and its

@@ -10,8 +10,8 @@ Which loss reaches which parameters:
     log temperature                                              x
 
 All losses read the same parameters, so the convolutions of an observation are computed once for
-critic, actor and auxiliary tasks. Only updates that use the gradients of actor and temperature
-compute them; the other updates compute only these losses, for the records.
+critic, actor and auxiliary tasks. Updates in which actor and temperature do not step compute their
+losses for the records, but no gradients.
 """
 
 import functools

@@ -163,7 +163,7 @@ def act(parts: Parts, run, params: SlacParams, observation, memory: Memory, key,
     policy = policy_of(parts, params.actor, features, memory.action, is_first)
     noise = jax.random.normal(noise_key, policy.mean.shape)
     sampled, _ = sample_action(policy, noise, mask)
-    if policy_name == agent.EVALUATION:  # the published curves are of the sampled policy, too
+    if policy_name == agent.EVALUATION:  # sampled, as in the published curves
         action = sampled
     else:
         at_random = control.uniform_action(random_key, len(sampled), mask)
